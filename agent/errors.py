@@ -1,0 +1,90 @@
+"""The exceptions people meet, and nothing else.
+
+    AgentError
+    ├── InputError            what was passed in cannot be used; raised before any network
+    │   └── UnknownModel      no such model, or no provider named for it
+    ├── ConfigError           a setting is missing or wrong; the message names it
+    ├── LocalModelError       a local model could not be fetched or started
+    │   └── WeightsMismatch   a file is not the pinned one
+    ├── ProviderError         the model server refused or broke off; carries `kind`
+    └── HistoryError          what a store refuses
+        ├── NotFound          no such object, or not this owner's: the two are not told apart
+        └── Conflict          it changed since it was loaded
+
+What a model or a tool does in mid-run is never raised out of a run: it becomes an `error` response or a tool result.
+"""
+
+from typing import Literal
+
+ProviderErrorKind = Literal[
+    "key",
+    "access",
+    "unknown_model",
+    "quota",
+    "rate_limit",
+    "overloaded",
+    "context",
+    "refusal",
+    "unsupported",
+    "connection",
+    "interrupted",
+    "malformed",
+    "server",
+]
+
+
+class AgentError(Exception):
+    """Base of every exception of this package; its text is a sentence fit to be shown."""
+
+
+class InputError(AgentError):
+    """What was passed in cannot be used."""
+
+
+class UnknownModel(InputError):
+    """No model of that name, and no provider named that could serve it."""
+
+
+class ConfigError(AgentError):
+    """A setting is missing or wrong."""
+
+
+class LocalModelError(AgentError):
+    """A local model could not be fetched or started."""
+
+
+class WeightsMismatch(LocalModelError):
+    """A weights file whose sha256 is not the pinned one."""
+
+
+class ProviderError(AgentError):
+    """The model server refused, failed or broke off.
+
+    `kind` says which of the known ways it was; `status` is the HTTP status where there was one;
+    `retry_after` is in seconds where the server named a time.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: ProviderErrorKind,
+        status: int | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind: ProviderErrorKind = kind
+        self.status = status
+        self.retry_after = retry_after
+
+
+class HistoryError(AgentError):
+    """A history store refused."""
+
+
+class NotFound(HistoryError):
+    """There is no such object for this owner."""
+
+
+class Conflict(HistoryError):
+    """The object was changed since it was loaded; load it again."""

@@ -1,0 +1,140 @@
+"""The contract of a history store, and the values it keeps.
+
+A conversation is a `Record` that points at its newest `Entry`; an entry holds one message and points at the entry
+before it. So retry, edit and undo are branches: nothing is overwritten. Every object has an owner and every call
+names it; another owner's object and a missing one are the same `NotFound`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Protocol
+from uuid import uuid4
+
+from pydantic import TypeAdapter
+from pydantic_ai.messages import ModelMessage
+
+SCHEMA = 1
+
+
+def new_id() -> str:
+    """128 random bits in hexadecimal: ids are unguessable, though none of them is a permission."""
+    return uuid4().hex
+
+
+def now() -> datetime:
+    """The current time in UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """How long a model response took, in seconds, and how many tokens it had.
+
+    `estimated` is True where the server sent no usage and the tokens were counted here.
+    """
+
+    first_token: float | None = None
+    total: float = 0.0
+    output_tokens: int = 0
+    input_tokens: int = 0
+    estimated: bool = False
+    reasoning: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What a reload needs around a message to show the same page; never sent to a model.
+
+    `ended` is None while more of the run is to come, else how the run ended (see `agent.run.FinishReason`);
+    `detail` is the sentence shown with it. `attachments` are ids, never bytes. `cost` is in US dollars.
+    """
+
+    run_id: str = ""
+    model: str = ""
+    ended: str | None = None
+    detail: str = ""
+    timings: Timings | None = None
+    cost: float | None = None
+    attachments: tuple[str, ...] = ()
+    at: datetime = field(default_factory=now)
+    schema: int = SCHEMA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One message of a conversation, linked to the one before it (`parent_id` None: it is the first)."""
+
+    id: str = field(default_factory=new_id)
+    parent_id: str | None
+    message: ModelMessage
+    note: Note = field(default_factory=Note)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A conversation: who owns it, where its history ends, which branches it left.
+
+    `revision` counts saves, 0 before the first. `pending` are the ids of tool calls that wait for an answer.
+    """
+
+    id: str = field(default_factory=new_id)
+    owner: str
+    title: str = ""
+    head_id: str | None = None
+    branches: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    revision: int = 0
+    created_at: datetime = field(default_factory=now)
+    updated_at: datetime = field(default_factory=now)
+    expires_at: datetime | None = None
+
+
+ENTRY = TypeAdapter(Entry)
+RECORD = TypeAdapter(Record)
+
+
+class HistoryStore(Protocol):
+    """Five calls every backend answers alike; `tests/test_history.py` is the suite that all of them pass.
+
+    A store may be shared by any number of tasks of one event loop. Values given are never changed.
+    """
+
+    async def save(self, record: Record, entries: Sequence[Entry] = ()) -> Record:
+        """Store `entries` and then the record, all or nothing, and return it with its revision raised by one.
+
+        `record.revision` must be the stored one (0: not stored yet), and a stored record must have the same owner.
+        The store sets `updated_at`. Raises `Conflict` where another save came first, and leaves everything as it was;
+        raises `NotFound` where the stored record belongs to another owner or was deleted.
+        """
+        ...
+
+    async def get(self, conversation_id: str, *, owner: str) -> Record:
+        """Return the record. Raises `NotFound`."""
+        ...
+
+    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
+        """Return the entries that lead to `record.head_id`, oldest first, at most the newest `limit` of them.
+
+        Raises `NotFound` where `record.owner` does not own the stored conversation.
+        """
+        ...
+
+    async def list(self, owner: str, *, limit: int = 50) -> list[Record]:
+        """Return the owner's records, the one saved last first; expired ones are left out."""
+        ...
+
+    async def delete(self, conversation_id: str, *, owner: str) -> None:
+        """Remove a conversation with all its entries and branches. Raises `NotFound`."""
+        ...
+
+    async def purge(self) -> int:
+        """Remove what has expired, of any owner, and return how many conversations that were."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release files and connections; a second call does nothing."""
+        ...

@@ -1,0 +1,128 @@
+"""The settings of the app: `configs/app.toml` under the environment, read once into a frozen value."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from agent.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSettings:
+    """Which model to serve on this machine, and where weights are kept.
+
+    `vllm_base_url` names a server that runs already (then nothing is fetched or started); `vllm_model` asks for a
+    `vllm serve` of our own; `local_model` is a GGUF file of the user's. `downloads` False keeps to what is on disk.
+    """
+
+    cache_dir: Path
+    vllm_base_url: str | None = None
+    vllm_api_key: str | None = field(default=None, repr=False)
+    vllm_model: str | None = None
+    local_model: Path | None = None
+    downloads: bool = True
+    wait_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything the app is told from outside. Times are in seconds, sizes in bytes."""
+
+    local: LocalSettings
+    host: str = "127.0.0.1"
+    port: int = 7860
+    data_dir: Path = ROOT / "data"
+    store: str = "sqlite"
+    system_prompt: str = ""
+    tools: tuple[str, ...] = ()
+    grace_seconds: float = 30.0
+    max_steps: int = 12
+    run_seconds: float = 600.0
+    tool_seconds: float = 60.0
+    max_upload_bytes: int = 20 * 1024 * 1024
+    title: str = "Switchboard"
+
+
+def load(path: Path = ROOT / "configs" / "app.toml", env: Mapping[str, str] = os.environ) -> Settings:
+    """Read `path` and let the environment win. Raises `ConfigError` naming the setting that is wrong."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path.name} is not valid TOML: {error}") from error
+    known = {
+        "server": {"host", "port", "title", "grace_seconds", "max_upload_bytes"},
+        "history": {"store", "data_dir"},
+        "agent": {"system_prompt", "tools", "max_steps", "run_seconds", "tool_seconds"},
+        "local": {"cache_dir", "downloads", "wait_seconds"},
+    }
+    values: dict[str, Any] = {}
+    for section, content in table.items():
+        if section not in known or not isinstance(content, dict):
+            raise ConfigError(f"{path.name}: unknown section [{section}]; known are {', '.join(known)}")
+        for key, value in cast(dict[str, Any], content).items():
+            if key not in known[section]:
+                raise ConfigError(f"{path.name}: unknown setting {section}.{key}")
+            values[key] = value
+    local = LocalSettings(
+        cache_dir=_path(env.get("SWITCHBOARD_CACHE") or values.pop("cache_dir", ".cache")),
+        vllm_base_url=_url(env.get("VLLM_BASE_URL")),
+        vllm_api_key=env.get("VLLM_API_KEY") or None,
+        vllm_model=env.get("MODEL") or None,
+        local_model=Path(env["LOCAL_MODEL"]).expanduser() if env.get("LOCAL_MODEL") else None,
+        downloads=env.get("SWITCHBOARD_OFFLINE", "") in ("", "0") and bool(values.pop("downloads", True)),
+        wait_seconds=_number("wait_seconds", values.pop("wait_seconds", 60.0)),
+    )
+    for name in ("cache_dir", "downloads", "wait_seconds"):
+        values.pop(name, None)
+    if host := env.get("GRADIO_SERVER_NAME"):
+        values["host"] = host
+    if port := env.get("GRADIO_SERVER_PORT"):
+        values["port"] = port
+    if data_dir := env.get("SWITCHBOARD_DATA"):
+        values["data_dir"] = data_dir
+    if store := env.get("SWITCHBOARD_STORE"):
+        values["store"] = store
+    for name in ("port", "max_steps", "max_upload_bytes"):
+        if name in values:
+            values[name] = int(_number(name, values[name]))
+    for name in ("grace_seconds", "run_seconds", "tool_seconds"):
+        if name in values:
+            values[name] = _number(name, values[name])
+    if "data_dir" in values:
+        values["data_dir"] = _path(values["data_dir"])
+    if "tools" in values:
+        values["tools"] = tuple(values["tools"])
+    if values.get("store", "sqlite") not in ("sqlite", "memory"):
+        raise ConfigError(f"history store must be 'sqlite' or 'memory', not {values['store']!r}")
+    if not 0 <= values.get("port", 7860) <= 65535:
+        raise ConfigError(f"port must be between 0 and 65535, not {values['port']!r}")
+    return Settings(local=local, **values)
+
+
+def _path(value: object) -> Path:
+    path = Path(str(value)).expanduser()
+    return path if path.is_absolute() else ROOT / path
+
+
+def _number(name: str, value: object) -> float:
+    try:
+        number = float(str(value))
+    except ValueError as error:
+        raise ConfigError(f"{name} must be a number, not {value!r}") from error
+    if not number >= 0:
+        raise ConfigError(f"{name} must not be negative, and is {value!r}")
+    return number
+
+
+def _url(value: str | None) -> str | None:
+    if not value:
+        return None
+    if not value.startswith(("http://", "https://")):
+        raise ConfigError(f"VLLM_BASE_URL must start with http:// or https://, and is {value!r}")
+    url = value.rstrip("/")
+    return url if url.endswith("/v1") else url + "/v1"
