@@ -29,17 +29,19 @@ def now() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """How long a model response took, in seconds, and how many tokens it had.
+    """How long a run took, in seconds, and how many tokens it had.
 
-    `estimated` is True where the server sent no usage and the tokens were counted here.
+    `generating` is the time in which tokens came, `reasoning` the time of each reasoning bubble. `estimated` is True
+    where the server sent no usage and the tokens were counted here.
     """
 
     first_token: float | None = None
     total: float = 0.0
+    generating: float = 0.0
     output_tokens: int = 0
     input_tokens: int = 0
     estimated: bool = False
-    reasoning: float | None = None
+    reasoning: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +49,8 @@ class Note:
     """What a reload needs around a message to show the same page; never sent to a model.
 
     `ended` is None while more of the run is to come, else how the run ended (see `agent.run.FinishReason`);
-    `detail` is the sentence shown with it. `attachments` are ids, never bytes. `cost` is in US dollars.
+    `detail` is the sentence shown with it. `attachments` are ids, never bytes; `left_out` earlier messages were not sent, for want of room. `cost` is in
+    US dollars.
     """
 
     run_id: str = ""
@@ -57,6 +60,7 @@ class Note:
     timings: Timings | None = None
     cost: float | None = None
     attachments: tuple[str, ...] = ()
+    left_out: int = 0
     at: datetime = field(default_factory=now)
     schema: int = SCHEMA
 

@@ -1,6 +1,14 @@
-"""The contract of a provider: a `ModelSpec` and an `Endpoint` become a pydantic-ai `Model`, ready for one request."""
+"""The contract of a provider: a `ModelSpec` and an `Endpoint` become a `Connection`, which a run asks for its model."""
 
 from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+from pydantic_ai.models import Model
+from pydantic_ai.settings import ModelSettings
+
+from agent.catalog import ModelSpec
+from agent.errors import ProviderError, UnknownModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -9,3 +17,40 @@ class Endpoint:
 
     base_url: str
     api_key: str | None = field(default=None, repr=False)
+
+
+class Connection(Protocol):
+    """A way to one model. It may be shared by any number of runs, also of several event loops."""
+
+    @property
+    def spec(self) -> ModelSpec:
+        """What the model can take."""
+        ...
+
+    def model(self) -> Model:
+        """The model for the running event loop; made at the first call in each."""
+        ...
+
+    def settings(self, reasoning: bool | None) -> ModelSettings:
+        """The request settings this model needs, with reasoning on, off, or as it comes."""
+        ...
+
+    def explain(self, error: Exception) -> ProviderError:
+        """The provider's failure as a sentence for people, without keys, bodies or traces."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close what `model` opened in the running loop."""
+        ...
+
+
+_MODULES = {"vllm": "agent.providers.openai_chat", "llama.cpp": "agent.providers.openai_chat"}
+"""Which module speaks to a provider; imported when it is first asked for, so that one vendor costs one SDK."""
+
+
+def connect(spec: ModelSpec, endpoint: Endpoint) -> Connection:
+    """Make the connection; no network is touched. Raises `UnknownModel` for a provider that is not known."""
+    if spec.provider not in _MODULES:
+        raise UnknownModel(f"no provider named {spec.provider!r}; known are {', '.join(_MODULES)}")
+    module: Any = import_module(_MODULES[spec.provider])
+    return cast(Connection, module.ChatConnection(spec, endpoint))

@@ -1,0 +1,165 @@
+"""The contract of a tool: a function, its schema, and `execute`, which turns a call into a result and never raises.
+
+A tool that raises, times out, is unknown or is given arguments that do not fit yields a result marked as an error,
+which the model reads. Only cancellation passes through.
+"""
+
+import asyncio
+import contextvars
+import inspect
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast, overload
+
+import pydantic_ai
+from pydantic import ValidationError
+from pydantic_ai.messages import BinaryContent, ToolCallPart, ToolReturnPart
+from pydantic_ai.tools import ToolDefinition
+from pydantic_core import to_json
+
+from agent.errors import InputError
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function that a model may call; the schema comes from its signature and docstring.
+
+    `timeout` is in seconds, None for the agent's own limit. Raises `InputError` where the signature has no schema.
+    """
+
+    function: Function
+    name: str
+    timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            _ = self._schema
+        except Exception as error:  # pydantic's own failures here have no common base
+            raise InputError(f"tool {self.name!r}: no schema can be made of its signature: {error}") from error
+
+    @cached_property
+    def _schema(self) -> "pydantic_ai.Tool[None]":
+        return pydantic_ai.Tool[None](self.function, name=self.name, takes_ctx=False)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it can be interrupted; a plain function runs in a thread, which cannot."""
+        return inspect.iscoroutinefunction(self.function)
+
+    @property
+    def definition(self) -> ToolDefinition:
+        """What a provider is told of this tool."""
+        return self._schema.tool_def
+
+    def arguments(self, call: ToolCallPart) -> tuple[list[Any], dict[str, Any]]:
+        """The call's arguments, validated. Raises `ValidationError` or `ValueError`."""
+        given = call.args_as_dict(raise_if_invalid=True)
+        schema = self._schema.function_schema
+        values: dict[str, Any] = dict(schema.validator.validate_python(given))
+        positional = [values.pop(name) for name in schema.positional_fields]
+        if schema.var_positional_field:
+            positional.extend(values.pop(schema.var_positional_field))
+        return positional, values
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, as if it had not been made a tool."""
+        return self.function(*args, **kwargs)
+
+
+@overload
+def tool(function: Function, /) -> Tool: ...
+@overload
+def tool(*, name: str | None = None, timeout: float | None = None) -> Callable[[Function], Tool]: ...
+def tool(
+    function: Function | None = None, /, *, name: str | None = None, timeout: float | None = None
+) -> Tool | Callable[[Function], Tool]:
+    """Make a function a tool: `@tool`, or `@tool(timeout=5)`."""
+
+    def wrap(function: Function) -> Tool:
+        return Tool(function, name or getattr(function, "__name__", "tool"), timeout)
+
+    return wrap if function is None else wrap(function)
+
+
+def as_tool(item: Tool | Function) -> Tool:
+    """A tool as it is, a plain function as a tool."""
+    return item if isinstance(item, Tool) else tool(item)
+
+
+async def execute(tools: Mapping[str, Tool], call: ToolCallPart, *, timeout: float) -> ToolReturnPart:
+    """Run one call and return its result; `timeout` in seconds holds for tools that name none."""
+    wanted = tools.get(call.tool_name)
+    if wanted is None:
+        known = ", ".join(tools) or "none"
+        return _failed(call, f"There is no tool named {call.tool_name!r}. Known tools: {known}.")
+    try:
+        args, kwargs = wanted.arguments(call)
+    except ValidationError as error:
+        return _failed(call, f"The arguments do not fit: {_explain(error)}")
+    except (ValueError, AssertionError):
+        return _failed(call, f"The arguments are not a JSON object: {str(call.args)[:200]!r}")
+    limit = wanted.timeout or timeout
+    try:
+        async with asyncio.timeout(limit) as clock:
+            value = await _invoke(wanted.function, args, kwargs)
+    except TimeoutError as error:
+        if clock.expired():
+            return _failed(call, f"The tool took longer than {limit:g} s and was given up.")
+        return _failed(call, f"TimeoutError: {error}")
+    except Exception as error:
+        return _failed(call, f"{type(error).__name__}: {error}")
+    return ToolReturnPart(call.tool_name, _content(value), tool_call_id=call.tool_call_id)
+
+
+async def _invoke(function: Function, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if inspect.iscoroutinefunction(function):
+        return await function(*args, **kwargs)
+    value = await _in_thread(lambda: function(*args, **kwargs))
+    return await value if inspect.isawaitable(value) else value
+
+
+async def _in_thread(function: Callable[[], Any]) -> Any:
+    """Run in a daemon thread, which a cancelled run or an ending process leaves behind rather than waits for."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def settle(set_: Callable[[Any], None], value: Any) -> None:
+        if not future.done():
+            set_(value)
+
+    def work() -> None:
+        try:
+            outcome, set_ = context.run(function), future.set_result
+        except BaseException as error:
+            outcome, set_ = (
+                RuntimeError(f"the tool raised {type(error).__name__}")
+                if isinstance(error, StopIteration | KeyboardInterrupt | SystemExit)
+                else error
+            ), future.set_exception
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, cast(Callable[[Any], None], set_), outcome)
+
+    threading.Thread(target=work, daemon=True, name="tool").start()
+    return await future
+
+
+def _content(value: Any) -> Any:
+    """A string unchanged, pictures and sound as such, anything else as JSON."""
+    if isinstance(value, str | BinaryContent):
+        return value
+    return to_json(value, fallback=str).decode()
+
+
+def _failed(call: ToolCallPart, message: str) -> ToolReturnPart:
+    return ToolReturnPart(call.tool_name, message, tool_call_id=call.tool_call_id, outcome="failed")
+
+
+def _explain(error: ValidationError) -> str:
+    return "; ".join(
+        f"{'.'.join(str(step) for step in item['loc']) or 'arguments'}: {item['msg']}" for item in error.errors()
+    )

@@ -1,0 +1,35 @@
+"""A small agent package: stateless runs, typed streamed responses, tools, cancellation. It knows no page."""
+
+from agent.catalog import ModelSpec
+from agent.context import Context
+from agent.errors import AgentError, ConfigError, InputError, ProviderError, UnknownModel
+from agent.guardrails import Limits
+from agent.providers import Connection, Endpoint, connect
+from agent.responses import Response, ResponseType
+from agent.run import Agent, CancelReason, FinishReason, Journal, Options, Run, RunResult
+from agent.tools import Tool, tool
+
+__all__ = [
+    "Agent",
+    "AgentError",
+    "CancelReason",
+    "ConfigError",
+    "Connection",
+    "Context",
+    "Endpoint",
+    "FinishReason",
+    "InputError",
+    "Journal",
+    "Limits",
+    "ModelSpec",
+    "Options",
+    "ProviderError",
+    "Response",
+    "ResponseType",
+    "Run",
+    "RunResult",
+    "Tool",
+    "UnknownModel",
+    "connect",
+    "tool",
+]

@@ -1,0 +1,38 @@
+"""The state of a conversation, as a value: what a run is given and what it gives back."""
+
+from dataclasses import dataclass, field, replace
+from typing import Self
+from uuid import uuid4
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_ai.messages import ModelMessage
+
+from agent.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Everything a run needs to go on from: the session's id and its messages, the system message not among them."""
+
+    session_id: str = field(default_factory=lambda: uuid4().hex)
+    messages: tuple[ModelMessage, ...] = ()
+    version: int = 1
+
+    def extended(self, *messages: ModelMessage) -> Self:
+        """This context with messages added at the end."""
+        return replace(self, messages=(*self.messages, *messages))
+
+    def to_json(self) -> str:
+        """The context as JSON; `from_json` of it is equal, and its JSON the same bytes."""
+        return _ADAPTER.dump_json(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Context":
+        """Read what `to_json` wrote. Raises `InputError`."""
+        try:
+            return _ADAPTER.validate_json(text)
+        except ValidationError as error:
+            raise InputError(f"not a context: {error.error_count()} fields do not fit") from error
+
+
+_ADAPTER = TypeAdapter(Context)

@@ -1,0 +1,67 @@
+"""How long a run takes and how many tokens it gives: counted as it streams, replaced by the server's own count."""
+
+from time import monotonic
+
+from pydantic_ai.usage import RequestUsage
+
+from agent.history import Timings
+from agent.responses import ResponseType
+
+
+class Meter:
+    """The clock of one run. A delta counts as a token until the server has said how many there were."""
+
+    def __init__(self) -> None:
+        self._began = monotonic()
+        self._first: float | None = None
+        self._input = 0
+        self._output = 0
+        self._estimated = False
+        self._generating = 0.0
+        self._reasoning: list[float] = []
+        self._deltas = 0
+        self._step_began = self._step_last = self._began
+        self._open: ResponseType | None = None
+
+    def delta(self, kind: ResponseType) -> None:
+        """A piece of text or reasoning has come."""
+        now = monotonic()
+        if self._first is None:
+            self._first = now - self._began
+        if self._deltas == 0:
+            self._step_began = self._step_last = now
+        if self._open == "reasoning":
+            self._reasoning[-1] += now - self._step_last
+        if kind == "reasoning" != self._open:
+            self._reasoning.append(0.0)
+        self._deltas += 1
+        self._step_last, self._open = now, kind
+
+    def step(self, usage: RequestUsage | None) -> None:
+        """A request has ended, with the server's count or, where it broke off, without."""
+        if self._deltas:
+            self._generating += self._step_last - self._step_began
+        if usage is not None and usage.output_tokens:
+            self._input += usage.input_tokens
+            self._output += usage.output_tokens
+        elif self._deltas:
+            self._output += self._deltas
+            self._estimated = True
+        self._deltas, self._open = 0, None
+
+    def timings(self) -> Timings:
+        """The figures so far; seconds."""
+        return Timings(
+            first_token=self._first,
+            total=monotonic() - self._began,
+            generating=self._generating + (self._step_last - self._step_began if self._deltas else 0.0),
+            output_tokens=self._output + self._deltas,
+            input_tokens=self._input,
+            estimated=self._estimated or self._deltas > 0,
+            reasoning=self.reasoning,
+        )
+
+    @property
+    def reasoning(self) -> tuple[float, ...]:
+        """Seconds of each reasoning bubble so far."""
+        return tuple(self._reasoning)

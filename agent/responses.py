@@ -1,0 +1,165 @@
+"""What a run says, piece by piece, and the one place that decides where a bubble begins.
+
+A bubble is a maximal run of responses of one type; a tool call, a tool result and an error are each a bubble of their
+own, and a new run starts a new one. Whether a response begins a bubble is decided by `Stamp` alone; what the pieces of
+a model's answer are, by `pieces` (a finished message) and `Live` (the same message while it streams), which must agree
+to the character: `tests/test_laws.py` holds them to it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    ModelResponsePart,
+    ModelResponseStreamEvent,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolReturnPart,
+)
+
+ResponseType = Literal["output_text", "reasoning", "tool_call", "tool_call_result", "error"]
+Role = Literal["assistant", "tool"]
+Content = str | Mapping[str, Any]
+Piece = tuple[ResponseType, Content]
+
+BREAK = "\n\n"
+"""Stands between two parts of one type that follow each other, as a delta of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One piece of the answer.
+
+    `content` is a delta of text for `output_text` and `reasoning`, a sentence for `error`,
+    `{id, name, arguments}` for `tool_call` and `{id, name, content, is_error}` for `tool_call_result`.
+    `is_type_switched` is True where a new bubble begins.
+    """
+
+    type: ResponseType
+    content: Content
+    is_type_switched: bool
+    role: Role = "assistant"
+
+
+class Stamp:
+    """Turns the pieces of one run into responses; knows the type of the last one and nothing else."""
+
+    def __init__(self) -> None:
+        self._open: ResponseType | None = None
+
+    def __call__(self, piece: Piece) -> Response:
+        kind, content = piece
+        joins = kind == self._open and kind in ("output_text", "reasoning")
+        self._open = kind
+        role: Role = "tool" if kind == "tool_call_result" else "assistant"
+        return Response(type=kind, content=content, is_type_switched=not joins, role=role)
+
+
+def pieces(message: ModelMessage) -> Iterator[Piece]:
+    """The pieces of a finished message, as its stream gave them: a response's text and reasoning, then its calls.
+
+    What a user said is not the model's answer and gives nothing.
+    """
+    if isinstance(message, ModelRequest):
+        for part in message.parts:
+            if isinstance(part, ToolReturnPart):
+                yield "tool_call_result", result_content(part)
+        return
+    open_kind: ResponseType | None = None
+    for part in message.parts:
+        if isinstance(part, TextPart | ThinkingPart) and part.content:
+            kind = _kind(part)
+            if kind == open_kind:
+                yield kind, BREAK
+            yield kind, part.content
+            open_kind = kind
+    for part in message.parts:
+        if isinstance(part, ToolCallPart):
+            yield "tool_call", call_content(part)
+
+
+def call_content(part: ToolCallPart) -> Mapping[str, Any]:
+    """`{id, name, arguments}`; arguments that are not a JSON object are given as they came, under `INVALID_JSON`."""
+    return {"id": part.tool_call_id, "name": part.tool_name, "arguments": part.args_as_dict()}
+
+
+def result_content(part: ToolReturnPart) -> Mapping[str, Any]:
+    """`{id, name, content, is_error}`; content is what the model reads."""
+    return {
+        "id": part.tool_call_id,
+        "name": part.tool_name,
+        "content": part.content if isinstance(part.content, str) else part.model_response_str(),
+        "is_error": part.outcome != "success",
+    }
+
+
+def settle(response: ModelResponse, *, state: Literal["complete", "interrupted"]) -> ModelResponse:
+    """The message to keep of a streamed response.
+
+    Newlines between reasoning and text go (chat templates put them there), parts that say nothing go, and of an
+    interrupted response the calls go too: they were never announced, and may be half made.
+    """
+    kept: list[ModelResponsePart] = []
+    shown: ResponseType | None = None
+    for part in response.parts:
+        if isinstance(part, ToolCallPart) and state == "interrupted":
+            continue
+        if isinstance(part, TextPart) and shown == "reasoning":
+            part = replace(part, content=part.content.lstrip("\n"))
+        if isinstance(part, TextPart | ThinkingPart):
+            if part.content:
+                shown = _kind(part)
+            elif not part.provider_details and not (isinstance(part, ThinkingPart) and part.signature):
+                continue
+        kept.append(part)
+    return replace(response, parts=kept, state=state)
+
+
+class Live:
+    """The pieces of a response while it streams: feed it pydantic-ai's events, get text and reasoning deltas.
+
+    Tool calls are left to `pieces`, when the response is complete and its calls are known to be whole.
+    """
+
+    def __init__(self) -> None:
+        self._index: int | None = None
+        self._shown: ResponseType | None = None
+        self._shown_index: int | None = None
+        self._trim = False
+
+    def feed(self, event: ModelResponseStreamEvent) -> Sequence[Piece]:
+        """The pieces that `event` adds, none for events that add nothing to see."""
+        match event:
+            case PartStartEvent(part=TextPart() | ThinkingPart() as part):
+                kind = _kind(part)
+                self._trim = kind == "output_text" and self._shown == "reasoning"
+                return self._say(event.index, kind, part.content)
+            case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
+                return self._say(event.index, "output_text", text)
+            case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text)):
+                return self._say(event.index, "reasoning", text or "")
+            case _:
+                return ()
+
+    def _say(self, index: int, kind: ResponseType, text: str) -> Sequence[Piece]:
+        if self._trim:
+            text = text.lstrip("\n")
+        if not text:
+            return ()
+        self._trim = False
+        joins = kind == self._shown and index != self._shown_index
+        self._shown, self._shown_index = kind, index
+        return ((kind, BREAK), (kind, text)) if joins else ((kind, text),)
+
+
+def _kind(part: TextPart | ThinkingPart) -> ResponseType:
+    return "output_text" if isinstance(part, TextPart) else "reasoning"

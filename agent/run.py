@@ -1,0 +1,427 @@
+"""An agent's definition and one run of it: steps of model requests with tools in between, until there is an answer.
+
+`Run._drive` is the loop. It knows nothing of pages, stores or vendors: what finishes is handed to a `Journal`, what
+streams is in `Run.responses`, and whatever goes wrong becomes an ending, never an exception.
+"""
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import Any, Literal, Protocol, cast
+from uuid import uuid4
+
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    ModelResponsePart,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
+from pydantic_ai.models import ModelRequestParameters, StreamedResponse
+from pydantic_ai.settings import ModelSettings
+
+from agent.context import Context
+from agent.errors import AgentError
+from agent.guardrails import Limits
+from agent.history import Note
+from agent.messages import Prompt, repaired, to_messages, to_openai, to_send
+from agent.meter import Meter
+from agent.providers import Connection
+from agent.responses import Live, Piece, Response, Stamp, call_content, result_content, settle
+from agent.tools import Function, Tool, as_tool, execute
+
+log = logging.getLogger(__name__)
+
+FinishReason = Literal["stop", "length", "content_filter", "cancelled", "suspended", "limit", "error"]
+CancelReason = Literal["user_request", "client_disconnect", "shutdown"]
+Ending = tuple[FinishReason, str]
+
+TOOL_GRACE = 0.5
+"""Seconds that a cancelled tool may take to clean up before it is left behind."""
+
+
+class Journal(Protocol):
+    """Where a run writes what must not be lost: each message as it is finished, the user's before any request."""
+
+    async def write(self, message: ModelMessage, note: Note) -> None:
+        """Keep the message; return when it is kept. Raises `HistoryError`, which ends the run."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What may differ from run to run. None leaves it to the model."""
+
+    reasoning: bool | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """How a run ended and what came of it; `note` has its figures and, where it ended early, the sentence why."""
+
+    finish_reason: FinishReason
+    text: str
+    context: Context
+    note: Note
+    files: tuple[BinaryContent, ...] = ()
+    system_message: str = field(default="", repr=False)
+
+    @property
+    def final_output(self) -> str:
+        """The same as `text`."""
+        return self.text
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """Tokens of the whole run; see `note.timings` for whether they are an estimate."""
+        timings = self.note.timings
+        assert timings is not None
+        return {"input_tokens": timings.input_tokens, "output_tokens": timings.output_tokens}
+
+    def to_input_list(self) -> list[dict[str, Any]]:
+        """The whole conversation in OpenAI's format, tool calls included; it is accepted back as a prompt."""
+        return to_openai(self.context.messages, self.system_message)
+
+
+class Agent:
+    """An immutable definition: a model, a system message, tools, limits. No conversation lives in it.
+
+    One agent may serve any number of runs at once. `connection` is what `agent.connect` returns.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        system_message: str = "",
+        tools: Sequence[Tool | Function] = (),
+        limits: Limits | None = None,
+    ) -> None:
+        self.connection = connection
+        self.system_message = system_message
+        self.tools = {item.name: item for item in map(as_tool, tools)}
+        self.limits = limits or Limits()
+
+    def run(
+        self,
+        prompt: Prompt,
+        *,
+        context: Context | None = None,
+        options: Options | None = None,
+        journal: Journal | None = None,
+        **more: Any,
+    ) -> "Run":
+        """Begin a run: iterate over it, await it, or cancel it. Raises `InputError` before any network.
+
+        `more` are the fields of `Options`, for those who write `run(..., reasoning=True)`.
+        """
+        messages = to_messages(prompt)
+        return Run(self, messages, context or Context(), replace(options or Options(), **more), journal)
+
+    async def ask(self, prompt: Prompt, *, context: Context | None = None, **more: Any) -> RunResult:
+        """Run to the end. Never raises for what a model or a tool did: see `finish_reason`."""
+        return await self.run(prompt, context=context, **more)
+
+    async def aclose(self) -> None:
+        """Release the connections."""
+        await self.connection.aclose()
+
+    async def __aenter__(self) -> "Agent":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class Run:
+    """One run. Owner of its task and of `responses`, the log of all it has said so far.
+
+    Its work begins with `start`, which iterating and awaiting call. Several readers may follow it.
+    """
+
+    def __init__(
+        self, agent: Agent, prompt: list[ModelMessage], context: Context, options: Options, journal: Journal | None
+    ) -> None:
+        self.id = uuid4().hex
+        self.responses: list[Response] = []
+        self.result: RunResult | None = None
+        self.cancel_reason: CancelReason | None = None
+        self._agent, self._prompt, self._options, self._journal = agent, prompt, options, journal
+        self._session_id = context.session_id
+        self._messages = repaired(context.messages)
+        self._meter = Meter()
+        self._stamp = Stamp()
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._open: StreamedResponse | None = None
+        self._last: ModelResponse | None = None
+        self._ending = False
+        self._cancelled_at = 0.0
+        self._left_running: list[str] = []
+
+    # What others may ask of a run
+
+    def start(self) -> "Run":
+        """Begin, in a task of the running loop; a second call does nothing."""
+        if self._task is None:
+            self._loop = asyncio.get_running_loop()
+            self._meter = Meter()
+            self._task = self._loop.create_task(self._guarded(), name=f"run {self.id}")
+            if self.cancel_reason is not None:
+                self._task.cancel()
+        return self
+
+    def cancel(self, reason: CancelReason = "user_request") -> None:
+        """End the run, from any thread, whatever the provider or a tool is doing. After the end it does nothing."""
+        if self._ending or self.cancel_reason is not None:
+            return
+        self.cancel_reason, self._cancelled_at = reason, monotonic()
+        if self._loop is not None and self._task is not None:
+            self._loop.call_soon_threadsafe(self._task.cancel)
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended; `result` is there then."""
+        return self.result is not None
+
+    @property
+    def context(self) -> Context:
+        """The conversation so far, valid to go on from at any moment."""
+        return Context(session_id=self._session_id, messages=tuple(repaired(self._messages)))
+
+    @property
+    def reasoning(self) -> tuple[float, ...]:
+        """Seconds of each reasoning bubble so far."""
+        return self._meter.reasoning
+
+    async def news(self, seen: int, *, timeout: float | None = None) -> None:
+        """Return when there are more than `seen` responses or the run has ended, at most after `timeout` seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                while len(self.responses) <= seen and not self.done:
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            return
+
+    async def over(self, seconds: float) -> bool:
+        """Wait that long for the end, deaf to news: a page that is woken for every token pays for every token."""
+        if self._task is not None and not self.done:
+            await asyncio.wait([self._task], timeout=seconds)
+        return self.done
+
+    async def __aiter__(self) -> AsyncIterator[Response]:
+        self.start()
+        seen = 0
+        try:
+            while not (self.done and seen == len(self.responses)):
+                await self.news(seen)
+                for response in self.responses[seen:]:
+                    seen += 1
+                    yield response
+        finally:
+            self.cancel("client_disconnect")
+
+    def __await__(self) -> Generator[Any, None, RunResult]:
+        return self._result().__await__()
+
+    async def _result(self) -> RunResult:
+        self.start()
+        try:
+            await self.news(sys.maxsize)
+        except asyncio.CancelledError:
+            self.cancel("client_disconnect")
+            raise
+        assert self.result is not None
+        return self.result
+
+    # The loop
+
+    async def _drive(self) -> Ending:
+        limits = self._agent.limits
+        for message in self._prompt:
+            await self._keep(message)
+        for _ in range(limits.steps):
+            response = await self._step()
+            calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
+            if not calls:
+                self._last = response
+                return _ended(response), ""
+            await self._keep(response)
+            for call in calls:
+                self._say(("tool_call", call_content(call)))
+            await self._call_tools(calls)
+        return "limit", limits.steps_reached()
+
+    async def _step(self) -> ModelResponse:
+        """One model request, said as it streams; what it gave is returned whole."""
+        live = Live()
+        tools = [tool.definition for tool in self._agent.tools.values()]
+        try:
+            async with model_request_stream(
+                self._agent.connection.model(),
+                to_send(self._messages, self._agent.system_message),
+                model_settings=self._settings(),
+                model_request_parameters=ModelRequestParameters(function_tools=tools),
+            ) as stream:
+                self._open = stream
+                async for event in stream:
+                    for piece in live.feed(event):
+                        self._meter.delta(piece[0])
+                        self._say(piece)
+        except AgentError:
+            raise
+        except Exception as failure:
+            log.info("run %s: %s", self.id, type(failure).__name__, exc_info=log.isEnabledFor(logging.DEBUG))
+            raise self._agent.connection.explain(failure) from failure
+        self._open = None
+        response = settle(stream.get(), state="complete")
+        self._meter.step(response.usage)
+        return replace(response, parts=self._sound(response))
+
+    async def _call_tools(self, calls: list[ToolCallPart]) -> None:
+        """Run the calls at once. Each has a result in the end, also when the run is cancelled meanwhile."""
+        results: list[ToolReturnPart] = []
+
+        async def one(call: ToolCallPart) -> None:
+            result = await execute(self._agent.tools, call, timeout=self._agent.limits.tool_seconds)
+            if call.tool_call_id not in {known.tool_call_id for known in results}:
+                results.append(result)
+                self._say(("tool_call_result", result_content(result)))
+
+        tasks = [asyncio.create_task(one(call), name=f"tool {call.tool_name}") for call in calls]
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=TOOL_GRACE)
+            raise
+        finally:
+            for call in calls:
+                if call.tool_call_id not in {result.tool_call_id for result in results}:
+                    results.append(self._given_up(call))
+                    self._say(("tool_call_result", result_content(results[-1])))
+            await asyncio.shield(self._keep(ModelRequest(parts=results)))
+
+    # How a run ends
+
+    async def _guarded(self) -> None:
+        try:
+            ending = await self._timed()
+        except asyncio.CancelledError:
+            ending = "cancelled", self._receipt()
+        except AgentError as failure:
+            ending = "error", str(failure)
+        except Exception:
+            log.exception("run %s broke", self.id)
+            ending = "error", "Something went wrong in this program; the details are in its log."
+        self._ending = True
+        await asyncio.shield(asyncio.ensure_future(self._finish(*ending)))
+
+    async def _timed(self) -> Ending:
+        limits = self._agent.limits
+        try:
+            async with asyncio.timeout(limits.seconds) as clock:
+                return await self._drive()
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            return "limit", limits.time_reached()
+
+    async def _finish(self, reason: FinishReason, detail: str) -> None:
+        """Keep the last response, whole, broken off or empty, with how the run ended; then say that it has ended."""
+        if self._open is not None:
+            self._last = settle(self._open.get(), state="interrupted")
+            self._meter.step(None)
+        last = self._last or ModelResponse(parts=[], model_name=self._agent.connection.spec.name, state="interrupted")
+        note = self._note(reason, detail)
+        try:
+            await self._keep(last, note)
+        except Exception as failure:
+            log.exception("run %s: its end could not be saved", self.id)
+            said = str(failure) if isinstance(failure, AgentError) else "the store failed"
+            reason, detail = "error", f"This answer could not be saved: {said}"
+            note = replace(note, ended=reason, detail=detail)
+        if reason in ("limit", "error"):
+            self._say(("error", detail))
+        self.result = RunResult(
+            finish_reason=reason,
+            text="\n\n".join(part.content for part in last.parts if isinstance(part, TextPart)),
+            context=self.context,
+            note=note,
+            system_message=self._agent.system_message,
+        )
+        self._news.set()
+
+    def _receipt(self) -> str:
+        """What a cancelled run says of itself; the connection is closed when this is called."""
+        free = max(0.0, monotonic() - self._cancelled_at) * 1000 if self._cancelled_at else 0.0
+        said = {
+            "user_request": "Stopped",
+            "client_disconnect": "Stopped because nobody was watching any more",
+            "shutdown": "Stopped because the server was shut down",
+            None: "Stopped",
+        }[self.cancel_reason]
+        receipt = f"{said}; the model server was free after {free:.0f} ms."
+        for name in self._left_running:
+            receipt += f" The tool {name} cannot be interrupted and was left running."
+        return receipt
+
+    def _given_up(self, call: ToolCallPart) -> ToolReturnPart:
+        tool = self._agent.tools.get(call.tool_name)
+        text = "Cancelled before it finished."
+        if tool is not None and not tool.is_async:
+            self._left_running.append(call.tool_name)
+            text = "Cancelled; it cannot be interrupted and was left running."
+        return ToolReturnPart(call.tool_name, text, tool_call_id=call.tool_call_id, outcome="interrupted")
+
+    # What the loop stands on
+
+    def _say(self, piece: Piece) -> None:
+        self.responses.append(self._stamp(piece))
+        self._news.set()
+
+    async def _keep(self, message: ModelMessage, note: Note | None = None) -> None:
+        """Write ahead: what the journal has not taken is not part of the conversation."""
+        if self._journal is not None:
+            await self._journal.write(message, note or self._note())
+        self._messages.append(message)
+
+    def _note(self, ended: FinishReason | None = None, detail: str = "") -> Note:
+        timings = self._meter.timings() if ended else None
+        return Note(run_id=self.id, model=self._agent.connection.spec.id, ended=ended, detail=detail, timings=timings)
+
+    def _settings(self) -> ModelSettings:
+        chosen = {"temperature": self._options.temperature, "max_tokens": self._options.max_tokens}
+        given = {name: value for name, value in chosen.items() if value is not None}
+        return cast(ModelSettings, {**self._agent.connection.settings(self._options.reasoning), **given})
+
+    def _sound(self, response: ModelResponse) -> list[ModelResponsePart]:
+        """The response's parts without calls that a length limit cut, every call with an id that no other call has."""
+        used = {part.tool_call_id for message in self._messages for part in message.parts if isinstance(part, ToolCallPart)}
+        parts: list[ModelResponsePart] = []
+        for part in response.parts:
+            if isinstance(part, ToolCallPart):
+                if response.finish_reason == "length" and "INVALID_JSON" in part.args_as_dict():
+                    continue
+                if not part.tool_call_id or part.tool_call_id in used:
+                    part = replace(part, tool_call_id=f"call_{uuid4().hex[:12]}")
+                used.add(part.tool_call_id)
+            parts.append(part)
+        return parts
+
+
+def _ended(response: ModelResponse) -> FinishReason:
+    reason = response.finish_reason
+    return reason if reason in ("length", "content_filter") else "stop"
