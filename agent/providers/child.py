@@ -1,0 +1,143 @@
+"""One child process that serves a model: how it is started, watched, and ended together with everything it started."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Self
+
+import httpx2
+
+from agent.errors import LocalModelError
+
+_LINE_END = re.compile(r"[\r\n]+")
+
+
+class Child:
+    """A running process and the last lines it wrote. Owned by whoever called `spawn`, who must `aclose` it.
+
+    Its stdin is a pipe that stays open as long as we live: a child that watches it ends with us, even if we are killed.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, on_line: Callable[[str], None], grace: float) -> None:
+        self._process = process
+        self._grace = grace
+        self._on_line = on_line
+        self._tail: deque[str] = deque(maxlen=60)
+        streams = [stream for stream in (process.stdout, process.stderr) if stream]
+        self._pumps = [asyncio.create_task(self._pump(stream)) for stream in streams]
+
+    @classmethod
+    async def spawn(
+        cls, argv: Sequence[str], *, env: Mapping[str, str], on_line: Callable[[str], None], grace: float = 3.0
+    ) -> Self:
+        """Start `argv` with `env` added to our environment; `on_line` gets each line it writes, to either stream.
+
+        `grace` is how many seconds it has to end by itself when it is closed, and again when it is terminated.
+        Raises `LocalModelError` where the program cannot be started at all.
+        """
+        pipe = asyncio.subprocess.PIPE
+        try:
+            # A session of its own: Ctrl-C in the terminal is for us, and we end it in our own order.
+            process = await asyncio.create_subprocess_exec(
+                *argv, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, **env}, start_new_session=True
+            )
+        except OSError as error:
+            raise LocalModelError(f"{os.path.basename(argv[0])} cannot be started: {error.strerror}.") from error
+        return cls(process, on_line, grace)
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is also the id of its process group."""
+        return self._process.pid
+
+    @property
+    def tail(self) -> tuple[str, ...]:
+        """The last lines it wrote."""
+        return tuple(self._tail)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs, as far as we were told."""
+        return self._process.returncode is None
+
+    async def wait(self) -> str:
+        """Wait until it has ended and all it wrote was read. Returns why it ended, as the end of a sentence."""
+        code = await self._process.wait()
+        await asyncio.wait(self._pumps, timeout=1)
+        return _how_it_ended(code, self._tail)
+
+    async def healthy(self, url: str, *, seconds: float) -> None:
+        """Wait until `url` answers 200. Raises `LocalModelError` if the process ends first or the time is up."""
+        ending = asyncio.create_task(self.wait())
+        try:
+            async with asyncio.timeout(seconds), httpx2.AsyncClient(trust_env=False, timeout=5) as client:
+                while not ending.done():
+                    with contextlib.suppress(httpx2.HTTPError):
+                        if (await client.get(url)).status_code == 200:
+                            return
+                    await asyncio.wait({ending}, timeout=0.1)
+            raise LocalModelError(f"The model server {ending.result()}")
+        except TimeoutError as error:
+            raise LocalModelError(f"The model server did not answer within {seconds:.0f} seconds.") from error
+        finally:
+            ending.cancel()
+
+    async def aclose(self) -> None:
+        """End it: close its stdin, after its grace terminate it, then kill its process group. Idempotent."""
+        if self._process.stdin:
+            self._process.stdin.close()
+        for number in (None, signal.SIGTERM, signal.SIGKILL if sys.platform != "win32" else signal.SIGTERM):
+            if number and self.alive:
+                self._signal(number)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), self._grace)
+                break
+        for pump in self._pumps:
+            pump.cancel()
+        await asyncio.gather(*self._pumps, return_exceptions=True)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            if sys.platform == "win32":
+                self._process.terminate()
+            else:
+                os.killpg(self._process.pid, number)
+
+    async def _pump(self, stream: asyncio.StreamReader) -> None:
+        rest = ""
+        # Not readline: progress bars rewrite one line with \r for minutes and would overrun its limit.
+        while data := await stream.read(65536):
+            *lines, rest = _LINE_END.split(rest + data.decode("utf-8", "replace"))
+            for line in lines:
+                self._take(line)
+            rest = rest[-65536:]
+        self._take(rest)
+
+    def _take(self, line: str) -> None:
+        if line.strip():
+            self._tail.append(line.strip())
+            self._on_line(line.strip())
+
+
+_SIGNALS = {
+    4: "stopped at an instruction this processor does not have: llama.cpp's build needs AVX2.",
+    7: "could not read its weights from the disk (SIGBUS).",
+    9: "was killed, most likely because memory ran out.",
+}
+
+
+def _how_it_ended(code: int, tail: Sequence[str]) -> str:
+    if code < 0:
+        return _SIGNALS.get(-code, f"was ended by signal {-code}.")
+    return f"ended with status {code}: {reason(tail) or 'it gave no reason'}"
+
+
+def reason(lines: Sequence[str]) -> str:
+    """The line of a log that best says what went wrong; empty if there is none."""
+    errors = [line for line in lines if re.search(r"\b\w*[Ee]rror\b", line)]
+    return (errors or list(lines) or [""])[-1][:300]
