@@ -1,0 +1,188 @@
+"""What an OpenAI-compatible server says it serves, as `ModelSpec`s; where it says nothing, what its name suggests."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import httpx2
+
+from agent.catalog import ModelSpec, ToolSupport
+from agent.errors import ProviderError
+from agent.providers import Endpoint
+
+_LONGEST_ANSWER = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """What the name of a checkpoint tells: vLLM's /v1/models does not say what a model can take.
+
+    `tool_parser` and `reasoning_parser` are the values that `vllm serve` needs for it, None where it needs none.
+    """
+
+    image: bool = False
+    audio: bool = False
+    tool_parser: str | None = None
+    reasoning_parser: str | None = None
+
+
+def family(name: str) -> Family:
+    """The family of a checkpoint called `name` (a hub id or a folder). Unknown names get text only."""
+    short = name.rstrip("/").rsplit("/", 1)[-1].lower()
+    omni = "omni" in short
+    image = omni or re.search(r"(?:^|[-_.])vl(?:[-_.]|$)|qwen3vl", short) is not None
+    qwen3 = re.match(r"qwen3(\.\d+)?(?:[-_]|vl|$)", short)
+    if qwen3 is None:
+        return Family(image=image, audio=omni, tool_parser="hermes" if short.startswith("qwen2") else None)
+    coder = "coder" in short
+    # Base checkpoints, embedders and rerankers do not chat; they are left without tools and reasoning.
+    chats = not any(word in short for word in ("base", "embedding", "reranker", "asr", "tts"))
+    newer = qwen3[1] is not None  # 3.5 and later: images from the start, tool calls in XML
+    thinks = chats and not coder and ("instruct" not in short or "thinking" in short)
+    return Family(
+        image=image or (newer and chats),
+        audio=omni,
+        tool_parser=("qwen3_coder" if coder or newer else "hermes") if chats else None,
+        reasoning_parser="qwen3" if thinks else None,
+    )
+
+
+async def discover(endpoint: Endpoint, *, seconds: float = 5.0) -> tuple[ModelSpec, ...]:
+    """Ask `endpoint` for its models, in its order; ids are `vllm:<name>`. llama.cpp is also asked for its /props.
+
+    Raises `ProviderError`: `key` (401, 403), `connection`, `malformed` (not such a server, or no model), `server`.
+    """
+    host = urlsplit(endpoint.base_url).hostname or ""
+    headers = {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}
+    # A proxy of the environment must not get between us and a server on this machine.
+    async with httpx2.AsyncClient(
+        headers=headers, timeout=seconds, trust_env=host not in ("localhost", "127.0.0.1", "::1")
+    ) as client:
+        where = _shown(endpoint.base_url)
+        listing = await _ask(client, f"{endpoint.base_url}/models", where)
+        entries = [entry for entry in _items(listing.get("data")) if isinstance(entry.get("id"), str)]
+        if not entries:
+            raise ProviderError(f"The server at {where} answers, but serves no model.", kind="malformed")
+        if entries[0].get("owned_by") != "llamacpp":
+            return tuple(_vllm_spec(entry) for entry in entries)
+        props = await _ask(client, endpoint.base_url.removesuffix("/v1") + "/props", where)
+        return tuple(_llama_spec(entry, props) for entry in entries)
+
+
+async def _ask(client: httpx2.AsyncClient, url: str, where: str) -> dict[str, Any]:
+    try:
+        answer = await client.get(url)
+        body = answer.json() if answer.status_code == 200 else None
+    except (httpx2.TransportError, httpx2.InvalidURL) as error:
+        raise ProviderError(f"The model server at {where} cannot be reached.", kind="connection") from error
+    except ValueError as error:
+        raise ProviderError(f"What answers at {where} is not a model server.", kind="malformed") from error
+    status = answer.status_code
+    if status in (401, 403):
+        sentence = f"The model server at {where} refused the key. Check VLLM_API_KEY."
+        raise ProviderError(sentence, kind="key", status=status)
+    if status >= 500:
+        raise ProviderError(f"The model server at {where} failed (HTTP {status}).", kind="server", status=status)
+    if not isinstance(body, dict):
+        sentence = f"What answers at {where} is not an OpenAI-compatible server (HTTP {status} for /models)."
+        raise ProviderError(sentence, kind="malformed", status=status)
+    return cast(dict[str, Any], body)
+
+
+def _vllm_spec(entry: dict[str, Any]) -> ModelSpec:
+    name = entry["id"]
+    known = family(name)
+    context = _whole(entry.get("max_model_len"), 32_768)
+    return ModelSpec(
+        id=f"vllm:{name}",
+        name=name,
+        label=name.rstrip("/").rsplit("/", 1)[-1],
+        provider="vllm",
+        image=known.image,
+        audio=known.audio,
+        reasoning=known.reasoning_parser is not None,
+        tools="native" if known.tool_parser else "router",
+        context_tokens=context,
+        max_output_tokens=_answer(context),
+        source="a vLLM server" if entry.get("owned_by") == "vllm" else "an OpenAI-compatible server",
+    )
+
+
+def _llama_spec(entry: dict[str, Any], props: dict[str, Any]) -> ModelSpec:
+    said = _Props(entry, props)
+    return ModelSpec(
+        id=f"vllm:{entry['id']}",
+        name=entry["id"],
+        label=entry["id"].rsplit("/", 1)[-1],
+        provider="llama.cpp",
+        image=said.image,
+        audio=said.audio,
+        reasoning=said.reasoning,
+        tools=said.tools,
+        context_tokens=said.context,
+        max_output_tokens=_answer(said.context),
+        source="a llama.cpp server",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Props:
+    """What llama.cpp says in its list of models and in /props."""
+
+    entry: dict[str, Any] = field(repr=False)
+    props: dict[str, Any] = field(repr=False)
+
+    @property
+    def image(self) -> bool:
+        return bool(_table(self.props, "modalities").get("vision")) or "image" in self._inputs
+
+    @property
+    def audio(self) -> bool:
+        return bool(_table(self.props, "modalities").get("audio")) or "audio" in self._inputs
+
+    @property
+    def reasoning(self) -> bool:
+        template = str(self.props.get("chat_template") or "")
+        return "enable_thinking" in template or "<think>" in template
+
+    @property
+    def tools(self) -> ToolSupport:
+        # Without tools in its template llama.cpp drops them silently; a JSON schema still binds any model.
+        return "native" if _table(self.props, "chat_template_caps").get("supports_tool_calls") else "router"
+
+    @property
+    def context(self) -> int:
+        """Tokens of one slot."""
+        per_slot = _table(self.props, "default_generation_settings").get("n_ctx")
+        return _whole(per_slot, _whole(_table(self.entry, "meta").get("n_ctx"), 4096))
+
+    @property
+    def _inputs(self) -> list[Any]:
+        inputs = _table(self.entry, "architecture").get("input_modalities")
+        return cast(list[Any], inputs) if isinstance(inputs, list) else []
+
+
+def _answer(context: int) -> int:
+    """The longest answer to ask for, leaving most of the context to the conversation."""
+    return max(16, min(_LONGEST_ANSWER, context // 4))
+
+
+def _items(value: object) -> list[dict[str, Any]]:
+    found = cast(list[object], value) if isinstance(value, list) else []
+    return [cast(dict[str, Any], item) for item in found if isinstance(item, dict)]
+
+
+def _table(value: dict[str, Any], name: str) -> dict[str, Any]:
+    found = value.get(name)
+    return cast(dict[str, Any], found) if isinstance(found, dict) else {}
+
+
+def _whole(value: object, default: int) -> int:
+    return value if isinstance(value, int) and value > 0 else default
+
+
+def _shown(url: str) -> str:
+    """The address without user and password."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
