@@ -1,0 +1,115 @@
+"""Conversations in this process's memory: gone when it ends, and for one event loop only."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from agent.errors import Conflict, HistoryError, NotFound
+from agent.history import Entry, Record, now
+from agent.history.codec import dump_entries, dump_record, load_entries, load_records
+
+
+@dataclass(slots=True)
+class _Conversation:
+    """What is kept: the record, and by entry id its parent's id and its JSON text."""
+
+    record: Record
+    entries: dict[str, tuple[str | None, str]] = field(default_factory=dict[str, tuple[str | None, str]])
+
+
+class MemoryStore:
+    """A `HistoryStore` in memory. It owns its conversations; values go in and out as copies.
+
+    Nothing here awaits, so no other task can come between the steps of a call: that is its whole locking.
+    Messages are kept as JSON because they are mutable objects, and so that this store answers exactly as the others.
+    """
+
+    def __init__(self) -> None:
+        self._conversations: dict[str, _Conversation] = {}
+
+    async def save(self, record: Record, entries: Sequence[Entry] = ()) -> Record:
+        """As in `HistoryStore.save`."""
+        texts = dump_entries(entries)
+        raised = replace(record, revision=record.revision + 1, updated_at=now())
+        (saved,) = load_records([dump_record(raised)])
+        before = self._to_replace(record)
+        linked = _link(before.entries if before else {}, saved, entries, texts)
+        # Put in anew, not in place: the order of the dict is the order of the saves.
+        self._conversations.pop(record.id, None)
+        self._conversations[record.id] = _Conversation(saved, linked)
+        return saved
+
+    async def get(self, conversation_id: str, *, owner: str) -> Record:
+        """As in `HistoryStore.get`."""
+        return self._owned(conversation_id, owner).record
+
+    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
+        """As in `HistoryStore.history`."""
+        entries = self._owned(record.id, record.owner).entries
+        if record.head_id is not None and record.head_id not in entries:
+            raise NotFound("There is no such message.")
+        newest_first = islice(_walk(entries, record.head_id), None if limit is None else max(limit, 0))
+        return load_entries(reversed([*newest_first]))
+
+    async def list(self, owner: str, *, limit: int = 50) -> list[Record]:
+        """As in `HistoryStore.list`."""
+        newest_first = (kept.record for kept in reversed(self._conversations.values()))
+        owned = [record for record in newest_first if record.owner == owner and not _expired(record)]
+        return owned[: max(limit, 0)]
+
+    async def delete(self, conversation_id: str, *, owner: str) -> None:
+        """As in `HistoryStore.delete`."""
+        self._owned(conversation_id, owner)
+        del self._conversations[conversation_id]
+
+    async def purge(self) -> int:
+        """As in `HistoryStore.purge`."""
+        gone = [key for key, kept in self._conversations.items() if _expired(kept.record)]
+        for key in gone:
+            del self._conversations[key]
+        return len(gone)
+
+    async def aclose(self) -> None:
+        """Nothing to release."""
+
+    def _owned(self, conversation_id: str, owner: str) -> _Conversation:
+        kept = self._conversations.get(conversation_id)
+        if kept is None or kept.record.owner != owner or _expired(kept.record):
+            raise NotFound("There is no such conversation.")
+        return kept
+
+    def _to_replace(self, record: Record) -> _Conversation | None:
+        """What `record` may take the place of; None for a new one. Raises `NotFound` and `Conflict`."""
+        if record.revision == 0 and record.id not in self._conversations:
+            return None
+        kept = self._owned(record.id, record.owner)
+        if kept.record.revision != record.revision:
+            raise Conflict("This conversation was changed elsewhere; load it again.")
+        return kept
+
+
+def _link(
+    stored: dict[str, tuple[str | None, str]], record: Record, entries: Sequence[Entry], texts: Sequence[str]
+) -> dict[str, tuple[str | None, str]]:
+    """Return the stored entries and the new ones. Raises `HistoryError` where an id or a link is wrong."""
+    linked = dict(stored)
+    for entry, text in zip(entries, texts, strict=True):
+        if entry.id in linked:
+            raise HistoryError(f"Entry {entry.id!r} is stored already, and entries are never overwritten.")
+        if entry.parent_id is not None and entry.parent_id not in linked:
+            raise HistoryError(f"Entry {entry.id!r} follows {entry.parent_id!r}, which is not in its conversation.")
+        linked[entry.id] = entry.parent_id, text
+    if record.head_id is not None and record.head_id not in linked:
+        raise HistoryError(f"The newest entry {record.head_id!r} is not in the conversation.")
+    return linked
+
+
+def _walk(entries: dict[str, tuple[str | None, str]], head_id: str | None) -> Iterator[str]:
+    """The JSON texts of a chain, newest first."""
+    while head_id is not None:
+        head_id, text = entries[head_id]
+        yield text
+
+
+def _expired(record: Record) -> bool:
+    return record.expires_at is not None and record.expires_at.timestamp() <= now().timestamp()
