@@ -56,7 +56,7 @@ def test_whole_numbers_are_exact(left: int, right: int, sign: str) -> None:
         ("0 ** -1", "divides by zero"),
         ("9**9**9", "too large"),
         ("10**999 * 10**999", "too large"),
-        ("factorial(100000)", "too large"),
+        ("factorial(1000000)", "too large"),
         ("factorial(2.5)", "whole number"),
         ("1e308 * 10", "too large"),
         ("2.0 ** 100000", "too large"),

@@ -50,7 +50,7 @@ def current_time(timezone: str = "UTC") -> str:
         timezone: An IANA time zone, for example "Europe/Berlin" or "Asia/Tokyo".
 
     Returns:
-        For example "Friday, 2026-11-20 14:05:09 UTC (UTC+00:00)".
+        Weekday, date, time, zone and its distance from UTC.
 
     Raises:
         ValueError: There is no such time zone.
