@@ -1,0 +1,143 @@
+"""A chat page in Chromium: types a prompt and notes when each fiftieth token of the answer can be seen."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from playwright.sync_api import CDPSession, ConsoleMessage, Locator, Page, sync_playwright
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+# Watches `#chat` for the scripted server's tokens, `word0`, `word1`, ... It looks only at what a mutation brought and
+# only at the end of it, so that watching costs the same in every contender. The clock is Date.now(): it is the
+# system's, as the server's is, while performance.timeOrigin was read when the browser started. It reports by console
+# messages, because asking a page that is behind means waiting until it has caught up: no cap would hold.
+WATCH = """
+([every, last]) => {
+  let top = -1;
+  const note = (text, now) => {
+    const start = text ? text.lastIndexOf("word") : -1;
+    const found = start < 0 ? -1 : parseInt(text.slice(start + 4), 10);
+    if (!(found > top)) return;
+    for (let n = top + 1; n <= found; n++) {
+      if ((n + 1) % every === 0 || n === last) console.debug(`bench ${n + 1} ${now}`);
+    }
+    top = found;
+    if (top === last) requestAnimationFrame(() => setTimeout(() => console.debug(`bench 0 ${Date.now()}`)));
+  };
+  new MutationObserver(records => {
+    const now = Date.now();
+    for (const record of records) {
+      if (record.type === "characterData") note(record.target.data, now);
+      else for (const node of record.addedNodes) note(node.textContent, now);
+    }
+  }).observe(document.querySelector("#chat"), { childList: true, subtree: true, characterData: true });
+}
+"""
+PAINTED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """When tokens could be seen, in epoch milliseconds by their count (every fiftieth).
+
+    `main_ms` is the CPU time of the page's main thread, as DevTools counts it where the page could still be asked.
+    """
+
+    shown: int
+    at: dict[int, float]
+    painted: float | None
+    main_ms: float
+    watched_s: float
+    ended: float
+
+
+@contextmanager
+def browser_page() -> Iterator[Page]:
+    """A page of a browser of its own: the system's Chromium, else Playwright's."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium") or shutil.which("chromium-browser"), args=FLAGS
+        )
+        try:
+            yield browser.new_page(viewport={"width": 1280, "height": 900})
+        finally:
+            browser.close()
+
+
+def open_chat(page: Page, url: str, seconds: float) -> Locator:
+    """Load the page and return its text box once one can type in it."""
+    page.set_default_timeout(seconds * 1000)
+    page.goto(url, wait_until="commit")
+    box = page.locator("#composer").get_by_test_id("textbox")
+    box.wait_for(state="visible")
+    until = time.monotonic() + seconds
+    while not box.is_editable():
+        if time.monotonic() > until:
+            raise TimeoutError("the text box stays disabled")
+        time.sleep(0.02)
+    return box
+
+
+def renderer_clock(page: Page) -> Callable[[], float]:
+    """CPU seconds of the page's main thread by the system's count, which needs no answer from the page."""
+    browser = page.context.browser
+    assert browser
+    processes = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
+    renderers = [process["id"] for process in processes if process["type"] == "renderer"]
+    start = {pid: _main_thread(pid) for pid in renderers}
+    # A spare renderer may stand by; the page is the one that works.
+    return lambda: max((_main_thread(pid) - start[pid] for pid in renderers), default=0.0)
+
+
+def _main_thread(pid: int) -> float:
+    try:
+        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
+    except OSError:
+        return 0.0
+
+
+def ask(
+    page: Page,
+    box: Locator,
+    prompt: str,
+    tokens: int,
+    *,
+    cap: float,
+    clock: Callable[[], float],
+    tick: Callable[[], object],
+) -> Seen:
+    """Send the prompt and watch until the last token is shown or `cap` seconds are over, calling `tick` meanwhile."""
+    at: dict[int, float] = {}
+
+    def heard(message: ConsoleMessage) -> None:
+        match message.text.split():
+            case ["bench", n, epoch_ms]:
+                at[int(n)] = float(epoch_ms)
+            case _:
+                pass
+
+    page.on("console", heard)
+    page.evaluate(WATCH, [50, tokens - 1])
+    cdp = page.context.new_cdp_session(page)
+    cdp.send("Performance.enable", {"timeDomain": "threadTicks"})
+    before, start = _task_seconds(cdp), time.monotonic()
+    clock_before = clock()
+    box.fill(prompt)
+    box.press("Enter")
+    while PAINTED not in at and time.monotonic() - start < cap:
+        page.wait_for_timeout(400)
+        tick()
+    page.wait_for_timeout(400)  # what the end of an answer brings belongs to its cost
+    watched, ended = time.monotonic() - start, time.time() * 1000
+    painted = at.pop(PAINTED, None)
+    main = _task_seconds(cdp) - before if painted else clock() - clock_before
+    return Seen(max(at, default=0), at, painted, main * 1000, watched, ended)
+
+
+def _task_seconds(cdp: CDPSession) -> float:
+    metrics = cdp.send("Performance.getMetrics")["metrics"]
+    return next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration")

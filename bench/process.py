@@ -1,0 +1,87 @@
+"""Child processes of the bench: started on loopback, measured through /proc, and ended with their own children."""
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.request import urlopen
+
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def started(command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> Iterator[psutil.Popen]:
+    """Run a command in the repository for the length of the block; its output goes to `log`."""
+    with log.open("wb") as output:
+        child = psutil.Popen(
+            list(command),
+            cwd=ROOT,
+            env={**os.environ, "GRADIO_ANALYTICS_ENABLED": "False", **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield child
+        finally:
+            _end(child)
+
+
+def wait_until_up(child: psutil.Popen, url: str, log: Path, seconds: float) -> None:
+    """Return when `url` answers; raises RuntimeError with the end of the log where the child dies or takes too long."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and child.poll() is None:
+        with suppress(OSError), urlopen(url, timeout=5):
+            return
+        time.sleep(0.05)
+    raise RuntimeError(f"{url} does not answer:\n" + log.read_text(errors="replace")[-2000:])
+
+
+class CpuMeter:
+    """CPU seconds of a process with its threads and children, from the scheduler's nanosecond counts.
+
+    It remembers the last count of each thread, so that what a thread had used is not lost when it ends: call
+    `seconds` now and then.
+    """
+
+    def __init__(self, child: psutil.Popen) -> None:
+        self.child = child
+        self.counts: dict[str, int] = {}
+
+    def seconds(self) -> float:
+        """CPU seconds so far."""
+        for process in _family(self.child):
+            for path in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
+                with suppress(OSError):  # the thread has just ended
+                    self.counts[str(path)] = int(path.read_text().split()[0])
+        return sum(self.counts.values()) / 1e9
+
+
+def _family(child: psutil.Popen) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(child.pid)
+        return [process, *process.children(recursive=True)]
+    return []
+
+
+def _end(child: psutil.Popen) -> None:
+    family = _family(child)
+    with suppress(psutil.NoSuchProcess):
+        child.terminate()
+    _, alive = psutil.wait_procs(family, timeout=5)
+    for process in alive:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    child.wait()

@@ -1,0 +1,93 @@
+"""What the bench found, as values and as a markdown page; it measures nothing."""
+
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+TOKENS = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One contender at one length of history; times in ms unless named otherwise.
+
+    `complete` False: the cap came first. Then lags are those of what was shown, `lag_last` is how late the next token
+    already was, and costs per token are lower bounds (all tokens had been sent, not all were shown).
+    """
+
+    app: str
+    turns: int
+    complete: bool = True
+    shown: int = TOKENS
+    lag_last: float | None = None
+    lag_median: float | None = None
+    lag_painted: float | None = None
+    browser_ms: float | None = None
+    cpu_ms: float | None = None
+    idle_percent: float | None = None
+    rss_mb: float | None = None
+    up_s: float | None = None
+    ready_s: float | None = None
+    note: str = ""
+
+
+COLUMNS = (
+    ("lag last ms", "lag_last", ".0f"),
+    ("lag median ms", "lag_median", ".0f"),
+    ("browser ms/token", "browser_ms", ".2f"),
+    ("app CPU ms/token", "cpu_ms", ".3f"),
+    ("idle CPU %", "idle_percent", ".1f"),
+    ("RSS MB", "rss_mb", ".0f"),
+    ("up s", "up_s", ".1f"),
+    ("ready s", "ready_s", ".1f"),
+)
+COMPARED = COLUMNS[:4]
+BOUNDED = frozenset({"lag_last", "lag_median", "cpu_ms"})
+
+
+def report(results: Sequence[Result], prompt: str) -> str:
+    """The page that is printed and kept."""
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    head = f"""# Bench
+
+`{prompt}`, {python}, {os.cpu_count()} cores. Lag: from the server's send to the token in the DOM, at the last token and
+as the median of every fiftieth. Browser: the page's main thread. App CPU: all threads and children, the idle share
+included. Reader: a process that only reads the stream, for each token. CPU is comparable within one turn count.
+"""
+    return "\n".join([head, table(results), "", comparison(results)]).strip() + "\n"
+
+
+def table(results: Sequence[Result]) -> str:
+    """The results in markdown, each with its CPU as a multiple of the reader's at the same turn count."""
+    floor = {result.turns: result.cpu_ms for result in results if result.app == "reader"}
+    names = ["turns", "app", *(name for name, _, _ in COLUMNS), "CPU / reader", "note"]
+    rows = [names, ["---"] * len(names)]
+    for result in results:
+        bound = "" if result.complete else ">= "
+        cells = [_cell(getattr(result, name), form, bound if name in BOUNDED else "") for _, name, form in COLUMNS]
+        ratio = _ratio(result.cpu_ms, floor.get(result.turns))
+        rows.append([str(result.turns), result.app, *cells, _cell(ratio, ".2f", bound), result.note])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def comparison(results: Sequence[Result]) -> str:
+    """How many times more the naive page costs than ours."""
+    by = {(result.app, result.turns): result for result in results}
+    lines: list[str] = []
+    for (app, turns), naive in by.items():
+        ours = by.get(("ours", turns))
+        if app != "naive" or not ours or not ours.complete:
+            continue
+        ratios = [(name, _ratio(getattr(naive, field), getattr(ours, field))) for name, field, _ in COMPARED]
+        factors = ", ".join(f"{name} x{_cell(ratio, '.1f', '')}" for name, ratio in ratios)
+        lines.append(f"- naive / ours at {turns} turns: {factors}{'' if naive.complete else ' or more'}")
+    return "\n".join(lines)
+
+
+def _ratio(above: float | None, below: float | None) -> float | None:
+    return above / below if above is not None and below else None
+
+
+def _cell(value: float | None, form: str, bound: str) -> str:
+    return "" if value is None else f"{bound}{value:{form}}"

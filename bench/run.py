@@ -1,0 +1,235 @@
+"""`make bench`: our app against the naive one and the bare reader, on one scripted server, at 0, 40 and 400 turns.
+
+It stops by itself within 8 minutes, ends only what it started, and leaves `results.md` and `results.json` beside it.
+
+    python -m bench.run [--quick] [--only ours|naive|reader] [--turns 0,40]
+"""
+
+import argparse
+import asyncio
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from urllib.request import urlopen
+
+import psutil
+
+from bench.page import Seen, ask, browser_page, open_chat, renderer_clock
+from bench.process import ROOT, CpuMeter, free_port, started, wait_until_up
+from bench.report import TOKENS, Result, report
+
+PROMPT = f"!tokens {TOKENS} @200"
+LIMIT_S = 470
+CAP_S = {"ours": 60.0, "naive": 75.0}
+READY_S = 60.0
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What all measurements share: the server, and a folder that is removed at the end."""
+
+    base_url: str
+    folder: Path
+
+    def journal(self, after: int) -> list[dict[str, Any]]:
+        """The server's journal without the bodies."""
+        with urlopen(f"{self.base_url.removesuffix('/v1')}/journal?bodies=0&after={after}", timeout=30) as answer:
+            return json.load(answer)["requests"]
+
+
+def measure_reader(bench: Bench, turns: int) -> Result:
+    """The bare reader, in a process of its own."""
+    command = [sys.executable, "-m", "bench.reader", "--base-url", bench.base_url, "--turns", str(turns)]
+    done = subprocess.run(
+        [*command, "--prompt", PROMPT], cwd=ROOT, capture_output=True, text=True, timeout=90, check=True
+    )
+    read = json.loads(done.stdout)
+    if read["tokens"] != TOKENS:
+        raise RuntimeError(f"the reader saw {read['tokens']} tokens")
+    return Result(app="reader", turns=turns, cpu_ms=read["cpu_s"] * 1000 / TOKENS)
+
+
+def measure_naive(bench: Bench, turns: int) -> Result:
+    """The naive page, which is given its past as the chatbot's value."""
+    port = free_port()
+    command = [sys.executable, "-m", "bench.naive", "--base-url", bench.base_url, "--port", str(port)]
+    return measure_app(bench, "naive", turns, [*command, "--turns", str(turns)], port)
+
+
+def measure_ours(bench: Bench, turns: int) -> Result:
+    """Our app, which finds its past in the store: the conversation this visitor had last."""
+    from bench.preload import preload, visitor_cookie  # late: the naive row must run without the app
+
+    port = free_port()
+    data = bench.folder / f"data-{turns}"
+    data.mkdir()
+    cookie = None
+    if turns:
+        owner = "bench-visitor"
+        asyncio.run(preload(data, owner, turns))
+        cookie = visitor_cookie(data, owner)
+    env = {
+        "VLLM_BASE_URL": bench.base_url,
+        "GRADIO_SERVER_PORT": str(port),
+        "SWITCHBOARD_DATA": str(data),
+        "SWITCHBOARD_OFFLINE": "1",
+    }
+    return measure_app(bench, "ours", turns, [sys.executable, "app.py"], port, env=env, cookie=cookie)
+
+
+def measure_app(
+    bench: Bench,
+    app: str,
+    turns: int,
+    command: Sequence[str],
+    port: int,
+    *,
+    env: dict[str, str] | None = None,
+    cookie: tuple[str, str] | None = None,
+) -> Result:
+    """Start an app, open its page, ask, and put the server's journal beside what the page saw."""
+    url, log = f"http://127.0.0.1:{port}/", bench.folder / f"{app}-{turns}.log"
+    with browser_page() as page:
+        if cookie:
+            page.context.add_cookies([{"name": cookie[0], "value": cookie[1], "url": url}])
+        begun = time.monotonic()
+        with started(command, log, env) as child:
+            wait_until_up(child, url, log, READY_S)
+            up = time.monotonic() - begun
+            box = open_chat(page, url, READY_S)
+            ready = time.monotonic() - begun
+            expect_past(page.locator("#chat").inner_text(), turns)
+            meter = CpuMeter(child)
+            idle = idle_share(meter)
+            last = max((line["id"] for line in bench.journal(0)), default=0)
+            main_thread = renderer_clock(page)
+            before = meter.seconds()
+            seen = ask(page, box, PROMPT, TOKENS, cap=CAP_S[app], clock=main_thread, tick=meter.seconds)
+            cpu = meter.seconds() - before
+            rss = psutil.Process(child.pid).memory_info().rss / 2**20
+            line = max(bench.journal(last), key=lambda line: line["sent"], default=None)
+    if line is None:
+        raise RuntimeError(f"{app} sent no request to the model")
+    return Result(
+        app=app,
+        turns=turns,
+        complete=seen.shown == TOKENS,
+        shown=seen.shown,
+        browser_ms=seen.main_ms / max(seen.shown, 1),
+        cpu_ms=cpu * 1000 / TOKENS,
+        idle_percent=idle * 100,
+        rss_mb=rss,
+        up_s=up,
+        ready_s=ready,
+        note="" if seen.shown == TOKENS else f"{seen.shown} of {TOKENS} shown after {seen.watched_s:.0f} s",
+        **lags(seen, line),
+    )
+
+
+def expect_past(text: str, turns: int) -> None:
+    """A row of 400 turns that shows none of them would be a lie; the newest turn must be on the page."""
+    if turns and f"Day {turns}" not in text:
+        raise RuntimeError(f"the page does not show the newest of {turns} earlier turns")
+
+
+def idle_share(meter: CpuMeter, seconds: float = 2.0) -> float:
+    """How much of a core the app uses while nothing happens; it settles for a second first."""
+    time.sleep(1.0)
+    before, start = meter.seconds(), time.monotonic()
+    time.sleep(seconds)
+    return (meter.seconds() - before) / (time.monotonic() - start)
+
+
+def lags(seen: Seen, line: dict[str, Any]) -> dict[str, float | None]:
+    """Milliseconds between the sending of a token and its appearance, over every fiftieth token."""
+    sent = {mark["n"]: mark["epoch_ms"] for mark in line["marks"]}
+    each = [seen.at[n] - at for n, at in sent.items() if n in seen.at]
+    waiting = [seen.ended - at for n, at in sent.items() if n not in seen.at]
+    return {
+        "lag_last": max(waiting) if waiting else each[-1],
+        "lag_median": statistics.median(each) if each else None,
+        "lag_painted": seen.painted - sent[TOKENS] if seen.painted else None,
+    }
+
+
+MEASURES = {"reader": measure_reader, "naive": measure_naive, "ours": measure_ours}
+
+
+def measure(bench: Bench, app: str, turns: int) -> Result:
+    """One cell; a contender that cannot run is a row that says why, not the end of the bench."""
+    print(f"{app}, {turns} earlier turns ...", file=sys.stderr, flush=True)
+    try:
+        return MEASURES[app](bench, turns)
+    except OutOfTime:
+        raise
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
+        return Result(app=app, turns=turns, complete=False, shown=0, note=f"{type(error).__name__}: {lines[-1][:160]}")
+
+
+class OutOfTime(BaseException):
+    """The bench was told to stop, or has had its 8 minutes."""
+
+
+@contextmanager
+def bounded(seconds: int) -> Iterator[None]:
+    """Raise OutOfTime in the block after so many seconds, or on SIGTERM, so that children are ended all the same."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise OutOfTime(signal.Signals(number).name)
+
+    for number in (signal.SIGALRM, signal.SIGTERM):
+        signal.signal(number, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+
+
+@contextmanager
+def scripted(folder: Path) -> Iterator[Bench]:
+    """The model server in a process of its own; its context is long enough for 400 turns."""
+    port, log = free_port(), folder / "server.log"
+    command = [sys.executable, "-m", "tests.scripted_server", "--port", str(port), "--max-model-len", "1000000"]
+    with started(command, log) as child:
+        wait_until_up(child, f"http://127.0.0.1:{port}/health", log, 20)
+        yield Bench(f"http://127.0.0.1:{port}/v1", folder)
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    parser = argparse.ArgumentParser(description="Our app against the naive page and the bare reader.")
+    parser.add_argument("--quick", action="store_true", help="40 turns only")
+    parser.add_argument("--only", action="append", choices=list(MEASURES), help="may be given again")
+    parser.add_argument("--turns", help="comma-separated, by default 0,40,400")
+    given = parser.parse_args()
+    turns = [int(n) for n in given.turns.split(",")] if given.turns else [40] if given.quick else [0, 40, 400]
+    results: list[Result] = []
+    with (
+        suppress(OutOfTime),
+        bounded(LIMIT_S),
+        tempfile.TemporaryDirectory() as folder,
+        scripted(Path(folder)) as bench,
+    ):
+        for count in turns:
+            for app in given.only or MEASURES:
+                results.append(measure(bench, app, count))  # one by one: what is measured survives a time-out
+    (HERE / "results.json").write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+    (HERE / "results.md").write_text(text := report(results, PROMPT))
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
