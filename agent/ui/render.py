@@ -33,6 +33,11 @@ class Bubble:
         """All its deltas joined."""
         return "".join(self.texts)
 
+    @property
+    def content(self) -> Any:
+        """Its text, or the call or result it shows."""
+        return self.text if isinstance(self.first.content, str) else dict(self.first.content)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:

@@ -8,6 +8,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserContent, UserPromptPart
 
@@ -121,6 +122,12 @@ class Conversations:
         while len(self._choices) > 1000:
             self._choices.popitem(last=False)
 
+    @property
+    def settled(self) -> bool:
+        """Whether there is a model and none is on its way."""
+        status = self.models.status
+        return status.phase == "ready" and (status.done is None or status.done >= 1)
+
     def spec(self, model: str) -> ModelSpec | None:
         """The model of that id if it answers now, else the first that does."""
         served = self._served(model)
@@ -166,6 +173,33 @@ class Conversations:
                     return
                 if not await run.over(PACE):
                     await run.news(seen, timeout=IDLE)
+
+    async def answers(self, owner: str, conversation: str | None) -> AsyncIterator[dict[str, Any]]:
+        """The answer being written, for programs: its text, its bubbles, and how it ended, once it has.
+
+        Who stops listening ends the run: a program, unlike a page, does not come back to look.
+        """
+        live = self.live.get(conversation, owner) if conversation else None
+        if live is None:
+            return
+        run, bubbles, seen = live.run, list[Bubble](), 0
+        with live.watched():
+            try:
+                while True:
+                    new = run.responses[seen:]
+                    seen += len(new)
+                    fold(bubbles, new)
+                    yield {
+                        "text": "\n\n".join(one.text for one in bubbles if one.first.type == "output_text"),
+                        "bubbles": [{"type": one.first.type, "content": one.content} for one in bubbles],
+                        "finish_reason": run.result.finish_reason if run.result else None,
+                    }
+                    if run.done and seen == len(run.responses):
+                        return
+                    if not await run.over(PACE):
+                        await run.news(seen, timeout=IDLE)
+            finally:
+                run.cancel("client_disconnect")
 
     # What people do
 

@@ -1,0 +1,175 @@
+"""The web server: one place that builds stores, models and page from the settings, and takes them down in order."""
+
+import asyncio
+import gc
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import Any, cast
+
+import gradio as gr
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from starlette.middleware import Middleware
+
+from agent.errors import ConfigError, NotFound
+from agent.history import HistoryStore
+from agent.history.memory import MemoryStore
+from agent.history.sqlite import SqliteStore
+from agent.media import ROUTE, MediaStore
+from agent.providers.local import LocalModels
+from agent.settings import Settings
+from agent.tools import Tool, as_tool
+from agent.ui.handlers import Handlers
+from agent.ui.layout import build
+from agent.ui.theme import theme
+from agent.ui.turn import Conversations
+from agent.visitor import Visitors
+from agent.walls import Walls, visitor_of
+
+log = logging.getLogger(__name__)
+
+UI = Path(__file__).parent / "ui"
+STREAMS = 300
+"""Answers that may stream at once; Gradio's own default is 40."""
+
+
+async def create_app(settings: Settings, *, say: Callable[[str], None] = print) -> FastAPI:
+    """The whole application over one set of settings. Raises `AgentError`; touches no network."""
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    store = await _store(settings)
+    models = LocalModels(settings.local, say=say)
+    media = MediaStore(settings.data_dir / "media")
+    conversations = Conversations(settings, store, media, models, _tools(settings))
+    page = build(Handlers(conversations), settings.title)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await store.purge()
+        models.start()
+        # What is loaded now stays; looking at it again in every collection is 40 % of the cost of a long page.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 50, 100)
+        try:
+            yield
+        finally:
+            await conversations.aclose()
+            await models.aclose()
+            await store.aclose()
+
+    walls = Middleware(Walls, visitors=Visitors.in_folder(settings.data_dir))
+    app = FastAPI(lifespan=lifespan, middleware=[walls], docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.conversations = conversations
+
+    @app.get("/healthz")
+    def healthz() -> dict[str, str]:  # pyright: ignore[reportUnusedFunction]
+        return {"status": "ok", "model": models.status.phase}
+
+    @app.get(ROUTE + "{id_}")
+    async def attachment(id_: str, request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
+        visitor = visitor_of(request.scope)
+        try:
+            content = await media.read(visitor or "", id_)
+        except NotFound:
+            return Response("Not found.", status_code=404)
+        return Response(content.data, media_type=content.media_type, headers={"cache-control": "private, max-age=86400"})
+
+    page.max_threads = STREAMS
+    page.state_session_capacity = 500
+    page.queue(default_concurrency_limit=None, max_size=None, api_open=False)
+    # Gradio looks for queued events every millisecond, which costs 3 % of a core for ever; 10 ms are not felt.
+    cast(Any, page)._queue.sleep_when_free = 0.01
+    gr.mount_gradio_app(
+        app,
+        page,
+        path="",
+        footer_links=[],
+        run_history=False,
+        show_error=False,
+        enable_monitoring=False,
+        pwa=False,
+        ssr_mode=False,
+        max_file_size=settings.max_upload_bytes,
+        theme=theme(),
+        css=(UI / "page.css").read_text(encoding="utf-8"),
+        js=(UI / "page.js").read_text(encoding="utf-8"),
+    )
+    app.state.page = page
+    return app
+
+
+class Server(uvicorn.Server):
+    """Uvicorn, which on a signal first ends Gradio's endless requests, so that it need not wait for them."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal drains, the second one ends at once."""
+        if self.should_exit:
+            self.force_exit = True
+        app = cast(FastAPI, self.config.app)
+        asyncio.get_event_loop().call_soon_threadsafe(lambda: asyncio.ensure_future(_drain(app)))
+        super().handle_exit(sig, frame)
+
+
+async def _drain(app: FastAPI) -> None:
+    """Keep what the running answers have, then end the page's streams (private API of the pinned Gradio)."""
+    conversations: Conversations = app.state.conversations
+    await conversations.live.close()
+    for route in app.routes:
+        inner: Any = getattr(route, "app", None)
+        if hasattr(inner, "stop_event"):
+            inner.stop_event.set()
+    queue: Any = app.state.page._queue
+    for task in list(queue._asyncio_tasks):
+        task.cancel()
+    queue.close()
+
+
+def serve(settings: Settings, *, say: Callable[[str], None] = print) -> int:
+    """Serve until a signal; return the exit status."""
+    return asyncio.run(_serve(settings, say))
+
+
+async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
+    try:
+        listener = socket.create_server((settings.host, settings.port), backlog=512)
+    except OSError as error:
+        say(f"{settings.host}:{settings.port} cannot be used: {error.strerror or error}. Set GRADIO_SERVER_PORT.")
+        return 1
+    host, port = listener.getsockname()[:2]
+    config = uvicorn.Config(
+        await create_app(settings, say=say),
+        log_level="warning",
+        timeout_graceful_shutdown=5,
+        timeout_keep_alive=75,
+        proxy_headers=True,
+        forwarded_allow_ips=os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1"),
+    )
+    say(f"The page is at http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}")
+    server = Server(config)
+    with listener:
+        await server.serve(sockets=[listener])
+    return 0
+
+
+async def _store(settings: Settings) -> HistoryStore:
+    if settings.store == "memory":
+        return MemoryStore()
+    return await SqliteStore.open(settings.data_dir / "history.sqlite")
+
+
+def _tools(settings: Settings) -> list[Tool]:
+    """The tools that the settings name as `module:function`. Raises `ConfigError`."""
+    tools: list[Tool] = []
+    for name in settings.tools:
+        module, _, attribute = name.partition(":")
+        try:
+            tools.append(as_tool(getattr(import_module(module), attribute)))
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ConfigError(f"agent.tools names {name!r}, which cannot be imported: {error}") from error
+    return tools

@@ -1,0 +1,314 @@
+"""What the page's events do: find out who is asking, call `Conversations`, say the outcome in widget values."""
+
+import html
+import logging
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import gradio as gr
+
+from agent.catalog import ModelSpec
+from agent.errors import AgentError, InputError
+from agent.history import new_id
+from agent.ui.inputs import takes
+from agent.ui.render import Wire
+from agent.ui.turn import WINDOW, Choices, Conversations
+from agent.walls import visitor_of
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+TEMPERATURE = 0.7
+
+
+@dataclass(frozen=True)
+class Seat:
+    """What one page remembers: which conversation it shows, how much of it, and who looks where no cookie says so.
+
+    `owner` is who the seat was given to; a request that comes from anybody else gets a seat of its own.
+    """
+
+    owner: str
+    guest: bool
+    conversation: str | None = None
+    window: int = WINDOW
+
+
+class Handlers:
+    """One method for each event. Holds nothing of its own."""
+
+    def __init__(self, conversations: Conversations) -> None:
+        self._all = conversations
+
+    # Showing
+
+    async def opened(self, request: gr.Request) -> tuple[Any, ...]:
+        """`/` was loaded: the visitor's last conversation, their settings, the models there are."""
+        seat = _seat(None, request)
+        seat = replace(seat, conversation=await self._all.last(seat.owner))
+        chosen = self._all.choices(seat.owner)
+        spec = self._all.spec(chosen.model)
+        warm = TEMPERATURE if chosen.temperature is None else chosen.temperature
+        return seat, chosen.system_message, warm, chosen.tools, *self._menu(spec), *self._for_model(spec)
+
+    async def watch(self, seat: Seat | None, request: gr.Request) -> AsyncIterator[list[Wire]]:
+        """The conversation, and its answer while it is being written."""
+        seat = _seat(seat, request)
+        async for view in self._all.watch(seat.owner, seat.conversation, seat.window):
+            yield view.messages
+
+    async def settle(self, seat: Seat | None, request: gr.Request) -> tuple[Any, Any]:
+        """The buttons as they belong when nothing is being written (or, in another tab's case, still is)."""
+        seat = _seat(seat, request)
+        view = await self._all.view(seat.owner, seat.conversation, seat.window)
+        return _buttons(busy=view.busy), gr.Button(visible=view.earlier)
+
+    async def earlier(self, seat: Seat | None, request: gr.Request) -> Seat:
+        """Show twice as much of the conversation."""
+        seat = _seat(seat, request)
+        return replace(seat, window=seat.window * 2)
+
+    def news(self, model: str | None) -> tuple[Any, ...]:
+        """The models there are and what the one to come is doing; asked for every second until all is settled."""
+        spec = self._all.spec(model or "")
+        known = [served.spec.id for served in self._all.models.served]
+        timer = gr.Timer(active=not self._all.settled)
+        if model in known:
+            return timer, gr.Dropdown(choices=self._choices()), self._notice(), *([gr.skip()] * 5)
+        return timer, *self._menu(spec), *self._for_model(spec)
+
+    def model_chosen(self, model: str) -> tuple[Any, ...]:
+        """What the chosen model can take decides which switches there are."""
+        return self._for_model(self._all.spec(model))
+
+    # Doing
+
+    async def accept(
+        self,
+        value: Any,
+        seat: Seat | None,
+        model: str | None,
+        system: str | None,
+        reasoning: bool,
+        warmth: float,
+        most: float,
+        tools: bool,
+        request: gr.Request,
+    ) -> tuple[Any, Any]:
+        """A message was sent. The composer is emptied only when the message is kept."""
+        seat = _seat(seat, request)
+        choices = self._chosen(seat, model, system, reasoning, warmth, most, tools)
+        seat = await self._send(value, seat, choices, request)
+        return seat, _buttons(busy=True, value=None)
+
+    async def example(
+        self,
+        event: gr.SelectData,
+        seat: Seat | None,
+        model: str | None,
+        system: str | None,
+        reasoning: bool,
+        warmth: float,
+        most: float,
+        tools: bool,
+        request: gr.Request,
+    ) -> tuple[Any, Any]:
+        """A starter example was pressed: it is sent as if typed."""
+        value = {"text": str(event.value["text"])}
+        return await self.accept(value, seat, model, system, reasoning, warmth, most, tools, request)
+
+    async def retry(
+        self,
+        seat: Seat | None,
+        model: str | None,
+        system: str | None,
+        reasoning: bool,
+        warmth: float,
+        most: float,
+        tools: bool,
+        request: gr.Request,
+    ) -> Any:
+        """Answer the last message again."""
+        seat = _seat(seat, request)
+        if seat.conversation is not None:
+            await _told(self._all.retry(seat.owner, seat.conversation, self._chosen(seat, model, system, reasoning, warmth, most, tools)))
+        return _buttons(busy=True)
+
+    async def edit(
+        self,
+        event: gr.EditData,
+        seat: Seat | None,
+        model: str | None,
+        system: str | None,
+        reasoning: bool,
+        warmth: float,
+        most: float,
+        tools: bool,
+        request: gr.Request,
+    ) -> Any:
+        """A message was changed: it is sent again in its place."""
+        seat = _seat(seat, request)
+        if seat.conversation is None:
+            return gr.skip()
+        view = await self._all.view(seat.owner, seat.conversation, seat.window)
+        index = event.index if isinstance(event.index, int) else event.index[0]
+        entry = view.ids[index] if 0 <= index < len(view.ids) else None
+        if entry is None:
+            raise gr.Error("That message cannot be changed any more.", print_exception=False)
+        text = event.value if isinstance(event.value, str) else _text(event.value)
+        await _told(self._all.edit(seat.owner, seat.conversation, entry, text, self._chosen(seat, model, system, reasoning, warmth, most, tools)))
+        return _buttons(busy=True)
+
+    async def undo(self, seat: Seat | None, request: gr.Request) -> Any:
+        """The last message and its answer are taken back; its text goes into the composer."""
+        seat = _seat(seat, request)
+        if seat.conversation is None:
+            return gr.skip()
+        return _buttons(busy=False, value=await _told(self._all.undo(seat.owner, seat.conversation)))
+
+    def stop(self, seat: Seat | None, request: gr.Request) -> None:
+        """End the answer that is being written."""
+        seat = _seat(seat, request)
+        self._all.stop(seat.owner, seat.conversation)
+
+    def new(self, seat: Seat | None, request: gr.Request) -> tuple[Any, ...]:
+        """An empty page. The conversation stays stored; a run in it goes on until its grace period ends."""
+        seat = _seat(seat, request)
+        return replace(seat, conversation=None, window=WINDOW), [], gr.Button(visible=False), _buttons(busy=False)
+
+    async def chat(
+        self,
+        message: Any,
+        model: str,
+        options: dict[str, Any] | None,
+        seat: Seat | None,
+        request: gr.Request,
+    ) -> AsyncIterator[tuple[Seat, dict[str, Any]]]:
+        """Send a message; stream the answer's bubbles.
+
+        `message` is `{"text": ..., "files": [...]}`, `model` a model's id ("" for the first), `options` may hold
+        system_message, reasoning, temperature, max_tokens, tools and new (true: begin a new conversation). Each value is
+        `{"text", "bubbles": [{"type", "content"}], "finish_reason"}`, the last one with a finish_reason.
+        """
+        seat = _seat(seat, request)
+        options = dict(options or {})
+        if options.pop("new", False):
+            seat = replace(seat, conversation=None)
+        choices = await _told(_options(model, options))
+        seat = await self._send(message, seat, choices, request)
+        async for answer in self._all.answers(seat.owner, seat.conversation):
+            yield seat, answer
+
+    # How
+
+    async def _send(self, value: Any, seat: Seat, choices: Choices, request: gr.Request) -> Seat:
+        scope = request.request.scope
+        for file in (value or {}).get("files") or []:
+            if not scope["state"]["walls"].owns(str(file), visitor_of(scope)):
+                raise gr.Error("An attachment could not be read. Attach it again.", print_exception=False)
+        conversation = await _told(self._all.send(seat.owner, seat.conversation, value, choices))
+        return replace(seat, conversation=conversation)
+
+    def _chosen(
+        self,
+        seat: Seat,
+        model: str | None,
+        system: str | None,
+        reasoning: bool,
+        warmth: float,
+        most: float,
+        tools: bool,
+    ) -> Choices:
+        choices = Choices(
+            model=model or "",
+            system_message=system or "",
+            reasoning=bool(reasoning),
+            temperature=float(warmth),
+            max_tokens=int(most),
+            tools=bool(tools),
+        )
+        self._all.choose(seat.owner, choices)
+        return choices
+
+    def _choices(self) -> list[tuple[str, str]]:
+        return [(served.spec.label, served.spec.id) for served in self._all.models.served]
+
+    def _menu(self, spec: ModelSpec | None) -> tuple[Any, Any]:
+        return gr.Dropdown(choices=self._choices(), value=spec.id if spec else None), self._notice()
+
+    def _notice(self) -> str:
+        status = self._all.models.status
+        if status.phase == "ready" and self._all.settled:
+            return ""
+        bar = "" if status.done is None else f'<progress max="1" value="{status.done:.3f}"></progress>'
+        return f'<p class="{status.phase}" role="status">{html.escape(status.text)} {bar}</p>'
+
+    def _for_model(self, spec: ModelSpec | None) -> tuple[Any, ...]:
+        """Reasoning, tools, the most tokens, the composer's files, what is said of the model."""
+        if spec is None:
+            return gr.skip(), gr.skip(), gr.skip(), gr.skip(), ""
+        can_reason, can_call = spec.reasoning, spec.tools != "none"
+        return (
+            gr.Checkbox(interactive=can_reason, info=None if can_reason else "This model does not reason aloud."),
+            gr.Checkbox(
+                interactive=can_call,
+                info={
+                    "native": "It may calculate, tell the time and convert units.",
+                    "router": "This small model is guided to call tools by a schema; it errs more often.",
+                    "none": "This model is too small to call tools.",
+                }[spec.tools],
+            ),
+            gr.Slider(maximum=spec.max_output_tokens, value=min(1024, spec.max_output_tokens)),
+            gr.MultimodalTextbox(file_types=takes(spec)),
+            _about(spec),
+        )
+
+
+def _seat(seat: Seat | None, request: gr.Request) -> Seat:
+    """The seat, if it is this visitor's; else a fresh one. The cookie is looked at each time, the widget never."""
+    visitor = visitor_of(request.request.scope) if request.request else None
+    if seat is not None and (seat.owner == visitor or (visitor is None and seat.guest)):
+        return seat
+    return Seat(owner=visitor or new_id(), guest=visitor is None)
+
+
+async def _told(work: Awaitable[T]) -> T:
+    """Await; say what goes wrong in a toast, in a sentence of ours or in none of anybody's."""
+    try:
+        return await work
+    except AgentError as error:
+        raise gr.Error(str(error), title="Not sent", print_exception=False) from error
+    except Exception as error:
+        log.exception("an event failed")
+        raise gr.Error("Something went wrong in this program; its log has the details.", print_exception=False) from error
+
+
+async def _options(model: str, options: dict[str, Any]) -> Choices:
+    known = {"system_message": str, "reasoning": bool, "temperature": float, "max_tokens": int, "tools": bool}
+    if unknown := sorted(set(options) - set(known)):
+        raise InputError(f"unknown options: {', '.join(unknown)}; known are {', '.join(known)} and new")
+    try:
+        return Choices(model=model, **{name: known[name](value) for name, value in options.items()})
+    except (TypeError, ValueError) as error:
+        raise InputError(f"an option has a value that does not fit: {error}") from error
+
+
+def _buttons(*, busy: bool, **more: Any) -> Any:
+    return gr.MultimodalTextbox(submit_btn=not busy, stop_btn=busy, **more)
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, list):
+        return "\n\n".join(str(part.get("text", "")) for part in content)  # pyright: ignore
+    return str(content.get("text", "")) if isinstance(content, dict) else str(content)  # pyright: ignore
+
+
+def _about(spec: ModelSpec) -> str:
+    said = [f"<h3>{html.escape(spec.label)}</h3>"]
+    if spec.source:
+        said.append(f"<p>{html.escape(spec.source)}</p>")
+    if spec.licence:
+        said.append(f"<p>Licence: {html.escape(spec.licence)}</p>")
+    said.append(f"<p>It reads {spec.context_tokens:,} tokens at a time.</p>")
+    return "".join(said)

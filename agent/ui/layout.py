@@ -1,0 +1,108 @@
+"""The page: which widgets there are, and which event of theirs calls which handler."""
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from agent.ui.handlers import TEMPERATURE, Handlers
+
+HERE = Path(__file__).parent
+QUIET: dict[str, Any] = {"show_progress": "hidden", "concurrency_limit": None, "api_visibility": "private"}
+LATEX: list[dict[str, str | bool]] = [
+    {"left": "$$", "right": "$$", "display": True},
+    {"left": "\\[", "right": "\\]", "display": True},
+    {"left": "\\(", "right": "\\)", "display": False},
+]
+EXAMPLES: list[Any] = [
+    {"text": "What is the capital of France? Answer in one word.", "display_text": "Ask a quick question"},
+    {"text": "Write a Python function that reverses a string.", "display_text": "Write a little code"},
+    {"text": "Make a table of three planets and how many moons each has.", "display_text": "Draw up a table"},
+]
+
+
+def build(handlers: Handlers, title: str) -> gr.Blocks:
+    """Lay out the page. Widgets hold no conversation: the chatbot is an output, its value is never read back."""
+    with gr.Blocks(title=title, fill_height=True, fill_width=True, analytics_enabled=False) as page:
+        seat = gr.State(None)
+        with gr.Sidebar(open=False, elem_id="settings", width=320):
+            gr.HTML("<h2>Settings</h2><p>They hold from the next message on.</p>", padding=False)
+            system = gr.Textbox(label="System prompt", lines=3, max_lines=10, placeholder="How the model should behave")
+            reasoning = gr.Checkbox(label="Reasoning", value=True)
+            tools = gr.Checkbox(label="Tools", value=False)
+            warmth = gr.Slider(0, 2, value=TEMPERATURE, step=0.05, label="Temperature")
+            most = gr.Slider(16, 4096, value=1024, step=16, label="Maximum tokens of an answer")
+            about = gr.HTML(elem_id="about", padding=False)
+        with gr.Column(elem_id="page"):
+            with gr.Row(elem_id="bar"):
+                gr.HTML(f"<h1>{title}</h1>", elem_id="name", padding=False)
+                model = gr.Dropdown([], label="Model", container=False, elem_id="model", filterable=False)
+                new = gr.Button("New chat", elem_id="new", size="sm")
+            notice = gr.HTML(elem_id="notice", padding=False)
+            earlier = gr.Button("Show earlier messages", elem_id="earlier", size="sm", visible=False)
+            chat = gr.Chatbot(
+                elem_id="chat",
+                label="Conversation",
+                show_label=False,
+                container=False,
+                layout="bubble",
+                height="100%",
+                buttons=["copy"],
+                editable="user",
+                latex_delimiters=LATEX,
+                allow_tags=False,
+                placeholder=(HERE / "empty.html").read_text(encoding="utf-8"),
+                examples=EXAMPLES,
+            )
+            box = gr.MultimodalTextbox(
+                elem_id="composer",
+                label="Message",
+                show_label=False,
+                placeholder="Message",
+                file_count="multiple",
+                max_plain_text_length=200_000,
+                max_lines=12,
+                autofocus=True,
+            )
+        timer = gr.Timer(1.0)
+
+        settings = [model, system, reasoning, warmth, most, tools]
+        for_model = [reasoning, tools, most, box, about]
+
+        def follow(event: Any) -> None:
+            """After `event`, show the answer as it comes, then give the buttons back, however it went."""
+            shown = event.success(handlers.watch, seat, chat, postprocess=False, **QUIET)
+            for after in (shown.then, shown.failure):
+                after(handlers.settle, seat, [box, earlier], **QUIET)
+
+        follow(page.load(handlers.opened, None, [seat, system, warmth, tools, model, notice, *for_model], **QUIET))
+        follow(box.submit(handlers.accept, [box, seat, *settings], [seat, box], **QUIET))
+        follow(chat.example_select(handlers.example, [seat, *settings], [seat, box], **QUIET))
+        follow(chat.retry(handlers.retry, [seat, *settings], box, **QUIET))
+        follow(chat.edit(handlers.edit, [seat, *settings], box, **QUIET))
+        follow(chat.undo(handlers.undo, seat, box, **QUIET))
+        follow(earlier.click(handlers.earlier, seat, seat, **QUIET))
+        box.stop(handlers.stop, seat, None, **QUIET)
+        new.click(handlers.new, seat, [seat, chat, earlier, box], **QUIET)
+        model.input(handlers.model_chosen, model, for_model, **QUIET)
+        timer.tick(handlers.news, model, [timer, model, notice, *for_model], **QUIET)
+        _api(handlers)
+    return page
+
+
+def _api(handlers: Handlers) -> None:
+    """The one public endpoint, `/chat`; it has a seat of its own, so that one client is one conversation."""
+    with gr.Column(visible=False):
+        seat = gr.State(None)
+        message = gr.MultimodalTextbox(label="message", file_count="multiple", max_plain_text_length=200_000)
+        model = gr.Textbox(label="model", value="")
+        options = gr.JSON(label="options", value={})
+        answer = gr.JSON(label="answer")
+        gr.Button("chat").click(
+            handlers.chat,
+            [message, model, options, seat],
+            [seat, answer],
+            api_name="chat",
+            show_progress="hidden",
+            concurrency_limit=None,
+        )

@@ -1,0 +1,25 @@
+"""Composition only: settings, then the server built from them."""
+
+import logging
+import os
+import sys
+
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+
+from agent.errors import AgentError
+from agent.server import serve
+from agent.settings import load
+
+
+def main() -> int:
+    """Run the page; return the exit status."""
+    logging.basicConfig(level=os.environ.get("LOG_LEVEL", "WARNING"), format="%(levelname)s %(name)s: %(message)s")
+    try:
+        return serve(load(), say=lambda line: print(line, flush=True))
+    except AgentError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
