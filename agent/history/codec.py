@@ -14,7 +14,7 @@ from agent.errors import HistoryError
 from agent.history import Entry, Record
 
 # The byte encoding of pydantic-ai's own message adapter. An adapter of one dataclass takes no config, one of a list
-# does; without it, bytes in a tool's metadata could not be written at all.
+# does; without it, bytes in a provider's details could not be written at all.
 _ENTRIES = TypeAdapter(list[Entry], config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64"))
 _RECORDS = TypeAdapter(list[Record])
 
