@@ -9,6 +9,8 @@ TESTS ?= tests
 
 # Compiled while installing, because the first start would otherwise do it while somebody waits.
 SYNC := $(UV) pip sync -q --require-hashes --compile-bytecode
+# From the index first, because a folder of this machine may hold torch without CUDA, which uv would take and then refuse.
+SYNC_GPU := $(UV) --public pip sync -q --require-hashes --compile-bytecode
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run gpu test check test-vllm bench lock format clean
@@ -74,7 +76,7 @@ format: .venv/.dev
 .venv-gpu/.ready: requirements-gpu.txt
 	@test -x .venv-gpu/bin/python || $(UV) venv -q --python "$(PYTHON)" .venv-gpu
 	@echo 'setup: installing vLLM for the GPU into .venv-gpu: several GB, some minutes'
-	@$(SYNC) --python .venv-gpu requirements-gpu.txt
+	@$(SYNC_GPU) --python .venv-gpu requirements-gpu.txt || $(SYNC) --python .venv-gpu requirements-gpu.txt
 	@touch $@
 
 # torch is no line of the lock file, because the index has only its CUDA build: the CPU build is taken from a folder
