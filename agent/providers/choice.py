@@ -14,7 +14,12 @@ from pydantic_ai.tools import ToolDefinition
 
 
 def instruction(tools: Sequence[ToolDefinition], reply: str | None) -> str:
-    """What the model is told: the shape of the answer and a line for each tool. `reply` None: it must use a tool."""
+    """What the model is told: the shape of the answer and a line for each tool. `reply` None: it must use a tool.
+
+    Measured on Qwen2.5-Coder-0.5B, 18 questions, greedy: these words 16 right; saying when to use a tool 10;
+    `{"tool": ...} | {"reply": ...}` 9 at best. An example exchange is left out: 16 with it too, but then it asked the
+    weather for the capital of France.
+    """
     lines = ['Answer with one JSON object. To use a tool: {"name": tool, "arguments": {...}}.']
     if reply:
         lines[0] += f' To answer: {{"name": "{reply}", "text": answer}}.'

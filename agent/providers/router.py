@@ -257,8 +257,9 @@ def _response_text(message: ModelResponse, reply: str | None) -> str:
 
 
 def _result_content(part: ToolReturnPart[Any]) -> str | list[UserContent]:
+    """What the model reads of a result. "Result of" matters: after "x gave: ..." Coder-0.5B only called x again."""
     text, files = part.model_response_str_and_user_content(wrap_if_error=False)
-    line = f"{part.tool_name} gave: {text}" if part.outcome == "success" else f"{part.tool_name} failed: {text}"
+    line = f"Result of {part.tool_name}: {text}" if part.outcome == "success" else f"{part.tool_name} failed: {text}"
     return [line, *files] if files else line
 
 
