@@ -1,4 +1,4 @@
-"""A chat page in Chromium: types a prompt and notes when each fiftieth token of the answer can be seen."""
+"""A chat page in Chromium: types a prompt and notes when each tenth token of the answer can be seen."""
 
 import shutil
 import time
@@ -42,7 +42,7 @@ PAINTED = 0
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """When tokens could be seen, in epoch milliseconds by their count (every fiftieth).
+    """When tokens could be seen, in epoch milliseconds by their count (every tenth).
 
     `main_ms` is the CPU time of the page's main thread, as DevTools counts it where the page could still be asked.
     """
@@ -121,7 +121,7 @@ def ask(
                 pass
 
     page.on("console", heard)
-    page.evaluate(WATCH, [50, tokens - 1])
+    page.evaluate(WATCH, [10, tokens - 1])
     cdp = page.context.new_cdp_session(page)
     cdp.send("Performance.enable", {"timeDomain": "threadTicks"})
     before, start = _task_seconds(cdp), time.monotonic()

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, assert_never
+from urllib.parse import parse_qsl
 
 from tests.script_language import (
     Action,
@@ -194,7 +195,7 @@ class Connection(asyncio.Protocol):
 
     async def _answer(self, method: str, target: str, headers: dict[str, str], body: bytes) -> None:
         path, _, query = target.partition("?")
-        options = dict(pair.partition("=")[::2] for pair in query.split("&") if pair)
+        options = dict(parse_qsl(query))
         match method, path:
             case "POST", "/v1/chat/completions":
                 await self._chat(json.loads(body), headers.get("authorization"))

@@ -47,16 +47,17 @@ def content(chunks: list[Any]) -> str:
 
 @pytest.mark.parametrize("rate", [100, 200, 1000])
 async def test_tokens_come_at_their_pace(server: Running, client: openai.AsyncOpenAI, rate: int) -> None:
-    count = rate // 2 + 1
+    count = rate + 1
     chunks = await stream(client, f"!tokens {count} @{rate}")
     [line] = server.journal()
-    taken = line["last"]["mono"] - line["first"]["mono"]
     assert content(chunks) == "".join(token(i) for i in range(count))
-    assert taken == pytest.approx(0.5, abs=0.04)
     assert (line["sent"], line["ended"], line["finished"]) == (count, "stop", True)
-    marks = [(mark["n"], mark["mono"] - line["first"]["mono"]) for mark in line["marks"]]
-    assert [n for n, _ in marks] == list(range(50, count + 1, 50))
-    assert all(at == pytest.approx((n - 1) / rate, abs=0.04) for n, at in marks)
+    assert [mark["n"] for mark in line["marks"]] == list(range(50, count + 1, 50))
+    late = [mark["mono"] - line["first"]["mono"] - (mark["n"] - 1) / rate for mark in line["marks"]]
+    # Never early; on a busy machine sometimes late, but lateness is made up for and does not add up.
+    assert min(late) > -0.002
+    assert min(late) < 0.02
+    assert max(late) < 0.5
 
 
 @pytest.mark.parametrize("script", ["!stall-before", "!stall-before headers", "!stall-after 5", "!tokens 9000 @100"])
@@ -69,7 +70,7 @@ async def test_a_client_that_leaves_is_noticed_at_once(
     left = time.monotonic()
     await asyncio.gather(task, return_exceptions=True)
     [line] = await asyncio.to_thread(server.wait_for, lambda lines: lines[0]["closed"])
-    assert line["closed"]["mono"] - left < 0.05
+    assert line["closed"]["mono"] - left < 0.25  # about 1 ms where the machine is free
     assert (line["ended"], line["finished"]) == ("client_closed", False)
     assert line["sent"] == {"!stall-after 5": 5}.get(script, line["sent"])
 
