@@ -5,7 +5,7 @@ import gc
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +25,7 @@ from agent.media import ROUTE, MediaStore
 from agent.providers.local import LocalModels
 from agent.settings import Settings
 from agent.tools import Tool, as_tool
+from agent.ui.api import Api
 from agent.ui.handlers import Handlers
 from agent.ui.layout import build
 from agent.ui.theme import theme
@@ -46,10 +47,10 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     models = LocalModels(settings.local, say=say)
     media = MediaStore(settings.data_dir / "media")
     conversations = Conversations(settings, store, media, models, _tools(settings))
-    page = build(Handlers(conversations), settings.title)
+    page = build(Handlers(conversations), Api(conversations), settings.title)
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         await store.purge()
         models.start()
         # What is loaded now stays; looking at it again in every collection is 40 % of the cost of a long page.
@@ -78,14 +79,16 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
             content = await media.read(visitor or "", id_)
         except NotFound:
             return Response("Not found.", status_code=404)
-        return Response(content.data, media_type=content.media_type, headers={"cache-control": "private, max-age=86400"})
+        return Response(
+            content.data, media_type=content.media_type, headers={"cache-control": "private, max-age=86400"}
+        )
 
     page.max_threads = STREAMS
     page.state_session_capacity = 500
     page.queue(default_concurrency_limit=None, max_size=None, api_open=False)
     # Gradio looks for queued events every millisecond, which costs 3 % of a core for ever; 10 ms are not felt.
     cast(Any, page)._queue.sleep_when_free = 0.01
-    gr.mount_gradio_app(
+    cast(Any, gr).mount_gradio_app(  # its own types are not whole
         app,
         page,
         path="",

@@ -48,8 +48,12 @@ class Settings:
     title: str = "Switchboard"
 
 
-def load(path: Path = ROOT / "configs" / "app.toml", env: Mapping[str, str] = os.environ) -> Settings:
-    """Read `path` and let the environment win. Raises `ConfigError` naming the setting that is wrong."""
+def load(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Settings:
+    """Read `path`, else what `SWITCHBOARD_CONFIG` names, else `configs/app.toml`, and let the environment win.
+
+    Raises `ConfigError` naming the setting that is wrong.
+    """
+    path = path or Path(env.get("SWITCHBOARD_CONFIG") or ROOT / "configs" / "app.toml")
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except tomllib.TOMLDecodeError as error:

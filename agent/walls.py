@@ -7,6 +7,7 @@ does not need are closed. Knows HTTP, not Gradio.
 
 import json
 from collections import OrderedDict
+from collections.abc import Callable
 from http.cookies import SimpleCookie
 from typing import Any, cast
 from urllib.parse import parse_qs, unquote
@@ -78,7 +79,7 @@ class Walls:
                 return
             receive = _replay(body, receive)
             if what == "queue/join":
-                send = self._binding(send, visitor, lambda answer: [answer.get("event_id")])
+                send = self._binding(send, visitor, _event)
         elif what == "queue/data" or what.startswith("heartbeat/"):
             query = parse_qs(scope["query_string"].decode("latin-1"))
             hash_ = query.get("session_hash", [None])[0] if what == "queue/data" else what.split("/")[1]
@@ -90,7 +91,7 @@ class Walls:
                 await _refuse(send, 404, "Not found.")
                 return
         elif what == "upload":
-            send = self._binding(send, visitor, lambda answer: answer)
+            send = self._binding(send, visitor, _paths)
         await self._app(scope, receive, send)
 
     def owns(self, id_: str, visitor: str | None) -> bool:
@@ -112,7 +113,7 @@ class Walls:
         while len(self._bound) > REMEMBERED:
             self._bound.popitem(last=False)
 
-    def _binding(self, send: Send, visitor: str | None, ids: Any) -> Send:
+    def _binding(self, send: Send, visitor: str | None, ids: Callable[[Any], list[Any]]) -> Send:
         """Read the ids in a small JSON answer on its way out."""
         seen = bytearray()
 
@@ -122,8 +123,8 @@ class Walls:
                 if not message.get("more_body"):
                     try:
                         found = ids(json.loads(seen))
-                    except (ValueError, AttributeError):
-                        found = []
+                    except ValueError:
+                        found = list[Any]()
                     for id_ in found:
                         if isinstance(id_, str):
                             self._bind(id_, visitor)
@@ -148,6 +149,14 @@ class Walls:
             await send(message)
 
         return dressed
+
+
+def _event(answer: Any) -> list[Any]:
+    return [cast(dict[str, Any], answer).get("event_id")] if isinstance(answer, dict) else []
+
+
+def _paths(answer: Any) -> list[Any]:
+    return cast(list[Any], answer) if isinstance(answer, list) else []
 
 
 def visitor_of(scope: Scope) -> str | None:

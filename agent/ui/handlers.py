@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import gradio as gr
 
 from agent.catalog import ModelSpec
-from agent.errors import AgentError, InputError
+from agent.errors import AgentError
 from agent.history import new_id
 from agent.ui.inputs import takes
 from agent.ui.render import Wire
@@ -45,28 +45,29 @@ class Handlers:
 
     async def opened(self, request: gr.Request) -> tuple[Any, ...]:
         """`/` was loaded: the visitor's last conversation, their settings, the models there are."""
-        seat = _seat(None, request)
+        seat = seat_of(None, request)
         seat = replace(seat, conversation=await self._all.last(seat.owner))
         chosen = self._all.choices(seat.owner)
         spec = self._all.spec(chosen.model)
         warm = TEMPERATURE if chosen.temperature is None else chosen.temperature
-        return seat, chosen.system_message, warm, chosen.tools, *self._menu(spec), *self._for_model(spec)
+        busy = seat.conversation is not None and self._all.live.busy(seat.conversation)
+        return seat, chosen.system_message, warm, chosen.tools, *self._menu(spec), *self._for_model(spec, busy=busy)
 
     async def watch(self, seat: Seat | None, request: gr.Request) -> AsyncIterator[list[Wire]]:
         """The conversation, and its answer while it is being written."""
-        seat = _seat(seat, request)
+        seat = seat_of(seat, request)
         async for view in self._all.watch(seat.owner, seat.conversation, seat.window):
             yield view.messages
 
     async def settle(self, seat: Seat | None, request: gr.Request) -> tuple[Any, Any]:
         """The buttons as they belong when nothing is being written (or, in another tab's case, still is)."""
-        seat = _seat(seat, request)
+        seat = seat_of(seat, request)
         view = await self._all.view(seat.owner, seat.conversation, seat.window)
         return _buttons(busy=view.busy), gr.Button(visible=view.earlier)
 
     async def earlier(self, seat: Seat | None, request: gr.Request) -> Seat:
         """Show twice as much of the conversation."""
-        seat = _seat(seat, request)
+        seat = seat_of(seat, request)
         return replace(seat, window=seat.window * 2)
 
     def news(self, model: str | None) -> tuple[Any, ...]:
@@ -86,7 +87,7 @@ class Handlers:
 
     async def accept(
         self,
-        value: Any,
+        value: dict[str, Any] | None,
         seat: Seat | None,
         model: str | None,
         system: str | None,
@@ -97,9 +98,9 @@ class Handlers:
         request: gr.Request,
     ) -> tuple[Any, Any]:
         """A message was sent. The composer is emptied only when the message is kept."""
-        seat = _seat(seat, request)
+        seat = seat_of(seat, request)
         choices = self._chosen(seat, model, system, reasoning, warmth, most, tools)
-        seat = await self._send(value, seat, choices, request)
+        seat = await send(self._all, value, seat, choices, request)
         return seat, _buttons(busy=True, value=None)
 
     async def example(
@@ -130,9 +131,13 @@ class Handlers:
         request: gr.Request,
     ) -> Any:
         """Answer the last message again."""
-        seat = _seat(seat, request)
+        seat = seat_of(seat, request)
         if seat.conversation is not None:
-            await _told(self._all.retry(seat.owner, seat.conversation, self._chosen(seat, model, system, reasoning, warmth, most, tools)))
+            await told(
+                self._all.retry(
+                    seat.owner, seat.conversation, self._chosen(seat, model, system, reasoning, warmth, most, tools)
+                )
+            )
         return _buttons(busy=True)
 
     async def edit(
@@ -148,7 +153,7 @@ class Handlers:
         request: gr.Request,
     ) -> Any:
         """A message was changed: it is sent again in its place."""
-        seat = _seat(seat, request)
+        seat = seat_of(seat, request)
         if seat.conversation is None:
             return gr.skip()
         view = await self._all.view(seat.owner, seat.conversation, seat.window)
@@ -157,58 +162,35 @@ class Handlers:
         if entry is None:
             raise gr.Error("That message cannot be changed any more.", print_exception=False)
         text = event.value if isinstance(event.value, str) else _text(event.value)
-        await _told(self._all.edit(seat.owner, seat.conversation, entry, text, self._chosen(seat, model, system, reasoning, warmth, most, tools)))
+        await told(
+            self._all.edit(
+                seat.owner,
+                seat.conversation,
+                entry,
+                text,
+                self._chosen(seat, model, system, reasoning, warmth, most, tools),
+            )
+        )
         return _buttons(busy=True)
 
     async def undo(self, seat: Seat | None, request: gr.Request) -> Any:
         """The last message and its answer are taken back; its text goes into the composer."""
-        seat = _seat(seat, request)
+        seat = seat_of(seat, request)
         if seat.conversation is None:
             return gr.skip()
-        return _buttons(busy=False, value=await _told(self._all.undo(seat.owner, seat.conversation)))
+        return _buttons(busy=False, value=await told(self._all.undo(seat.owner, seat.conversation)))
 
     def stop(self, seat: Seat | None, request: gr.Request) -> None:
         """End the answer that is being written."""
-        seat = _seat(seat, request)
+        seat = seat_of(seat, request)
         self._all.stop(seat.owner, seat.conversation)
 
     def new(self, seat: Seat | None, request: gr.Request) -> tuple[Any, ...]:
         """An empty page. The conversation stays stored; a run in it goes on until its grace period ends."""
-        seat = _seat(seat, request)
+        seat = seat_of(seat, request)
         return replace(seat, conversation=None, window=WINDOW), [], gr.Button(visible=False), _buttons(busy=False)
 
-    async def chat(
-        self,
-        message: Any,
-        model: str,
-        options: dict[str, Any] | None,
-        seat: Seat | None,
-        request: gr.Request,
-    ) -> AsyncIterator[tuple[Seat, dict[str, Any]]]:
-        """Send a message; stream the answer's bubbles.
-
-        `message` is `{"text": ..., "files": [...]}`, `model` a model's id ("" for the first), `options` may hold
-        system_message, reasoning, temperature, max_tokens, tools and new (true: begin a new conversation). Each value is
-        `{"text", "bubbles": [{"type", "content"}], "finish_reason"}`, the last one with a finish_reason.
-        """
-        seat = _seat(seat, request)
-        options = dict(options or {})
-        if options.pop("new", False):
-            seat = replace(seat, conversation=None)
-        choices = await _told(_options(model, options))
-        seat = await self._send(message, seat, choices, request)
-        async for answer in self._all.answers(seat.owner, seat.conversation):
-            yield seat, answer
-
     # How
-
-    async def _send(self, value: Any, seat: Seat, choices: Choices, request: gr.Request) -> Seat:
-        scope = request.request.scope
-        for file in (value or {}).get("files") or []:
-            if not scope["state"]["walls"].owns(str(file), visitor_of(scope)):
-                raise gr.Error("An attachment could not be read. Attach it again.", print_exception=False)
-        conversation = await _told(self._all.send(seat.owner, seat.conversation, value, choices))
-        return replace(seat, conversation=conversation)
 
     def _chosen(
         self,
@@ -244,8 +226,8 @@ class Handlers:
         bar = "" if status.done is None else f'<progress max="1" value="{status.done:.3f}"></progress>'
         return f'<p class="{status.phase}" role="status">{html.escape(status.text)} {bar}</p>'
 
-    def _for_model(self, spec: ModelSpec | None) -> tuple[Any, ...]:
-        """Reasoning, tools, the most tokens, the composer's files, what is said of the model."""
+    def _for_model(self, spec: ModelSpec | None, **shown: Any) -> tuple[Any, ...]:
+        """Reasoning, tools, the most tokens, the composer with its files, what is said of the model."""
         if spec is None:
             return gr.skip(), gr.skip(), gr.skip(), gr.skip(), ""
         can_reason, can_call = spec.reasoning, spec.tools != "none"
@@ -260,12 +242,12 @@ class Handlers:
                 }[spec.tools],
             ),
             gr.Slider(maximum=spec.max_output_tokens, value=min(1024, spec.max_output_tokens)),
-            gr.MultimodalTextbox(file_types=takes(spec)),
+            _buttons(file_types=takes(spec), **shown),
             _about(spec),
         )
 
 
-def _seat(seat: Seat | None, request: gr.Request) -> Seat:
+def seat_of(seat: Seat | None, request: gr.Request) -> Seat:
     """The seat, if it is this visitor's; else a fresh one. The cookie is looked at each time, the widget never."""
     visitor = visitor_of(request.request.scope) if request.request else None
     if seat is not None and (seat.owner == visitor or (visitor is None and seat.guest)):
@@ -273,7 +255,20 @@ def _seat(seat: Seat | None, request: gr.Request) -> Seat:
     return Seat(owner=visitor or new_id(), guest=visitor is None)
 
 
-async def _told(work: Awaitable[T]) -> T:
+async def send(
+    conversations: Conversations, value: dict[str, Any] | None, seat: Seat, choices: Choices, request: gr.Request
+) -> Seat:
+    """Take a message whose files this visitor brought; return the seat at its conversation."""
+    assert request.request is not None
+    scope = request.request.scope
+    for file in (value or {}).get("files") or []:
+        if not scope["state"]["walls"].owns(str(file), visitor_of(scope)):
+            raise gr.Error("An attachment could not be read. Attach it again.", print_exception=False)
+    conversation = await told(conversations.send(seat.owner, seat.conversation, value, choices))
+    return replace(seat, conversation=conversation)
+
+
+async def told(work: Awaitable[T]) -> T:
     """Await; say what goes wrong in a toast, in a sentence of ours or in none of anybody's."""
     try:
         return await work
@@ -281,21 +276,16 @@ async def _told(work: Awaitable[T]) -> T:
         raise gr.Error(str(error), title="Not sent", print_exception=False) from error
     except Exception as error:
         log.exception("an event failed")
-        raise gr.Error("Something went wrong in this program; its log has the details.", print_exception=False) from error
+        raise gr.Error(
+            "Something went wrong in this program; its log has the details.", print_exception=False
+        ) from error
 
 
-async def _options(model: str, options: dict[str, Any]) -> Choices:
-    known = {"system_message": str, "reasoning": bool, "temperature": float, "max_tokens": int, "tools": bool}
-    if unknown := sorted(set(options) - set(known)):
-        raise InputError(f"unknown options: {', '.join(unknown)}; known are {', '.join(known)} and new")
-    try:
-        return Choices(model=model, **{name: known[name](value) for name, value in options.items()})
-    except (TypeError, ValueError) as error:
-        raise InputError(f"an option has a value that does not fit: {error}") from error
-
-
-def _buttons(*, busy: bool, **more: Any) -> Any:
-    return gr.MultimodalTextbox(submit_btn=not busy, stop_btn=busy, **more)
+def _buttons(*, busy: bool | None = None, **more: Any) -> Any:
+    """The composer: its buttons as they belong, unless nobody knows."""
+    if busy is not None:
+        more |= {"submit_btn": not busy, "stop_btn": busy}
+    return gr.MultimodalTextbox(**more)
 
 
 def _text(content: Any) -> str:

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from pydantic_ai.messages import BinaryContent, UserContent
+from pydantic_ai.messages import UserContent
 
 from agent.catalog import ModelSpec
 from agent.errors import InputError
@@ -15,18 +15,16 @@ TEXT_SUFFIXES = {".txt", ".md", ".csv", ".json", ".py", ".log", ".toml", ".yaml"
 
 
 async def parts_of(
-    value: dict[str, Any] | str | None, *, spec: ModelSpec, media: MediaStore, owner: str, max_bytes: int
+    value: dict[str, Any] | None, *, spec: ModelSpec, media: MediaStore, owner: str, max_bytes: int
 ) -> list[UserContent]:
     """The parts of a submitted message. Raises `InputError` with a sentence; then nothing has been kept."""
-    if isinstance(value, str):
-        value = {"text": value}
     text = str((value or {}).get("text") or "")
     files = [Path(str(item)) for item in (value or {}).get("files") or []]
     if not text.strip() and not files:
         raise InputError("Write something first.")
     if len(text) > MAX_TEXT:
         raise InputError(f"The message has {len(text):,} characters; {MAX_TEXT:,} is the most.")
-    read = [(path.name, await _read(path, max_bytes)) for path in files]
+    read = [(path.name, await asyncio.to_thread(_read, path, max_bytes)) for path in files]
     checked = [(name, data, _kind(name, data, spec)) for name, data in read]
     parts: list[UserContent] = [text] if text.strip() else []
     for name, data, kind in checked:
@@ -44,12 +42,12 @@ def takes(spec: ModelSpec | None) -> list[str]:
     return kinds
 
 
-async def _read(path: Path, max_bytes: int) -> bytes:
+def _read(path: Path, max_bytes: int) -> bytes:
     try:
         size = path.stat().st_size
         if size > max_bytes:
             raise InputError(f"{path.name} has {size / 1e6:.1f} MB; {max_bytes / 1e6:.0f} MB is the most.")
-        return await asyncio.to_thread(path.read_bytes)
+        return path.read_bytes()
     except OSError as error:
         raise InputError(f"{path.name} could not be read. Attach it again.") from error
 
@@ -76,8 +74,3 @@ def _quoted(name: str, data: bytes) -> str:
     while fence in text:
         fence += "`"
     return f"{name}:\n{fence}\n{text}\n{fence}"
-
-
-def binary(parts: list[UserContent]) -> list[BinaryContent]:
-    """The attachments among the parts."""
-    return [part for part in parts if isinstance(part, BinaryContent)]

@@ -5,6 +5,7 @@ from typing import Any
 
 import gradio as gr
 
+from agent.ui.api import Api
 from agent.ui.handlers import TEMPERATURE, Handlers
 
 HERE = Path(__file__).parent
@@ -21,7 +22,7 @@ EXAMPLES: list[Any] = [
 ]
 
 
-def build(handlers: Handlers, title: str) -> gr.Blocks:
+def build(handlers: Handlers, api: Api, title: str) -> gr.Blocks:
     """Lay out the page. Widgets hold no conversation: the chatbot is an output, its value is never read back."""
     with gr.Blocks(title=title, fill_height=True, fill_width=True, analytics_enabled=False) as page:
         seat = gr.State(None)
@@ -86,12 +87,12 @@ def build(handlers: Handlers, title: str) -> gr.Blocks:
         new.click(handlers.new, seat, [seat, chat, earlier, box], **QUIET)
         model.input(handlers.model_chosen, model, for_model, **QUIET)
         timer.tick(handlers.news, model, [timer, model, notice, *for_model], **QUIET)
-        _api(handlers)
+        _endpoint(api)
     return page
 
 
-def _api(handlers: Handlers) -> None:
-    """The one public endpoint, `/chat`; it has a seat of its own, so that one client is one conversation."""
+def _endpoint(api: Api) -> None:
+    """`/chat`, the one public endpoint; it has a seat of its own, so that one client is one conversation."""
     with gr.Column(visible=False):
         seat = gr.State(None)
         message = gr.MultimodalTextbox(label="message", file_count="multiple", max_plain_text_length=200_000)
@@ -99,7 +100,7 @@ def _api(handlers: Handlers) -> None:
         options = gr.JSON(label="options", value={})
         answer = gr.JSON(label="answer")
         gr.Button("chat").click(
-            handlers.chat,
+            api.chat,
             [message, model, options, seat],
             [seat, answer],
             api_name="chat",

@@ -1,7 +1,7 @@
 """The runs going on: who watches them, and when a run that nobody watches is ended."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from agent.errors import Conflict
@@ -19,7 +19,7 @@ class LiveRun:
         self._set_timer()
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def watched(self) -> Generator[None]:
         """While a page looks. When the last one goes, the grace period begins."""
         self._watchers += 1
         if self._timer is not None:

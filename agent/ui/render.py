@@ -79,7 +79,10 @@ def turns(entries: Sequence[Entry], *, running: str | None = None) -> list[Turn]
 
 
 def wire(turn: Turn, reasoning: Sequence[float] = ()) -> list[Wire]:
-    """The messages of one turn. `reasoning` are the seconds of its reasoning bubbles; a finished turn's note has them."""
+    """The messages of one turn.
+
+    `reasoning` are the seconds of its reasoning bubbles while it runs; a finished turn's note has them.
+    """
     out: list[Wire] = []
     if turn.user is not None:
         out.append({"role": "user", "metadata": None, "content": _user_parts(turn.user), "options": None})
@@ -115,7 +118,9 @@ def wire(turn: Turn, reasoning: Sequence[float] = ()) -> list[Wire]:
     if turn.note is not None and (caption := _caption(turn.note)):
         out.append(_assistant(f'<div class="caption">{caption}</div>', None))
     elif turn.note is None and not turn.bubbles:
-        out.append(_assistant('<div class="waiting" aria-label="waiting for the model"><i></i><i></i><i></i></div>', None))
+        out.append(
+            _assistant('<div class="waiting" aria-label="waiting for the model"><i></i><i></i><i></i></div>', None)
+        )
     return out
 
 

@@ -1,16 +1,17 @@
 """Colour, type and spacing of the page, in one place; `page.css` uses the variables that this sets."""
 
-import gradio as gr
+from gradio.themes import Base
+from gradio.themes.utils import colors, sizes
 
 
-def theme() -> gr.themes.Base:
+def theme() -> Base:
     """A quiet theme without remote fonts; dark is Gradio's own dark mode with our colours."""
     sans = ("ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif")
     mono = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
-    base = gr.themes.Base(
-        primary_hue=gr.themes.colors.indigo,
-        neutral_hue=gr.themes.colors.slate,
-        radius_size=gr.themes.sizes.radius_lg,
+    base = Base(
+        primary_hue=colors.indigo,
+        neutral_hue=colors.slate,
+        radius_size=sizes.radius_lg,
         font=list(sans),
         font_mono=list(mono),
     )

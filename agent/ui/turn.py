@@ -16,7 +16,7 @@ from agent.catalog import ModelSpec
 from agent.context import Context
 from agent.errors import Conflict, InputError, LocalModelError, NotFound
 from agent.guardrails import Limits
-from agent.history import Entry, HistoryStore, Note, Record
+from agent.history import Entry, HistoryStore, Record
 from agent.media import MediaStore
 from agent.messages import newest_that_fit
 from agent.providers import Connection, connect
@@ -25,8 +25,10 @@ from agent.run import Agent, Options
 from agent.settings import Settings
 from agent.tools import Tool
 from agent.ui.inputs import parts_of
+from agent.ui.journal import StoreJournal
 from agent.ui.live import Live
-from agent.ui.render import Bubble, Turn, Wire, fold, said, turns, wire
+from agent.ui.render import Bubble, Turn, fold, said, turns, wire
+from agent.ui.view import View, shown
 
 PACE = 0.08
 """Seconds between two updates of a page; the last one is not held back."""
@@ -46,49 +48,6 @@ class Choices:
     temperature: float | None = None
     max_tokens: int | None = None
     tools: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class View:
-    """What the chatbot shows; `earlier` where older turns are stored, `busy` while an answer is being written.
-
-    `ids` names, for each message shown, the entry it came from, None for those of an answer.
-    """
-
-    messages: list[Wire]
-    ids: list[str | None]
-    earlier: bool = False
-    busy: bool = False
-
-
-class StoreJournal:
-    """Writes a run's messages behind a conversation's head, one save each. Owner of the newest record."""
-
-    def __init__(self, store: HistoryStore, media: MediaStore, record: Record, left_out: int) -> None:
-        self.record = record
-        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._store, self._media, self._left_out = store, media, left_out
-
-    async def write(self, message: ModelMessage, note: Note) -> None:
-        """See `agent.run.Journal`."""
-        note = replace(note, left_out=self._left_out)
-        entry = Entry(parent_id=self.record.head_id, message=self._media.stored(message), note=note)
-        timings = note.timings
-        moved = replace(
-            self.record,
-            head_id=entry.id,
-            title=self.record.title or _title(entry),
-            input_tokens=self.record.input_tokens + (timings.input_tokens if timings else 0),
-            output_tokens=self.record.output_tokens + (timings.output_tokens if timings else 0),
-        )
-        try:
-            self.record = await self._store.save(moved, [entry])
-        except BaseException as failure:
-            if not self.begun.done():
-                self.begun.set_exception(failure)
-            raise
-        if not self.begun.done():
-            self.begun.set_result(None)
 
 
 class Conversations:
@@ -144,7 +103,7 @@ class Conversations:
             return View(messages=[], ids=[])
         live = self.live.get(conversation, owner)
         running = live.run.id if live else None
-        return _view(turns(entries, running=running), window, cut=len(entries) == window * 2, busy=live is not None)
+        return shown(turns(entries, running=running), window, cut=len(entries) == window * 2, busy=live is not None)
 
     async def watch(self, owner: str, conversation: str | None, window: int = WINDOW) -> AsyncIterator[View]:
         """The view, again and again while an answer is being written, and once more when it is there."""
@@ -158,7 +117,7 @@ class Conversations:
             entries = await self._store.history(record, limit=window * 2)
             before = turns([entry for entry in entries if entry.note.run_id != run.id])
             user = next((entry for entry in entries if entry.note.run_id == run.id), None)
-            base = _view(before, window, cut=len(entries) == window * 2)
+            base = shown(before, window, cut=len(entries) == window * 2)
             bubbles: list[Bubble] = []
             seen = 0
             while True:
@@ -203,7 +162,7 @@ class Conversations:
 
     # What people do
 
-    async def send(self, owner: str, conversation: str | None, value: object, choices: Choices) -> str:
+    async def send(self, owner: str, conversation: str | None, value: dict[str, Any] | None, choices: Choices) -> str:
         """Take a message and begin the answer; return the conversation's id when the message is kept.
 
         Raises an `AgentError` with a sentence; then nothing has been kept.
@@ -300,9 +259,7 @@ class Conversations:
             self._connection(served),
             system_message=choices.system_message,
             tools=self.tools if with_tools else (),
-            limits=Limits(
-                steps=settings.max_steps, seconds=settings.run_seconds, tool_seconds=settings.tool_seconds
-            ),
+            limits=Limits(steps=settings.max_steps, seconds=settings.run_seconds, tool_seconds=settings.tool_seconds),
         )
         options = Options(
             reasoning=choices.reasoning if spec.reasoning else None,
@@ -318,26 +275,6 @@ class Conversations:
         if served not in self._connections:
             self._connections[served] = connect(served.spec, served.endpoint)
         return self._connections[served]
-
-
-def _view(all_turns: list[Turn], window: int, *, cut: bool, busy: bool = False) -> View:
-    """The newest turns with at most `window` bubbles, at least one turn; a turn that the limit cut is left out."""
-    if cut and all_turns and all_turns[0].user is None:
-        all_turns = all_turns[1:]
-    shown: list[tuple[Turn, list[Wire]]] = []
-    total = 0
-    for turn in reversed(all_turns):
-        made = wire(turn)
-        total += len(made)
-        if shown and total > window:
-            break
-        shown.insert(0, (turn, made))
-    messages: list[Wire] = []
-    ids: list[str | None] = []
-    for turn, made in shown:
-        messages += made
-        ids += [turn.user.id if turn.user else None, *([None] * (len(made) - 1))]
-    return View(messages=messages, ids=ids, earlier=cut or len(shown) < len(all_turns), busy=busy)
 
 
 def _branch(record: Record, head_id: str | None) -> Record:
@@ -356,7 +293,3 @@ def _last_user(entries: Sequence[Entry]) -> Entry:
         if isinstance(entry.message, ModelRequest) and any(isinstance(p, UserPromptPart) for p in entry.message.parts):
             return entry
     raise InputError("There is no message yet.")
-
-
-def _title(entry: Entry) -> str:
-    return " ".join(said(entry).split())[:60]

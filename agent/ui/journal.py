@@ -1,0 +1,44 @@
+"""The journal of a run on the page: each message behind the conversation's head in the store, one save each."""
+
+import asyncio
+from dataclasses import replace
+
+from pydantic_ai.messages import ModelMessage
+
+from agent.history import Entry, HistoryStore, Note, Record
+from agent.media import MediaStore
+from agent.ui.render import said
+
+
+class StoreJournal:
+    """Writes a run's messages behind a conversation's head, one save each. Owner of the newest record."""
+
+    def __init__(self, store: HistoryStore, media: MediaStore, record: Record, left_out: int) -> None:
+        self.record = record
+        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._store, self._media, self._left_out = store, media, left_out
+
+    async def write(self, message: ModelMessage, note: Note) -> None:
+        """See `agent.run.Journal`."""
+        note = replace(note, left_out=self._left_out)
+        entry = Entry(parent_id=self.record.head_id, message=self._media.stored(message), note=note)
+        timings = note.timings
+        moved = replace(
+            self.record,
+            head_id=entry.id,
+            title=self.record.title or _title(entry),
+            input_tokens=self.record.input_tokens + (timings.input_tokens if timings else 0),
+            output_tokens=self.record.output_tokens + (timings.output_tokens if timings else 0),
+        )
+        try:
+            self.record = await self._store.save(moved, [entry])
+        except BaseException as failure:
+            if not self.begun.done():
+                self.begun.set_exception(failure)
+            raise
+        if not self.begun.done():
+            self.begun.set_result(None)
+
+
+def _title(entry: Entry) -> str:
+    return " ".join(said(entry).split())[:60]

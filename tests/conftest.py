@@ -1,0 +1,202 @@
+"""What browser tests stand on: a scripted model server, the real app as a process, real Chromium."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from tests.scripted_server import Config, Running, running
+
+ROOT = Path(__file__).resolve().parent.parent
+SHOTS = ROOT / "tests" / "shots"
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+]
+CONFIG = """
+[server]
+grace_seconds = 1.5
+[agent]
+run_seconds = 60
+tools = ["agent.tools.builtin:calculate", "tests.slow_tools:nap", "tests.slow_tools:block"]
+"""
+
+
+@dataclass
+class App:
+    """The app as a process on loopback; `stop` ends it, `start` starts it again over the same data."""
+
+    folder: Path
+    env: dict[str, str]
+    port: int
+    process: subprocess.Popen[bytes] | None = field(default=None)
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        """All it has said so far."""
+        return (self.folder / "app.log").read_text(errors="replace")
+
+    def start(self, seconds: float = 30.0) -> "App":
+        """Start it and return when it answers."""
+        with (self.folder / "app.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "app.py"], cwd=ROOT, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and self.process.poll() is None:
+            with suppress(OSError), urlopen(self.url + "/healthz", timeout=5):
+                return self
+            time.sleep(0.05)
+        raise RuntimeError("the app does not answer:\n" + self.log[-3000:])
+
+    def stop(self, how: int = signal.SIGTERM) -> int:
+        """Send a signal and wait; return the exit status."""
+        if self.process is None:
+            return 0
+        self.process.send_signal(how)
+        try:
+            return self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        finally:
+            self.process = None
+
+
+@pytest.fixture(scope="session")
+def model_server() -> Iterator[Running]:
+    """The scripted model server; what it answers is what the page types."""
+    with running(Config(rate=200.0)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def start_app(tmp_path_factory: pytest.TempPathFactory, model_server: Running) -> Iterator[Callable[..., App]]:
+    """Start an app of one's own: `start_app(NAME=value)` adds to its environment."""
+    apps: list[App] = []
+
+    def start(config: str = CONFIG, **env: str) -> App:
+        folder = tmp_path_factory.mktemp("app")
+        (folder / "app.toml").write_text(config)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        inherited = {name: value for name, value in os.environ.items() if name not in ("MODEL", "LOCAL_MODEL")}
+        given = {
+            "VLLM_BASE_URL": model_server.base_url,
+            "GRADIO_SERVER_PORT": str(port),
+            "SWITCHBOARD_DATA": str(folder / "data"),
+            "SWITCHBOARD_CONFIG": str(folder / "app.toml"),
+            "GRADIO_TEMP_DIR": str(folder / "tmp"),
+            "PYTHONPATH": str(ROOT),
+            **env,
+        }
+        app = App(folder, {**inherited, **given}, port)
+        apps.append(app)
+        return app.start()
+
+    yield start
+    for app in apps:
+        with suppress(subprocess.TimeoutExpired):
+            app.stop()
+
+
+@pytest.fixture(scope="session")
+def app(start_app: Callable[..., App]) -> App:
+    """The app that most tests share; each of them comes as a visitor of its own."""
+    return start_app()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium: the system's where there is one, else Playwright's."""
+    system = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=system, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Callable[..., "Visitor"]]:
+    """Open the page as a visitor: `visit(url)`; the same context again with `visit(url, like=visitor)`."""
+    contexts: list[BrowserContext] = []
+
+    def open_page(url: str, *, like: "Visitor | None" = None, phone: bool = False, dark: bool = False) -> "Visitor":
+        if like is None:
+            context = browser.new_context(
+                viewport={"width": 390, "height": 844} if phone else {"width": 1100, "height": 900},
+                color_scheme="dark" if dark else "light",
+                permissions=["clipboard-read", "clipboard-write"],
+                reduced_motion="reduce",
+            )
+            contexts.append(context)
+        else:
+            context = like.page.context
+        visitor = Visitor(context.new_page())
+        visitor.open(url)
+        return visitor
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+class Visitor:
+    """A person at the page, who finds things the way people do."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.chat = page.locator("#chat")
+        self.box = page.locator("#composer").get_by_test_id("textbox")
+        self.bubbles = self.chat.locator('[data-testid="bot"]')
+        self.mine = self.chat.locator('[data-testid="user"]')
+        self.stop = page.locator("#composer").get_by_role("button", name="Stop")
+        self.submit = page.locator("#composer").get_by_test_id("submit-button")
+        self.toast = page.get_by_test_id("toast-body")
+
+    def open(self, url: str) -> None:
+        """Load the page and wait until one can type and a model can be chosen."""
+        self.page.goto(url)
+        expect(self.box).to_be_enabled(timeout=15_000)
+        expect(self.page.locator("#model input")).not_to_have_value("", timeout=15_000)
+
+    def say(self, text: str) -> None:
+        """Type and press Enter."""
+        self.box.fill(text)
+        self.box.press("Enter")
+
+    def ask(self, text: str) -> None:
+        """Say something and wait until the answer is there and the next message can be sent."""
+        before = self.chat.locator(".caption, .problem").count()
+        self.say(text)
+        expect(self.chat.locator(".caption, .problem")).not_to_have_count(before, timeout=20_000)
+        self.idle()
+
+    def idle(self) -> None:
+        """Wait until nothing is being written."""
+        expect(self.submit).to_be_visible(timeout=20_000)
+
+    def shot(self, name: str) -> None:
+        """A picture to look at."""
+        SHOTS.mkdir(exist_ok=True)
+        self.page.screenshot(path=SHOTS / f"{name}.png")

@@ -1,0 +1,361 @@
+"""The page in real Chromium: bubbles, stop, reload, retry, edit, undo, settings. One visitor a test."""
+
+import signal
+from collections.abc import Callable
+from time import monotonic
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.conftest import App, Visitor
+from tests.scripted_server import Running
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[..., Visitor]
+
+
+def closed(journal: list[dict[str, object]], text: str) -> object:
+    """When the model server saw the connection of the request that ended with `text` go away."""
+    return next((line["closed"] for line in journal if text in str(line["body"])), None)
+
+
+# Bubbles
+
+
+def test_each_change_of_type_begins_a_bubble(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    open_settings(visitor)
+    visitor.page.get_by_label("Tools").check()
+    close_settings(visitor)
+    visitor.ask('!reasoning I should add them. !text Adding. !tool calculate {"expression": "17+25"} !text It is 42.')
+    chat = visitor.chat
+    expect(visitor.bubbles).to_have_count(5)  # reasoning, text, tool with its result nested, text, caption
+    expect(visitor.bubbles.nth(0).locator(".title")).to_contain_text("Reasoning")
+    expect(visitor.bubbles.nth(1)).to_have_text("Adding.")
+    expect(visitor.bubbles.nth(2).locator(".title").first).to_contain_text("calculate")
+    expect(visitor.bubbles.nth(3)).to_have_text("It is 42.")
+    visitor.bubbles.nth(2).locator(".title").first.click()
+    nested = visitor.bubbles.nth(2).locator(".thought-group .thought-group")
+    expect(nested.locator(".title")).to_contain_text("Result")
+    nested.locator(".title").click()
+    expect(nested).to_contain_text("42")
+    expect(chat.locator(".caption")).to_contain_text("s to first token")
+    visitor.shot("bubbles")
+
+
+def test_reasoning_shows_how_long_it_took_and_folds(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("!think 60 @100 !text Done.")
+    group = visitor.bubbles.nth(0)
+    expect(group.locator(".title")).to_contain_text("0.6s")
+    expect(group).not_to_contain_text("thought5")
+    group.locator(".title").click()
+    expect(group).to_contain_text("thought5")
+    visitor.shot("reasoning-open")
+
+
+def test_an_error_is_a_bubble_and_the_next_message_works(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("!status 401")
+    expect(visitor.chat.locator(".problem")).to_have_text("The model server refused the key. Check VLLM_API_KEY.")
+    visitor.shot("error")
+    visitor.ask("!cut 5")
+    expect(visitor.chat.locator(".problem").last).to_contain_text("broke off")
+    visitor.ask("!text Back again.")
+    expect(visitor.chat).to_contain_text("Back again.")
+
+
+def test_markdown_code_tables_and_latex_render(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask(
+        "!text # Head\\n\\n**bold** and `code`\\n\\n| a | b |\\n|---|---|\\n| 1 | 2 |\\n\\n"
+        "```python\\nprint(1)\\n```\\n\\n$$x^2$$ and \\(y_1\\)"
+    )
+    bubble = visitor.bubbles.nth(0)
+    for selector in ("h1", "strong", "table td", "pre code.language-python", ".katex"):
+        expect(bubble.locator(selector).first).to_be_visible()
+    expect(bubble.locator(".katex-display")).to_have_count(1)
+    expect(bubble.locator(".katex")).to_have_count(2)
+    visitor.shot("markdown")
+
+
+def test_white_space_and_emoji_arrive_intact_from_qwen(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    expect(visitor.page.locator("#model input")).to_have_value("Qwen3-8B")
+    visitor.ask("!text \\n  two spaces\\n\\n```\\n\\ttab\\n    four 👩‍🚀\\n```\\n\\n")
+    label = visitor.bubbles.nth(0).get_attribute("aria-label") or ""
+    assert label.endswith(": \n  two spaces\n\n```\n\ttab\n    four 👩‍🚀\n```\n\n"), repr(label)
+    expect(visitor.bubbles.nth(0).locator("pre code")).to_have_text("\ttab\n    four 👩‍🚀\n")
+
+
+def test_what_a_model_says_cannot_become_part_of_the_page(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    fetched: list[str] = []
+    visitor.page.on("request", lambda request: fetched.append(request.url))
+    visitor.ask(
+        "!text <img src=http://127.0.0.1:9/leak.png onerror=window.broken=1> ![x](http://127.0.0.1:9/leak2.png) "
+        "<script>window.broken=1</script> <b onclick=window.broken=1>bold</b>"
+    )
+    assert visitor.page.evaluate("window.broken") is None
+    assert not [url for url in fetched if url.startswith("http://127.0.0.1:9/") and not _blocked(visitor, url)]
+
+
+def _blocked(visitor: Visitor, url: str) -> bool:
+    """Whether the browser's policy kept it from being fetched: such an image has no size."""
+    return bool(visitor.page.evaluate("url => [...document.images].every(i => i.src !== url || !i.naturalWidth)", url))
+
+
+# Stop
+
+STALLS = {
+    "streaming": "!tokens 4000 @200",
+    "before-the-first-byte": "!stall-before",
+    "in-the-middle": "!stall-after 5",
+    "async-tool": '!tool nap {"seconds": 30}',
+    "blocking-tool": '!tool block {"seconds": 8}',
+}
+
+
+@pytest.mark.parametrize("script", STALLS.values(), ids=STALLS.keys())
+def test_stop_ends_the_run_within_a_second(app: App, visit: Visit, model_server: Running, script: str) -> None:
+    visitor = visit(app.url)
+    tools = "!tool" in script
+    if tools:
+        open_settings(visitor)
+        visitor.page.get_by_label("Tools").check()
+        close_settings(visitor)
+    before = len(model_server.journal())
+    visitor.say(script)
+    expect(visitor.stop).to_be_visible()
+    model_server.wait_for(lambda journal: len(journal) > before)
+    if "tokens" in script or "after" in script:
+        expect(visitor.chat).to_contain_text("word4")
+    if tools:
+        expect(visitor.chat).to_contain_text("Tool")
+    begun = monotonic()
+    visitor.stop.click()
+    expect(visitor.chat.locator(".caption")).to_contain_text("Stopped; the model server was free after")
+    visitor.idle()
+    assert monotonic() - begun < 1.0
+    if not tools:
+        line = model_server.wait_for(lambda journal: journal[before]["closed"], 1.0)[before]
+        assert line["ended"] == "client_closed"
+    if "block" in script:
+        expect(visitor.chat.locator(".caption")).to_contain_text("was left running")
+    if "tokens" in script or "after" in script:
+        expect(visitor.chat).to_contain_text("word4")
+    visitor.shot(f"stopped-{script.split()[1] if tools else script.split()[0][1:]}")
+    visitor.ask("!text And on we go.")
+    expect(visitor.chat).to_contain_text("And on we go.")
+
+
+def test_escape_stops(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.say("!tokens 4000 @200")
+    expect(visitor.chat).to_contain_text("word9")
+    visitor.page.keyboard.press("Escape")
+    expect(visitor.chat.locator(".caption")).to_contain_text("Stopped;")
+
+
+def test_a_second_enter_while_it_writes_loses_nothing(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.say("!tokens 4000 @200")
+    expect(visitor.chat).to_contain_text("word9")
+    visitor.say("my second thought")
+    expect(visitor.toast).to_contain_text("still being written")
+    expect(visitor.box).to_have_value("my second thought")
+    visitor.stop.click()
+    visitor.idle()
+    expect(visitor.box).to_have_value("my second thought")
+    expect(visitor.mine).to_have_count(1)
+
+
+# Runs belong to the server
+
+
+def test_a_reload_finds_the_answer_going_on(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    visitor.say("!tokens 500 @100")
+    expect(visitor.chat).to_contain_text("word20")
+    visitor.page.reload()
+    expect(visitor.chat).to_contain_text("word20", timeout=10_000)
+    expect(visitor.stop).to_be_visible()
+    visitor.shot("reattached")
+    expect(visitor.chat).to_contain_text("word499", timeout=15_000)
+    visitor.idle()
+    expect(visitor.mine).to_have_count(1)
+
+
+def test_nobody_watching_ends_the_run_after_the_grace_period(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    before = len(model_server.journal())
+    visitor.say("!tokens 4000 @100")
+    expect(visitor.chat).to_contain_text("word9")
+    keep = visitor.page.context.new_page()
+    visitor.page.close()
+    model_server.wait_for(lambda journal: journal[before]["closed"], 8.0)
+    again = Visitor(keep)
+    again.open(app.url)
+    expect(again.chat.locator(".caption")).to_contain_text("nobody was watching")
+    expect(again.chat).to_contain_text("word9")
+    again.ask("!text Still here.")
+    expect(again.chat).to_contain_text("Still here.")
+
+
+def test_reload_and_restart_show_the_same_bubbles(start_app: Callable[..., App], visit: Visit) -> None:
+    own = start_app()
+    visitor = visit(own.url)
+    open_settings(visitor)
+    visitor.page.get_by_label("Tools").check()
+    close_settings(visitor)
+    visitor.ask('!reasoning hm !text One. !tool calculate {"expression": "6*7"} !text Two.')
+    visitor.ask("!status 500")
+    seen = everything(visitor)
+    visitor.page.reload()
+    expect(visitor.mine).to_have_count(2)
+    assert everything(visitor) == seen
+    own.stop()
+    own.start()
+    visitor.open(own.url)
+    expect(visitor.mine).to_have_count(2)
+    assert everything(visitor) == seen
+    visitor.shot("after-restart")
+
+
+def test_kill_9_loses_nothing_but_the_tail(start_app: Callable[..., App], visit: Visit) -> None:
+    own = start_app()
+    visitor = visit(own.url)
+    visitor.ask("!text Kept.")
+    visitor.say("!tokens 4000 @100")
+    expect(visitor.chat).to_contain_text("word30")
+    own.stop(signal.SIGKILL)
+    own.start()
+    visitor.open(own.url)
+    expect(visitor.mine).to_have_count(2)
+    expect(visitor.chat).to_contain_text("Kept.")
+    expect(visitor.chat.locator(".problem")).to_contain_text("the server went down")
+    visitor.shot("after-kill-9")
+    visitor.ask("!text Onwards.")
+    expect(visitor.chat).to_contain_text("Onwards.")
+
+
+# What people do to turns
+
+
+def test_retry_answers_again_on_a_branch(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    visitor.ask("first")
+    visitor.ask("second")
+    before = len(model_server.journal())
+    visitor.chat.get_by_role("button", name="Retry").click()
+    line = model_server.wait_for(lambda journal: len(journal) > before and journal[before]["ended"])[before]
+    visitor.idle()
+    asked = [message["content"] for message in line["body"]["messages"] if message["role"] == "user"]
+    assert asked == ["first", "second"]
+    expect(visitor.mine).to_have_count(2)
+    visitor.page.reload()
+    expect(visitor.mine).to_have_count(2)
+
+
+def test_edit_sends_the_changed_message_in_its_place(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    visitor.ask("first")
+    visitor.ask("secnod")
+    before = len(model_server.journal())
+    visitor.chat.get_by_role("button", name="Edit").last.click()
+    visitor.page.locator("textarea.edit-textarea").fill("second, better")
+    visitor.shot("editing")
+    visitor.chat.get_by_role("button", name="Submit").click()
+    line = model_server.wait_for(lambda journal: len(journal) > before and journal[before]["ended"])[before]
+    asked = [message["content"] for message in line["body"]["messages"] if message["role"] == "user"]
+    assert asked == ["first", "second, better"]
+    expect(visitor.mine).to_have_count(2)
+    expect(visitor.mine.last).to_have_text("second, better")
+
+
+def test_undo_gives_the_text_back(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("first")
+    visitor.ask("second")
+    visitor.chat.get_by_role("button", name="Undo").click()
+    expect(visitor.mine).to_have_count(1)
+    expect(visitor.box).to_have_value("second")
+    visitor.page.reload()
+    expect(visitor.mine).to_have_count(1)
+
+
+def test_new_chat_starts_with_nothing_of_the_old(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    visitor.ask("first")
+    visitor.page.locator("#new").click()
+    expect(visitor.mine).to_have_count(0)
+    before = len(model_server.journal())
+    visitor.ask("second")
+    body = model_server.journal()[before]["body"]
+    assert [message["content"] for message in body["messages"] if message["role"] == "user"] == ["second"]
+    visitor.page.reload()
+    expect(visitor.mine).to_have_count(1)
+    expect(visitor.mine).to_have_text("second")
+
+
+def test_copy_takes_the_answer_and_only_it(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("!reasoning secret thought !text **The** answer.\\n\\n    code")
+    visitor.chat.get_by_role("button", name="Copy message").last.click()
+    assert visitor.page.evaluate("navigator.clipboard.readText()") == "**The** answer.\n\n    code"
+
+
+def test_settings_reach_the_model(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    open_settings(visitor)
+    visitor.page.get_by_label("System prompt").fill("Be brief.")
+    visitor.page.get_by_label("Reasoning", exact=True).uncheck()
+    visitor.page.locator("#settings input[type=number]").nth(0).fill("0.25")
+    visitor.page.locator("#settings input[type=number]").nth(1).fill("64")
+    visitor.page.get_by_label("Tools").check()
+    visitor.shot("settings")
+    close_settings(visitor)
+    before = len(model_server.journal())
+    visitor.ask("hello")
+    body = model_server.journal()[before]["body"]
+    assert body["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert body["temperature"] == 0.25
+    assert (body.get("max_tokens") or body.get("max_completion_tokens")) == 64
+    assert body["chat_template_kwargs"] == {"enable_thinking": False}
+    assert {tool["function"]["name"] for tool in body["tools"]} == {"calculate", "nap", "block"}
+
+
+def test_the_caption_has_the_servers_figures_or_marks_its_own(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("!tokens 100 @200")
+    expect(visitor.chat.locator(".caption")).to_contain_text("100 tokens")
+    expect(visitor.chat.locator(".caption")).not_to_contain_text("≈")
+    visitor.ask("!cut 10")
+    expect(visitor.chat.locator(".caption").last).to_contain_text("≈ 10 tokens")
+
+
+def test_an_example_is_sent_as_if_typed(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.shot("empty")
+    visitor.chat.get_by_role("button", name="Ask a quick question").click()
+    expect(visitor.mine).to_have_text("What is the capital of France? Answer in one word.")
+    expect(visitor.chat.locator(".caption")).to_be_visible()
+
+
+def open_settings(visitor: Visitor) -> None:
+    """Open the side bar."""
+    visitor.page.get_by_role("button", name="Toggle Sidebar").click()
+    expect(visitor.page.get_by_label("System prompt")).to_be_in_viewport()
+
+
+def close_settings(visitor: Visitor) -> None:
+    """Close the side bar."""
+    visitor.page.get_by_role("button", name="Toggle Sidebar").click()
+    expect(visitor.page.get_by_label("System prompt")).not_to_be_in_viewport()
+
+
+def everything(visitor: Visitor) -> list[str | None]:
+    """What every bubble holds, in order."""
+    expect(visitor.chat.locator(".caption, .problem")).not_to_have_count(0)
+    return [element.get_attribute("aria-label") for element in visitor.chat.locator("[data-testid]").all()]
