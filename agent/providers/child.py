@@ -97,6 +97,8 @@ class Child:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), self._grace)
                 break
+        # Read to the end: asyncio closes its pipes only then. What a stray grandchild still holds open is let go.
+        await asyncio.wait(self._pumps, timeout=1)
         for pump in self._pumps:
             pump.cancel()
         await asyncio.gather(*self._pumps, return_exceptions=True)

@@ -14,7 +14,7 @@ from agent.catalog import ModelSpec
 from agent.errors import LocalModelError, ProviderError
 from agent.providers import Endpoint
 from agent.providers.child import Child, reason
-from agent.providers.discover import discover, family
+from agent.providers.discover import Family, discover, family
 from agent.providers.vllm_child import command, environment, free_port, progress
 
 _LLAMA_CHILD = Path(__file__).with_name("llama_child.py")
@@ -70,7 +70,7 @@ async def launch_vllm(
         gpu_memory=gpu_memory,
         reasoning=known.reasoning_parser,
         tools=known.tool_parser,
-        media=known.image or known.audio,
+        media=_media(known),
     )
 
     def read(line: str) -> None:
@@ -129,6 +129,13 @@ def _why_llama_failed(said: str, log: tuple[str, ...]) -> str:
         return said
     causes = [found[1] for line in log if (found := re.search(r"error loading model: (.+)", line))]
     return f"{said.split(':')[0]}: {causes[0] if causes else reason(log)}."
+
+
+def _media(known: Family) -> dict[str, int]:
+    if not (known.image or known.audio):
+        return {}
+    # We never send films, and vLLM would reserve memory for them.
+    return {"video": 0, **({"image": 8} if known.image else {}), **({"audio": 2} if known.audio else {})}
 
 
 async def _specs(endpoint: Endpoint) -> tuple[ModelSpec, ...]:

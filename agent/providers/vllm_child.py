@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -41,11 +42,19 @@ def default_model(gpu_memory: int) -> str:
 
 
 def command(
-    vllm: Path, model: str, port: int, *, gpu_memory: int, reasoning: str | None, tools: str | None, media: bool
+    vllm: Path,
+    model: str,
+    port: int,
+    *,
+    gpu_memory: int,
+    reasoning: str | None,
+    tools: str | None,
+    media: Mapping[str, int],
 ) -> list[str]:
     """The supervised command line. The key is not in it (anybody may read that): it goes in as VLLM_API_KEY.
 
-    `gpu_memory` is in MiB, 0 without a GPU; `reasoning` and `tools` are the names of vLLM's parsers.
+    `gpu_memory` is in MiB, 0 without a GPU; `reasoning` and `tools` are the names of vLLM's parsers; `media` is how
+    many of each kind one request may hold, empty for a model that reads only text.
     """
     argv = [sys.executable, "-P", __file__, str(vllm), "serve", model, "--host", "127.0.0.1", "--port", str(port)]
     argv += ["--max-model-len", str(_context(model, gpu_memory))]
@@ -57,7 +66,7 @@ def command(
     if media:
         # We send bytes only; whatever else is in a message, vLLM must not fetch it.
         argv += ["--allowed-media-domains", "media.invalid"]
-        argv += ["--limit-mm-per-prompt", json.dumps({"image": 8, "audio": 2, "video": 0})]
+        argv += ["--limit-mm-per-prompt", json.dumps(dict(media))]
     if not gpu_memory:
         argv += ["--enforce-eager"]
     return argv
