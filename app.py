@@ -1,9 +1,11 @@
 """Composition only: settings, then the server built from them."""
 
+import gc
 import logging
 import os
 import sys
 
+gc.disable()  # nothing that is imported is ever garbage: looking for it takes half a second; the server turns it on
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 from agent.errors import AgentError

@@ -53,13 +53,16 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         await store.purge()
         models.start()
+        warming = asyncio.create_task(asyncio.to_thread(import_module, "agent.providers.openai_chat"))
         # What is loaded now stays; looking at it again in every collection is 40 % of the cost of a long page.
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 50, 100)
+        gc.enable()
         try:
             yield
         finally:
+            await warming  # imported beside the first page, so that neither start nor the first message waits for it
             await conversations.aclose()
             await models.aclose()
             await store.aclose()

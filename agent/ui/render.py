@@ -192,7 +192,7 @@ def _caption(note: Note) -> str:
     """How it ended and its figures, in one line under the answer; "≈" marks what was estimated here."""
     said: list[str] = []
     if note.ended == "cancelled":
-        said.append(html.escape(note.detail))
+        said.append(html.escape(note.detail.removesuffix(".")))
     if note.ended == "length":
         said.append("Cut at the maximum number of tokens")
     if note.ended == "content_filter":
