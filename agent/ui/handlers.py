@@ -49,9 +49,9 @@ class Handlers:
         seat = replace(seat, conversation=await self._all.last(seat.owner))
         chosen = self._all.choices(seat.owner)
         spec = self._all.spec(chosen.model)
-        warm = TEMPERATURE if chosen.temperature is None else chosen.temperature
         busy = seat.conversation is not None and self._all.live.busy(seat.conversation)
-        return seat, chosen.system_message, warm, chosen.tools, *self._menu(spec), *self._for_model(spec, busy=busy)
+        switches = self._for_model(spec, chosen, busy=busy)
+        return seat, chosen.system_message, *self._menu(spec), *switches
 
     async def watch(self, seat: Seat | None, request: gr.Request) -> AsyncIterator[list[Wire]]:
         """The conversation, and its answer while it is being written."""
@@ -76,7 +76,7 @@ class Handlers:
         known = [served.spec.id for served in self._all.models.served]
         timer = gr.Timer(active=not self._all.settled)
         if model in known:
-            return timer, gr.Dropdown(choices=self._choices()), self._notice(), *([gr.skip()] * 5)
+            return timer, gr.Dropdown(choices=self._choices()), self._notice(), *([gr.skip()] * 6)
         return timer, *self._menu(spec), *self._for_model(spec)
 
     def model_chosen(self, model: str) -> tuple[Any, ...]:
@@ -226,14 +226,27 @@ class Handlers:
         bar = "" if status.done is None else f'<progress max="1" value="{status.done:.3f}"></progress>'
         return f'<p class="{status.phase}" role="status">{html.escape(status.text)} {bar}</p>'
 
-    def _for_model(self, spec: ModelSpec | None, **shown: Any) -> tuple[Any, ...]:
-        """Reasoning, tools, the most tokens, the composer with its files, what is said of the model."""
+    def _for_model(
+        self, spec: ModelSpec | None, chosen: Choices | None = None, busy: bool | None = None
+    ) -> tuple[Any, ...]:
+        """Reasoning, tools, temperature, the most tokens, the composer with its files, what is said of the model.
+
+        The switches have the values `chosen` before, where there are any, else those that suit the model.
+        """
         if spec is None:
-            return gr.skip(), gr.skip(), gr.skip(), gr.skip(), ""
+            return gr.skip(), gr.skip(), gr.skip(), gr.skip(), _buttons(busy=busy), ""
+        chosen = chosen or Choices(tools=False)
+        warmth = dict(spec.defaults).get("temperature", TEMPERATURE)
+        most = min(chosen.max_tokens or 1024, spec.max_output_tokens)
         can_reason, can_call = spec.reasoning, spec.tools != "none"
         return (
-            gr.Checkbox(interactive=can_reason, info=None if can_reason else "This model does not reason aloud."),
             gr.Checkbox(
+                value=can_reason and chosen.reasoning,
+                interactive=can_reason,
+                info=None if can_reason else "This model does not reason aloud.",
+            ),
+            gr.Checkbox(
+                value=can_call and chosen.tools,
                 interactive=can_call,
                 info={
                     "native": "It may calculate, tell the time and convert units.",
@@ -241,8 +254,9 @@ class Handlers:
                     "none": "This model is too small to call tools.",
                 }[spec.tools],
             ),
-            gr.Slider(maximum=spec.max_output_tokens, value=min(1024, spec.max_output_tokens)),
-            _buttons(file_types=takes(spec), **shown),
+            gr.Slider(value=warmth if chosen.temperature is None else chosen.temperature),
+            gr.Slider(maximum=spec.max_output_tokens, value=most),
+            _buttons(busy=busy, file_types=takes(spec)),
             _about(spec),
         )
 
@@ -295,10 +309,6 @@ def _text(content: Any) -> str:
 
 
 def _about(spec: ModelSpec) -> str:
-    said = [f"<h3>{html.escape(spec.label)}</h3>"]
-    if spec.source:
-        said.append(f"<p>{html.escape(spec.source)}</p>")
-    if spec.licence:
-        said.append(f"<p>Licence: {html.escape(spec.licence)}</p>")
-    said.append(f"<p>It reads {spec.context_tokens:,} tokens at a time.</p>")
-    return "".join(said)
+    """Which model it is, from where and under which licence."""
+    said = (spec.label, spec.source, f"{spec.licence} licence" if spec.licence else "")
+    return f"<p>{' · '.join(html.escape(part) for part in said if part)}</p>"

@@ -33,7 +33,6 @@ def build(handlers: Handlers, api: Api, title: str) -> gr.Blocks:
             tools = gr.Checkbox(label="Tools", value=False)
             warmth = gr.Slider(0, 2, value=TEMPERATURE, step=0.05, label="Temperature")
             most = gr.Slider(16, 4096, value=1024, step=16, label="Maximum tokens of an answer")
-            about = gr.HTML(elem_id="about", padding=False)
         with gr.Column(elem_id="page"):
             with gr.Row(elem_id="bar"):
                 gr.HTML(f"<h1>{title}</h1>", elem_id="name", padding=False)
@@ -65,10 +64,11 @@ def build(handlers: Handlers, api: Api, title: str) -> gr.Blocks:
                 max_lines=12,
                 autofocus=True,
             )
+            about = gr.HTML(elem_id="about", padding=False)
         timer = gr.Timer(1.0)
 
         settings = [model, system, reasoning, warmth, most, tools]
-        for_model = [reasoning, tools, most, box, about]
+        for_model = [reasoning, tools, warmth, most, box, about]
 
         def follow(event: Any) -> None:
             """After `event`, show the answer as it comes, then give the buttons back, however it went."""
@@ -76,7 +76,7 @@ def build(handlers: Handlers, api: Api, title: str) -> gr.Blocks:
             for after in (shown.then, shown.failure):
                 after(handlers.settle, seat, [box, earlier], **QUIET)
 
-        follow(page.load(handlers.opened, None, [seat, system, warmth, tools, model, notice, *for_model], **QUIET))
+        follow(page.load(handlers.opened, None, [seat, system, model, notice, *for_model], **QUIET))
         follow(box.submit(handlers.accept, [box, seat, *settings], [seat, box], **QUIET))
         follow(chat.example_select(handlers.example, [seat, *settings], [seat, box], **QUIET))
         follow(chat.retry(handlers.retry, [seat, *settings], box, **QUIET))
