@@ -2,6 +2,7 @@
 
 import base64
 import json
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from pydantic_ai.messages import (
 )
 
 from agent.errors import InputError
+from agent.responses import whole
 
 Prompt = str | Sequence[UserContent] | Sequence[Mapping[str, Any]] | Sequence[ModelMessage]
 
@@ -45,7 +47,7 @@ def to_messages(prompt: Prompt) -> list[ModelMessage]:
     if isinstance(prompt, str):
         if not prompt.strip():
             raise InputError("the message is empty")
-        return [ModelRequest(parts=[UserPromptPart(prompt)])]
+        return [ModelRequest(parts=[UserPromptPart(whole(prompt))])]
     items: list[Any] = list(prompt)
     if not items:
         raise InputError("the message is empty")
@@ -54,7 +56,8 @@ def to_messages(prompt: Prompt) -> list[ModelMessage]:
     elif all(isinstance(item, Mapping) and "role" in item for item in items):
         messages = from_openai(cast(list[Mapping[str, Any]], items))
     elif all(isinstance(item, str | BinaryContent | ImageUrl) for item in items):
-        messages = [ModelRequest(parts=[UserPromptPart(cast(list[UserContent], items))])]
+        content = [whole(item) if isinstance(item, str) else item for item in items]
+        messages = [ModelRequest(parts=[UserPromptPart(cast(list[UserContent], content))])]
     else:
         odd = next(item for item in items if not isinstance(item, str | BinaryContent | ImageUrl))
         raise InputError(f"a message may hold text, images and sound, not {type(odd).__name__!r}")
@@ -66,8 +69,8 @@ def to_messages(prompt: Prompt) -> list[ModelMessage]:
 def repaired(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     """The same history with every tool call answered once, right after it, and no result without its call.
 
-    Calls of an interrupted response go, as do calls without a name. Idempotent; messages that need nothing are
-    returned as they are.
+    Calls of an interrupted response go, as do calls without a name or with the id of another one beside them.
+    Idempotent; messages that need nothing are returned as they are.
     """
     out: list[ModelMessage] = []
     waiting: dict[str, str] = {}
@@ -75,23 +78,29 @@ def repaired(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
         if isinstance(message, ModelResponse):
             if waiting:
                 out.append(ModelRequest(parts=[_no_result(id_, name) for id_, name in waiting.items()]))
-            parts = [part for part in message.parts if not _half_made(part, message)]
-            waiting = {part.tool_call_id: part.tool_name for part in parts if isinstance(part, ToolCallPart)}
+            parts: list[ModelResponsePart] = []
+            waiting = {}
+            for part in message.parts:
+                if isinstance(part, ToolCallPart):
+                    if message.state == "interrupted" or not part.tool_name or part.tool_call_id in waiting:
+                        continue
+                    waiting[part.tool_call_id] = part.tool_name
+                parts.append(part)
             out.append(message if len(parts) == len(message.parts) else replace(message, parts=parts))
             continue
-        kept: list[ModelRequestPart] = []
+        results: list[ModelRequestPart] = []
+        others: list[ModelRequestPart] = []
         for part in message.parts:
             if not isinstance(part, ToolReturnPart):
-                kept.append(part)
+                others.append(part)
             elif part.tool_call_id in waiting:
                 del waiting[part.tool_call_id]
-                kept.append(part)
-        changed = len(kept) != len(message.parts)
-        if waiting:
-            kept = [*(_no_result(id_, name) for id_, name in waiting.items()), *kept]
-            waiting, changed = {}, True
-        if kept:
-            out.append(replace(message, parts=kept) if changed else message)
+                results.append(part)
+        results += [_no_result(id_, name) for id_, name in waiting.items()]
+        waiting = {}
+        if kept := [*results, *others]:
+            same = len(kept) == len(message.parts) and all(map(operator.is_, kept, message.parts))
+            out.append(message if same else replace(message, parts=kept))
     if waiting:
         out.append(ModelRequest(parts=[_no_result(id_, name) for id_, name in waiting.items()]))
     return out
@@ -105,6 +114,9 @@ def to_send(messages: Sequence[ModelMessage], system_message: str = "") -> list[
     out: list[ModelMessage] = []
     for message in repaired(messages):
         if isinstance(message, ModelResponse):
+            if out and isinstance(before := out[-1], ModelResponse):
+                out[-1] = replace(message, parts=[*before.parts, *message.parts])
+                continue
             if not any(_says_something(part) for part in message.parts):
                 message = replace(message, parts=[TextPart(UNANSWERED)])
         elif out and isinstance(out[-1], ModelRequest):
@@ -125,20 +137,23 @@ def newest_that_fit(messages: Sequence[ModelMessage], tokens: int) -> list[Model
 
     A token is counted as three bytes, a little less than text has. Turns are given up in blocks, down to 70 %, and
     the same ones at the next turn: a prompt that lost one turn each time would miss the server's cache each time.
+    The newest turn stays, however long it is.
     """
     turns: list[tuple[int, int]] = []
     for index, message in enumerate(messages):
-        if not turns or (isinstance(message, ModelRequest) and any(isinstance(p, UserPromptPart) for p in message.parts)):
+        if not turns or (
+            isinstance(message, ModelRequest) and any(isinstance(p, UserPromptPart) for p in message.parts)
+        ):
             turns.append((index, 0))
         turns[-1] = (turns[-1][0], turns[-1][1] + _bytes(message) // 3)
     first, total = 0, 0
     for number, (_, size) in enumerate(turns):
         total += size
         if total > tokens:
-            while total > 0.7 * tokens and first <= number:
+            while total > 0.7 * tokens and first < number:
                 total -= turns[first][1]
                 first += 1
-    return list(messages[turns[first][0] :]) if first < len(turns) else []
+    return list(messages[turns[first][0] :]) if turns else []
 
 
 def to_openai(messages: Sequence[ModelMessage], system_message: str = "") -> list[dict[str, Any]]:
@@ -155,7 +170,9 @@ def to_openai(messages: Sequence[ModelMessage], system_message: str = "") -> lis
                 case UserPromptPart():
                     out.append({"role": "user", "content": _user_content(part.content)})
                 case ToolReturnPart():
-                    out.append({"role": "tool", "tool_call_id": part.tool_call_id, "content": part.model_response_str()})
+                    out.append(
+                        {"role": "tool", "tool_call_id": part.tool_call_id, "content": part.model_response_str()}
+                    )
                 case _:
                     continue
     return out
@@ -195,16 +212,12 @@ def from_openai(items: Sequence[Mapping[str, Any]]) -> list[ModelMessage]:
     return out
 
 
-def _half_made(part: ModelResponsePart, message: ModelResponse) -> bool:
-    return isinstance(part, ToolCallPart) and (message.state == "interrupted" or not part.tool_name)
-
-
 def _no_result(id_: str, name: str) -> ToolReturnPart:
     return ToolReturnPart(name, INTERRUPTED, tool_call_id=id_, outcome="interrupted", timestamp=_EPOCH)
 
 
 def _says_something(part: ModelResponsePart) -> bool:
-    return isinstance(part, ToolCallPart) or (isinstance(part, TextPart) and bool(part.content))
+    return isinstance(part, ToolCallPart) or (isinstance(part, TextPart) and bool(part.content.strip()))
 
 
 def _assistant(message: ModelResponse) -> dict[str, Any]:
@@ -219,7 +232,7 @@ def _assistant(message: ModelResponse) -> dict[str, Any]:
         for part in message.parts
         if isinstance(part, ToolCallPart)
     ]
-    out: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(texts) if texts else None}
+    out: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(texts) if texts or not calls else None}
     if reasoning:
         out["reasoning"] = "\n\n".join(reasoning)
     if calls:

@@ -6,6 +6,7 @@ a model's answer are, by `pieces` (a finished message) and `Live` (the same mess
 to the character: `tests/test_laws.py` holds them to it.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -33,6 +34,9 @@ Piece = tuple[ResponseType, Content]
 
 BREAK = "\n\n"
 """Stands between two parts of one type that follow each other, as a delta of its own."""
+
+_HALF = re.compile("[\ud800-\udfff]")
+_FIRST_HALVES = re.compile("[\ud800-\udbff]+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,15 @@ def pieces(message: ModelMessage) -> Iterator[Piece]:
             yield "tool_call", call_content(part)
 
 
+def whole(text: str) -> str:
+    """The text with the halves of surrogate pairs joined, and U+FFFD for one that is alone.
+
+    Servers that cut their text between UTF-16 units send such halves; UTF-8 has no form for them, so they can be
+    neither stored, nor shown, nor sent to any provider.
+    """
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") if _HALF.search(text) else text
+
+
 def call_content(part: ToolCallPart) -> Mapping[str, Any]:
     """`{id, name, arguments}`; arguments that are not a JSON object are given as they came, under `INVALID_JSON`."""
     return {"id": part.tool_call_id, "name": part.tool_name, "arguments": part.args_as_dict()}
@@ -105,17 +118,20 @@ def result_content(part: ToolReturnPart) -> Mapping[str, Any]:
 def settle(response: ModelResponse, *, state: Literal["complete", "interrupted"]) -> ModelResponse:
     """The message to keep of a streamed response.
 
-    Newlines between reasoning and text go (chat templates put them there), parts that say nothing go, and of an
-    interrupted response the calls go too: they were never announced, and may be half made.
+    Newlines between reasoning and text go (chat templates put them there), half a character at the end of a part goes,
+    parts that say nothing go, and of an interrupted response the calls go too: they were never announced, and may be
+    half made.
     """
     kept: list[ModelResponsePart] = []
     shown: ResponseType | None = None
     for part in response.parts:
         if isinstance(part, ToolCallPart) and state == "interrupted":
             continue
-        if isinstance(part, TextPart) and shown == "reasoning":
-            part = replace(part, content=part.content.lstrip("\n"))
         if isinstance(part, TextPart | ThinkingPart):
+            text = whole(_FIRST_HALVES.sub("", part.content))
+            if isinstance(part, TextPart) and shown == "reasoning":
+                text = text.lstrip("\n")
+            part = replace(part, content=text)
             if part.content:
                 shown = _kind(part)
             elif not part.provider_details and not (isinstance(part, ThinkingPart) and part.signature):
@@ -131,10 +147,10 @@ class Live:
     """
 
     def __init__(self) -> None:
-        self._index: int | None = None
         self._shown: ResponseType | None = None
         self._shown_index: int | None = None
         self._trim = False
+        self._held: dict[int, str] = {}
 
     def feed(self, event: ModelResponseStreamEvent) -> Sequence[Piece]:
         """The pieces that `event` adds, none for events that add nothing to see."""
@@ -151,6 +167,10 @@ class Live:
                 return ()
 
     def _say(self, index: int, kind: ResponseType, text: str) -> Sequence[Piece]:
+        text = self._held.pop(index, "") + text
+        if half := _FIRST_HALVES.search(text):  # the rest of the character comes with the next delta, or never
+            text, self._held[index] = text[: half.start()], half[0]
+        text = whole(text)
         if self._trim:
             text = text.lstrip("\n")
         if not text:

@@ -7,7 +7,7 @@ streams is in `Run.responses`, and whatever goes wrong becomes an ending, never 
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, Literal, Protocol, cast
@@ -28,7 +28,7 @@ from pydantic_ai.models import ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 
 from agent.context import Context
-from agent.errors import AgentError
+from agent.errors import AgentError, ProviderError
 from agent.guardrails import Limits
 from agent.history import Note
 from agent.messages import Prompt, repaired, to_messages, to_openai, to_send
@@ -177,8 +177,8 @@ class Run:
             self._loop = asyncio.get_running_loop()
             self._meter = Meter()
             self._task = self._loop.create_task(self._guarded(), name=f"run {self.id}")
-            if self.cancel_reason is not None:
-                self._task.cancel()
+            if self.cancel_reason is not None:  # not at once: a task cancelled before its first step never runs
+                self._loop.call_soon(self._task.cancel)
         return self
 
     def cancel(self, reason: CancelReason = "user_request") -> None:
@@ -204,7 +204,7 @@ class Run:
         """Seconds of each reasoning bubble so far."""
         return self._meter.reasoning
 
-    async def news(self, seen: int, *, timeout: float | None = None) -> None:
+    async def news(self, seen: int, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - it does not raise
         """Return when there are more than `seen` responses or the run has ended, at most after `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout):
@@ -284,6 +284,8 @@ class Run:
         except Exception as failure:
             log.info("run %s: %s", self.id, type(failure).__name__, exc_info=log.isEnabledFor(logging.DEBUG))
             raise self._agent.connection.explain(failure) from failure
+        if _broke_off(stream.get()):
+            raise ProviderError("The answer broke off: the model server ended it too early.", kind="interrupted")
         self._open = None
         response = settle(stream.get(), state="complete")
         self._meter.step(response.usage)
@@ -312,7 +314,7 @@ class Run:
                 if call.tool_call_id not in {result.tool_call_id for result in results}:
                     results.append(self._given_up(call))
                     self._say(("tool_call_result", result_content(results[-1])))
-            await asyncio.shield(self._keep(ModelRequest(parts=results)))
+            await self._keep(ModelRequest(parts=results))
 
     # How a run ends
 
@@ -327,12 +329,13 @@ class Run:
             log.exception("run %s broke", self.id)
             ending = "error", "Something went wrong in this program; the details are in its log."
         self._ending = True
-        await asyncio.shield(asyncio.ensure_future(self._finish(*ending)))
+        await _unbroken(self._finish(*ending))
 
     async def _timed(self) -> Ending:
         limits = self._agent.limits
+        clock = asyncio.timeout(limits.seconds)
         try:
-            async with asyncio.timeout(limits.seconds) as clock:
+            async with clock:
                 return await self._drive()
         except TimeoutError:
             if not clock.expired():
@@ -393,10 +396,17 @@ class Run:
         self._news.set()
 
     async def _keep(self, message: ModelMessage, note: Note | None = None) -> None:
-        """Write ahead: what the journal has not taken is not part of the conversation."""
-        if self._journal is not None:
-            await self._journal.write(message, note or self._note())
-        self._messages.append(message)
+        """Write ahead: what the journal has not taken is not part of the conversation.
+
+        A write that has begun is waited for, or the next one would come before its outcome is known.
+        """
+
+        async def write() -> None:
+            if self._journal is not None:
+                await self._journal.write(message, note or self._note())
+            self._messages.append(message)
+
+        await _unbroken(write())
 
     def _note(self, ended: FinishReason | None = None, detail: str = "") -> Note:
         timings = self._meter.timings() if ended else None
@@ -409,7 +419,9 @@ class Run:
 
     def _sound(self, response: ModelResponse) -> list[ModelResponsePart]:
         """The response's parts without calls that a length limit cut, every call with an id that no other call has."""
-        used = {part.tool_call_id for message in self._messages for part in message.parts if isinstance(part, ToolCallPart)}
+        used = {
+            part.tool_call_id for message in self._messages for part in message.parts if isinstance(part, ToolCallPart)
+        }
         parts: list[ModelResponsePart] = []
         for part in response.parts:
             if isinstance(part, ToolCallPart):
@@ -420,6 +432,28 @@ class Run:
                 used.add(part.tool_call_id)
             parts.append(part)
         return parts
+
+
+async def _unbroken(work: Coroutine[Any, Any, None]) -> None:
+    """Do the work to its end, also when this task is cancelled meanwhile: then the cancellation comes after it."""
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            cancelled = True
+    failure = None if task.cancelled() else task.exception()
+    if cancelled or task.cancelled():
+        raise asyncio.CancelledError
+    if failure is not None:
+        raise failure
+
+
+def _broke_off(response: ModelResponse) -> bool:
+    """Whether the stream ended without a finish reason. One that the library has no name for is a reason too."""
+    raw = (response.provider_details or {}).get("finish_reason")
+    return response.finish_reason == "error" or (response.finish_reason is None and raw in (None, "abort", "error"))
 
 
 def _ended(response: ModelResponse) -> FinishReason:

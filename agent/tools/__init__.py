@@ -9,6 +9,7 @@ import contextvars
 import inspect
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast, overload
@@ -20,8 +21,15 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_core import to_json
 
 from agent.errors import InputError
+from agent.responses import whole
 
 Function = Callable[..., Any]
+
+GRACE = 0.4
+"""Seconds that a cancelled tool may take to clean up before it is left behind."""
+
+_running: set[asyncio.Task[Any]] = set()
+"""The event loop holds tasks only weakly; what is left behind should end by itself, not by the garbage collector."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,7 @@ def as_tool(item: Tool | Function) -> Tool:
     return item if isinstance(item, Tool) else tool(item)
 
 
-async def execute(tools: Mapping[str, Tool], call: ToolCallPart, *, timeout: float) -> ToolReturnPart:
+async def execute(tools: Mapping[str, Tool], call: ToolCallPart, *, timeout: float) -> ToolReturnPart:  # noqa: ASYNC109 - not raised
     """Run one call and return its result; `timeout` in seconds holds for tools that name none."""
     wanted = tools.get(call.tool_name)
     if wanted is None:
@@ -102,24 +110,55 @@ async def execute(tools: Mapping[str, Tool], call: ToolCallPart, *, timeout: flo
         return _failed(call, f"The arguments do not fit: {_explain(error)}")
     except (ValueError, AssertionError):
         return _failed(call, f"The arguments are not a JSON object: {str(call.args)[:200]!r}")
+    except Exception as error:  # a validator of the tool's own
+        return _failed(call, f"The arguments do not fit: {type(error).__name__}: {error}")
     limit = wanted.timeout or timeout
+    work = asyncio.create_task(_invoke(wanted.function, args, kwargs))
     try:
-        async with asyncio.timeout(limit) as clock:
-            value = await _invoke(wanted.function, args, kwargs)
-    except TimeoutError as error:
-        if clock.expired():
+        if not await _done(work, limit):
             return _failed(call, f"The tool took longer than {limit:g} s and was given up.")
-        return _failed(call, f"TimeoutError: {error}")
+        if work.cancelled():
+            return _failed(call, "The tool was cancelled by something that it waited for.")
+        return ToolReturnPart(call.tool_name, _content(work.result()), tool_call_id=call.tool_call_id)
     except Exception as error:
         return _failed(call, f"{type(error).__name__}: {error}")
-    return ToolReturnPart(call.tool_name, _content(value), tool_call_id=call.tool_call_id)
+
+
+async def _done(work: asyncio.Task[Any], limit: float) -> bool:
+    """Whether it is done in time. If not it is cancelled, and left behind when it does not heed that within `GRACE`."""
+    _running.add(work)
+    work.add_done_callback(_running.discard)
+    try:
+        await asyncio.wait([work], timeout=limit)
+        if work.done():
+            return True
+        work.cancel()
+        await asyncio.wait([work], timeout=GRACE)
+    except asyncio.CancelledError:
+        work.cancel()
+        await asyncio.wait([work], timeout=GRACE)
+        raise
+    finally:
+        work.add_done_callback(_heard)
+    return False
+
+
+def _heard(work: asyncio.Task[Any]) -> None:
+    """Take note of a failure that nobody waits for any more."""
+    if not work.cancelled():
+        work.exception()
 
 
 async def _invoke(function: Function, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    if inspect.iscoroutinefunction(function):
-        return await function(*args, **kwargs)
-    value = await _in_thread(lambda: function(*args, **kwargs))
-    return await value if inspect.isawaitable(value) else value
+    try:
+        if inspect.iscoroutinefunction(function):
+            return await function(*args, **kwargs)
+        value = await _in_thread(lambda: function(*args, **kwargs))
+        return await value if inspect.isawaitable(value) else value
+    except (Exception, asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as error:  # of SystemExit and KeyboardInterrupt the loop itself would end
+        raise RuntimeError(f"the tool raised {type(error).__name__}") from error
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:
@@ -136,12 +175,10 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
         try:
             outcome, set_ = context.run(function), future.set_result
         except BaseException as error:
-            outcome, set_ = (
-                RuntimeError(f"the tool raised {type(error).__name__}")
-                if isinstance(error, StopIteration | KeyboardInterrupt | SystemExit)
-                else error
-            ), future.set_exception
-        if not loop.is_closed():
+            known = isinstance(error, Exception) and not isinstance(error, StopIteration)
+            failure = error if known else RuntimeError(f"the tool raised {type(error).__name__}")
+            outcome, set_ = failure, future.set_exception
+        with suppress(RuntimeError):  # the loop may be closed by now
             loop.call_soon_threadsafe(settle, cast(Callable[[Any], None], set_), outcome)
 
     threading.Thread(target=work, daemon=True, name="tool").start()
@@ -150,13 +187,15 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
 
 def _content(value: Any) -> Any:
     """A string unchanged, pictures and sound as such, anything else as JSON."""
-    if isinstance(value, str | BinaryContent):
+    if isinstance(value, str):
+        return whole(value)
+    if isinstance(value, BinaryContent):
         return value
     return to_json(value, fallback=str).decode()
 
 
 def _failed(call: ToolCallPart, message: str) -> ToolReturnPart:
-    return ToolReturnPart(call.tool_name, message, tool_call_id=call.tool_call_id, outcome="failed")
+    return ToolReturnPart(call.tool_name, whole(message), tool_call_id=call.tool_call_id, outcome="failed")
 
 
 def _explain(error: ValidationError) -> str:
