@@ -22,6 +22,7 @@ from agent.history import HistoryStore
 from agent.history.memory import MemoryStore
 from agent.history.sqlite import SqliteStore
 from agent.media import ROUTE, MediaStore
+from agent.providers import preload
 from agent.providers.local import LocalModels
 from agent.settings import Settings
 from agent.tools import Tool, as_tool
@@ -53,7 +54,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         await store.purge()
         models.start()
-        warming = asyncio.create_task(asyncio.to_thread(import_module, "agent.providers.openai_chat"))
+        warming = asyncio.create_task(asyncio.to_thread(preload, "vllm"))
         # What is loaded now stays; looking at it again in every collection is 40 % of the cost of a long page.
         gc.collect()
         gc.freeze()

@@ -35,8 +35,8 @@ ROOMS = ("agent.providers", "agent.tools", "agent.history", "agent.knowledge")
 BUILDERS = ("app", "agent.server", "agent.build")
 """... except by those that put concrete things together ..."""
 
-PAST_THE_DOOR = {("agent.ui.turn", "agent.providers.local")}
-"""... and for these: the page offers the local models while they come up."""
+PAST_THE_DOOR: set[tuple[str, str]] = set()
+"""... and for these."""
 
 APART = (tuple(f"agent.history.{name}" for name in ("memory", "json_files", "sqlite", "redis", "postgres")),)
 """Siblings that never import each other; what two of them share lies beside them."""
@@ -48,7 +48,7 @@ HOMES = {
     "redis": ("agent.history.redis",),
     "psycopg": ("agent.history.postgres",),
     "mcp": ("agent.tools.mcp",),
-    "openai": ("agent.providers.openai_chat", "agent.providers.hosted"),
+    "openai": ("agent.providers.completions", "agent.providers.openai_chat", "agent.providers.hosted"),
     "pydantic_ai.models.openai": ("agent.providers.openai_chat", "agent.providers.hosted"),
     "anthropic": ("agent.providers.hosted",),
     "pydantic_ai.models.anthropic": ("agent.providers.hosted",),

@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 
 from agent.catalog import ModelSpec
 from agent.errors import ProviderError, UnknownModel
+
+Phase = Literal["starting", "fetching", "loading", "ready", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,51 @@ class Connection(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model that answers now. After a crash the endpoint may be another: ask `Models.served` for each run."""
+
+    spec: ModelSpec
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What to show while waiting; `done` goes from 0 to 1, None where nobody knows.
+
+    `phase` is "ready" as soon as anything answers; `text` and `done` still tell of something better on its way.
+    """
+
+    phase: Phase
+    text: str
+    done: float | None
+
+
+class Models(Protocol):
+    """The models there are at this moment; some may still be on their way."""
+
+    @property
+    def served(self) -> tuple[Served, ...]:
+        """What answers now, the default first."""
+        ...
+
+    @property
+    def status(self) -> Status:
+        """What to say of the one on its way."""
+        ...
+
+    async def ready(self) -> tuple[Served, ...]:
+        """Wait until one answers. Raises `LocalModelError` with a sentence."""
+        ...
+
+
 _MODULES = {"vllm": "agent.providers.openai_chat", "llama.cpp": "agent.providers.openai_chat"}
 """Which module speaks to a provider; imported when it is first asked for, so that one vendor costs one SDK."""
+
+
+def preload(provider: str) -> None:
+    """Import what speaks to a provider, so that the first message need not wait for it. May be called in a thread."""
+    import_module(_MODULES[provider])
 
 
 def connect(spec: ModelSpec, endpoint: Endpoint) -> Connection:

@@ -7,11 +7,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from agent.catalog import ModelSpec
 from agent.errors import LocalModelError, ProviderError
-from agent.providers import Endpoint
+from agent.providers import Endpoint, Phase, Served, Status
 from agent.providers.bar import Bar
 from agent.providers.child import Child
 from agent.providers.discover import discover
@@ -20,8 +19,6 @@ from agent.providers.vllm_child import default_model, find_vllm
 from agent.providers.weights import BETTER, SMOLLM2, Weights, fetch, find
 from agent.settings import ROOT, LocalSettings
 
-Phase = Literal["starting", "fetching", "loading", "ready", "failed"]
-
 _ASK_AGAIN = 2.0  # seconds between two looks at a named server that does not answer
 _LOOK_AGAIN = 30.0  # and at one that does: it may have been restarted with another model
 _RESTARTS, _WITHIN = 3, 300.0  # so many restarts in so many seconds, then a crashing server is given up
@@ -29,26 +26,6 @@ _NO_BETTER = (
     "Using the bundled SmolLM2-135M (tiny, may be wrong). Connect once to fetch a better model, "
     "or set VLLM_BASE_URL or LOCAL_MODEL."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """A model that answers now. After a crash the endpoint may be another: ask `LocalModels.served` for each run."""
-
-    spec: ModelSpec
-    endpoint: Endpoint
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What to show while waiting; `done` goes from 0 to 1, None where nobody knows.
-
-    `phase` is "ready" as soon as anything answers; `text` and `done` still tell of something better on its way.
-    """
-
-    phase: Phase
-    text: str
-    done: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """What the page's events do: find out who is asking, call `Conversations`, say the outcome in widget values."""
 
-import html
 import logging
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, replace
@@ -11,15 +10,13 @@ import gradio as gr
 from agent.catalog import ModelSpec
 from agent.errors import AgentError
 from agent.history import new_id
-from agent.ui.inputs import takes
 from agent.ui.render import Wire
 from agent.ui.turn import WINDOW, Choices, Conversations
+from agent.ui.widgets import composer, menu, notice, offer, switches
 from agent.walls import visitor_of
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-
-TEMPERATURE = 0.7
 
 
 @dataclass(frozen=True)
@@ -50,8 +47,7 @@ class Handlers:
         chosen = self._all.choices(seat.owner)
         spec = self._all.spec(chosen.model)
         busy = seat.conversation is not None and self._all.live.busy(seat.conversation)
-        switches = self._for_model(spec, chosen, busy=busy)
-        return seat, chosen.system_message, *self._menu(spec), *switches
+        return seat, chosen.system_message, *self._menu(seat, spec), *switches(spec, chosen, busy=busy)
 
     async def watch(self, seat: Seat | None, request: gr.Request) -> AsyncIterator[list[Wire]]:
         """The conversation, and its answer while it is being written."""
@@ -63,25 +59,32 @@ class Handlers:
         """The buttons as they belong when nothing is being written (or, in another tab's case, still is)."""
         seat = seat_of(seat, request)
         view = await self._all.view(seat.owner, seat.conversation, seat.window)
-        return _buttons(busy=view.busy), gr.Button(visible=view.earlier)
+        return composer(busy=view.busy), gr.Button(visible=view.earlier)
 
     async def earlier(self, seat: Seat | None, request: gr.Request) -> Seat:
         """Show twice as much of the conversation."""
         seat = seat_of(seat, request)
         return replace(seat, window=seat.window * 2)
 
-    def news(self, model: str | None) -> tuple[Any, ...]:
+    def news(self, seat: Seat | None, model: str | None, request: gr.Request) -> tuple[Any, ...]:
         """The models there are and what the one to come is doing; asked for every second until all is settled."""
-        spec = self._all.spec(model or "")
-        known = [served.spec.id for served in self._all.models.served]
+        seat = seat_of(seat, request)
         timer = gr.Timer(active=not self._all.settled)
-        if model in known:
-            return timer, gr.Dropdown(choices=self._choices()), self._notice(), *([gr.skip()] * 6)
-        return timer, *self._menu(spec), *self._for_model(spec)
+        spec = self._all.spec(model or "")
+        if model and spec is not None and spec.id == model:
+            return timer, *self._menu(seat, spec), *([gr.skip()] * 6)
+        return timer, *self._menu(seat, spec), *switches(spec)
 
-    def model_chosen(self, model: str) -> tuple[Any, ...]:
-        """What the chosen model can take decides which switches there are."""
-        return self._for_model(self._all.spec(model))
+    def model_chosen(self, seat: Seat | None, model: str, request: gr.Request) -> tuple[Any, ...]:
+        """A model was picked from the list. What it can take decides which switches there are."""
+        seat = seat_of(seat, request)
+        self._all.choose(seat.owner, replace(self._all.choices(seat.owner), model=model, picked=True))
+        return offer(None), *switches(self._all.spec(model))
+
+    def switch(self) -> tuple[Any, ...]:
+        """The better model that has come was accepted."""
+        spec = self._all.spec("")
+        return menu(self._all.models.served, spec), offer(None), *switches(spec)
 
     # Doing
 
@@ -101,7 +104,7 @@ class Handlers:
         seat = seat_of(seat, request)
         choices = self._chosen(seat, model, system, reasoning, warmth, most, tools)
         seat = await send(self._all, value, seat, choices, request)
-        return seat, _buttons(busy=True, value=None)
+        return seat, composer(busy=True, value=None)
 
     async def example(
         self,
@@ -138,7 +141,7 @@ class Handlers:
                     seat.owner, seat.conversation, self._chosen(seat, model, system, reasoning, warmth, most, tools)
                 )
             )
-        return _buttons(busy=True)
+        return composer(busy=True)
 
     async def edit(
         self,
@@ -171,14 +174,14 @@ class Handlers:
                 self._chosen(seat, model, system, reasoning, warmth, most, tools),
             )
         )
-        return _buttons(busy=True)
+        return composer(busy=True)
 
     async def undo(self, seat: Seat | None, request: gr.Request) -> Any:
         """The last message and its answer are taken back; its text goes into the composer."""
         seat = seat_of(seat, request)
         if seat.conversation is None:
             return gr.skip()
-        return _buttons(busy=False, value=await told(self._all.undo(seat.owner, seat.conversation)))
+        return composer(busy=False, value=await told(self._all.undo(seat.owner, seat.conversation)))
 
     def stop(self, seat: Seat | None, request: gr.Request) -> None:
         """End the answer that is being written."""
@@ -188,9 +191,15 @@ class Handlers:
     def new(self, seat: Seat | None, request: gr.Request) -> tuple[Any, ...]:
         """An empty page. The conversation stays stored; a run in it goes on until its grace period ends."""
         seat = seat_of(seat, request)
-        return replace(seat, conversation=None, window=WINDOW), [], gr.Button(visible=False), _buttons(busy=False)
+        return replace(seat, conversation=None, window=WINDOW), [], gr.Button(visible=False), composer(busy=False)
 
     # How
+
+    def _menu(self, seat: Seat, spec: ModelSpec | None) -> tuple[Any, Any, Any]:
+        """The list of models, what is said of the one on its way, and the offer of one that has come."""
+        models = self._all.models
+        said = "" if self._all.settled else notice(models.status)
+        return menu(models.served, spec), said, offer(self._all.better(seat.owner, spec.id if spec else ""))
 
     def _chosen(
         self,
@@ -204,6 +213,7 @@ class Handlers:
     ) -> Choices:
         choices = Choices(
             model=model or "",
+            picked=self._all.choices(seat.owner).picked,
             system_message=system or "",
             reasoning=bool(reasoning),
             temperature=float(warmth),
@@ -212,53 +222,6 @@ class Handlers:
         )
         self._all.choose(seat.owner, choices)
         return choices
-
-    def _choices(self) -> list[tuple[str, str]]:
-        return [(served.spec.label, served.spec.id) for served in self._all.models.served]
-
-    def _menu(self, spec: ModelSpec | None) -> tuple[Any, Any]:
-        return gr.Dropdown(choices=self._choices(), value=spec.id if spec else None), self._notice()
-
-    def _notice(self) -> str:
-        status = self._all.models.status
-        if status.phase == "ready" and self._all.settled:
-            return ""
-        bar = "" if status.done is None else f'<progress max="1" value="{status.done:.3f}"></progress>'
-        return f'<p class="{status.phase}" role="status">{html.escape(status.text)} {bar}</p>'
-
-    def _for_model(
-        self, spec: ModelSpec | None, chosen: Choices | None = None, busy: bool | None = None
-    ) -> tuple[Any, ...]:
-        """Reasoning, tools, temperature, the most tokens, the composer with its files, what is said of the model.
-
-        The switches have the values `chosen` before, where there are any, else those that suit the model.
-        """
-        if spec is None:
-            return gr.skip(), gr.skip(), gr.skip(), gr.skip(), _buttons(busy=busy), ""
-        chosen = chosen or Choices(tools=False)
-        warmth = dict(spec.defaults).get("temperature", TEMPERATURE)
-        most = min(chosen.max_tokens or 1024, spec.max_output_tokens)
-        can_reason, can_call = spec.reasoning, spec.tools != "none"
-        return (
-            gr.Checkbox(
-                value=can_reason and chosen.reasoning,
-                interactive=can_reason,
-                info=None if can_reason else "This model does not reason aloud.",
-            ),
-            gr.Checkbox(
-                value=can_call and chosen.tools,
-                interactive=can_call,
-                info={
-                    "native": "It may calculate, tell the time and convert units.",
-                    "router": "This small model is guided to call tools by a schema; it errs more often.",
-                    "none": "This model is too small to call tools.",
-                }[spec.tools],
-            ),
-            gr.Slider(value=warmth if chosen.temperature is None else chosen.temperature),
-            gr.Slider(maximum=spec.max_output_tokens, value=most),
-            _buttons(busy=busy, file_types=takes(spec)),
-            _about(spec),
-        )
 
 
 def seat_of(seat: Seat | None, request: gr.Request) -> Seat:
@@ -295,20 +258,7 @@ async def told(work: Awaitable[T]) -> T:
         ) from error
 
 
-def _buttons(*, busy: bool | None = None, **more: Any) -> Any:
-    """The composer: its buttons as they belong, unless nobody knows."""
-    if busy is not None:
-        more |= {"submit_btn": not busy, "stop_btn": busy}
-    return gr.MultimodalTextbox(**more)
-
-
 def _text(content: Any) -> str:
     if isinstance(content, list):
         return "\n\n".join(str(part.get("text", "")) for part in content)  # pyright: ignore
     return str(content.get("text", "")) if isinstance(content, dict) else str(content)  # pyright: ignore
-
-
-def _about(spec: ModelSpec) -> str:
-    """Which model it is, from where and under which licence."""
-    said = (spec.label, spec.source, f"{spec.licence} licence" if spec.licence else "")
-    return f"<p>{' · '.join(html.escape(part) for part in said if part)}</p>"

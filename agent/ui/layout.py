@@ -6,7 +6,8 @@ from typing import Any
 import gradio as gr
 
 from agent.ui.api import Api
-from agent.ui.handlers import TEMPERATURE, Handlers
+from agent.ui.handlers import Handlers
+from agent.ui.widgets import MOST_TOKENS, TEMPERATURE
 
 HERE = Path(__file__).parent
 QUIET: dict[str, Any] = {"show_progress": "hidden", "concurrency_limit": None, "api_visibility": "private"}
@@ -32,13 +33,14 @@ def build(handlers: Handlers, api: Api, title: str) -> gr.Blocks:
             reasoning = gr.Checkbox(label="Reasoning", value=True)
             tools = gr.Checkbox(label="Tools", value=False)
             warmth = gr.Slider(0, 2, value=TEMPERATURE, step=0.05, label="Temperature")
-            most = gr.Slider(16, 4096, value=1024, step=16, label="Maximum tokens of an answer")
+            most = gr.Slider(16, 4096, value=MOST_TOKENS, step=16, label="Maximum tokens of an answer")
         with gr.Column(elem_id="page"):
             with gr.Row(elem_id="bar"):
                 gr.HTML(f"<h1>{title}</h1>", elem_id="name", padding=False)
                 model = gr.Dropdown([], label="Model", container=False, elem_id="model", filterable=False)
                 new = gr.Button("New chat", elem_id="new", size="sm")
             notice = gr.HTML(elem_id="notice", padding=False)
+            switch = gr.Button("", elem_id="switch", size="sm", visible=False)
             earlier = gr.Button("Show earlier messages", elem_id="earlier", size="sm", visible=False)
             chat = gr.Chatbot(
                 elem_id="chat",
@@ -68,6 +70,7 @@ def build(handlers: Handlers, api: Api, title: str) -> gr.Blocks:
         timer = gr.Timer(1.0)
 
         settings = [model, system, reasoning, warmth, most, tools]
+        menu = [model, notice, switch]
         for_model = [reasoning, tools, warmth, most, box, about]
 
         def follow(event: Any) -> None:
@@ -76,7 +79,7 @@ def build(handlers: Handlers, api: Api, title: str) -> gr.Blocks:
             for after in (shown.then, shown.failure):
                 after(handlers.settle, seat, [box, earlier], **QUIET)
 
-        follow(page.load(handlers.opened, None, [seat, system, model, notice, *for_model], **QUIET))
+        follow(page.load(handlers.opened, None, [seat, system, *menu, *for_model], **QUIET))
         follow(box.submit(handlers.accept, [box, seat, *settings], [seat, box], **QUIET))
         follow(chat.example_select(handlers.example, [seat, *settings], [seat, box], **QUIET))
         follow(chat.retry(handlers.retry, [seat, *settings], box, **QUIET))
@@ -85,8 +88,9 @@ def build(handlers: Handlers, api: Api, title: str) -> gr.Blocks:
         follow(earlier.click(handlers.earlier, seat, seat, **QUIET))
         box.stop(handlers.stop, seat, None, **QUIET)
         new.click(handlers.new, seat, [seat, chat, earlier, box], **QUIET)
-        model.input(handlers.model_chosen, model, for_model, **QUIET)
-        timer.tick(handlers.news, model, [timer, model, notice, *for_model], **QUIET)
+        model.input(handlers.model_chosen, [seat, model], [switch, *for_model], **QUIET)
+        switch.click(handlers.switch, None, [model, switch, *for_model], **QUIET)
+        timer.tick(handlers.news, [seat, model], [timer, *menu, *for_model], **QUIET)
         _endpoint(api)
     return page
 

@@ -19,8 +19,7 @@ from agent.guardrails import Limits
 from agent.history import Entry, HistoryStore, Record
 from agent.media import MediaStore
 from agent.messages import newest_that_fit
-from agent.providers import Connection, connect
-from agent.providers.local import LocalModels, Served
+from agent.providers import Connection, Models, Served, connect
 from agent.run import Agent, Options
 from agent.settings import Settings
 from agent.tools import Tool
@@ -40,9 +39,10 @@ WINDOW = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """What a visitor has set on the page."""
+    """What a visitor has set on the page; `picked` where the model was their own choice, not the first there was."""
 
     model: str = ""
+    picked: bool = False
     system_message: str = ""
     reasoning: bool = True
     temperature: float | None = None
@@ -54,7 +54,7 @@ class Conversations:
     """All that a page can do with conversations. Owner of the runs going on."""
 
     def __init__(
-        self, settings: Settings, store: HistoryStore, media: MediaStore, models: LocalModels, tools: Sequence[Tool]
+        self, settings: Settings, store: HistoryStore, media: MediaStore, models: Models, tools: Sequence[Tool]
     ) -> None:
         self.settings, self.media, self.models = settings, media, models
         self.tools = tuple(tools)
@@ -91,6 +91,13 @@ class Conversations:
         """The model of that id if it answers now, else the first that does."""
         served = self._served(model)
         return served.spec if served else None
+
+    def better(self, owner: str, model: str) -> ModelSpec | None:
+        """The first model, where the visitor has another that they did not pick themselves."""
+        served = self.models.served
+        if not served or not model or self.choices(owner).picked or served[0].spec.id == model:
+            return None
+        return served[0].spec
 
     async def view(self, owner: str, conversation: str | None, window: int = WINDOW) -> View:
         """The newest turns of a stored conversation. An empty view where this owner has none of that id."""

@@ -1,0 +1,112 @@
+"""What the page says of models that come and go; the models themselves are played, the page's rules are real."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from agent.catalog import ModelSpec
+from agent.history.memory import MemoryStore
+from agent.media import MediaStore
+from agent.providers import Endpoint, Served, Status
+from agent.settings import LocalSettings, Settings
+from agent.ui.handlers import Handlers, Seat
+from agent.ui.turn import Conversations
+
+SMALL = ModelSpec(id="local:small", name="small", label="Small", provider="llama.cpp", tools="none")
+LARGE = ModelSpec(id="local:large", name="large", label="Large", provider="llama.cpp", tools="router")
+SEAT = Seat(owner="me", guest=True)
+
+
+@dataclass
+class Models:
+    """What `LocalModels` says, without a model."""
+
+    status: Status = field(default_factory=lambda: Status("starting", "Looking.", None))
+    served: tuple[Served, ...] = ()
+
+    async def ready(self) -> tuple[Served, ...]:
+        return self.served
+
+    def serve(self, *specs: ModelSpec) -> None:
+        self.served = tuple(Served(spec, Endpoint("http://127.0.0.1:1/v1")) for spec in specs)
+
+
+@pytest.fixture
+def models() -> Models:
+    return Models()
+
+
+@pytest.fixture
+def handlers(models: Models, tmp_path: Path) -> Handlers:
+    settings = Settings(local=LocalSettings(cache_dir=tmp_path))
+    return Handlers(Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=()))
+
+
+def anyone() -> gr.Request:
+    return gr.Request()
+
+
+def said(update: Any) -> dict[str, Any]:
+    """What an update sets."""
+    return update if isinstance(update, dict) else dict(update._constructor_args[0])
+
+
+def test_while_a_model_is_fetched_the_page_says_how_far_it_is(handlers: Handlers, models: Models) -> None:
+    models.status = Status("fetching", "Fetching <Large>.", 0.25)
+    timer, menu, notice, *_ = handlers.news(SEAT, None, anyone())
+    assert said(timer)["active"]
+    assert said(menu)["choices"] == []
+    assert "Fetching &lt;Large&gt;." in notice
+    assert 'value="0.250"' in notice
+
+
+def test_a_better_model_is_offered_when_it_has_come_and_not_forced(handlers: Handlers, models: Models) -> None:
+    models.serve(SMALL)
+    models.status = Status("ready", "Fetching Large.", 0.5)
+    timer, menu, _, offer, *_ = handlers.news(SEAT, None, anyone())
+    assert said(timer)["active"]
+    assert said(menu)["value"] == SMALL.id
+    assert not said(offer)["visible"]
+    models.serve(LARGE, SMALL)
+    models.status = Status("ready", "Large answers.", None)
+    timer, menu, notice, offer, *_ = handlers.news(SEAT, SMALL.id, anyone())
+    assert not said(timer)["active"]
+    assert said(menu)["value"] == SMALL.id
+    assert said(offer)["visible"]
+    assert "Large" in said(offer)["value"]
+    assert notice == ""
+    menu, offer, *_ = handlers.switch()
+    assert said(menu)["value"] == LARGE.id
+    assert not said(offer)["visible"]
+
+
+def test_who_picked_a_model_is_not_asked_again(handlers: Handlers, models: Models) -> None:
+    models.serve(LARGE, SMALL)
+    models.status = Status("ready", "", None)
+    handlers.model_chosen(SEAT, SMALL.id, anyone())
+    offer = handlers.news(SEAT, SMALL.id, anyone())[3]
+    assert not said(offer)["visible"]
+
+
+def test_a_model_that_is_gone_gives_way_to_one_that_answers(handlers: Handlers, models: Models) -> None:
+    models.serve(LARGE)
+    models.status = Status("ready", "", None)
+    menu = handlers.news(SEAT, SMALL.id, anyone())[1]
+    assert said(menu)["value"] == LARGE.id
+
+
+@pytest.mark.parametrize(
+    ("spec", "interactive", "words"),
+    [(SMALL, False, "too small"), (LARGE, True, "schema")],
+    ids=["no-tools", "router"],
+)
+def test_the_tools_switch_says_what_the_model_can(
+    handlers: Handlers, models: Models, spec: ModelSpec, interactive: bool, words: str
+) -> None:
+    models.serve(spec)
+    _, _, tools, *_ = handlers.model_chosen(SEAT, spec.id, anyone())
+    assert said(tools)["interactive"] is interactive
+    assert words in said(tools)["info"]
