@@ -23,7 +23,7 @@ class Context:
         return replace(self, messages=(*self.messages, *messages))
 
     def to_json(self) -> str:
-        """The context as JSON; `from_json` of it is equal, and its JSON the same bytes."""
+        """The context as JSON; what `from_json` makes of it sends the same, and its JSON is the same bytes."""
         return _ADAPTER.dump_json(self).decode()
 
     @classmethod

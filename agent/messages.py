@@ -52,7 +52,7 @@ def to_messages(prompt: Prompt) -> list[ModelMessage]:
     if not items:
         raise InputError("the message is empty")
     if all(isinstance(item, ModelRequest | ModelResponse) for item in items):
-        messages = cast(list[ModelMessage], items)
+        messages: list[ModelMessage] = cast(list[ModelMessage], items)
     elif all(isinstance(item, Mapping) and "role" in item for item in items):
         messages = from_openai(cast(list[Mapping[str, Any]], items))
     elif all(isinstance(item, str | BinaryContent | ImageUrl) for item in items):

@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
 from time import monotonic
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 from weakref import WeakKeyDictionary
 
 import httpx2
@@ -175,9 +175,14 @@ def _number(pattern: re.Pattern[str], message: str) -> int:
 
 def _fields(body: object) -> Mapping[str, Any]:
     """The error object of a body, with or without the envelope that it comes in."""
-    fields = cast(Mapping[str, Any], body) if isinstance(body, Mapping) else {}
-    inner = fields.get("error")
-    return cast(Mapping[str, Any], inner) if isinstance(inner, Mapping) else fields
+    if not _is_dict(body):
+        return {}
+    inner = body.get("error")
+    return inner if _is_dict(inner) else body
+
+
+def _is_dict(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)
 
 
 _SECRET = re.compile(r"(?i)bearer\s+\S+|\b(?:sk|pk|hf|gsk|xai|api|key|token)[-_][\w*.-]{3,}|\bAIza[\w-]+")

@@ -65,8 +65,10 @@ class Tool:
 
     def arguments(self, call: ToolCallPart) -> tuple[list[Any], dict[str, Any]]:
         """The call's arguments, validated. Raises `ValidationError` or `ValueError`."""
-        given = call.args_as_dict(raise_if_invalid=True)
+        given = dict(call.args_as_dict(raise_if_invalid=True))
         schema = self._schema.function_schema
+        if rest := schema.var_positional_field:  # which the library's schema demands, though Python does not
+            given.setdefault(rest, [])
         values: dict[str, Any] = dict(schema.validator.validate_python(given))
         positional = [values.pop(name) for name in schema.positional_fields]
         if schema.var_positional_field:
