@@ -4,7 +4,7 @@ import os
 import secrets
 from pathlib import Path
 
-from itsdangerous import BadSignature, URLSafeSerializer
+from itsdangerous import BadData, URLSafeSerializer
 
 from agent.history import new_id
 
@@ -52,6 +52,6 @@ class Visitors:
             return None
         try:
             visitor: object = self._signer.loads(cookie)
-        except BadSignature:
+        except BadData:
             return None
         return visitor if isinstance(visitor, str) else None

@@ -1,18 +1,20 @@
-"""What stands between visitors: a cookie for each, and Gradio's own ids bound to whoever used them first.
+"""What stands between visitors: a cookie for each, and Gradio's own ids made good for nobody but one visitor.
 
-Gradio takes a session hash, an event id or the path of an upload from anybody who knows it. Here each of them belongs
-to the visitor who brought it, and another visitor gets the answer that a wrong id gets. Gradio routes that this page
-does not need are closed. Knows HTTP, not Gradio.
+Gradio takes a session hash, an event id or the path of an upload from anybody who knows it. Here a session hash goes on
+to Gradio only together with the name of the visitor who sent it, so that the same hash from somebody else is another
+session; an event id or a path is good only for who was given it. A request is rebuilt from what was checked, so that no
+two parsers can read it differently, and what the page does not need of Gradio is closed. Knows HTTP, not Gradio.
 """
 
 import json
+import re
 from collections import OrderedDict
-from collections.abc import Callable
-from http.cookies import SimpleCookie
+from collections.abc import Callable, Iterator
 from typing import Any, cast
-from urllib.parse import parse_qs, unquote
+from urllib.parse import urlencode
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.visitor import COOKIE, MAX_AGE, Visitors
@@ -37,87 +39,113 @@ HEADERS = (
     ("content-security-policy", POLICY),
     ("x-content-type-options", "nosniff"),
     ("referrer-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),  # or another port of this host shows what the browser has cached
 )
 API = "/gradio_api/"
-CLOSED = ("proxy=", "deep_link", "run/", "api/", "call/", "runs", "run-history", "vibe", "dev/", "stream/", "file/")
+HOME = ("/", "/config", "/config/")
+CLOSED = ("/monitoring", "/login", "/logout")
+READ = ("GET", "HEAD")
+JOIN = ("data", "event_data", "fn_index", "trigger_id")
 MAX_BODY = 4 * 1024 * 1024
 REMEMBERED = 50_000
 
+_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
+Passed = tuple[Scope, Receive, Send]
+
+
+class _Refused(Exception):
+    """The answer is a status and nothing else: another's thing and a missing one look alike."""
+
+    def __init__(self, status: int = 404) -> None:
+        self.status = status
+
 
 class Walls:
-    """The middleware. Owner of the table that says which visitor an id of Gradio's belongs to."""
+    """The middleware. Owner of the table that says which event ids and uploads were given to whom."""
 
     def __init__(self, app: ASGIApp, visitors: Visitors) -> None:
         self._app, self._visitors = app, visitors
-        self._bound: OrderedDict[str, str | None] = OrderedDict()
+        self._given: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the request through, or answer it here."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        cookie = _cookie(scope)
-        visitor = self._visitors.read(cookie)
-        scope.setdefault("state", {})["visitor"] = visitor
-        scope["state"]["walls"] = self
-        path = scope["path"]
-        send = self._dressed(scope, send, fresh=visitor is None)
-        if path.startswith("/monitoring") or (path.startswith(API) and path[len(API) :].startswith(CLOSED)):
-            await _refuse(send, 404, "Not found.")
-            return
+        headers = Headers(scope=scope)
+        known = scope["path"] in HOME or not _foreign(headers)
+        visitor = self._visitors.read(_cookie(headers)) if known else None
+        scope.setdefault("state", {}).update(visitor=visitor, walls=self)
+        answer = _Dressed(send, self._new_cookie(scope, headers) if visitor is None else None)
+        try:
+            await self._app(*await self._checked(scope, receive, answer, visitor))
+        except _Refused as refused:
+            await _refuse(answer, refused.status)
+        except Exception:
+            if not answer.begun:
+                await _refuse(answer, 500)
+            raise
+
+    def owns(self, id_: str, owner: str | None) -> bool:
+        """Whether this id was given to this owner before."""
+        return (owner or "", id_) in self._given
+
+    async def _checked(self, scope: Scope, receive: Receive, send: Send, visitor: str | None) -> Passed:
+        """What to hand to the application. Raises `_Refused`."""
+        method, path = scope["method"], scope["path"]
         if not path.startswith(API):
-            await self._app(scope, receive, send)
-            return
-        what = path[len(API) :].strip("/")
-        if what in ("queue/join", "cancel", "reset"):
-            body = await _body(receive)
-            if body is None:
-                await _refuse(send, 413, "The request is too large.")
-                return
-            if not self._may_use(_ids(body), visitor):
-                await _refuse(send, 404, "Not found.")
-                return
-            receive = _replay(body, receive)
-            if what == "queue/join":
-                send = self._binding(send, visitor, _event)
-        elif what == "queue/data" or what.startswith("heartbeat/"):
-            query = parse_qs(scope["query_string"].decode("latin-1"))
-            hash_ = query.get("session_hash", [None])[0] if what == "queue/data" else what.split("/")[1]
-            if not self._may_use([hash_], visitor):
-                await _refuse(send, 404, "Not found.")
-                return
-        elif what.startswith("file="):
-            if not self.owns(unquote(what.removeprefix("file=")), visitor):
-                await _refuse(send, 404, "Not found.")
-                return
-        elif what == "upload":
-            send = self._binding(send, visitor, _paths)
-        await self._app(scope, receive, send)
+            if method not in READ or path.startswith(CLOSED):
+                raise _Refused(404 if method in READ else 405)
+            return scope, receive, send
+        what = path[len(API) :]
+        if method in READ and what.startswith("file="):
+            if not self.owns(what.removeprefix("file="), visitor):
+                raise _Refused
+            return scope, receive, send
+        if method == "GET" and what.startswith("heartbeat/"):
+            path = f"{API}heartbeat/{_session(visitor, what.removeprefix('heartbeat/'))}"
+            return {**scope, "path": path, "raw_path": path.encode()}, receive, send
+        query = QueryParams(scope["query_string"])
+        match method, what:
+            case "POST", "queue/join":
+                asked = await _json(receive)
+                if not all(isinstance(path, str) and self.owns(path, visitor) for path in _paths(asked.get("data"))):
+                    raise _Refused
+                session = _session(visitor, asked.get("session_hash"))
+                said = {name: asked[name] for name in JOIN if name in asked} | {"session_hash": session}
+                return *_saying(scope, receive, said), self._giving(send, session, _event)
+            case "POST", "cancel":
+                asked = await _json(receive)
+                session, event = _session(visitor, asked.get("session_hash")), asked.get("event_id")
+                if not isinstance(event, str) or not self.owns(event, session):
+                    raise _Refused
+                said = {"session_hash": session, "fn_index": asked.get("fn_index"), "event_id": event}
+                return *_saying(scope, receive, said), send
+            case "POST", "reset":
+                return *_saying(scope, receive, await _json(receive)), send
+            case "GET", "queue/data":
+                session = _session(visitor, *query.getlist("session_hash"))
+                return _asking(scope, session_hash=session), receive, send
+            case "POST", "upload":
+                ids = query.getlist("upload_id")
+                scope = _asking(scope, upload_id=_session(visitor, *ids)) if ids else _asking(scope)
+                return _without(scope, b"accept-encoding"), receive, self._giving(send, visitor, _listed)
+            case "GET", "upload_progress":
+                return _asking(scope, upload_id=_session(visitor, *query.getlist("upload_id"))), receive, send
+            case "GET", "info":
+                # Without a page Gradio keeps the first asker's Host header in the answer, for everybody.
+                every = {"all_endpoints": "1"} if "all_endpoints" in query else {}
+                return _asking(scope, page="", **every), receive, send
+            case "GET", "startup-events" | "theme.css" | "app_id":
+                return scope, receive, send
+            case _:
+                raise _Refused
 
-    def owns(self, id_: str, visitor: str | None) -> bool:
-        """Whether this id was brought by this visitor before."""
-        return id_ in self._bound and self._bound[id_] == visitor
-
-    def _may_use(self, ids: "list[str | None]", visitor: str | None) -> bool:
-        """Bind ids that are new to this visitor; False where one is another's."""
-        known = [id_ for id_ in ids if id_]
-        if any(self._bound.get(id_, visitor) != visitor for id_ in known):
-            return False
-        for id_ in known:
-            self._bind(id_, visitor)
-        return True
-
-    def _bind(self, id_: str, visitor: str | None) -> None:
-        self._bound[id_] = visitor
-        self._bound.move_to_end(id_)
-        while len(self._bound) > REMEMBERED:
-            self._bound.popitem(last=False)
-
-    def _binding(self, send: Send, visitor: str | None, ids: Callable[[Any], list[Any]]) -> Send:
-        """Read the ids in a small JSON answer on its way out."""
+    def _giving(self, send: Send, owner: str | None, ids: Callable[[Any], list[Any]]) -> Send:
+        """Note whom the ids in a small JSON answer are given to, on its way out."""
         seen = bytearray()
 
-        async def bound(message: Message) -> None:
+        async def giving(message: Message) -> None:
             if message["type"] == "http.response.body":
                 seen.extend(message.get("body", b""))
                 if not message.get("more_body"):
@@ -127,36 +155,49 @@ class Walls:
                         found = list[Any]()
                     for id_ in found:
                         if isinstance(id_, str):
-                            self._bind(id_, visitor)
+                            self._give(id_, owner)
             await send(message)
 
-        return bound
+        return giving
 
-    def _dressed(self, scope: Scope, send: Send, *, fresh: bool) -> Send:
-        secure = scope.get("scheme") == "https" or Headers(scope=scope).get("x-forwarded-proto") == "https"
+    def _give(self, id_: str, owner: str | None) -> None:
+        self._given[owner or "", id_] = None
+        self._given.move_to_end((owner or "", id_))
+        while len(self._given) > REMEMBERED:
+            self._given.popitem(last=False)
 
-        async def dressed(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS:
-                    headers[name] = value
-                if headers.get("content-type", "").startswith("text/event-stream"):
-                    headers["x-accel-buffering"] = "no"
-                if fresh and scope["path"] in ("/", "/config", "/config/"):
-                    _, value = self._visitors.mint()
-                    site = "SameSite=None; Secure" if secure else "SameSite=Lax"
-                    headers.append("set-cookie", f"{COOKIE}={value}; Path=/; Max-Age={MAX_AGE}; HttpOnly; {site}")
-            await send(message)
-
-        return dressed
+    def _new_cookie(self, scope: Scope, headers: Headers) -> str | None:
+        """The header that makes a newcomer a visitor, at the pages that a browser or a program begins with."""
+        if scope["method"] != "GET" or scope["path"] not in HOME:
+            return None
+        secure = "https" in (scope.get("scheme"), headers.get("x-forwarded-proto", "").split(",")[0].strip())
+        # Partitioned: a browser that keeps no third-party cookies keeps this one for the page in a frame.
+        site = "SameSite=None; Secure; Partitioned" if secure else "SameSite=Lax"
+        return f"{COOKIE}={self._visitors.mint()[1]}; Path=/; Max-Age={MAX_AGE}; HttpOnly; {site}"
 
 
-def _event(answer: Any) -> list[Any]:
-    return [cast(dict[str, Any], answer).get("event_id")] if isinstance(answer, dict) else []
+class _Dressed:
+    """The way out: every answer gets the headers, wherever it was made."""
 
+    def __init__(self, send: Send, cookie: str | None) -> None:
+        self._send, self._cookie = send, cookie
+        self.begun = False
 
-def _paths(answer: Any) -> list[Any]:
-    return cast(list[Any], answer) if isinstance(answer, list) else []
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.begun = True
+            message.setdefault("headers", [])
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS:
+                headers[name] = value
+            headers.setdefault("cache-control", "private")
+            del headers["access-control-allow-credentials"]  # Gradio lets any site read in a visitor's name
+            if headers.get("content-type", "").startswith("text/event-stream"):
+                headers["x-accel-buffering"] = "no"
+            if self._cookie is not None:
+                headers["cache-control"] = "no-store"
+                headers.append("set-cookie", self._cookie)
+        await self._send(message)
 
 
 def visitor_of(scope: Scope) -> str | None:
@@ -164,53 +205,98 @@ def visitor_of(scope: Scope) -> str | None:
     return cast("str | None", scope.get("state", {}).get("visitor"))
 
 
-def _cookie(scope: Scope) -> str | None:
-    jar = SimpleCookie(Headers(scope=scope).get("cookie", ""))
-    return jar[COOKIE].value if COOKIE in jar else None
+def _cookie(headers: Headers) -> str | None:
+    return cookie_parser("; ".join(headers.getlist("cookie"))).get(COOKIE)
 
 
-def _ids(body: bytes) -> list[str | None]:
-    try:
-        values: Any = json.loads(body)
-    except ValueError:
-        return []
-    if not isinstance(values, dict):
-        return []
-    given = cast(dict[str, Any], values)
-    return [str(given[name]) for name in ("session_hash", "event_id") if given.get(name)]
+def _foreign(headers: Headers) -> bool:
+    """Whether a page of another site makes the browser ask; then its visitor's cookie does not count."""
+    return headers.get("sec-fetch-site") in ("cross-site", "same-site")
 
 
-async def _body(receive: Receive) -> bytes | None:
+def _session(visitor: str | None, *given: Any) -> str:
+    """An id that a client made up, as the visitor's own. Raises `_Refused` unless there is exactly one."""
+    if len(given) != 1 or not isinstance(given[0], str) or not _ID.fullmatch(given[0]):
+        raise _Refused
+    return f"{visitor or 'guest'}.{given[0]}"
+
+
+def _paths(value: Any) -> Iterator[Any]:
+    """The `path` of everything in a message that may be a file."""
+    left: list[Any] = [value]
+    while left:
+        found = left.pop()
+        if isinstance(found, dict):
+            given = cast(dict[str, Any], found)
+            if "path" in given:
+                yield given["path"]
+            left += given.values()
+        elif isinstance(found, list):
+            left += cast(list[Any], found)
+
+
+def _event(answer: Any) -> list[Any]:
+    return [cast(dict[str, Any], answer).get("event_id")] if isinstance(answer, dict) else []
+
+
+def _listed(answer: Any) -> list[Any]:
+    return cast(list[Any], answer) if isinstance(answer, list) else []
+
+
+async def _json(receive: Receive) -> dict[str, Any]:
+    """The JSON object of a small body. Raises `_Refused`."""
     body = bytearray()
     while True:
         message = await receive()
         body.extend(message.get("body", b""))
         if len(body) > MAX_BODY:
-            return None
+            raise _Refused(413)
+        if message["type"] == "http.disconnect":
+            raise _Refused(400)
         if not message.get("more_body"):
-            return bytes(body)
+            break
+    try:
+        value: Any = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise _Refused(400) from error
+    if not isinstance(value, dict):
+        raise _Refused(400)
+    return cast(dict[str, Any], value)
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
+def _saying(scope: Scope, receive: Receive, value: dict[str, Any]) -> tuple[Scope, Receive]:
+    """The request with this body and no other. Raises `_Refused` for what JSON cannot say."""
+    try:
+        body = json.dumps(value, allow_nan=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise _Refused(400) from error
+    scope = _without(scope, b"content-length", b"transfer-encoding", b"accept-encoding")
+    scope["headers"].append((b"content-length", str(len(body)).encode()))
     sent = False
 
-    async def replay() -> Message:
+    async def said() -> Message:
         nonlocal sent
         if sent:
             return await receive()
         sent = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return replay
+    return scope, said
 
 
-async def _refuse(send: Send, status: int, sentence: str) -> None:
-    body = json.dumps({"detail": sentence}).encode()
-    await send(
-        {
-            "type": "http.response.start",
-            "status": status,
-            "headers": [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())],
-        }
-    )
+def _asking(scope: Scope, **query: str) -> Scope:
+    """The request with this query and no other."""
+    return {**scope, "query_string": urlencode(query).encode()}
+
+
+def _without(scope: Scope, *names: bytes) -> Scope:
+    """The request without these headers; what is to be read on its way out must not be asked for compressed."""
+    return {**scope, "headers": [pair for pair in scope["headers"] if pair[0] not in names]}
+
+
+async def _refuse(send: Send, status: int) -> None:
+    sentence = {400: "Not understood.", 405: "Not allowed.", 413: "Too large.", 500: "Something went wrong."}
+    body = json.dumps({"detail": sentence.get(status, "Not found.")}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

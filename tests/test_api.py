@@ -1,0 +1,216 @@
+"""The page for programs, as `gradio_client` uses it.
+
+    client = Client("http://127.0.0.1:7860")
+    client.predict(message, model, options, api_name="/chat")       # the last value
+    for value in client.submit(...): ...                            # each value as it comes
+
+- `message`: `{"text": "...", "files": [handle_file("picture.png"), ...]}`; files are uploaded by the client, and a URL
+  is refused: the server fetches nothing on anybody's behalf.
+- `model`: the id of a model that answers now, such as `"vllm:Qwen/Qwen3-8B"`; `""` is the first one.
+- `options`: any of system_message (str), reasoning (bool), temperature (float), max_tokens (int), tools (bool) and new
+  (bool: begin a new conversation). What is unknown is refused by name.
+- each value: `{"text": all text so far, "bubbles": [{"type", "content"}, ...], "finish_reason": None}`; in the last
+  one finish_reason says how it ended ("stop", "length", ...).
+
+One `Client` is one visitor and one conversation: the next call goes on where the last one ended. `job.cancel()` ends
+the run and its connection to the model server. No other event is listed, and being unlisted is not what protects one.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from gradio_client import Client, handle_file
+from gradio_client.exceptions import AppError
+from PIL import Image
+
+from tests.conftest import App
+from tests.scripted_server import Config, Running, running
+
+PICTURES, TEXT = "Qwen/Qwen3-VL-8B-Instruct", "Qwen/Qwen3-8B"
+Connect = Callable[[], Client]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    """Two models, the first of which sees pictures."""
+    with running(Config(models=(PICTURES, TEXT), rate=200.0)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def own(start_app: Callable[..., App], server: Running) -> App:
+    """An app of this module's."""
+    return start_app(VLLM_BASE_URL=server.base_url)
+
+
+@pytest.fixture(scope="module")
+def connect(own: App) -> Iterator[Connect]:
+    """Become a client; all are closed at the end."""
+    clients: list[Client] = []
+
+    def client() -> Client:
+        clients.append(Client(own.url, verbose=False, analytics_enabled=False))
+        return clients[-1]
+
+    yield client
+    with ThreadPoolExecutor(64) as closing:  # each waits a second for its heartbeat
+        list(closing.map(Client.close, clients))
+
+
+def chat(client: Client, text: str, *files: Any, model: str = "", **options: Any) -> dict[str, Any]:
+    """One message and its answer."""
+    return client.predict({"text": text, "files": list(files)}, model, options, api_name="/chat")
+
+
+def asked(server: Running) -> dict[str, Any]:
+    """What the model server was asked last."""
+    return server.journal()[-1]["body"]
+
+
+def test_an_answer_is_streamed_and_says_how_it_ended(connect: Connect) -> None:
+    job = connect().submit({"text": "!reasoning hm !tokens 200 @200"}, "", {}, api_name="/chat")
+    values = list(job)
+    assert len(values) > 4
+    assert [value["finish_reason"] for value in values[:-1]] == [None] * (len(values) - 1)
+    assert values[-1]["finish_reason"] == "stop"
+    assert [bubble["type"] for bubble in values[-1]["bubbles"]] == ["reasoning", "output_text"]
+    texts = [value["text"] for value in values]
+    assert all(later.startswith(earlier) for earlier, later in pairwise(texts))
+    assert texts[-1].split()[-1].startswith("word199")
+    assert job.outputs()[-1] == values[-1]
+
+
+def test_files_go_with_the_message(connect: Connect, server: Running, tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("eggs and flour")
+    Image.new("RGB", (4, 4), "red").save(tmp_path / "red.png")
+    files = [handle_file(tmp_path / "list.txt"), handle_file(tmp_path / "red.png")]
+    assert chat(connect(), "!text Seen.", *files)["text"].startswith("Seen.")
+    parts = asked(server)["messages"][-1]["content"]
+    assert "eggs and flour" in str(parts)
+    assert [part["type"] for part in parts].count("image_url") == 1
+    assert "data:image/png;base64," in str(parts)
+
+
+def test_a_file_that_the_model_cannot_take_is_refused_in_a_sentence(connect: Connect, tmp_path: Path) -> None:
+    Image.new("RGB", (4, 4), "red").save(tmp_path / "red.png")
+    with pytest.raises(AppError, match=r"cannot see pictures\. Remove red\.png"):
+        chat(connect(), "!text Seen.", handle_file(tmp_path / "red.png"), model=f"vllm:{TEXT}")
+
+
+def test_model_and_options_reach_the_model_server(connect: Connect, server: Running) -> None:
+    chat(
+        connect(), "!text ok", model=f"vllm:{TEXT}",
+        system_message="Be brief.", temperature=0.25, max_tokens=64, reasoning=False, tools=True,
+    )  # fmt: skip
+    body = asked(server)
+    assert body["model"] == TEXT
+    assert body["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert body["temperature"] == 0.25
+    assert (body.get("max_tokens") or body.get("max_completion_tokens")) == 64
+    assert body["chat_template_kwargs"] == {"enable_thinking": False}
+    assert "calculate" in {tool["function"]["name"] for tool in body["tools"]}
+
+
+def test_one_client_is_one_conversation_until_it_asks_for_a_new_one(connect: Connect, server: Running) -> None:
+    client, other = connect(), connect()
+
+    def said() -> list[str]:
+        return [message["content"] for message in asked(server)["messages"] if message["role"] == "user"]
+
+    chat(client, "!text one")
+    chat(other, "!text of another")
+    chat(client, "!text two")
+    assert said() == ["!text one", "!text two"]
+    chat(client, "!text three", new=True)
+    assert said() == ["!text three"]
+    chat(client, "!text four")
+    assert said() == ["!text three", "!text four"]
+    chat(other, "!text on")
+    assert said() == ["!text of another", "!text on"]
+
+
+@pytest.mark.parametrize(
+    ("text", "model", "options", "sentence"),
+    [
+        ("hi", "nobody/nothing", {}, "The chosen model does not answer any more"),
+        ("hi", "", {"tempreature": 1}, "unknown options: tempreature; known are system_message"),
+        ("hi", "", {"temperature": "warm"}, "an option has a value that does not fit"),
+        ("hi", "", {"max_tokens": None}, "an option has a value that does not fit"),
+        ("", "", {}, "Write something first."),
+        ("  \n", "", {}, "Write something first."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_said_in_a_sentence(
+    connect: Connect, server: Running, text: str, model: str, options: dict[str, Any], sentence: str
+) -> None:
+    before = len(server.journal())
+    client = connect()
+    with pytest.raises(AppError, match=sentence):
+        client.predict({"text": text}, model, options, api_name="/chat")
+    assert len(server.journal()) == before
+    assert chat(client, "!text And on.")["text"] == "And on."
+
+
+def test_a_url_is_not_fetched_for_anybody(connect: Connect, server: Running) -> None:
+    with pytest.raises(httpx.HTTPStatusError, match="404"):
+        chat(connect(), "!text Seen.", handle_file(f"{server.url}/health"))
+
+
+def test_an_error_of_the_model_server_is_an_answer(connect: Connect) -> None:
+    client = connect()
+    value = chat(client, "!status 401")
+    assert value["finish_reason"] == "error"
+    assert "refused the key" in str(value["bubbles"])
+    assert chat(client, "!text Back.")["text"] == "Back."
+
+
+@pytest.mark.parametrize("script", ["!tokens 4000 @100", "!stall-after 5"])
+def test_cancelling_the_job_closes_the_connection_to_the_model(connect: Connect, server: Running, script: str) -> None:
+    client, before = connect(), len(server.journal())
+    job = client.submit({"text": script}, "", {}, api_name="/chat")
+    server.wait_for(lambda journal: len(journal) > before and journal[before]["sent"] >= 5)
+    assert next(job)["finish_reason"] is None
+    job.cancel()
+    line = server.wait_for(lambda journal: journal[before]["closed"], 2.0)[before]
+    assert line["ended"] == "client_closed"
+    assert chat(client, "!text Onwards.")["text"] == "Onwards."
+
+
+def test_chat_is_the_only_event_that_is_listed(connect: Connect, own: App) -> None:
+    for question in ("", "?all_endpoints=true", "?page="):
+        info = httpx.get(f"{own.url}/gradio_api/info{question}", trust_env=False).json()
+        assert list(info["named_endpoints"]) == ["/chat"], question
+        assert info["unnamed_endpoints"] == {}
+    told = connect().view_api(return_format="dict")
+    assert list(told["named_endpoints"]) == ["/chat"]
+    assert [p["parameter_name"] for p in told["named_endpoints"]["/chat"]["parameters"]] == [
+        "message",
+        "model",
+        "options",
+    ]
+
+
+def test_an_unlisted_event_called_by_hand_does_nothing_to_anothers(connect: Connect, own: App, server: Running) -> None:
+    """What each of them is refused, for every id there is: `test_walls.py`."""
+    client, before = connect(), len(server.journal())
+    job = client.submit({"text": "!tokens 4000 @100"}, "", {}, api_name="/chat")
+    server.wait_for(lambda journal: len(journal) > before and journal[before]["sent"] >= 5)
+    assert next(job)["finish_reason"] is None
+    events = httpx.get(f"{own.url}/config", trust_env=False).json()["dependencies"]
+    assert len([event for event in events if event["api_visibility"] == "private"]) > 10
+    with httpx.Client(base_url=f"{own.url}/gradio_api", cookies=connect().cookies, trust_env=False) as other:
+        for event in events:
+            body = {"data": [None] * len(event["inputs"]), "fn_index": event["id"], "session_hash": client.session_hash}
+            assert other.post("/queue/join", json=body).status_code == 200  # in a session of their own
+            assert other.post("/cancel", json={**body, "event_id": job.communicator.event_id}).status_code == 404
+    assert server.journal()[before]["closed"] is None
+    sent = server.journal()[before]["sent"]
+    server.wait_for(lambda journal: journal[before]["sent"] > sent + 5)
+    assert not job.done()
+    job.cancel()
+    server.wait_for(lambda journal: journal[before]["closed"], 2.0)

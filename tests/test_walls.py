@@ -1,0 +1,1037 @@
+"""Two visitors never see or move anything of each other, whatever ids and requests one of them replays.
+
+`Program` is a visitor who speaks raw HTTP with a cookie of its own, somebody's, a forged one or none. The laws:
+
+- an id of somebody else's gets the answer that a made-up id gets (`MATRIX`: object, verb, principal);
+- nothing of the first visitor's is in any answer to the second, and nothing of the first's stops or grows;
+- a request is read in one way only: what a wall checked is what Gradio gets;
+- every answer has the headers, every table an end, and no body takes the process down.
+"""
+
+import asyncio
+import http.client
+import http.cookiejar
+import json
+import random
+import re
+import sqlite3
+import threading
+from base64 import urlsafe_b64decode
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from time import monotonic
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, Request, Response, expect
+
+from agent import walls
+from agent.errors import NotFound
+from agent.media import MediaStore
+from agent.visitor import COOKIE, Visitors
+from tests.conftest import CONFIG, App, Visitor
+from tests.scripted_server import Config, Running, running
+from tests.test_page import close_settings, open_settings
+
+API = "/gradio_api/"
+PICTURES = "Qwen/Qwen3-VL-8B-Instruct"
+LONG = "!tokens 9000 @20"
+
+
+def marker() -> str:
+    """A word that nobody else says."""
+    return f"amber{uuid4().hex}"
+
+
+def png() -> bytes:
+    """A picture that no other test has."""
+    out = BytesIO()
+    Image.new("RGB", (8, 8), tuple(random.randbytes(3))).save(out, "PNG")
+    return out.getvalue()
+
+
+@dataclass
+class Said:
+    """An answer, as far as it came."""
+
+    status: int
+    headers: httpx.Headers
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+class Program:
+    """A visitor over raw HTTP. `cookie` None: one without; left out: a newcomer who is given one."""
+
+    def __init__(self, url: str, cookie: str | None = "") -> None:
+        limits = httpx.Limits(max_keepalive_connections=0)  # so that nothing is left to close
+        self.http = httpx.Client(base_url=url, timeout=10, trust_env=False, limits=limits)
+        self.session = uuid4().hex[:11]
+        self.config = self.ask("GET", "/config")
+        if cookie == "":
+            cookie = re.match(rf"{COOKIE}=([^;]+)", self.config.headers["set-cookie"])[1]
+        self.cookie = cookie
+        self.http.cookies.clear()
+        if cookie is not None:
+            self.http.headers["cookie"] = f"{COOKIE}={cookie}"
+        self.events: list[dict[str, Any]] = self.config.json["dependencies"]
+
+    def ask(self, method: str, path: str, *, seconds: float = 10.0, **more: Any) -> Said:
+        """Ask, and read until the answer ends or `seconds` are over."""
+        text, until = "", monotonic() + seconds
+        more.setdefault("timeout", seconds)
+        with self.http.stream(method, path, **more) as answer:
+            with suppress(httpx.ReadTimeout, httpx.RemoteProtocolError):
+                for piece in answer.iter_text():
+                    text += piece
+                    if monotonic() > until:
+                        break
+            return Said(answer.status_code, answer.headers, text)
+
+    def join(self, fn: int, data: list[Any], **more: Any) -> Said:
+        """Start an event in the session."""
+        body = {"data": data, "fn_index": fn, "session_hash": self.session, **more}
+        return self.ask("POST", f"{API}queue/join", json=body)
+
+    def listen(self, session: str = "", seconds: float = 10.0) -> str:
+        """All that comes out of a session until its events are done."""
+        query = {"session_hash": session or self.session}
+        return self.ask("GET", f"{API}queue/data", params=query, seconds=seconds).text
+
+    @property
+    def chat(self) -> int:
+        """The number of the public event."""
+        return next(event["id"] for event in self.events if event["api_name"] == "chat")
+
+    def begin(self, text: str, *paths: str, **options: Any) -> Said:
+        """Send a message through the public event."""
+        files = [{"path": path, "meta": {"_type": "gradio.FileData"}} for path in paths]
+        return self.join(self.chat, [{"text": text, "files": files}, "", options, None])
+
+    def say(self, text: str, *paths: str, **options: Any) -> str:
+        """Send a message and wait for the answer."""
+        assert self.begin(text, *paths, **options).status == 200
+        return self.listen()
+
+    def upload(self, name: str, data: bytes, **more: Any) -> str:
+        """Bring a file; its path at the server."""
+        return self.ask("POST", f"{API}upload", files={"files": (name, data)}, **more).json[0]
+
+
+def forged(cookie: str) -> str:
+    """The cookie with one character of its signature changed."""
+    return cookie[:-5] + ("A" if cookie[-5] != "A" else "B") + cookie[-4:]
+
+
+PRINCIPALS: dict[str, Callable[[App, str], Program]] = {
+    "another": lambda app, cookie: Program(app.url),
+    "anonymous": lambda app, cookie: Program(app.url, None),
+    "forged": lambda app, cookie: Program(app.url, forged(cookie)),
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    """A model that sees pictures."""
+    with running(Config(models=(PICTURES,), rate=500.0)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def own(start_app: Callable[..., App], server: Running) -> App:
+    """An app of this module's, whose runs may be long."""
+    return start_app(CONFIG.replace("run_seconds = 60", "run_seconds = 600"), VLLM_BASE_URL=server.base_url)
+
+
+def stored(app: App) -> dict[str, tuple[str, int]]:
+    """Every conversation: its owner and how many entries it has."""
+    with sqlite3.connect(f"file:{app.folder}/data/history.sqlite?mode=ro", uri=True) as db:
+        rows = db.execute(
+            "SELECT c.id, c.owner, count(*) FROM conversations c JOIN entries e ON conversation_id = c.id GROUP BY c.id"
+        ).fetchall()
+    db.close()
+    return {row[0]: (row[1], row[2]) for row in rows}
+
+
+def owner_in(cookie: str) -> str:
+    """The visitor that a cookie names, which anybody can read in it."""
+    payload = cookie.split(".")[0]
+    return json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+
+
+# Object x verb x principal
+
+
+@dataclass
+class Scene:
+    """What the first visitor has: an answer being written, one that is finished, an upload, a picture."""
+
+    program: Program
+    marker: str
+    ids: dict[str, str]
+    app: App
+    server: Running
+    before: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def mine(self) -> dict[str, tuple[str, int]]:
+        return {id_: row for id_, row in stored(self.app).items() if row[0] == self.ids["owner"]}
+
+    def untouched(self) -> None:
+        """The run goes on and the conversations are as they were."""
+        line = next(line for line in self.server.journal() if LONG in str(line["body"]))
+        assert line["ended"] is None
+        assert line["closed"] is None
+        assert self.mine() == self.before
+
+
+@pytest.fixture(scope="module")
+def scene(own: App, server: Running) -> Iterator[Scene]:
+    """The first visitor at work."""
+    first, word = Program(own.url), marker()
+    path, picture = first.upload(f"{word}.txt", word.encode()), first.upload("p.png", png())
+    assert word in first.say(f"!text {word}", path, picture, system_message=word)
+    event = first.begin(LONG).json["event_id"]
+    server.wait_for(lambda journal: any(LONG in str(line["body"]) and line["sent"] > 3 for line in journal))
+    assert first.cookie is not None
+    owner = owner_in(first.cookie)
+    kept = next((own.folder / "data" / "media" / owner).iterdir())
+    ids = {
+        "session": first.session,
+        "event": event,
+        "path": path,
+        "media": kept.name,
+        "owner": owner,
+        "conversation": next(id_ for id_, row in stored(own).items() if row[0] == owner),
+        "chat": str(first.chat),
+    }
+    made = Scene(first, word, ids, own, server)
+    made.before = made.mine()
+    yield made
+    first.ask("POST", f"{API}cancel", json={"session_hash": first.session, "event_id": event, "fn_index": first.chat})
+
+
+SEAT = '{"owner": "$owner", "guest": true, "conversation": "$conversation", "window": 40}'
+MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
+    # object, verb, method, path, body, what its owner gets (None: not asked, as it would change the scene)
+    ("session", "listen", "GET", "queue/data?session_hash=$session", None, None),
+    ("session", "keep", "GET", "heartbeat/$session", None, None),
+    ("session", "act", "POST", "queue/join", '{"session_hash": "$session", "fn_index": 1, "data": [$seat]}', None),
+    ("session", "cancel", "POST", "cancel", '{"session_hash": "$session", "fn_index": $chat, "event_id": "x"}', 404),
+    ("session", "link", "GET", "deep_link?session_hash=$session", None, 404),
+    ("session", "serve", "POST", "component_server",
+     '{"session_hash": "$session", "component_id": 1, "fn_name": "x", "data": 1}', 404),
+    ("session", "call", "POST", "call/chat", '{"session_hash": "$session", "data": [{"text": "x"}, "", {}]}', 404),
+    ("session", "run", "POST", "run/chat", '{"session_hash": "$session", "data": [{"text": "x"}, "", {}, null]}', 404),
+    ("session", "api", "POST", "api/predict", '{"session_hash": "$session", "fn_index": 1, "data": [null]}', 404),
+    ("session", "play", "GET", "stream/$session/0/1/playlist.m3u8", None, 404),
+    ("event", "cancel", "POST", "cancel", '{"session_hash": "mine", "fn_index": $chat, "event_id": "$event"}', 404),
+    ("event", "cancel both", "POST", "cancel",
+     '{"session_hash": "$session", "fn_index": $chat, "event_id": "$event"}', None),
+    ("event", "reset", "POST", "reset", '{"event_id": "$event"}', 200),
+    ("event", "read", "GET", "call/chat/$event", None, 404),
+    ("event", "read 2", "GET", "call/v2/chat/$event", None, 404),
+    ("event", "feed", "POST", "stream/$event", '{"data": []}', 404),
+    ("event", "close", "POST", "stream/$event/close", None, 404),
+    ("upload", "read", "GET", "file=$path", None, 200),
+    ("upload", "head", "HEAD", "file=$path", None, 200),
+    ("upload", "read old", "GET", "file/$path", None, 404),
+    ("upload", "proxy", "GET", "proxy=http://127.0.0.1/gradio_api/file=$path", None, 404),
+    ("upload", "attach", "POST", "queue/join",
+     '{"session_hash": "$fresh", "fn_index": $chat, "data": [{"text": "!text x", "files": [{"path": "$path", '
+     '"meta": {"_type": "gradio.FileData"}}]}, "", {}, null]}', None),
+    ("picture", "read", "GET", "/media/$media", None, 200),
+    ("picture", "head", "HEAD", "/media/$media", None, 404),
+    ("picture", "by owner", "GET", "/media/$owner/$media", None, 404),
+    ("picture", "climb", "GET", "/media/..%2f$owner%2f$media", None, 404),
+    ("picture", "as file", "GET", "file=$folder/data/media/$owner/$media", None, 404),
+    ("picture", "attach", "POST", "queue/join",
+     '{"session_hash": "$fresh", "fn_index": $chat, "data": [{"text": "!text x", "files": [{"path": '
+     '"$folder/data/media/$owner/$media", "meta": {"_type": "gradio.FileData"}}]}, "", {}, null]}', 404),
+    ("conversation", "seat", "POST", "queue/join",
+     '{"session_hash": "$fresh", "fn_index": $chat, "data": [{"text": "!text x"}, "", {}, $seat]}', None),
+    ("conversation", "link", "GET", "/?deep_link=$conversation", None, 200),
+    ("conversation", "config", "GET", "/config?deep_link=$conversation", None, 200),
+]  # fmt: skip
+
+
+def filled(template: str, ids: dict[str, str]) -> str:
+    return re.sub(r"\$(\w+)", lambda found: ids[found[1]], template)
+
+
+def play(program: Program, row: tuple[Any, ...], ids: dict[str, str]) -> Said:
+    """Do what a row says with these ids; of a session that was begun, listen to it too."""
+    _, _, method, path, body, _ = row
+    ids = ids | {"seat": filled(SEAT, ids)}
+    path, content = filled(path if path.startswith("/") else API + path, ids), filled(body, ids) if body else None
+    endless = "heartbeat" in path
+    json_ = {"content-type": "application/json"} if content else {}
+    said = program.ask(method, path, content=content, headers=json_, seconds=0.3 if endless else 5.0)
+    if path.endswith("queue/join") and said.status == 200:
+        said.text += program.listen(json.loads(content or "")["session_hash"], seconds=5.0)
+    return said
+
+
+def plain(said: Said, ids: dict[str, str]) -> tuple[int, str]:
+    """The answer without what a request brings itself and what differs from one time to the next."""
+    text = said.text
+    for id_ in ids.values():
+        if len(id_) > 5:
+            text = text.replace(id_, "ID")
+    text = re.sub(r"[0-9a-f]{32}", "ID", text)
+    text = re.sub(r'"[a-z_]*(duration|time|eta|left|since)[a-z_]*": ?[^,}]*|[0-9.]+ (s|tokens?)[^"<]*', "", text)
+    return said.status, re.sub(r"data: .*process_generating.*\n+", "", text)
+
+
+@pytest.mark.parametrize("who", PRINCIPALS)
+@pytest.mark.parametrize("row", MATRIX, ids=lambda row: f"{row[0]}-{row[1]}")
+def test_anothers_id_gets_the_answer_of_a_made_up_one(scene: Scene, who: str, row: tuple[Any, ...]) -> None:
+    assert scene.program.cookie is not None
+    fixed = {"chat": scene.ids["chat"], "folder": str(scene.app.folder)}
+    owned = {**scene.ids, **fixed, "fresh": uuid4().hex[:11]}
+    made_up = {name: made_up_like(value) for name, value in owned.items()} | fixed
+    principal = PRINCIPALS[who](scene.app, scene.program.cookie)
+    real = play(principal, row, owned)
+    wrong = play(PRINCIPALS[who](scene.app, scene.program.cookie), row, made_up)
+    assert plain(real, owned) == plain(wrong, made_up)
+    assert scene.marker not in real.text
+    scene.untouched()
+
+
+@pytest.mark.parametrize("row", [row for row in MATRIX if row[5]], ids=lambda row: f"{row[0]}-{row[1]}")
+def test_the_owner_gets_what_is_theirs_and_no_more(scene: Scene, row: tuple[Any, ...]) -> None:
+    ids = {**scene.ids, "folder": str(scene.app.folder), "fresh": uuid4().hex[:11]}
+    said = play(scene.program, row, ids)
+    assert said.status == row[5]
+    if row[:2] == ("upload", "read"):
+        assert said.text == scene.marker
+    if row[:2] == ("picture", "read"):
+        assert said.headers["content-type"] == "image/png"
+    scene.untouched()
+
+
+def made_up_like(id_: str) -> str:
+    """An id of the same form that nobody has."""
+    return re.sub(r"[0-9a-f]{11,}", lambda found: random.randbytes(32).hex()[: len(found[0])], id_)
+
+
+CLOSED = """GET /monitoring|GET /monitoring/summary|GET /monitoring/x|POST /login|GET /logout|POST /|POST /config
+PUT /gradio_api/queue/join|OPTIONS /gradio_api/queue/join|GET /gradio_api/queue/status|GET /gradio_api/openapi.json
+POST /gradio_api/process_recording|GET /gradio_api/dev/reload|POST /gradio_api/vibe-edit|GET /gradio_api/user
+GET /gradio_api/token|GET /gradio_api/runs|POST /gradio_api/run-history/connect|GET /gradio_api/mcp/sse
+GET /gradio_api/custom_component/x/client/component/index.js|GET /gradio_api/login_check|POST /gradio_api/call/v2/chat
+POST /gradio_api/run/predict/|POST /gradio_api/component_server/|GET /gradio_api/|GET /gradio_api/queue/join/x"""
+
+
+def test_what_the_page_does_not_need_is_closed(own: App) -> None:
+    program = Program(own.url)
+    for line in CLOSED.replace("\n", "|").split("|"):
+        method, path = line.split(" ")
+        said = program.ask(method, path, json={} if method in ("POST", "PUT") else None)
+        assert said.status in (404, 405), line
+        assert "set-cookie" not in said.headers, line
+
+
+# A request is read in one way only
+
+
+PATHS = [
+    "//gradio_api/queue/data",
+    "/gradio_api//queue/data",
+    "/gradio_api/./queue/data",
+    "/gradio_api/x/../queue/data",
+    "/./gradio_api/queue/data",
+    "/gradio_api%2fqueue%2fdata",
+    "/%67radio_api/queue/data",
+    "/gradio_api/queue/%64ata",
+    "/gradio_api/queue/data/",
+    "/gradio_api/queue/data;x",
+    "/gradio_api/queue/data%00",
+    "/gradio_api\\queue\\data",
+    "/GRADIO_API/queue/data",
+    "/Gradio_api/Queue/Data",
+    "http://127.0.0.1/gradio_api/queue/data",
+]
+QUERIES = [
+    "session_hash={theirs}",
+    "session_hash={mine}&session_hash={theirs}",
+    "session_hash={theirs}&session_hash={mine}",
+    "session_hash=&session_hash={theirs}",
+    "session_hash={mine};session_hash={theirs}",
+    "session%5fhash={theirs}",
+    "session_hash=%20{theirs}",
+    "session_hash={theirs}%00",
+    "session_hash[]={theirs}",
+    "session_hash={owner}.{theirs}",
+    "session_hash=../{owner}.{theirs}",
+]
+
+
+def raw(app: App, method: str, target: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], str]:
+    """A request whose target nobody tidies up; its answer for half a second."""
+    connection = http.client.HTTPConnection("127.0.0.1", app.port, timeout=0.5)
+    try:
+        connection.putrequest(method, target, skip_host="host" in headers, skip_accept_encoding=True)
+        for name, value in {**headers, "content-length": str(len(body))}.items():
+            connection.putheader(name, value)
+        connection.endheaders(body)
+        answer, text = connection.getresponse(), b""
+        with suppress(TimeoutError, http.client.IncompleteRead):
+            while piece := answer.read1(65536):
+                text += piece
+        return (
+            answer.status,
+            {name.lower(): value for name, value in answer.getheaders()},
+            text.decode(errors="replace"),
+        )
+    finally:
+        connection.close()
+
+
+def test_no_spelling_of_a_path_or_query_reads_anothers_session(scene: Scene) -> None:
+    second = Program(scene.app.url)
+    names = {"theirs": scene.ids["session"], "mine": second.session, "owner": scene.ids["owner"]}
+    tricks = [f"{path}?{QUERIES[0]}" for path in PATHS] + [f"{API}queue/data?{query}" for query in QUERIES]
+    for cookie in (second.cookie, forged(scene.program.cookie or ""), None):
+        headers = {"cookie": f"{COOKIE}={cookie}"} if cookie else {}
+        for trick in tricks:
+            status, _, text = raw(scene.app, "GET", trick.format(**names), **headers)
+            assert "process_" not in text, trick
+            assert status < 500, trick
+    scene.untouched()
+
+
+def joins(theirs: str, mine: str, owner: str, chat: int) -> list[tuple[str, bytes, str]]:
+    """Bodies that try to act in another's session: target, body, content type."""
+    message = [{"text": "!text intruder", "files": []}, "", {"new": True}, None]
+    body = {"data": message, "fn_index": chat}
+    data = json.dumps(message)
+    rest = f'"data": {data}, "fn_index": {chat}'
+    texts = [
+        f'{{{rest}, "session_hash": "{theirs}"}}',
+        f'{{"session_hash": "{mine}", {rest}, "session_hash": "{theirs}"}}',
+        f'{{"session_hash": "{theirs}", {rest}, "session_hash": "{mine}"}}',
+        f'{{{rest}, "session\\u005fhash": "{theirs}"}}',
+        f'{{{rest}, "session_hash": ["{theirs}"]}}',
+        f'{{{rest}, "session_hash": {{"a": "{theirs}"}}}}',
+        f'{{{rest}, "session_hash": "{owner}.{theirs}"}}',
+        f'{{{rest}, "session_hash": "{theirs}\\u0000"}}',
+        f'{{{rest}, "session_hash": " {theirs}"}}',
+        f'{{{rest}, "session_hash": 5}}',
+        f'{{{rest}, "session_hash": ""}}',
+        f'{{{rest}, "session_hash": null}}',
+        f'{{{rest}, "session_hash": "x<gradio-sep>y"}}',
+        f'{{{rest}, "session_hash": "{mine}", "event_id": "{theirs}", "batched": true, "simple_format": true}}',
+        f"[{{{rest}}}]",
+    ]
+    made = [(f"{API}queue/join", text.encode(), "application/json") for text in texts]
+    made += [(f"{API}queue/join", text.encode(), "text/plain") for text in texts[:2]]
+    made += [(f"{API}queue/join", texts[0].encode(code), "application/json") for code in ("utf-16", "utf-8-sig")]
+    made += [(f"{API}queue/join?session_hash={theirs}", json.dumps(body).encode(), "application/json")]
+    made += [(f"{API}queue/join?session_hash={mine}", texts[0].encode(), "application/json")]
+    form = f"session_hash={theirs}&fn_index={chat}&data={data}".encode()
+    made += [(f"{API}queue/join", form, "application/x-www-form-urlencoded")]
+    made += [(target, texts[0].encode(), "application/json") for target in spelled("queue/join")]
+    return made
+
+
+def spelled(route: str) -> list[str]:
+    return [path.replace("queue/data", route) for path in PATHS if "queue/data" in path]
+
+
+def test_no_spelling_of_a_body_acts_in_anothers_session(own: App, server: Running) -> None:
+    first, second, word = Program(own.url), Program(own.url), marker()
+    first.say(f"!text {word}")
+    assert first.cookie is not None
+    owner = owner_in(first.cookie)
+    for cookie in (second.cookie, None):
+        headers = {"cookie": f"{COOKIE}={cookie}"} if cookie else {}
+        for target, body, kind in joins(first.session, second.session, owner, first.chat):
+            status, _, text = raw(own, "POST", target, body, **headers, **{"content-type": kind})
+            assert status < 500, body
+            assert word not in text
+    chunked = {"data": [None], "fn_index": 1, "session_hash": first.session}
+    second.ask(
+        "POST", f"{API}queue/join", content=iter([json.dumps(chunked).encode()[:20], json.dumps(chunked).encode()[20:]])
+    )
+    assert "intruder" not in first.listen(seconds=0.5)
+    again = first.say("!text and on we go")
+    assert "intruder" not in again
+    line = server.journal()[-1]["body"]["messages"]
+    assert [message["content"] for message in line if message["role"] == "user"] == [
+        f"!text {word}",
+        "!text and on we go",
+    ]
+    assert [row[1] for row in stored(own).values() if row[0] == owner] == [4]
+
+
+def test_who_binds_a_session_hash_first_gains_nothing(own: App) -> None:
+    thief, first, word = Program(own.url), Program(own.url), marker()
+    thief.session = first.session
+    thief.say("!text thief was here")
+    assert thief.begin("!tokens 9000 @20", new=True).status == 200
+    said = first.say(f"!text {word}")
+    assert word in said
+    assert "thief" not in said
+    heard = thief.listen(seconds=0.5)
+    assert "process_generating" in heard
+    assert word not in heard
+
+
+def test_the_same_file_of_two_visitors_stays_both_of_theirs(own: App) -> None:
+    first, second, same = Program(own.url), Program(own.url), marker().encode()
+    path = first.upload("same.txt", same)
+    assert second.upload("same.txt", same) == path
+    assert first.ask("GET", f"{API}file={path}").text == same.decode()
+    assert "got it" in first.say("!text got it", path)
+
+
+def test_many_files_at_once_belong_to_who_brought_them(own: App) -> None:
+    first = Program(own.url)
+    files = [("files", (f"a-rather-long-name-{number}.txt", marker().encode())) for number in range(40)]
+    said = first.ask("POST", f"{API}upload", files=files, headers={"accept-encoding": "br, gzip"})
+    assert len(said.json) == 40
+    assert first.ask("HEAD", f"{API}file={said.json[-1]}").status == 200
+
+
+def test_no_file_is_taken_that_was_not_uploaded(own: App) -> None:
+    """Not the server's own, and not one that it would have to fetch."""
+    with beacon() as (url, hits):
+        second = Program(own.url)
+        for path in (url + "/a.png", "/etc/passwd", str(own.folder / "data" / "secret"), "app.py", ["x"], None, 5):
+            for where in ({"path": path}, {"path": path, "meta": {"_type": "gradio.FileData"}, "url": url}):
+                said = second.join(second.chat, [{"text": "hm", "files": [where]}, "", {}, None])
+                assert said.status == 404
+                assert second.join(second.chat, [{"text": "hm"}, "", {"deep": [where]}, None]).status == 404
+        assert hits == []
+
+
+def test_the_progress_of_an_upload_is_its_uploaders(own: App) -> None:
+    first, second, name, go = Program(own.url), Program(own.url), f"{marker()}.txt", threading.Event()
+    head = f'--b\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'.encode()
+
+    def slowly() -> Iterator[bytes]:
+        yield head + b"x" * 300_000
+        go.wait(10)
+        yield b"\r\n--b--\r\n"
+
+    kind = {"content-type": "multipart/form-data; boundary=b"}
+    sender = threading.Thread(
+        target=lambda: first.ask("POST", f"{API}upload?upload_id=u1", content=slowly(), headers=kind)
+    )
+    sender.start()
+    try:
+        theirs = second.ask("GET", f"{API}upload_progress?upload_id=u1", seconds=5)
+        assert name not in theirs.text
+        assert theirs.status == 404
+        other = Program(own.url, first.cookie)
+        assert name in other.ask("GET", f"{API}upload_progress?upload_id=u1", seconds=0.5).text
+    finally:
+        go.set()
+        sender.join()
+
+
+def test_a_page_of_another_site_is_not_the_visitor(own: App) -> None:
+    first = Program(own.url)
+    path = first.upload("mine.txt", b"mine")
+    for site, status in (("same-origin", 200), ("none", 200), ("cross-site", 404), ("same-site", 404)):
+        headers = {"sec-fetch-site": site, "origin": "http://evil.example", "host": "chat.example"}
+        said = first.ask("GET", f"{API}file={path}", headers=headers)
+        assert said.status == status, site
+        assert "access-control-allow-credentials" not in said.headers
+    assert "set-cookie" not in first.ask("GET", "/", headers={"sec-fetch-site": "cross-site"}).headers
+    assert first.ask("GET", f"{API}file={path}").text == "mine"
+
+
+def test_the_first_askers_host_is_in_nobody_elses_answer(own: App) -> None:
+    for target in (f"{API}info", "/", "/config", f"{API}info?all_endpoints=True", f"{API}openapi.json"):
+        raw(own, "GET", target, host="evil.example")
+        raw(own, "GET", target, **{"x-forwarded-host": "evil.example"})
+        assert "evil.example" not in raw(own, "GET", target)[2], target
+    for host in ("", "a b", "evil.example:99999", "[::1", "\xff"):
+        assert raw(own, "GET", "/healthz", host=host)[0] in (200, 400)
+
+
+# Headers
+
+
+def test_every_answer_has_the_policy(own: App) -> None:
+    cookie = {"cookie": f"{COOKIE}={Program(own.url).cookie}"}
+    asked = [
+        ("GET", "/", 200), ("GET", "/config", 200), ("GET", "/healthz", 200), ("GET", "/nothing", 404),
+        ("GET", "/media/x", 404), ("POST", "/", 405), ("GET", "/config/", 200), ("GET", "/assets/../x", 403),
+        ("GET", f"{API}file=/etc/passwd", 404), ("GET", f"{API}proxy=http://127.0.0.1", 404),
+        ("POST", f"{API}queue/join", 400), ("POST", f"{API}upload", 400), ("GET", f"{API}info", 200),
+        ("GET", f"{API}queue/data?session_hash=none", 200), ("GET", f"{API}heartbeat/none", 200),
+    ]  # fmt: skip
+    for method, target, status in asked:
+        got, headers, _ = raw(own, method, target, **cookie)
+        assert (got, target) == (status, target)
+        assert headers["content-security-policy"] == walls.POLICY, target
+        assert headers["x-content-type-options"] == "nosniff", target
+        assert headers["referrer-policy"] == "same-origin", target
+    body = json.dumps({"data": [], "fn_index": 999, "session_hash": "x"}).encode()
+    got, headers, text = raw(own, "POST", f"{API}queue/join", body, **cookie, **{"content-type": "application/json"})
+    assert got == 500
+    assert headers["content-security-policy"] == walls.POLICY
+    assert "Traceback" not in text
+    assert raw(own, "POST", f"{API}queue/join", b"x" * (walls.MAX_BODY + 1), **cookie)[0] == 413
+
+
+@pytest.mark.parametrize("proto", ["http", "https", "forwarded"])
+async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(proto: str) -> None:
+    visitors = Visitors("key")
+    transport = httpx.ASGITransport(app=walls.Walls(_echo, visitors))
+    url = "https://chat.example" if proto == "https" else "http://chat.example"
+    headers = {"x-forwarded-proto": "https, http"} if proto == "forwarded" else {}
+    async with httpx.AsyncClient(transport=transport, base_url=url, headers=headers) as http_:
+        given = (await http_.get("/")).headers
+        flags = given["set-cookie"].split("; ")[1:]
+        assert {"HttpOnly", "Path=/"} <= set(flags)
+        secure = {"SameSite=None", "Secure", "Partitioned"}
+        assert secure <= set(flags) if proto != "http" else "SameSite=Lax" in flags and not secure & set(flags)
+        assert given["cache-control"] == "no-store"
+        http_.cookies.clear()
+        value = given["set-cookie"].split(";")[0]
+        again = await http_.get("/", headers={"cookie": value})
+        assert "set-cookie" not in again.headers
+        assert again.json()["visitor"] == visitors.read(value.partition("=")[2])
+
+
+async def _echo(scope: Any, receive: Any, send: Any) -> None:
+    """An application that says who asks."""
+    if scope["path"] == "/broken":
+        raise RuntimeError("broken")
+    body = json.dumps({"visitor": walls.visitor_of(scope)}).encode()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def test_only_a_cookie_of_ours_is_a_visitor() -> None:
+    visitors = Visitors("key")
+    visitor, value = visitors.mint()
+    mine = f"{COOKIE}={value}"
+    strangers = [
+        f"{COOKIE}={Visitors('other').cookie(visitor)}", f"{COOKIE}={visitor}", f"{COOKIE}={forged(value)}",
+        f"{COOKIE}=", f"{COOKIE}", f"x{mine}", f"{COOKIE}={value}x", f"{COOKIE}={value.split('.')[0]}", "\xff=\xfe",
+        f"{COOKIE}=" + "." * 100, f"{COOKIE}={'A' * 9000}.{'B' * 9000}", "a@b=c", "; ; ;",
+    ]  # fmt: skip
+    kin = [mine, f'prefs={{"a":1}}; {mine}', f"a@b=c; {mine}", f"{mine}; x=y", f" {mine} ;", f'q="; {mine}']
+    transport = httpx.ASGITransport(app=walls.Walls(_echo, visitors))
+    async with httpx.AsyncClient(transport=transport, base_url="http://chat.example") as http_:
+        for cookie in strangers:
+            said = await http_.get("/healthz", headers=[(b"cookie", cookie.encode("latin-1"))])
+            assert said.json()["visitor"] is None, cookie
+        for cookie in kin:
+            assert (await http_.get("/healthz", headers={"cookie": cookie})).json()["visitor"] == visitor, cookie
+        split = [("cookie", "a=b"), ("cookie", mine)]
+        assert (await http_.get("/healthz", headers=split)).json()["visitor"] == visitor
+
+
+async def test_even_a_fault_of_ours_has_the_policy() -> None:
+    transport = httpx.ASGITransport(app=walls.Walls(_echo, Visitors("key")), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://chat.example") as http_:
+        said = await http_.get("/broken")
+        assert said.status_code == 500
+        assert said.headers["content-security-policy"] == walls.POLICY
+
+
+async def test_the_tables_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And who fills them gains nobody's things: what is forgotten is refused, to its owner too."""
+    monkeypatch.setattr(walls, "REMEMBERED", 100)
+    number = iter(range(10_000))
+
+    async def gradio(scope: Any, receive: Any, send: Any) -> None:
+        answer = [f"/tmp/{next(number)}.txt"] if scope["path"].endswith("upload") else {"event_id": f"e{next(number)}"}
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
+
+    visitors = Visitors("key")
+    guard = walls.Walls(gradio, visitors)
+    (first, mine), (second, theirs) = visitors.mint(), visitors.mint()
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=guard), base_url="http://chat.example") as http_:
+        path = (await http_.post(f"{API}upload", headers={"cookie": f"{COOKIE}={mine}"})).json()[0]
+        assert guard.owns(path, first)
+        for session in range(400):
+            cookie = {"cookie": f"{COOKIE}={theirs}"}
+            await http_.post(f"{API}upload", headers=cookie)
+            await http_.post(f"{API}queue/join", headers=cookie, json={"session_hash": f"s{session}", "data": []})
+            await http_.get(f"{API}queue/data?session_hash=s{session}", headers=cookie)
+        assert not guard.owns(path, first)
+        assert not guard.owns(path, second)
+        assert (await http_.get(f"{API}file={path}", headers={"cookie": f"{COOKIE}={theirs}"})).status_code == 404
+    assert len(guard._given) <= 100
+
+
+# Files of our own
+
+
+A, B, C = "a" * 32, "b" * 32, "c" * 32 + ".png"
+CLIMBS = [
+    (A, f"../{B}/{C}"), (A, f"{C}/.."), ("..", C), ("", C), (A, C.upper()), (A, f"{C}\n"), (f"{B}/../{A}", C),
+    (A, C.replace("png", "svg")), (A, "\0"), (f"{A}\n", C), (A, ""), (A, f"/{C}"), (A, f"./{C}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("owner", "id_"), CLIMBS)
+async def test_no_name_climbs_out_of_an_owners_folder(tmp_path: Any, owner: str, id_: str) -> None:
+    for folder in (A, B, ""):
+        (tmp_path / "media" / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "media" / folder / C).write_bytes(b"secret")
+    with pytest.raises(NotFound):
+        await MediaStore(tmp_path / "media").read(owner, id_)
+
+
+async def test_a_picture_is_read_by_its_owner_alone(tmp_path: Any) -> None:
+    store = MediaStore(tmp_path)
+    kept = await store.add(A, png(), "image/png")
+    assert (await store.read(A, kept.identifier)).data == kept.data
+    with pytest.raises(NotFound):
+        await store.read(B, kept.identifier)
+    assert (tmp_path / A).stat().st_mode & 0o077 == 0
+
+
+# Many at once, and nonsense
+
+
+async def test_fifty_sessions_at_once_hear_only_themselves(own: App) -> None:
+    words = [marker() for _ in range(50)]
+
+    async def one(http_: httpx.AsyncClient, word: str) -> tuple[str, str]:
+        given = await http_.get("/config")
+        headers = {"cookie": given.headers["set-cookie"].split(";")[0]}
+        chat = next(event["id"] for event in given.json()["dependencies"] if event["api_name"] == "chat")
+        name = {"files": (f"{word}.txt", word.encode())}
+        path = (await http_.post(f"{API}upload", files=name, headers=headers)).json()[0]
+        session, heard = uuid4().hex[:11], ""
+        for turn in range(2):
+            files = [{"path": path, "meta": {"_type": "gradio.FileData"}}] if turn == 0 else []
+            body = {"session_hash": session, "fn_index": chat}
+            message = {"text": f"!tokens 30 @200 !text {word}-{turn} !echo", "files": files}
+            await http_.post(f"{API}queue/join", headers=headers, json={**body, "data": [message, "", {}, None]})
+            query = {"session_hash": session}
+            heard += (await http_.get(f"{API}queue/data", params=query, headers=headers)).text
+        return word, heard
+
+    limits = httpx.Limits(max_connections=120)
+    async with httpx.AsyncClient(base_url=own.url, timeout=60, limits=limits, trust_env=False) as http_:
+        http_.cookies.jar.set_policy(NoCookies())
+        said = await asyncio.gather(*(one(http_, word) for word in words))
+    for word, heard in said:
+        assert f"{word}-0" in heard
+        assert f"{word}-1" in heard
+        assert not [other for other in words if other != word and other in heard]
+
+
+class NoCookies(http.cookiejar.DefaultCookiePolicy):
+    """Keeps none: each session says its own."""
+
+    def set_ok(self, cookie: Any, request: Any) -> bool:
+        return False
+
+
+def nonsense(dice: random.Random, session: str, fns: int) -> bytes:
+    """A body like one of the page's, bent somewhere."""
+    odd: list[Any] = [
+        None, True, -1, 2**70, 1e308, "", "\ud800", "\0", [], {}, [[]], {"path": "/etc/passwd"}, "x" * 5000,
+    ]  # fmt: skip
+    body: dict[str, Any] = {
+        "session_hash": session,
+        "fn_index": dice.randrange(fns),
+        "data": [None],
+        "event_data": None,
+    }
+    for _ in range(dice.randrange(1, 3)):
+        body[dice.choice([*body, "event_data", "trigger_id", "event_id", "oauth_token", "batched"])] = dice.choice(odd)
+    if dice.random() < 0.5:
+        body["data"] = [dice.choice(odd) for _ in range(dice.randrange(8))]
+    text = json.dumps(body).encode()
+    match dice.randrange(8):
+        case 0:
+            return text[: dice.randrange(len(text))]
+        case 1:
+            return b"[" * 30_000 + b"]" * 30_000
+        case 2:
+            return b'{"session_hash": "s", "fn_index": 1, "data": [' + b'{"a":' * 400 + b"1" + b"}" * 400 + b"]}"
+        case 3:
+            return dice.randbytes(200)
+        case 4:
+            return text.replace(b"null", dice.choice([b"NaN", b"Infinity", b"-Infinity", b"1e999", b"9" * 5000]))
+        case _:
+            return text
+
+
+def test_no_body_takes_the_process_down(own: App) -> None:
+    dice, program = random.Random(7), Program(own.url)
+    routes = ["queue/join", "queue/join", "queue/join", "cancel", "reset", "upload", "heartbeat/x", "component_server"]
+    kinds = [
+        "application/json",
+        "application/json",
+        "application/json",
+        "text/plain",
+        "multipart/form-data; boundary=b",
+        "",
+    ]
+    assert own.process is not None
+    pid = own.process.pid
+    for _ in range(280):
+        body = nonsense(dice, program.session, len(program.events))
+        headers = {"content-type": dice.choice(kinds), "cookie": f"{COOKIE}={program.cookie}"}
+        with suppress(TimeoutError, ConnectionError, http.client.HTTPException):
+            _, given, text = raw(own, "POST", API + dice.choice(routes), body, **headers)
+            assert given["content-security-policy"] == walls.POLICY
+            assert "Traceback" not in text
+    assert own.process.poll() is None
+    assert own.process.pid == pid
+    word = marker()
+    assert word in Program(own.url).say(f"!text {word}")
+
+
+# In real Chromium
+
+
+class Beacon(BaseHTTPRequestHandler):
+    """Answers all that is asked, and notes it."""
+
+    def do_GET(self) -> None:
+        self.server.hits.append(self.path)  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.send_header("content-type", "text/html" if self.path == "/page" else "image/png")
+        self.end_headers()
+        self.wfile.write(b"<p>another site</p>" if self.path == "/page" else png())
+
+    do_POST = do_OPTIONS = do_GET
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+class beacon:
+    """Somebody else's server on loopback: its URL and what it was asked."""
+
+    def __enter__(self) -> tuple[str, list[str]]:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Beacon)
+        self._server.hits = []  # type: ignore[attr-defined]
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+        return f"http://127.0.0.1:{self._server.server_port}", self._server.hits  # type: ignore[attr-defined]
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@dataclass
+class Wire:
+    """A page and everything that it sent and got."""
+
+    visitor: Visitor
+    sent: list[Request] = field(default_factory=list)
+    got: list[Response] = field(default_factory=list)
+    ids: set[str] = field(default_factory=set)
+
+    def keep(self) -> None:
+        """Note the ids in what was answered, before the page goes and the answers with it."""
+        for answer in self.got:
+            if re.search("queue/join|upload$|upload[?]", answer.url) and answer.ok:
+                self.ids |= set(re.findall(r'"([^"]{12,})"', answer.text()))
+        self.got.clear()
+
+    @property
+    def cookie(self) -> str:
+        return next(c["value"] for c in self.visitor.page.context.cookies() if c["name"] == COOKIE)
+
+
+def look(browser: Browser, app: App) -> Wire:
+    """Open the page as a new visitor and listen in."""
+    page = browser.new_context(viewport={"width": 1100, "height": 900}).new_page()
+    wire = Wire(Visitor(page))
+    page.on("request", lambda request: wire.sent.append(request))
+    page.on("response", lambda response: wire.got.append(response))
+    wire.visitor.open(app.url)
+    return wire
+
+
+@pytest.fixture(scope="module")
+def pages(browser: Browser, own: App, server: Running) -> Iterator[tuple[Wire, str, Wire, str]]:
+    """Two visitors at their pages; the first one has done everything, and an answer to them is being written."""
+    first, second, word, other = look(browser, own), look(browser, own), marker(), marker()
+    for wire, mine in ((first, word), (second, other)):
+        visitor = wire.visitor
+        open_settings(visitor)
+        visitor.page.get_by_label("System prompt").fill(f"system-{mine}")
+        close_settings(visitor)
+        files = [
+            {"name": f"file-{mine}.txt", "mimeType": "text/plain", "buffer": f"content-{mine}".encode()},
+            {"name": f"picture-{mine}.png", "mimeType": "image/png", "buffer": png()},
+        ]
+        visitor.page.locator("#composer input[type=file]").set_input_files(files)
+        expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(2)
+        visitor.ask(f"!text answer-{mine}")
+        expect(visitor.chat).to_contain_text(f"answer-{mine}")
+        visitor.say("!tokens 4000 @50")
+        expect(visitor.chat).to_contain_text("word5")
+        visitor.stop.click()
+        visitor.idle()
+        wire.keep()
+        visitor.page.reload()
+        expect(visitor.chat).to_contain_text(f"answer-{mine}")
+    first.visitor.say(f"!tokens 9000 @20 !text {word}")
+    expect(first.visitor.chat).to_contain_text("word7")
+    expect(first.visitor.stop).to_be_visible()
+    first.keep()
+    yield first, word, second, other
+    for wire in (first, second):
+        wire.visitor.page.context.close()
+
+
+def replayed(request: Request, word: str) -> tuple[str, str, bytes | None, str]:
+    """The request as another sends it: the ids are the first's, the words their own."""
+    target, content = request.url, request.post_data_buffer
+    kind = request.headers.get("content-type", "")
+    if content and "json" in kind:
+        body = json.loads(content)
+        for item in body.get("data") or []:
+            if isinstance(item, dict) and "text" in item:
+                item |= {"text": "!text pear"}
+        content = json.dumps(body).encode()
+    return request.method, target, content.replace(word.encode(), b"pear") if content else None, kind
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("who", ["second", "anonymous", "forged"])
+def test_replaying_all_that_the_first_page_sent_shows_and_moves_nothing(
+    pages: tuple[Wire, str, Wire, str], own: App, server: Running, who: str
+) -> None:
+    first, word, second, _ = pages
+    cookie = {"second": second.cookie, "anonymous": None, "forged": forged(first.cookie)}[who]
+    principal, owner = Program(own.url, cookie), owner_in(first.cookie)
+    before = {id_: row for id_, row in stored(own).items() if row[0] == owner}
+    interesting = [
+        r for r in first.sent if "/assets/" not in r.url and "/static/" not in r.url and r.url.startswith(own.url)
+    ]
+    seen: set[Any] = set()
+    for request in interesting:
+        replay = replayed(request, word)
+        if replay in seen:
+            continue
+        seen.add(replay)
+        method, target, content, kind = replay
+        endless = "heartbeat" in target or "queue/data" in target
+        headers = {"content-type": kind} if kind else {}
+        said = principal.ask(method, target, content=content, headers=headers, seconds=0.3 if endless else 5)
+        assert word not in said.text, target
+    sessions = {found for r in interesting for found in re.findall(r"session_hash=(\w+)", r.url)}
+    assert len(sessions) >= 2  # it was reloaded
+    seat = {"owner": owner, "guest": True, "conversation": next(iter(before)), "window": 40}
+    for session in sessions:
+        principal.session = session
+        for event in principal.events:
+            data = [seat if number == 0 else None for number, _ in enumerate(event["inputs"])]
+            assert word not in principal.join(event["id"], data, event_data={"index": 0, "value": "pear"}).text
+        assert word not in principal.listen(seconds=5.0)
+    assert {id_: row for id_, row in stored(own).items() if row[0] == owner} == before
+    line = next(line for line in server.journal() if f"@20 !text {word}" in str(line["body"]))
+    assert (line["ended"], line["closed"]) == (None, None)
+    shown = int(re.findall(r"word(\d+)", first.visitor.chat.inner_text())[-1])
+    expect(first.visitor.chat).to_contain_text(f"word{shown + 5}")
+
+
+@pytest.mark.browser
+def test_what_the_first_page_got_is_of_no_use_to_the_second(pages: tuple[Wire, str, Wire, str], own: App) -> None:
+    """Each id in an answer, as every kind of thing that ids are good for."""
+    first, word, second, _ = pages
+    media = {target for target in (r.url for r in first.sent) if "/media/" in target}
+    assert media
+    events, paths = {id_ for id_ in first.ids if "/" not in id_}, {id_ for id_ in first.ids if "/" in id_}
+    assert any(word in path for path in paths)
+    assert len(events) > 5
+    principal = Program(own.url, second.cookie)
+    for id_ in [*events, *paths]:
+        for target in (
+            f"/media/{id_.split('/')[-1]}",
+            f"{API}file={id_}",
+            f"{API}call/chat/{id_}",
+            f"{API}stream/{id_}",
+        ):
+            assert principal.ask("GET", target).status == 404, target
+    for target in media:
+        assert principal.ask("GET", target).status == 404
+        assert Program(own.url, first.cookie).ask("GET", target).status == 200
+
+
+@pytest.mark.browser
+def test_the_second_page_shows_nothing_of_the_first(pages: tuple[Wire, str, Wire, str]) -> None:
+    _, word, second, other = pages
+    second.visitor.page.reload()
+    expect(second.visitor.chat).to_contain_text(f"answer-{other}")
+    assert word not in second.visitor.page.content()
+    second.visitor.page.locator("#new").click()
+    second.visitor.ask("!echo")
+    assert word not in second.visitor.page.content()
+
+
+@pytest.mark.browser
+def test_a_script_of_another_site_cannot_speak_for_the_visitor(pages: tuple[Wire, str, Wire, str], own: App) -> None:
+    first, word, _, _ = pages
+    media = next(request.url for request in first.sent if "/media/" in request.url)
+    with beacon() as (url, _):
+        page = first.visitor.page.context.new_page()
+        page.goto(url + "/page")  # the same host and another port: the browser sends the cookie along
+        script = """async ([url, options]) => {
+            try { const answer = await fetch(url, {credentials: "include", ...options}); return await answer.text() }
+            catch (error) { return String(error) }
+        }"""
+        image = "url => new Promise(done => { const i = new Image(); i.onload = () => done(i.naturalWidth); " \
+            "i.onerror = () => done(0); i.src = url })"  # fmt: skip
+        before = stored(own)
+        body = json.dumps({"data": [{"text": "!text pear"}, "", {}, None], "fn_index": 1, "session_hash": "x"})
+        for options in ({}, {"mode": "no-cors"}):
+            sent = {"method": "POST", "headers": {"content-type": "text/plain"}, "body": body, **options}
+            assert "event_id" not in page.evaluate(script, [f"{own.url}{API}queue/join", sent])
+            assert word not in page.evaluate(script, [media, options])
+        assert page.evaluate(image, media) == 0
+        assert first.visitor.page.evaluate(image, media) == 8
+        assert stored(own) == before
+        page.close()
+
+
+@pytest.mark.browser
+def test_the_first_page_goes_on_as_if_it_were_alone(pages: tuple[Wire, str, Wire, str], own: App) -> None:
+    first, word, _, _ = pages
+    owner = owner_in(first.cookie)
+    (mine,) = [id_ for id_, row in stored(own).items() if row[0] == owner]
+    first.visitor.stop.click()
+    first.visitor.idle()
+    first.visitor.ask(f"!text still-{word}")
+    expect(first.visitor.chat).to_contain_text(f"still-{word}")
+    assert [id_ for id_, row in stored(own).items() if row[0] == owner] == [mine]
+
+
+@pytest.mark.browser
+def test_nothing_in_an_answer_is_fetched_from_elsewhere(browser: Browser, own: App) -> None:
+    with beacon() as (url, hits):
+        page = browser.new_context().new_page()
+        page.add_init_script(
+            "window.refused = []; addEventListener('securitypolicyviolation', e => refused.push(e.blockedURI))"
+        )
+        visitor = Visitor(page)
+        visitor.open(own.url)
+        visitor.ask(
+            f"!text ![x]({url}/markdown.png) <img src={url}/html.png> <audio src={url}/a.wav autoplay></audio> "
+            f"<video src={url}/v.mp4 autoplay></video> <link rel=stylesheet href={url}/s.css> <iframe src={url}/f>"
+        )
+        page.wait_for_function(
+            "url => ['markdown', 'html'].every(n => refused.some(r => r === `${url}/${n}.png`))", arg=url
+        )
+        assert hits == []
+        page.context.close()
