@@ -124,6 +124,9 @@ def tools(cancel: Callable[[], None]) -> list[Any]:
     return [fine, tool(timeout=30)(plain), silent, broken, typed, slow, stopper]
 
 
+REASONS = {"broken": "LookupError: no luck", "slow": "took longer than 0.01 s", "no_such_tool": "no tool named"}
+
+
 def fails(call: Call) -> bool:
     """Whether the result must be marked as an error."""
     takes = '{"x": 3}' if call.name == "typed" else "{}"
@@ -329,6 +332,8 @@ def test_every_call_has_one_result_with_its_id(script: list[Step], limits: Limit
         assert call["name"] == played_call.name
         if not stopped:
             assert by_id[call["id"]]["is_error"] is fails(played_call)
+            if played_call.arguments in ("{}", ""):  # the model reads the true reason
+                assert REASONS.get(played_call.name, "") in by_id[call["id"]]["content"]
 
 
 async def test_parallel_calls_run_at_the_same_time() -> None:
