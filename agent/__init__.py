@@ -1,12 +1,14 @@
 """A small agent package: stateless runs, typed streamed responses, tools, cancellation. It knows no page."""
 
+from agent.agent import Agent
 from agent.catalog import ModelSpec
 from agent.context import Context
 from agent.errors import AgentError, ConfigError, InputError, ProviderError, UnknownModel
 from agent.guardrails import Limits
 from agent.providers import Connection, Endpoint, connect
 from agent.responses import Response, ResponseType
-from agent.run import Agent, CancelReason, FinishReason, Journal, Options, Run, RunResult
+from agent.result import CancelReason, FinishReason, Journal, Options, RunResult
+from agent.run import Run
 from agent.tools import Tool, tool
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""An agent's definition and one run of it: steps of model requests with tools in between, until there is an answer.
+"""One run: steps of model requests with tools in between, until there is an answer.
 
 `Run._drive` is the loop. It knows nothing of pages, stores or vendors: what finishes is handed to a `Journal`, what
 streams is in `Run.responses`, and whatever goes wrong becomes an ending, never an exception.
@@ -7,15 +7,14 @@ streams is in `Run.responses`, and whatever goes wrong becomes an ending, never 
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Coroutine, Generator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Generator, Mapping
+from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any, Literal, Protocol, cast
+from typing import Any, cast
 from uuid import uuid4
 
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import (
-    BinaryContent,
     ModelMessage,
     ModelRequest,
     ModelResponse,
@@ -31,115 +30,28 @@ from agent.context import Context
 from agent.errors import AgentError, ProviderError
 from agent.guardrails import Limits
 from agent.history import Note
-from agent.messages import Prompt, repaired, to_messages, to_openai, to_send
+from agent.messages import repaired, to_send
 from agent.meter import Meter
 from agent.providers import Connection
 from agent.responses import Live, Piece, Response, Stamp, call_content, result_content, settle
-from agent.tools import Function, Tool, as_tool, execute
+from agent.result import CancelReason, FinishReason, Journal, Options, RunResult
+from agent.tools import Tool, execute_all
+from agent.unbroken import unbroken
 
 log = logging.getLogger(__name__)
 
-FinishReason = Literal["stop", "length", "content_filter", "cancelled", "suspended", "limit", "error"]
-CancelReason = Literal["user_request", "client_disconnect", "shutdown"]
 Ending = tuple[FinishReason, str]
 
-TOOL_GRACE = 0.5
-"""Seconds that a cancelled tool may take to clean up before it is left behind."""
-
-
-class Journal(Protocol):
-    """Where a run writes what must not be lost: each message as it is finished, the user's before any request."""
-
-    async def write(self, message: ModelMessage, note: Note) -> None:
-        """Keep the message; return when it is kept. Raises `HistoryError`, which ends the run."""
-        ...
-
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """What may differ from run to run. None leaves it to the model."""
+class Plan:
+    """What a run works with; nothing in it changes."""
 
-    reasoning: bool | None = None
-    temperature: float | None = None
-    max_tokens: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunResult:
-    """How a run ended and what came of it; `note` has its figures and, where it ended early, the sentence why."""
-
-    finish_reason: FinishReason
-    text: str
-    context: Context
-    note: Note
-    files: tuple[BinaryContent, ...] = ()
-    system_message: str = field(default="", repr=False)
-
-    @property
-    def final_output(self) -> str:
-        """The same as `text`."""
-        return self.text
-
-    @property
-    def usage(self) -> dict[str, int]:
-        """Tokens of the whole run; see `note.timings` for whether they are an estimate."""
-        timings = self.note.timings
-        assert timings is not None
-        return {"input_tokens": timings.input_tokens, "output_tokens": timings.output_tokens}
-
-    def to_input_list(self) -> list[dict[str, Any]]:
-        """The whole conversation in OpenAI's format, tool calls included; it is accepted back as a prompt."""
-        return to_openai(self.context.messages, self.system_message)
-
-
-class Agent:
-    """An immutable definition: a model, a system message, tools, limits. No conversation lives in it.
-
-    One agent may serve any number of runs at once. `connection` is what `agent.connect` returns.
-    """
-
-    def __init__(
-        self,
-        connection: Connection,
-        *,
-        system_message: str = "",
-        tools: Sequence[Tool | Function] = (),
-        limits: Limits | None = None,
-    ) -> None:
-        self.connection = connection
-        self.system_message = system_message
-        self.tools = {item.name: item for item in map(as_tool, tools)}
-        self.limits = limits or Limits()
-
-    def run(
-        self,
-        prompt: Prompt,
-        *,
-        context: Context | None = None,
-        options: Options | None = None,
-        journal: Journal | None = None,
-        **more: Any,
-    ) -> "Run":
-        """Begin a run: iterate over it, await it, or cancel it. Raises `InputError` before any network.
-
-        `more` are the fields of `Options`, for those who write `run(..., reasoning=True)`.
-        """
-        messages = to_messages(prompt)
-        return Run(self, messages, context or Context(), replace(options or Options(), **more), journal)
-
-    async def ask(self, prompt: Prompt, *, context: Context | None = None, **more: Any) -> RunResult:
-        """Run to the end. Never raises for what a model or a tool did: see `finish_reason`."""
-        return await self.run(prompt, context=context, **more)
-
-    async def aclose(self) -> None:
-        """Release the connections."""
-        await self.connection.aclose()
-
-    async def __aenter__(self) -> "Agent":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+    connection: Connection
+    system_message: str
+    tools: Mapping[str, Tool]
+    limits: Limits
+    options: Options
 
 
 class Run:
@@ -149,13 +61,13 @@ class Run:
     """
 
     def __init__(
-        self, agent: Agent, prompt: list[ModelMessage], context: Context, options: Options, journal: Journal | None
+        self, plan: Plan, prompt: list[ModelMessage], context: Context, journal: Journal | None = None
     ) -> None:
         self.id = uuid4().hex
         self.responses: list[Response] = []
         self.result: RunResult | None = None
         self.cancel_reason: CancelReason | None = None
-        self._agent, self._prompt, self._options, self._journal = agent, prompt, options, journal
+        self._plan, self._prompt, self._journal = plan, prompt, journal
         self._session_id = context.session_id
         self._messages = repaired(context.messages)
         self._meter = Meter()
@@ -166,7 +78,7 @@ class Run:
         self._open: StreamedResponse | None = None
         self._last: ModelResponse | None = None
         self._ending = False
-        self._cancelled_at = 0.0
+        self._cancelled_at = self._freed_at = 0.0
         self._left_running: list[str] = []
 
     # What others may ask of a run
@@ -248,7 +160,7 @@ class Run:
     # The loop
 
     async def _drive(self) -> Ending:
-        limits = self._agent.limits
+        limits = self._plan.limits
         for message in self._prompt:
             await self._keep(message)
         for _ in range(limits.steps):
@@ -266,11 +178,11 @@ class Run:
     async def _step(self) -> ModelResponse:
         """One model request, said as it streams; what it gave is returned whole."""
         live = Live()
-        tools = [tool.definition for tool in self._agent.tools.values()]
+        tools = [tool.definition for tool in self._plan.tools.values()]
         try:
             async with model_request_stream(
-                self._agent.connection.model(),
-                to_send(self._messages, self._agent.system_message),
+                self._plan.connection.model(),
+                to_send(self._messages, self._plan.system_message),
                 model_settings=self._settings(),
                 model_request_parameters=ModelRequestParameters(function_tools=tools),
             ) as stream:
@@ -279,11 +191,13 @@ class Run:
                     for piece in live.feed(event):
                         self._meter.delta(piece[0])
                         self._say(piece)
-        except AgentError:
+        except (AgentError, asyncio.CancelledError):
             raise
         except Exception as failure:
             log.info("run %s: %s", self.id, type(failure).__name__, exc_info=log.isEnabledFor(logging.DEBUG))
-            raise self._agent.connection.explain(failure) from failure
+            raise self._plan.connection.explain(failure) from failure
+        finally:
+            self._freed_at = monotonic()
         if _broke_off(stream.get()):
             raise ProviderError("The answer broke off: the model server ended it too early.", kind="interrupted")
         self._open = None
@@ -295,25 +209,14 @@ class Run:
         """Run the calls at once. Each has a result in the end, also when the run is cancelled meanwhile."""
         results: list[ToolReturnPart] = []
 
-        async def one(call: ToolCallPart) -> None:
-            result = await execute(self._agent.tools, call, timeout=self._agent.limits.tool_seconds)
-            if call.tool_call_id not in {known.tool_call_id for known in results}:
-                results.append(result)
-                self._say(("tool_call_result", result_content(result)))
+        def said(result: ToolReturnPart) -> None:
+            results.append(result)
+            self._say(("tool_call_result", result_content(result)))
 
-        tasks = [asyncio.create_task(one(call), name=f"tool {call.tool_name}") for call in calls]
         try:
-            await asyncio.wait(tasks)
-        except asyncio.CancelledError:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks, timeout=TOOL_GRACE)
-            raise
+            await execute_all(self._plan.tools, calls, timeout=self._plan.limits.tool_seconds, said=said)
         finally:
-            for call in calls:
-                if call.tool_call_id not in {result.tool_call_id for result in results}:
-                    results.append(self._given_up(call))
-                    self._say(("tool_call_result", result_content(results[-1])))
+            self._left_running += [one.tool_name for one in results if one.metadata]
             await self._keep(ModelRequest(parts=results))
 
     # How a run ends
@@ -329,10 +232,10 @@ class Run:
             log.exception("run %s broke", self.id)
             ending = "error", "Something went wrong in this program; the details are in its log."
         self._ending = True
-        await _unbroken(self._finish(*ending))
+        await unbroken(self._finish(*ending))
 
     async def _timed(self) -> Ending:
-        limits = self._agent.limits
+        limits = self._plan.limits
         clock = asyncio.timeout(limits.seconds)
         try:
             async with clock:
@@ -347,7 +250,7 @@ class Run:
         if self._open is not None:
             self._last = settle(self._open.get(), state="interrupted")
             self._meter.step(None)
-        last = self._last or ModelResponse(parts=[], model_name=self._agent.connection.spec.name, state="interrupted")
+        last = self._last or ModelResponse(parts=[], model_name=self._plan.connection.spec.name, state="interrupted")
         note = self._note(reason, detail)
         try:
             await self._keep(last, note)
@@ -363,13 +266,13 @@ class Run:
             text="\n\n".join(part.content for part in last.parts if isinstance(part, TextPart)),
             context=self.context,
             note=note,
-            system_message=self._agent.system_message,
+            system_message=self._plan.system_message,
         )
         self._news.set()
 
     def _receipt(self) -> str:
-        """What a cancelled run says of itself; the connection is closed when this is called."""
-        free = max(0.0, monotonic() - self._cancelled_at) * 1000 if self._cancelled_at else 0.0
+        """What a cancelled run says of itself: why, and when the connection to the server was closed."""
+        free = max(0.0, self._freed_at - self._cancelled_at) * 1000 if self._cancelled_at else 0.0
         said = {
             "user_request": "Stopped",
             "client_disconnect": "Stopped because nobody was watching any more",
@@ -380,14 +283,6 @@ class Run:
         for name in self._left_running:
             receipt += f" The tool {name} cannot be interrupted and was left running."
         return receipt
-
-    def _given_up(self, call: ToolCallPart) -> ToolReturnPart:
-        tool = self._agent.tools.get(call.tool_name)
-        text = "Cancelled before it finished."
-        if tool is not None and not tool.is_async:
-            self._left_running.append(call.tool_name)
-            text = "Cancelled; it cannot be interrupted and was left running."
-        return ToolReturnPart(call.tool_name, text, tool_call_id=call.tool_call_id, outcome="interrupted")
 
     # What the loop stands on
 
@@ -406,16 +301,16 @@ class Run:
                 await self._journal.write(message, note or self._note())
             self._messages.append(message)
 
-        await _unbroken(write())
+        await unbroken(write())
 
     def _note(self, ended: FinishReason | None = None, detail: str = "") -> Note:
         timings = self._meter.timings() if ended else None
-        return Note(run_id=self.id, model=self._agent.connection.spec.id, ended=ended, detail=detail, timings=timings)
+        return Note(run_id=self.id, model=self._plan.connection.spec.id, ended=ended, detail=detail, timings=timings)
 
     def _settings(self) -> ModelSettings:
-        chosen = {"temperature": self._options.temperature, "max_tokens": self._options.max_tokens}
+        chosen = {"temperature": self._plan.options.temperature, "max_tokens": self._plan.options.max_tokens}
         given = {name: value for name, value in chosen.items() if value is not None}
-        return cast(ModelSettings, {**self._agent.connection.settings(self._options.reasoning), **given})
+        return cast(ModelSettings, {**self._plan.connection.settings(self._plan.options.reasoning), **given})
 
     def _sound(self, response: ModelResponse) -> list[ModelResponsePart]:
         """The response's parts without calls that a length limit cut, every call with an id that no other call has."""
@@ -432,22 +327,6 @@ class Run:
                 used.add(part.tool_call_id)
             parts.append(part)
         return parts
-
-
-async def _unbroken(work: Coroutine[Any, Any, None]) -> None:
-    """Do the work to its end, also when this task is cancelled meanwhile: then the cancellation comes after it."""
-    task = asyncio.ensure_future(work)
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError:
-            cancelled = True
-    failure = None if task.cancelled() else task.exception()
-    if cancelled or task.cancelled():
-        raise asyncio.CancelledError
-    if failure is not None:
-        raise failure
 
 
 def _broke_off(response: ModelResponse) -> bool:

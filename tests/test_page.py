@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.conftest import App, Visitor
-from tests.scripted_server import Running
+from tests.scripted_server import Config, Running, running
 
 pytestmark = pytest.mark.browser
 
@@ -341,6 +341,34 @@ def test_an_example_is_sent_as_if_typed(app: App, visit: Visit) -> None:
     visitor.chat.get_by_role("button", name="Ask a quick question").click()
     expect(visitor.mine).to_have_text("What is the capital of France? Answer in one word.")
     expect(visitor.chat.locator(".caption")).to_be_visible()
+
+
+def test_a_conversation_outgrows_the_model_and_goes_on(start_app: Callable[..., App], visit: Visit) -> None:
+    with running(Config(rate=500.0, max_model_len=2_500)) as small:
+        own = start_app(VLLM_BASE_URL=small.base_url)
+        visitor = visit(own.url)
+        for number in range(6):
+            visitor.ask(f"number {number} " + "and so on " * 80)
+        expect(visitor.chat.locator(".caption").last).to_contain_text("earlier messages no longer fit")
+        seen = everything(visitor)
+        visitor.page.reload()
+        expect(visitor.mine).to_have_count(6)
+        assert everything(visitor) == seen
+        sent = small.journal()[-1]["body"]["messages"]
+        assert "number 5" in sent[-1]["content"]
+        assert not any("number 0" in message["content"] for message in sent)
+
+
+def test_earlier_messages_are_a_press_away(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    for number in range(15):
+        visitor.ask(f"!text answer {number}")
+    visitor.page.reload()
+    expect(visitor.chat).to_contain_text("answer 14")
+    expect(visitor.chat).not_to_contain_text("answer 0")
+    visitor.page.get_by_role("button", name="Show earlier messages").click()
+    expect(visitor.mine).to_have_count(15)
+    expect(visitor.page.get_by_role("button", name="Show earlier messages")).to_be_hidden()
 
 
 def open_settings(visitor: Visitor) -> None:

@@ -48,9 +48,9 @@ class Timings:
 class Note:
     """What a reload needs around a message to show the same page; never sent to a model.
 
-    `ended` is None while more of the run is to come, else how the run ended (see `agent.run.FinishReason`);
-    `detail` is the sentence shown with it. `attachments` are ids, never bytes; `left_out` earlier messages were not sent, for want of room. `cost` is in
-    US dollars.
+    `ended` is None while more of the run is to come, else how the run ended (see `agent.result.FinishReason`);
+    `detail` is the sentence shown with it. `attachments` are ids, never bytes. `left_out` earlier messages were not
+    sent, for want of room. `cost` is in US dollars.
     """
 
     run_id: str = ""
@@ -112,7 +112,9 @@ class HistoryStore(Protocol):
 
         `record.revision` must be the stored one (0: not stored yet), and a stored record must have the same owner.
         The store sets `updated_at`. Raises `Conflict` where another save came first, and leaves everything as it was;
-        raises `NotFound` where the stored record belongs to another owner or was deleted.
+        raises `NotFound` where the stored record belongs to another owner, was deleted or has expired; raises a plain
+        `HistoryError` for an entry id that the conversation has already, a parent or head that it has not, and a
+        message that would not load again.
         """
         ...
 

@@ -99,3 +99,20 @@ def connect(spec: ModelSpec, endpoint: Endpoint) -> Connection:
         raise UnknownModel(f"no provider named {spec.provider!r}; known are {', '.join(_MODULES)}")
     module: Any = import_module(_MODULES[spec.provider])
     return cast(Connection, module.ChatConnection(spec, endpoint))
+
+
+def named(model: str, provider: str | None, base_url: str | None, api_key: str | None = None) -> Connection:
+    """The connection to a model by its name; what it can take is guessed from the name.
+
+    Raises `UnknownModel` where the provider is missing or unknown, or where it needs a `base_url`.
+    """
+    if provider not in _MODULES:
+        raise UnknownModel(
+            f"{model!r} needs provider=..., one of {', '.join(_MODULES)}"
+            if provider is None
+            else f"no provider named {provider!r}; known are {', '.join(_MODULES)}"
+        )
+    if not base_url:
+        raise UnknownModel(f"{model!r} on {provider} needs base_url=..., where its server is")
+    module: Any = import_module(_MODULES[provider])
+    return cast(Connection, module.ChatConnection.named(model, provider, Endpoint(base_url, api_key)))

@@ -24,4 +24,5 @@ class PlainCompletions(AsyncCompletions):
         """See the SDK."""
         extra: dict[str, Any] = request.pop("extra_body", None) or {}
         messages = list(request.pop("messages"))
-        return await super().create(messages=[], extra_body={**extra, "messages": messages}, **request)
+        plain: Any = super()
+        return await plain.create(messages=[], extra_body={**extra, "messages": messages}, **request)

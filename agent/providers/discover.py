@@ -90,23 +90,27 @@ async def _ask(client: httpx2.AsyncClient, url: str, where: str) -> dict[str, An
     return cast(dict[str, Any], body)
 
 
-def _vllm_spec(entry: dict[str, Any]) -> ModelSpec:
-    name = entry["id"]
+def guess(name: str, provider: str, *, context_tokens: int = 32_768, source: str = "") -> ModelSpec:
+    """What a model of that name can take, where nobody says more."""
     known = family(name)
-    context = _whole(entry.get("max_model_len"), 32_768)
     return ModelSpec(
-        id=f"vllm:{name}",
+        id=f"{provider}:{name}",
         name=name,
         label=name.rstrip("/").rsplit("/", 1)[-1],
-        provider="vllm",
+        provider=provider,
         image=known.image,
         audio=known.audio,
         reasoning=known.reasoning_parser is not None,
         tools="native" if known.tool_parser else "router",
-        context_tokens=context,
-        max_output_tokens=_answer(context),
-        source="a vLLM server" if entry.get("owned_by") == "vllm" else "an OpenAI-compatible server",
+        context_tokens=context_tokens,
+        max_output_tokens=_answer(context_tokens),
+        source=source,
     )
+
+
+def _vllm_spec(entry: dict[str, Any]) -> ModelSpec:
+    source = "a vLLM server" if entry.get("owned_by") == "vllm" else "an OpenAI-compatible server"
+    return guess(entry["id"], "vllm", context_tokens=_whole(entry.get("max_model_len"), 32_768), source=source)
 
 
 def _llama_spec(entry: dict[str, Any], props: dict[str, Any]) -> ModelSpec:

@@ -34,6 +34,7 @@ from agent.catalog import ModelSpec
 from agent.errors import ProviderError, ProviderErrorKind
 from agent.providers import Endpoint
 from agent.providers.completions import PlainCompletions
+from agent.providers.discover import guess
 from agent.providers.router import RouterModel
 
 READ_EVERY = 0.04
@@ -53,6 +54,11 @@ class ChatConnection:
         self.spec = spec
         self._endpoint = endpoint
         self._models: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Model, AsyncOpenAI]] = WeakKeyDictionary()
+
+    @classmethod
+    def named(cls, name: str, provider: str, endpoint: Endpoint) -> "ChatConnection":
+        """To a model of which no more is known than its name."""
+        return cls(guess(name, provider), endpoint)
 
     def model(self) -> Model:
         """The model for the running loop."""

@@ -8,7 +8,7 @@ import asyncio
 import contextvars
 import inspect
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -115,7 +115,7 @@ async def execute(tools: Mapping[str, Tool], call: ToolCallPart, *, timeout: flo
     except Exception as error:  # a validator of the tool's own
         return _failed(call, f"The arguments do not fit: {type(error).__name__}: {error}")
     limit = wanted.timeout or timeout
-    work = asyncio.create_task(_invoke(wanted.function, args, kwargs))
+    work = asyncio.create_task(_invoke(wanted.function, args, kwargs), name=call.tool_call_id)
     try:
         if not await _done(work, limit):
             return _failed(call, f"The tool took longer than {limit:g} s and was given up.")
@@ -124,6 +124,51 @@ async def execute(tools: Mapping[str, Tool], call: ToolCallPart, *, timeout: flo
         return ToolReturnPart(call.tool_name, _content(work.result()), tool_call_id=call.tool_call_id)
     except Exception as error:
         return _failed(call, f"{type(error).__name__}: {error}")
+
+
+async def execute_all(
+    tools: Mapping[str, Tool],
+    calls: Sequence[ToolCallPart],
+    *,
+    timeout: float,  # noqa: ASYNC109 - not raised
+    said: Callable[[ToolReturnPart], None],
+) -> None:
+    """Run calls at once and hand each result to `said` as it comes; return when each call has one.
+
+    Cancelled, it first gives a result to each call that has none; its metadata says `left_running` where the tool could
+    not be interrupted.
+    """
+    unanswered = {call.tool_call_id: call for call in calls}
+
+    async def one(call: ToolCallPart) -> None:
+        result = await execute(tools, call, timeout=timeout)
+        if unanswered.pop(call.tool_call_id, None):
+            said(result)
+
+    tasks = [asyncio.create_task(one(call)) for call in calls]
+    try:
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=1.2 * GRACE)
+        raise
+    finally:
+        for id_, call in list(unanswered.items()):
+            del unanswered[id_]
+            said(_given_up(call, tools.get(call.tool_name)))
+
+
+def _given_up(call: ToolCallPart, tool: Tool | None) -> ToolReturnPart:
+    still = any(work.get_name() == call.tool_call_id for work in _running) or (tool is not None and not tool.is_async)
+    text = "Cancelled; it could not be interrupted and was left running." if still else "Cancelled before it finished."
+    return ToolReturnPart(
+        call.tool_name,
+        text,
+        tool_call_id=call.tool_call_id,
+        outcome="interrupted",
+        metadata={"left_running": True} if still else None,
+    )
 
 
 async def _done(work: asyncio.Task[Any], limit: float) -> bool:

@@ -49,17 +49,26 @@ class Handlers:
         busy = seat.conversation is not None and self._all.live.busy(seat.conversation)
         return seat, chosen.system_message, *self._menu(seat, spec), *switches(spec, chosen, busy=busy)
 
-    async def watch(self, seat: Seat | None, request: gr.Request) -> AsyncIterator[list[Wire]]:
+    async def watch(self, seat: Seat | None, request: gr.Request) -> AsyncIterator[list[Wire] | dict[str, Any]]:
         """The conversation, and its answer while it is being written."""
         seat = seat_of(seat, request)
+        if seat.conversation is None:  # nothing, rather than an empty list that would come after a first message
+            yield gr.skip()
+            return
         async for view in self._all.watch(seat.owner, seat.conversation, seat.window):
             yield view.messages
 
     async def settle(self, seat: Seat | None, request: gr.Request) -> tuple[Any, Any]:
-        """The buttons as they belong when nothing is being written (or, in another tab's case, still is)."""
+        """Give the buttons back when nothing is being written.
+
+        A message may be sent while this is on its way: it looks at the run last, and gives back nothing that it did not
+        find free.
+        """
         seat = seat_of(seat, request)
+        if seat.conversation is None:
+            return gr.skip(), gr.skip()
         view = await self._all.view(seat.owner, seat.conversation, seat.window)
-        return composer(busy=view.busy), gr.Button(visible=view.earlier)
+        return gr.skip() if view.busy else composer(busy=False), gr.Button(visible=view.earlier)
 
     async def earlier(self, seat: Seat | None, request: gr.Request) -> Seat:
         """Show twice as much of the conversation."""

@@ -5,14 +5,15 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from agent.errors import Conflict
-from agent.run import CancelReason, Run
+from agent.result import CancelReason
+from agent.run import Run
 
 
 class LiveRun:
-    """A run and the number of pages that look at it."""
+    """A run and the number of pages that look at it; `left_out` earlier messages were not sent."""
 
-    def __init__(self, run: Run, owner: str, grace: float) -> None:
-        self.run, self.owner = run, owner
+    def __init__(self, run: Run, owner: str, grace: float, left_out: int) -> None:
+        self.run, self.owner, self.left_out = run, owner, left_out
         self._grace = grace
         self._watchers = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -55,11 +56,11 @@ class Live:
         found = self._runs.get(conversation)
         return found if found is not None and found.owner == owner else None
 
-    def begin(self, conversation: str, owner: str, run: Run) -> LiveRun:
+    def begin(self, conversation: str, owner: str, run: Run, left_out: int = 0) -> LiveRun:
         """Start the run as a task of the server. Raises `Conflict` where one is going on in this conversation."""
         if conversation in self._runs:
             raise Conflict("An answer is still being written. Stop it, or wait for it to end.")
-        live = self._runs[conversation] = LiveRun(run.start(), owner, self._grace)
+        live = self._runs[conversation] = LiveRun(run.start(), owner, self._grace, left_out)
         task = asyncio.create_task(self._end(conversation, live))
         self._ends.add(task)
         task.add_done_callback(self._ends.discard)

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserContent, UserPromptPart
 
+from agent.agent import Agent
 from agent.catalog import ModelSpec
 from agent.context import Context
 from agent.errors import Conflict, InputError, LocalModelError, NotFound
@@ -20,7 +21,7 @@ from agent.history import Entry, HistoryStore, Record
 from agent.media import MediaStore
 from agent.messages import newest_that_fit
 from agent.providers import Connection, Models, Served, connect
-from agent.run import Agent, Options
+from agent.result import Options
 from agent.settings import Settings
 from agent.tools import Tool
 from agent.ui.inputs import parts_of
@@ -131,7 +132,7 @@ class Conversations:
                 new = run.responses[seen:]
                 seen += len(new)
                 fold(bubbles, new)
-                note = run.result.note if run.result else None
+                note = replace(run.result.note, left_out=live.left_out) if run.result else None
                 now = wire(Turn(user=user, bubbles=bubbles, note=note), run.reasoning)
                 ids = [*base.ids, user.id if user else None, *([None] * (len(now) - 1))]
                 yield View(messages=base.messages + now, ids=ids, earlier=base.earlier, busy=not run.done)
@@ -260,7 +261,8 @@ class Conversations:
         room = spec.context_tokens - most - 256
         kept = newest_that_fit(messages, room)
         context = Context(session_id=record.id, messages=tuple(await self.media.loaded(record.owner, kept)))
-        journal = StoreJournal(self._store, self.media, record, len(messages) - len(kept))
+        left_out = len(messages) - len(kept)
+        journal = StoreJournal(self._store, self.media, record, left_out)
         settings = self.settings
         agent = Agent(
             self._connection(served),
@@ -275,7 +277,7 @@ class Conversations:
         )
         prompt = parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts
         run = agent.run(prompt, context=context, options=options, journal=journal)
-        self.live.begin(record.id, record.owner, run)
+        self.live.begin(record.id, record.owner, run, left_out)
         await asyncio.shield(journal.begun)
 
     def _connection(self, served: Served) -> Connection:

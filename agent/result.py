@@ -1,0 +1,58 @@
+"""What goes into a run and what comes out of it, as values; and the journal it writes to."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from pydantic_ai.messages import BinaryContent, ModelMessage
+
+from agent.context import Context
+from agent.history import Note
+from agent.messages import to_openai
+
+FinishReason = Literal["stop", "length", "content_filter", "cancelled", "suspended", "limit", "error"]
+CancelReason = Literal["user_request", "client_disconnect", "shutdown"]
+
+
+class Journal(Protocol):
+    """Where a run writes what must not be lost: each message as it is finished, the user's before any request."""
+
+    async def write(self, message: ModelMessage, note: Note) -> None:
+        """Keep the message; return when it is kept. Raises `HistoryError`, which ends the run."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What may differ from run to run. None leaves it to the model."""
+
+    reasoning: bool | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """How a run ended and what came of it; `note` has its figures and, where it ended early, the sentence why."""
+
+    finish_reason: FinishReason
+    text: str
+    context: Context
+    note: Note
+    files: tuple[BinaryContent, ...] = ()
+    system_message: str = field(default="", repr=False)
+
+    @property
+    def final_output(self) -> str:
+        """The same as `text`."""
+        return self.text
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """Tokens of the whole run; see `note.timings` for whether they are an estimate."""
+        timings = self.note.timings
+        assert timings is not None
+        return {"input_tokens": timings.input_tokens, "output_tokens": timings.output_tokens}
+
+    def to_input_list(self) -> list[dict[str, Any]]:
+        """The whole conversation in OpenAI's format, tool calls included; it is accepted back as a prompt."""
+        return to_openai(self.context.messages, self.system_message)
