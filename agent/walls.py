@@ -129,7 +129,7 @@ class Walls:
             case "POST", "upload":
                 ids = query.getlist("upload_id")
                 scope = _asking(scope, upload_id=_session(visitor, *ids)) if ids else _asking(scope)
-                return _without(scope, b"accept-encoding"), receive, self._giving(send, visitor, _listed)
+                return scope, receive, self._giving(send, visitor, _listed)
             case "GET", "upload_progress":
                 return _asking(scope, upload_id=_session(visitor, *query.getlist("upload_id"))), receive, send
             case "GET", "info":
@@ -218,7 +218,7 @@ def _session(visitor: str | None, *given: Any) -> str:
     """An id that a client made up, as the visitor's own. Raises `_Refused` unless there is exactly one."""
     if len(given) != 1 or not isinstance(given[0], str) or not _ID.fullmatch(given[0]):
         raise _Refused
-    return f"{visitor or 'guest'}.{given[0]}"
+    return f"{visitor or 'guest'}-{given[0]}"
 
 
 def _paths(value: Any) -> Iterator[Any]:
@@ -267,11 +267,10 @@ async def _json(receive: Receive) -> dict[str, Any]:
 def _saying(scope: Scope, receive: Receive, value: dict[str, Any]) -> tuple[Scope, Receive]:
     """The request with this body and no other. Raises `_Refused` for what JSON cannot say."""
     try:
-        body = json.dumps(value, allow_nan=False).encode()
+        body = json.dumps(value, ensure_ascii=False, allow_nan=False).encode(errors="replace")  # half an emoji is a "?"
     except (ValueError, RecursionError) as error:
         raise _Refused(400) from error
-    scope = _without(scope, b"content-length", b"transfer-encoding", b"accept-encoding")
-    scope["headers"].append((b"content-length", str(len(body)).encode()))
+    kept = [pair for pair in scope["headers"] if pair[0] not in (b"content-length", b"transfer-encoding")]
     sent = False
 
     async def said() -> Message:
@@ -281,17 +280,12 @@ def _saying(scope: Scope, receive: Receive, value: dict[str, Any]) -> tuple[Scop
         sent = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return scope, said
+    return {**scope, "headers": [*kept, (b"content-length", str(len(body)).encode())]}, said
 
 
 def _asking(scope: Scope, **query: str) -> Scope:
     """The request with this query and no other."""
     return {**scope, "query_string": urlencode(query).encode()}
-
-
-def _without(scope: Scope, *names: bytes) -> Scope:
-    """The request without these headers; what is to be read on its way out must not be asked for compressed."""
-    return {**scope, "headers": [pair for pair in scope["headers"] if pair[0] not in names]}
 
 
 async def _refuse(send: Send, status: int) -> None:

@@ -148,8 +148,9 @@ def server() -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def own(start_app: Callable[..., App], server: Running) -> App:
-    """An app of this module's, whose runs may be long."""
-    return start_app(CONFIG.replace("run_seconds = 60", "run_seconds = 600"), VLLM_BASE_URL=server.base_url)
+    """An app of this module's, whose runs may be long and whose uploads are small."""
+    config = CONFIG.replace("run_seconds = 60", "run_seconds = 600")
+    return start_app(config.replace("[agent]", "max_upload_bytes = 400000\n[agent]"), VLLM_BASE_URL=server.base_url)
 
 
 def stored(app: App) -> dict[str, tuple[str, int]]:
@@ -370,8 +371,8 @@ QUERIES = [
     "session_hash=%20{theirs}",
     "session_hash={theirs}%00",
     "session_hash[]={theirs}",
-    "session_hash={owner}.{theirs}",
-    "session_hash=../{owner}.{theirs}",
+    "session_hash={owner}-{theirs}",
+    "session_hash=../{owner}-{theirs}",
 ]
 
 
@@ -422,7 +423,7 @@ def joins(theirs: str, mine: str, owner: str, chat: int) -> list[tuple[str, byte
         f'{{{rest}, "session\\u005fhash": "{theirs}"}}',
         f'{{{rest}, "session_hash": ["{theirs}"]}}',
         f'{{{rest}, "session_hash": {{"a": "{theirs}"}}}}',
-        f'{{{rest}, "session_hash": "{owner}.{theirs}"}}',
+        f'{{{rest}, "session_hash": "{owner}-{theirs}"}}',
         f'{{{rest}, "session_hash": "{theirs}\\u0000"}}',
         f'{{{rest}, "session_hash": " {theirs}"}}',
         f'{{{rest}, "session_hash": 5}}',
@@ -486,6 +487,16 @@ def test_who_binds_a_session_hash_first_gains_nothing(own: App) -> None:
     assert word not in heard
 
 
+def test_who_keeps_no_cookie_has_a_session_like_anybody_else(own: App) -> None:
+    """Its hash is all that names it: it opens this guest's session, and nobody's who has a cookie."""
+    guest, other, visitor, word = Program(own.url, None), Program(own.url, None), Program(own.url), marker()
+    visitor.session = guest.session
+    assert word in guest.say(f"!text {word}")
+    assert word in guest.say("!echo")
+    assert word not in other.say("!echo")
+    assert word not in visitor.say("!echo")
+
+
 def test_the_same_file_of_two_visitors_stays_both_of_theirs(own: App) -> None:
     first, second, same = Program(own.url), Program(own.url), marker().encode()
     path = first.upload("same.txt", same)
@@ -497,7 +508,7 @@ def test_the_same_file_of_two_visitors_stays_both_of_theirs(own: App) -> None:
 def test_many_files_at_once_belong_to_who_brought_them(own: App) -> None:
     first = Program(own.url)
     files = [("files", (f"a-rather-long-name-{number}.txt", marker().encode())) for number in range(40)]
-    said = first.ask("POST", f"{API}upload", files=files, headers={"accept-encoding": "br, gzip"})
+    said = first.ask("POST", f"{API}upload", files=files)
     assert len(said.json) == 40
     assert first.ask("HEAD", f"{API}file={said.json[-1]}").status == 200
 
@@ -560,6 +571,21 @@ def test_the_first_askers_host_is_in_nobody_elses_answer(own: App) -> None:
         assert raw(own, "GET", "/healthz", host=host)[0] in (200, 400)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"null", b"[]", b"5", b'"x"', b"\xff", b"[" * 50_000, b'{"a":' * 50_000, b'{"data": [NaN]}',
+     b'{"data": [1e999]}', b'{"data": [-Infinity]}', b'{"data": [' + b"9" * 5000 + b"]}"],
+    ids=lambda body: body[:12].decode(errors="replace"),
+)  # fmt: skip
+async def test_what_is_no_message_goes_no_further(body: bytes) -> None:
+    transport = httpx.ASGITransport(app=walls.Walls(_echo, Visitors("key")))
+    async with httpx.AsyncClient(transport=transport, base_url="http://chat.example") as http_:
+        for route in ("queue/join", "cancel", "reset"):
+            text = body.replace(b'{"data"', b'{"session_hash": "s", "data"')
+            said = await http_.post(API + route, content=text)
+            assert said.status_code in ((400,) if route != "cancel" else (400, 404)), route
+
+
 # Headers
 
 
@@ -583,7 +609,9 @@ def test_every_answer_has_the_policy(own: App) -> None:
     assert got == 500
     assert headers["content-security-policy"] == walls.POLICY
     assert "Traceback" not in text
-    assert raw(own, "POST", f"{API}queue/join", b"x" * (walls.MAX_BODY + 1), **cookie)[0] == 413
+    for route in ("queue/join", "cancel", "reset"):
+        assert raw(own, "POST", API + route, b"x" * (walls.MAX_BODY + 1), **cookie)[0] == 413
+    assert Program(own.url).ask("POST", f"{API}upload", files={"files": ("big.txt", b"x" * 500_000)}).status == 413
 
 
 @pytest.mark.parametrize("proto", ["http", "https", "forwarded"])
@@ -677,15 +705,16 @@ async def test_the_tables_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 A, B, C = "a" * 32, "b" * 32, "c" * 32 + ".png"
 CLIMBS = [
     (A, f"../{B}/{C}"), (A, f"{C}/.."), ("..", C), ("", C), (A, C.upper()), (A, f"{C}\n"), (f"{B}/../{A}", C),
-    (A, C.replace("png", "svg")), (A, "\0"), (f"{A}\n", C), (A, ""), (A, f"/{C}"), (A, f"./{C}"),
+    (A, C.replace("png", "svg")), (A, "\0"), (f"{A}\n", C), (A, ""), (A, f"/{C}"), (A, f"./{C}"), (A, f"{C}x"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("owner", "id_"), CLIMBS)
 async def test_no_name_climbs_out_of_an_owners_folder(tmp_path: Any, owner: str, id_: str) -> None:
-    for folder in (A, B, ""):
+    for folder in (A, B, "", f"{A}\n"):
         (tmp_path / "media" / folder).mkdir(parents=True, exist_ok=True)
-        (tmp_path / "media" / folder / C).write_bytes(b"secret")
+        for name in (C, f"{C}x", f"{C}\n", C.upper(), C.replace("png", "svg")):
+            (tmp_path / "media" / folder / name).write_bytes(b"secret")
     with pytest.raises(NotFound):
         await MediaStore(tmp_path / "media").read(owner, id_)
 
@@ -738,29 +767,28 @@ class NoCookies(http.cookiejar.DefaultCookiePolicy):
         return False
 
 
-def nonsense(dice: random.Random, session: str, fns: int) -> bytes:
+def nonsense(dice: random.Random, program: Program) -> bytes:
     """A body like one of the page's, bent somewhere."""
     odd: list[Any] = [
         None, True, -1, 2**70, 1e308, "", "\ud800", "\0", [], {}, [[]], {"path": "/etc/passwd"}, "x" * 5000,
+        {"text": "\ud800"}, {"text": ["x"], "files": "x"}, {"index": [], "value": {}}, {"index": -5, "value": None},
     ]  # fmt: skip
-    body: dict[str, Any] = {
-        "session_hash": session,
-        "fn_index": dice.randrange(fns),
-        "data": [None],
-        "event_data": None,
-    }
-    for _ in range(dice.randrange(1, 3)):
-        body[dice.choice([*body, "event_data", "trigger_id", "event_id", "oauth_token", "batched"])] = dice.choice(odd)
+    event = dice.choice(program.events)
+    data = [dice.choice(odd) for _ in event["inputs"]]
+    body: dict[str, Any] = {"session_hash": program.session, "fn_index": event["id"], "data": data}
+    body["event_data"] = dice.choice(odd)
     if dice.random() < 0.5:
-        body["data"] = [dice.choice(odd) for _ in range(dice.randrange(8))]
+        body[dice.choice([*body, "trigger_id", "event_id", "oauth_token", "batched"])] = dice.choice(odd)
     text = json.dumps(body).encode()
-    match dice.randrange(8):
+    match dice.randrange(12):
         case 0:
             return text[: dice.randrange(len(text))]
         case 1:
             return b"[" * 30_000 + b"]" * 30_000
         case 2:
-            return b'{"session_hash": "s", "fn_index": 1, "data": [' + b'{"a":' * 400 + b"1" + b"}" * 400 + b"]}"
+            return (
+                json.dumps(body | {"data": []}).encode().replace(b"[]", b'[{"a":' + b"[" * 400 + b"]" * 400 + b"}]", 1)
+            )
         case 3:
             return dice.randbytes(200)
         case 4:
@@ -771,26 +799,19 @@ def nonsense(dice: random.Random, session: str, fns: int) -> bytes:
 
 def test_no_body_takes_the_process_down(own: App) -> None:
     dice, program = random.Random(7), Program(own.url)
-    routes = ["queue/join", "queue/join", "queue/join", "cancel", "reset", "upload", "heartbeat/x", "component_server"]
-    kinds = [
-        "application/json",
-        "application/json",
-        "application/json",
-        "text/plain",
-        "multipart/form-data; boundary=b",
-        "",
-    ]
+    routes = [*["queue/join"] * 5, "cancel", "reset", "upload", "heartbeat/x", "component_server"]
+    kinds = [*["application/json"] * 7, "text/plain", "multipart/form-data; boundary=b", ""]
     assert own.process is not None
-    pid = own.process.pid
+    begun = 0
     for _ in range(280):
-        body = nonsense(dice, program.session, len(program.events))
         headers = {"content-type": dice.choice(kinds), "cookie": f"{COOKIE}={program.cookie}"}
-        with suppress(TimeoutError, ConnectionError, http.client.HTTPException):
-            _, given, text = raw(own, "POST", API + dice.choice(routes), body, **headers)
-            assert given["content-security-policy"] == walls.POLICY
-            assert "Traceback" not in text
+        _, given, text = raw(own, "POST", API + dice.choice(routes), nonsense(dice, program), **headers)
+        assert given["content-security-policy"] == walls.POLICY
+        assert "Traceback" not in text
+        begun += text.startswith('{"event_id"')
+    assert begun > 30
+    assert program.listen().count("process_completed") == begun
     assert own.process.poll() is None
-    assert own.process.pid == pid
     word = marker()
     assert word in Program(own.url).say(f"!text {word}")
 
