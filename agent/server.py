@@ -25,6 +25,7 @@ from agent.media import ROUTE, MediaStore
 from agent.providers import preload
 from agent.providers.local import LocalModels
 from agent.settings import Settings
+from agent.streams import Streams
 from agent.tools import Tool, as_tool
 from agent.ui.api import Api
 from agent.ui.handlers import Handlers
@@ -69,7 +70,8 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
             await store.aclose()
 
     walls = Middleware(Walls, visitors=Visitors.in_folder(settings.data_dir))
-    app = FastAPI(lifespan=lifespan, middleware=[walls], docs_url=None, redoc_url=None, openapi_url=None)
+    middleware = [walls, Middleware(Streams)]
+    app = FastAPI(lifespan=lifespan, middleware=middleware, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.conversations = conversations
 
     @app.get("/healthz")

@@ -111,7 +111,7 @@ class Walls:
                 asked = await _json(receive)
                 if not all(isinstance(path, str) and self.owns(path, visitor) for path in _paths(asked.get("data"))):
                     raise _Refused
-                session = _session(visitor, asked.get("session_hash"))
+                session = scope["state"]["session"] = _session(visitor, asked.get("session_hash"))
                 said = {name: asked[name] for name in JOIN if name in asked} | {"session_hash": session}
                 return *_saying(scope, receive, said), self._giving(send, session, _event)
             case "POST", "cancel":
@@ -124,7 +124,7 @@ class Walls:
             case "POST", "reset":
                 return *_saying(scope, receive, await _json(receive)), send
             case "GET", "queue/data":
-                session = _session(visitor, *query.getlist("session_hash"))
+                session = scope["state"]["session"] = _session(visitor, *query.getlist("session_hash"))
                 return _asking(scope, session_hash=session), receive, send
             case "POST", "upload":
                 ids = query.getlist("upload_id")
@@ -203,6 +203,11 @@ class _Dressed:
 def visitor_of(scope: Scope) -> str | None:
     """The visitor that the walls found in a request's cookie."""
     return cast("str | None", scope.get("state", {}).get("visitor"))
+
+
+def session_of(scope: Scope) -> str | None:
+    """The session that a request to Gradio's queue is for, as the walls let it through."""
+    return cast("str | None", scope.get("state", {}).get("session"))
 
 
 def _cookie(headers: Headers) -> str | None:

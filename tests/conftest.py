@@ -1,6 +1,7 @@
 """What browser tests stand on: a scripted model server, the real app as a process, real Chromium."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -186,10 +187,10 @@ class Visitor:
         self.box.press("Enter")
 
     def ask(self, text: str) -> None:
-        """Say something and wait until the answer is there and the next message can be sent."""
-        before = self.chat.locator(".caption, .problem").count()
+        """Say something and wait until its answer is there and the next message can be sent."""
         self.say(text)
-        expect(self.chat.locator(".caption, .problem")).not_to_have_count(before, timeout=20_000)
+        expect(self.mine.last).to_have_attribute("aria-label", re.compile(re.escape(text[:60])), timeout=20_000)
+        expect(self.chat.locator(".bot-row").last.locator(".caption, .problem").first).to_be_visible(timeout=20_000)
         self.idle()
 
     def idle(self) -> None:

@@ -17,6 +17,7 @@ FLOORS = (
     ("app",),
     ("agent.server",),
     ("agent.ui",),
+    ("agent.streams",),
     ("agent.walls",),
     ("agent", "agent.build", "agent.chat", "agent.display"),
     ("agent.agent",),

@@ -12,12 +12,11 @@ from agent.history.memory import MemoryStore
 from agent.media import MediaStore
 from agent.providers import Endpoint, Served, Status
 from agent.settings import LocalSettings, Settings
-from agent.ui.handlers import Handlers, Seat
+from agent.ui.handlers import Handlers
 from agent.ui.turn import Conversations
 
 SMALL = ModelSpec(id="local:small", name="small", label="Small", provider="llama.cpp", tools="none")
 LARGE = ModelSpec(id="local:large", name="large", label="Large", provider="llama.cpp", tools="router")
-SEAT = Seat(owner="me", guest=True)
 
 
 @dataclass
@@ -46,7 +45,8 @@ def handlers(models: Models, tmp_path: Path) -> Handlers:
 
 
 def anyone() -> gr.Request:
-    return gr.Request()
+    """A request of one and the same page, whose browser takes no cookies."""
+    return gr.Request(session_hash="page")
 
 
 def said(update: Any) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def said(update: Any) -> dict[str, Any]:
 
 def test_while_a_model_is_fetched_the_page_says_how_far_it_is(handlers: Handlers, models: Models) -> None:
     models.status = Status("fetching", "Fetching <Large>.", 0.25)
-    timer, menu, notice, *_ = handlers.news(SEAT, None, anyone())
+    timer, menu, notice, *_ = handlers.news(None, anyone())
     assert said(timer)["active"]
     assert said(menu)["choices"] == []
     assert "Fetching &lt;Large&gt;." in notice
@@ -66,13 +66,13 @@ def test_while_a_model_is_fetched_the_page_says_how_far_it_is(handlers: Handlers
 def test_a_better_model_is_offered_when_it_has_come_and_not_forced(handlers: Handlers, models: Models) -> None:
     models.serve(SMALL)
     models.status = Status("ready", "Fetching Large.", 0.5)
-    timer, menu, _, offer, *_ = handlers.news(SEAT, None, anyone())
+    timer, menu, _, offer, *_ = handlers.news(None, anyone())
     assert said(timer)["active"]
     assert said(menu)["value"] == SMALL.id
     assert not said(offer)["visible"]
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "Large answers.", None)
-    timer, menu, notice, offer, *_ = handlers.news(SEAT, SMALL.id, anyone())
+    timer, menu, notice, offer, *_ = handlers.news(SMALL.id, anyone())
     assert not said(timer)["active"]
     assert said(menu)["value"] == SMALL.id
     assert said(offer)["visible"]
@@ -86,15 +86,15 @@ def test_a_better_model_is_offered_when_it_has_come_and_not_forced(handlers: Han
 def test_who_picked_a_model_is_not_asked_again(handlers: Handlers, models: Models) -> None:
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
-    handlers.model_chosen(SEAT, SMALL.id, anyone())
-    offer = handlers.news(SEAT, SMALL.id, anyone())[3]
+    handlers.model_chosen(SMALL.id, anyone())
+    offer = handlers.news(SMALL.id, anyone())[3]
     assert not said(offer)["visible"]
 
 
 def test_a_model_that_is_gone_gives_way_to_one_that_answers(handlers: Handlers, models: Models) -> None:
     models.serve(LARGE)
     models.status = Status("ready", "", None)
-    menu = handlers.news(SEAT, SMALL.id, anyone())[1]
+    menu = handlers.news(SMALL.id, anyone())[1]
     assert said(menu)["value"] == LARGE.id
 
 
@@ -107,6 +107,6 @@ def test_the_tools_switch_says_what_the_model_can(
     handlers: Handlers, models: Models, spec: ModelSpec, interactive: bool, words: str
 ) -> None:
     models.serve(spec)
-    _, _, tools, *_ = handlers.model_chosen(SEAT, spec.id, anyone())
+    _, _, tools, *_ = handlers.model_chosen(spec.id, anyone())
     assert said(tools)["interactive"] is interactive
     assert words in said(tools)["info"]

@@ -7,7 +7,8 @@ from typing import Any
 import gradio as gr
 
 from agent.errors import InputError
-from agent.ui.handlers import Seat, seat_of, send, told
+from agent.ui.handlers import send, told
+from agent.ui.seats import Seats
 from agent.ui.turn import Choices, Conversations
 
 
@@ -16,29 +17,29 @@ class Api:
 
     def __init__(self, conversations: Conversations) -> None:
         self._all = conversations
+        self._seats = Seats()
 
     async def chat(
         self,
         message: dict[str, Any] | None,
         model: str,
         options: dict[str, Any] | None,
-        seat: Seat | None,
         request: gr.Request,
-    ) -> AsyncIterator[tuple[Seat, dict[str, Any]]]:
+    ) -> AsyncIterator[dict[str, Any]]:
         """Send a message; stream the answer's bubbles.
 
         `message` is `{"text": ..., "files": [...]}`, `model` a model's id ("" for the first), `options` may hold
         system_message, reasoning, temperature, max_tokens, tools and new (true: begin a new conversation). Each value
         is `{"text", "bubbles": [{"type", "content"}], "finish_reason"}`, the last one with a finish_reason.
         """
-        seat = seat_of(seat, request)
+        seat = self._seats.of(request)
         options = dict(options or {})
         if options.pop("new", False):
             seat = replace(seat, conversation=None)
         choices = await told(_options(model, options))
-        seat = await send(self._all, message, seat, choices, request)
+        seat = self._seats.take(request, await send(self._all, message, seat, choices, request))
         async for answer in self._all.answers(seat.owner, seat.conversation):
-            yield seat, answer
+            yield answer
 
 
 async def _options(model: str, options: dict[str, Any]) -> Choices:

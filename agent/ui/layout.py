@@ -25,8 +25,9 @@ EXAMPLES: list[Any] = [
 
 def build(handlers: Handlers, api: Api, title: str) -> gr.Blocks:
     """Lay out the page. Widgets hold no conversation: the chatbot is an output, its value is never read back."""
-    with gr.Blocks(title=title, fill_height=True, fill_width=True, analytics_enabled=False) as page:
-        seat = gr.State(None)
+    with gr.Blocks(
+        title=title, fill_height=True, fill_width=True, analytics_enabled=False, delete_cache=(3600, 86_400)
+    ) as page:
         with gr.Sidebar(open=False, elem_id="settings", width=320):
             gr.HTML("<h2>Settings</h2><p>They hold from the next message on.</p>", padding=False)
             system = gr.Textbox(label="System prompt", lines=3, max_lines=10, placeholder="How the model should behave")
@@ -75,22 +76,22 @@ def build(handlers: Handlers, api: Api, title: str) -> gr.Blocks:
 
         def follow(event: Any) -> None:
             """After `event`, show the answer as it comes, then give the buttons back, however it went."""
-            shown = event.success(handlers.watch, seat, chat, postprocess=False, **QUIET)
+            shown = event.success(handlers.watch, None, chat, postprocess=False, **QUIET)
             for after in (shown.then, shown.failure):
-                after(handlers.settle, seat, [box, earlier], **QUIET)
+                after(handlers.settle, None, [box, earlier], **QUIET)
 
-        follow(page.load(handlers.opened, None, [seat, system, *menu, *for_model], **QUIET))
-        follow(box.submit(handlers.accept, [box, seat, *settings], [seat, box], **QUIET))
-        follow(chat.example_select(handlers.example, [seat, *settings], [seat, box], **QUIET))
-        follow(chat.retry(handlers.retry, [seat, *settings], box, **QUIET))
-        follow(chat.edit(handlers.edit, [seat, *settings], box, **QUIET))
-        follow(chat.undo(handlers.undo, seat, box, **QUIET))
-        follow(earlier.click(handlers.earlier, seat, seat, **QUIET))
-        box.stop(handlers.stop, seat, None, **QUIET)
-        new.click(handlers.new, seat, [seat, chat, earlier, box], **QUIET)
-        model.input(handlers.model_chosen, [seat, model], [switch, *for_model], **QUIET)
+        follow(page.load(handlers.opened, None, [system, *menu, *for_model], **QUIET))
+        follow(box.submit(handlers.accept, [box, *settings], box, **QUIET))
+        follow(chat.example_select(handlers.example, settings, box, **QUIET))
+        follow(chat.retry(handlers.retry, settings, box, **QUIET))
+        follow(chat.edit(handlers.edit, settings, box, **QUIET))
+        follow(chat.undo(handlers.undo, None, box, **QUIET))
+        follow(earlier.click(handlers.earlier, None, None, **QUIET))
+        box.stop(handlers.stop, None, None, **QUIET)
+        new.click(handlers.new, None, [chat, earlier, box], **QUIET)
+        model.input(handlers.model_chosen, model, [switch, *for_model], **QUIET)
         switch.click(handlers.switch, None, [model, switch, *for_model], **QUIET)
-        timer.tick(handlers.news, [seat, model], [timer, *menu, *for_model], **QUIET)
+        timer.tick(handlers.news, model, [timer, *menu, *for_model], **QUIET)
         _endpoint(api)
     return page
 
@@ -98,15 +99,14 @@ def build(handlers: Handlers, api: Api, title: str) -> gr.Blocks:
 def _endpoint(api: Api) -> None:
     """`/chat`, the one public endpoint; it has a seat of its own, so that one client is one conversation."""
     with gr.Column(visible=False):
-        seat = gr.State(None)
         message = gr.MultimodalTextbox(label="message", file_count="multiple", max_plain_text_length=200_000)
         model = gr.Textbox(label="model", value="")
         options = gr.JSON(label="options", value={})
         answer = gr.JSON(label="answer")
         gr.Button("chat").click(
             api.chat,
-            [message, model, options, seat],
-            [seat, answer],
+            [message, model, options],
+            answer,
             api_name="chat",
             show_progress="hidden",
             concurrency_limit=None,

@@ -232,9 +232,10 @@ class Conversations:
 
     async def _ready(self, model: str) -> Served:
         served = await self.models.ready()
-        found = next((one for one in served if one.spec.id == model), None)
+        found = next((one for one in served if model in (one.spec.id, one.spec.name)), None)
         if model and found is None:
-            raise LocalModelError("The chosen model does not answer any more. Choose another one.")
+            known = ", ".join(one.spec.id for one in served)
+            raise LocalModelError(f"No model named {model!r} answers. Those that do: {known}.")
         return found or served[0]
 
     async def _entries(self, owner: str, conversation: str) -> tuple[list[Entry], Record]:

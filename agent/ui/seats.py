@@ -1,0 +1,50 @@
+"""Who sits at which page: the conversation it shows, by Gradio's session hash, which the walls tie to the visitor.
+
+Not a `gr.State`: Gradio forgets those when many pages were opened, and keeps a connection open for each page that has
+one, of which a browser allows six.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import gradio as gr
+
+from agent.history import new_id
+from agent.ui.turn import WINDOW
+from agent.walls import visitor_of
+
+MOST = 50_000
+
+
+@dataclass(frozen=True)
+class Seat:
+    """One page: who looks, which conversation it shows, how many bubbles of it. A guest is known by the page alone."""
+
+    owner: str
+    guest: bool
+    conversation: str | None = None
+    window: int = WINDOW
+
+
+class Seats:
+    """The seats of one kind of page. Forgets those longest unused, whose next message begins a new conversation."""
+
+    def __init__(self) -> None:
+        self._seats: OrderedDict[str, Seat] = OrderedDict()
+
+    def of(self, request: gr.Request) -> Seat:
+        """The seat of the page that asks, if it is this visitor's; else a fresh one. The cookie is read each time."""
+        visitor = visitor_of(request.request.scope) if request.request else None
+        seat = self._seats.get(request.session_hash or "")
+        if seat is not None and (seat.owner == visitor or (visitor is None and seat.guest)):
+            return seat
+        return self.take(request, Seat(owner=visitor or new_id(), guest=visitor is None))
+
+    def take(self, request: gr.Request, seat: Seat) -> Seat:
+        """Remember the seat of the page that asks."""
+        if request.session_hash:
+            self._seats[request.session_hash] = seat
+            self._seats.move_to_end(request.session_hash)
+            while len(self._seats) > MOST:
+                self._seats.popitem(last=False)
+        return seat

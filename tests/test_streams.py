@@ -1,0 +1,85 @@
+"""A message sent while the page's event stream closes is answered after the page knows that it closed."""
+
+import asyncio
+from time import monotonic
+
+from starlette.types import Message, Receive, Scope, Send
+
+from agent.streams import SETTLE, Streams
+from agent.walls import API
+
+CLOSE = b'data: {"msg":"close_stream","event_id":null}\n\n'
+TEXT = b'data: {"msg":"process_generating","output":{"data":["\\"msg\\":\\"close_stream\\""]}}\n\n'
+
+
+class Gradio:
+    """As much of Gradio as the middleware sees: a stream that says something and ends, a join that is answered."""
+
+    def __init__(self, says: bytes) -> None:
+        self.says = says
+        self.joined = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        if scope["path"].endswith("join"):
+            self.joined.set()
+            await send({"type": "http.response.body", "body": b"{}"})
+        else:
+            await self.joined.wait()  # the join was taken, but its answer is still on its way
+            await send({"type": "http.response.body", "body": self.says})
+
+
+async def order(says: bytes, *, sessions: tuple[str, str]) -> tuple[list[str], float]:
+    """In which order the page reads the end of its stream and the answer to its join, and how long that took."""
+    read: list[str] = []
+    app = Streams(Gradio(says))
+
+    async def ask(what: str, session: str) -> None:
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                read.append(what)
+
+        async def receive() -> Message:
+            return {"type": "http.disconnect"}
+
+        await app({"type": "http", "path": API + what, "state": {"session": session}}, receive, send)
+
+    begun = monotonic()
+    stream = asyncio.create_task(ask("queue/data", sessions[0]))
+    await asyncio.sleep(0)
+    await ask("queue/join", sessions[1])
+    await stream
+    return read, monotonic() - begun
+
+
+async def test_a_join_waits_for_the_stream_that_has_closed() -> None:
+    gradio = Gradio(CLOSE)
+    app = Streams(gradio)
+    read: list[tuple[str, float]] = []
+
+    async def ask(what: str) -> None:
+        async def send(message: Message) -> None:
+            read.append((f"{what} {message['type'].rsplit('.', 1)[1]}", monotonic()))
+
+        async def receive() -> Message:
+            return {"type": "http.disconnect"}
+
+        await app({"type": "http", "path": API + what, "state": {"session": "me"}}, receive, send)
+
+    gradio.joined.set()  # the stream closes at once
+    await ask("queue/data")
+    await ask("queue/join")
+    closed = next(at for what, at in read if what == "queue/data body")
+    answered = next(at for what, at in read if what == "queue/join start")
+    assert answered - closed >= SETTLE - 0.01
+
+
+async def test_nobody_else_waits() -> None:
+    read, took = await order(CLOSE, sessions=("me", "you"))
+    assert sorted(read) == ["queue/data", "queue/join"]
+    assert took < SETTLE
+
+
+async def test_words_of_an_answer_close_nothing() -> None:
+    _, took = await order(TEXT, sessions=("me", "me"))
+    assert took < SETTLE
