@@ -1,7 +1,7 @@
 """What browser tests stand on: a scripted model server, the real app as a process, real Chromium."""
 
+import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -189,7 +189,8 @@ class Visitor:
     def ask(self, text: str) -> None:
         """Say something and wait until its answer is there and the next message can be sent."""
         self.say(text)
-        expect(self.mine.last).to_have_attribute("aria-label", re.compile(re.escape(text[:60])), timeout=20_000)
+        said = json.dumps(text.split("\n")[0][:60], ensure_ascii=False)
+        expect(self.chat.locator(".user-row").last.locator(f"[aria-label*={said}]")).to_be_visible(timeout=20_000)
         expect(self.chat.locator(".bot-row").last.locator(".caption, .problem").first).to_be_visible(timeout=20_000)
         self.idle()
 

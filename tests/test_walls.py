@@ -745,7 +745,7 @@ async def test_fifty_sessions_at_once_hear_only_themselves(own: App) -> None:
             files = [{"path": path, "meta": {"_type": "gradio.FileData"}}] if turn == 0 else []
             body = {"session_hash": session, "fn_index": chat}
             message = {"text": f"!tokens 30 @200 !text {word}-{turn} !echo", "files": files}
-            await http_.post(f"{API}queue/join", headers=headers, json={**body, "data": [message, "", {}, None]})
+            await http_.post(f"{API}queue/join", headers=headers, json={**body, "data": [message, "", {}]})
             query = {"session_hash": session}
             heard += (await http_.get(f"{API}queue/data", params=query, headers=headers)).text
         return word, heard
