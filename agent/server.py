@@ -55,7 +55,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         await store.purge()
         models.start()
-        warming = asyncio.create_task(asyncio.to_thread(preload, "vllm"))
+        warming = asyncio.create_task(_warm())
         # What is loaded now stays; looking at it again in every collection is 40 % of the cost of a long page.
         gc.collect()
         gc.freeze()
@@ -64,7 +64,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         try:
             yield
         finally:
-            await warming  # imported beside the first page, so that neither start nor the first message waits for it
+            warming.cancel()
             await conversations.aclose()
             await models.aclose()
             await store.aclose()
@@ -111,6 +111,12 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     )
     app.state.page = page
     return app
+
+
+async def _warm() -> None:
+    """Import what the first message needs once the first page has had its time: neither start nor message waits."""
+    await asyncio.sleep(3)
+    await asyncio.to_thread(preload, "vllm")
 
 
 class Server(uvicorn.Server):

@@ -2,8 +2,9 @@
 
 import os
 import platform
+import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 TOKENS = 2000
 
@@ -46,6 +47,20 @@ COMPARED = COLUMNS[:4]
 BOUNDED = frozenset({"lag_last", "lag_median", "cpu_ms"})
 
 
+def middle(results: Sequence[Result]) -> Result:
+    """One row of several rounds: each figure is the median of those there are."""
+    if len(results) == 1:
+        return results[0]
+    figures: dict[str, float | None] = {}
+    for _, name, _ in (*COLUMNS, ("", "lag_painted", "")):
+        values = [value for result in results if (value := getattr(result, name)) is not None]
+        figures[name] = statistics.median(values) if values else None
+    notes = [result.note for result in results if result.note]
+    complete = all(result.complete for result in results)
+    shown = min(result.shown for result in results)
+    return replace(results[0], complete=complete, shown=shown, note="; ".join(notes), **figures)
+
+
 def report(results: Sequence[Result], prompt: str) -> str:
     """The page that is printed and kept."""
     python = f"{platform.python_implementation()} {platform.python_version()}"
@@ -53,7 +68,8 @@ def report(results: Sequence[Result], prompt: str) -> str:
 
 `{prompt}`, {python}, {os.cpu_count()} cores. Lag: from the server's send to the token in the DOM, at the last token and
 as the median of every fiftieth. Browser: the page's main thread. App CPU: all threads and children, the idle share
-included. Reader: a process that only reads the stream, for each token. CPU is comparable within one turn count.
+included. Reader: a process that only reads the stream, for each token. Each figure of ours and of the reader is the
+median of three rounds; the naive page is measured once and given 30 s.
 """
     return "\n".join([head, table(results), "", comparison(results)]).strip() + "\n"
 

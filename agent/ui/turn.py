@@ -30,11 +30,11 @@ from agent.ui.live import Live
 from agent.ui.render import Bubble, Turn, fold, said, turns, wire
 from agent.ui.view import View, shown
 
-PACE = 0.08
+PACE = 0.1
 """Seconds between two updates of a page; the last one is not held back."""
 IDLE = 1.0
 """Seconds after which a silent run updates the page all the same, so that a page that is gone is noticed."""
-WINDOW = 40
+WINDOW = 30
 """Bubbles shown at first; the cost of an update grows with them, and only with them."""
 
 
