@@ -8,6 +8,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import AsyncIterator, Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, cast
@@ -72,7 +73,7 @@ class Run:
         self._messages = repaired(context.messages)
         self._meter = Meter()
         self._stamp = Stamp()
-        self._news = asyncio.Event()
+        self._news, self._over = asyncio.Event(), asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._open: StreamedResponse | None = None
@@ -127,10 +128,13 @@ class Run:
             return
 
     async def over(self, seconds: float) -> bool:
-        """Wait that long for the end, deaf to news: a page that is woken for every token pays for every token."""
-        if self._task is not None and not self.done:
-            await asyncio.wait([self._task], timeout=seconds)
-        return self.done
+        """Wait that long for the last word, deaf to others: a page that is woken for every token pays for every token.
+
+        Once it is True no more text will come; the result is there when what was said has been kept.
+        """
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._over.wait(), seconds)
+        return self._over.is_set()
 
     async def __aiter__(self) -> AsyncIterator[Response]:
         self.start()
@@ -232,6 +236,7 @@ class Run:
             log.exception("run %s broke", self.id)
             ending = "error", "Something went wrong in this program; the details are in its log."
         self._ending = True
+        self._over.set()
         await unbroken(self._finish(*ending))
 
     async def _timed(self) -> Ending:

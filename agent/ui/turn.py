@@ -138,7 +138,7 @@ class Conversations:
                 yield View(messages=base.messages + now, ids=ids, earlier=base.earlier, busy=not run.done)
                 if note is not None:
                     return
-                if not await run.over(PACE):
+                if not await run.over(PACE) or seen == len(run.responses):
                     await run.news(seen, timeout=IDLE)
 
     async def answers(self, owner: str, conversation: str | None) -> AsyncIterator[dict[str, Any]]:
@@ -163,7 +163,7 @@ class Conversations:
                     }
                     if run.done and seen == len(run.responses):
                         return
-                    if not await run.over(PACE):
+                    if not await run.over(PACE) or seen == len(run.responses):
                         await run.news(seen, timeout=IDLE)
             finally:
                 run.cancel("client_disconnect")
