@@ -83,6 +83,11 @@ class App:
             self.process = None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Browser tests come last: Playwright's event loop stays in this thread, where no other can run after that."""
+    items.sort(key=lambda item: "browser" in getattr(item, "fixturenames", ()))
+
+
 @pytest.fixture(scope="session")
 def model_server() -> Iterator[Running]:
     """The scripted model server; what it answers is what the page types."""
