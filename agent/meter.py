@@ -7,6 +7,10 @@ from pydantic_ai.usage import RequestUsage
 from agent.history import Timings
 from agent.responses import ResponseType
 
+UNSEEN = 4
+"""Times as many tokens as deltas: of such a step most tokens were never seen (a tool call, the schema router's JSON),
+so the time between its deltas says nothing of its pace."""
+
 
 class Meter:
     """The clock of one run. A delta counts as a token until the server has said how many there were."""
@@ -18,6 +22,7 @@ class Meter:
         self._output = 0
         self._estimated = False
         self._generating = 0.0
+        self._generated = 0
         self._reasoning: list[float] = []
         self._deltas = 0
         self._step_began = self._step_last = self._began
@@ -39,8 +44,10 @@ class Meter:
 
     def step(self, usage: RequestUsage | None) -> None:
         """A request has ended, with the server's count or, where it broke off, without."""
-        if self._deltas:
+        known = usage.output_tokens if usage is not None else 0
+        if self._deltas and known <= UNSEEN * self._deltas:
             self._generating += self._step_last - self._step_began
+            self._generated += known or self._deltas
         if usage is not None and usage.output_tokens:
             self._input += usage.input_tokens
             self._output += usage.output_tokens
@@ -55,6 +62,7 @@ class Meter:
             first_token=self._first,
             total=monotonic() - self._began,
             generating=self._generating + (self._step_last - self._step_began if self._deltas else 0.0),
+            generated=self._generated + self._deltas,
             output_tokens=self._output + self._deltas,
             input_tokens=self._input,
             estimated=self._estimated or self._deltas > 0,

@@ -31,13 +31,14 @@ def now() -> datetime:
 class Timings:
     """How long a run took, in seconds, and how many tokens it had.
 
-    `generating` is the time in which tokens came, `reasoning` the time of each reasoning bubble. `estimated` is True
-    where the server sent no usage and the tokens were counted here.
+    `generating` is the time in which `generated` tokens were seen to come, `reasoning` that of each reasoning bubble.
+    `estimated` is True where the server sent no usage and the tokens were counted here.
     """
 
     first_token: float | None = None
     total: float = 0.0
     generating: float = 0.0
+    generated: int = 0
     output_tokens: int = 0
     input_tokens: int = 0
     estimated: bool = False

@@ -204,6 +204,6 @@ def _caption(note: Note) -> str:
         about = "≈ " if timings.estimated else ""
         said.append(f"{timings.first_token:.2f} s to first token")
         said.append(f"{about}{timings.output_tokens} tokens")
-        if timings.generating > 0.05 and timings.output_tokens > 1:
-            said.append(f"{about}{timings.output_tokens / timings.generating:.0f} tokens/s")
+        if timings.generating > 0.05 and timings.generated > 1:
+            said.append(f"{about}{timings.generated / timings.generating:.0f} tokens/s")
     return " · ".join(said)
