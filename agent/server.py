@@ -116,7 +116,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
 async def _warm() -> None:
     """Import what the first message needs once the first page has had its time: neither start nor message waits."""
     await asyncio.sleep(3)
-    await asyncio.to_thread(preload, "vllm")
+    await asyncio.to_thread(preload, "chat")
 
 
 class Server(uvicorn.Server):

@@ -28,13 +28,13 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-import agent.providers.openai_chat as openai_chat
 from agent import Agent, Endpoint, Limits, ModelSpec, Run, tool
 from agent.history import Entry, HistoryStore, Record
 from agent.history.memory import MemoryStore
 from agent.history.sqlite import SqliteStore
 from agent.media import MediaStore
 from agent.messages import newest_that_fit, repaired, to_openai, to_send
+from agent.providers import client as http
 from agent.providers.local import Served
 from agent.responses import Live, Stamp, pieces, settle
 from agent.settings import LocalSettings, Settings
@@ -686,7 +686,7 @@ def test_the_page_shows_the_same_live_and_after_a_reload(
             assert [json.dumps(m) for m in after[: len(before)]] == [json.dumps(m) for m in before]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(openai_chat, "READ_EVERY", 0.0)
+        patch.setattr(http, "READ_EVERY", 0.0)
         patch.setattr("agent.ui.turn.PACE", 0.001)
         asyncio.run(check())
 

@@ -15,9 +15,10 @@ import httpx2
 import psutil
 import pytest
 
+from agent.catalog import family
 from agent.errors import LocalModelError, ProviderError
 from agent.providers import Endpoint
-from agent.providers.discover import discover, family
+from agent.providers.discover import discover
 from agent.providers.launch import launch_llama
 from agent.providers.local import LocalModels, Served, Status
 from agent.providers.vllm_child import progress

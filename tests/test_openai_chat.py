@@ -13,14 +13,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic_ai.exceptions import ModelContextWindowExceededError, ModelHTTPError
 
-import agent.providers.openai_chat as openai_chat
 from agent import Agent, Endpoint, ModelSpec, ProviderError, connect
-from agent.providers.openai_chat import ChatConnection, explain
+from agent.catalog import load
+from agent.providers import client as http
+from agent.providers.explain import explain
+from agent.providers.openai_chat import Connection
 from tests.script_language import token
 from tests.scripted_server import Config, Running, running
 
 NAME = "Qwen/Qwen3-8B"
 SPEC = ModelSpec(id=f"vllm:{NAME}", name=NAME, label="Qwen3", provider="vllm", reasoning=True)
+VLLM = load().providers["vllm"]
 KEY = "sk-very-secret-key-1234567890"
 
 
@@ -31,9 +34,9 @@ def server() -> Iterator[Running]:
 
 
 @pytest.fixture
-async def connection(server: Running) -> AsyncIterator[ChatConnection]:
+async def connection(server: Running) -> AsyncIterator[Connection]:
     made = connect(SPEC, Endpoint(server.base_url, KEY))
-    assert isinstance(made, ChatConnection)
+    assert isinstance(made, Connection)
     yield made
     await made.aclose()
 
@@ -41,7 +44,7 @@ async def connection(server: Running) -> AsyncIterator[ChatConnection]:
 class Heard:
     """A connection that notes what it was asked to explain, and what it said."""
 
-    def __init__(self, inner: ChatConnection) -> None:
+    def __init__(self, inner: Connection) -> None:
         self._inner = inner
         self.said: list[ProviderError] = []
 
@@ -76,7 +79,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("script", "kind", "status", "words"), TABLE, ids=[row[0][:20] for row in TABLE])
 async def test_trouble_is_told_by_kind_and_in_a_sentence(
-    connection: ChatConnection, script: str, kind: str, status: int | None, words: str
+    connection: Connection, script: str, kind: str, status: int | None, words: str
 ) -> None:
     heard = Heard(connection)
     result = await Agent(heard).ask(script)  # type: ignore[arg-type]
@@ -155,7 +158,7 @@ def test_a_prompt_that_is_too_long_is_told_with_its_numbers(body: Any, words: st
 
     llama = isinstance(body, dict) and "error" in body
     error = ModelHTTPError(400, "m", body) if llama else Known(400, "m", body)
-    told = explain(error, "m")
+    told = explain(error, "m", VLLM)
     assert (told.kind, told.status) == ("context", 400)
     assert words in str(told)
 
@@ -179,7 +182,7 @@ def test_no_sentence_holds_a_key_or_a_body(status: int, before: str, secret: str
         f"<html>{marker} {secret}</html>",
         {"message": f'bad request: {{"messages": ["{marker}", "{secret}"]}}\nTraceback {marker}'},
     ]
-    told = str(explain(ModelHTTPError(status, NAME, bodies[shape]), NAME, key=KEY))
+    told = str(explain(ModelHTTPError(status, NAME, bodies[shape]), NAME, VLLM, key=KEY))
     assert secret.removeprefix("Bearer ") not in told
     assert marker not in told
     assert "Traceback" not in told
@@ -189,7 +192,7 @@ def test_no_sentence_holds_a_key_or_a_body(status: int, before: str, secret: str
 
 def test_an_own_key_of_any_form_is_hidden() -> None:
     error = ModelHTTPError(400, NAME, {"message": "the key swordfish is not for this"})
-    assert "swordfish" not in str(explain(error, NAME, key="swordfish"))
+    assert "swordfish" not in str(explain(error, NAME, VLLM, key="swordfish"))
 
 
 # --- what is sent -----------------------------------------------------------------------------------------------------
@@ -199,7 +202,7 @@ def test_an_own_key_of_any_form_is_hidden() -> None:
     ("reasoning", "sent"), [(True, {"enable_thinking": True}), (False, {"enable_thinking": False})]
 )
 async def test_reasoning_is_switched_in_the_request(
-    server: Running, connection: ChatConnection, reasoning: bool, sent: dict[str, bool]
+    server: Running, connection: Connection, reasoning: bool, sent: dict[str, bool]
 ) -> None:
     await Agent(connection).ask("Hello", reasoning=reasoning, temperature=0.3, max_tokens=77)
     line = server.journal()[-1]
@@ -211,7 +214,7 @@ async def test_reasoning_is_switched_in_the_request(
     assert line["authorization"] == f"Bearer {KEY}"
 
 
-async def test_without_a_wish_nothing_is_switched(server: Running, connection: ChatConnection) -> None:
+async def test_without_a_wish_nothing_is_switched(server: Running, connection: Connection) -> None:
     await Agent(connection).ask("Hello")
     body = server.journal()[-1]["body"]
     assert set(body) == {"model", "stream", "stream_options", "messages"}
@@ -238,12 +241,12 @@ async def test_the_defaults_of_a_model_are_sent_and_a_wish_wins(server: Running)
     "chunks",
     [["\n", "\n", "  def f():", "\n\treturn 1\n"], ["   "], [" a"], ["\t", "x"], ["```py\n", "    x\n", "```", "\n\n"]],
 )
-async def test_white_space_arrives_whole(connection: ChatConnection, chunks: list[str]) -> None:
+async def test_white_space_arrives_whole(connection: Connection, chunks: list[str]) -> None:
     result = await Agent(connection).ask("!json " + json.dumps([{"content": chunk} for chunk in chunks]))
     assert result.text == "".join(chunks)
 
 
-async def test_reasoning_and_usage_are_read(server: Running, connection: ChatConnection) -> None:
+async def test_reasoning_and_usage_are_read(server: Running, connection: Connection) -> None:
     run = Agent(connection).run("!think 3 !tokens 4")
     result = await run
     assert [response.type for response in run.responses] == ["reasoning"] * 3 + ["output_text"] * 4
@@ -290,7 +293,7 @@ class Trickle(httpx2.AsyncByteStream):
 async def test_a_gulping_reader_loses_nothing_and_wakes_seldom() -> None:
     network = Trickle(200, 0.002)
     begun = time.monotonic()
-    gulps = openai_chat._Gulps(network)
+    gulps = http._Gulps(network)
     first, data = None, b""
     async for chunk in gulps:
         first = first or time.monotonic() - begun
@@ -300,18 +303,18 @@ async def test_a_gulping_reader_loses_nothing_and_wakes_seldom() -> None:
     assert first is not None
     assert first < 0.02, "the first bytes are not held back"
     assert network.looks < 40, "a look for each token would be 200"
-    assert time.monotonic() - begun < 0.4 + 3 * openai_chat.READ_EVERY
+    assert time.monotonic() - begun < 0.4 + 3 * http.READ_EVERY
     assert network.closed
 
 
 async def test_what_is_there_already_is_read_without_a_pause() -> None:
     begun = time.monotonic()
-    data = b"".join([chunk async for chunk in openai_chat._Gulps(Trickle(3000, 1e-9))])
+    data = b"".join([chunk async for chunk in http._Gulps(Trickle(3000, 1e-9))])
     assert data.count(b",") == 3000
     assert time.monotonic() - begun < 0.5
 
 
-async def test_streams_are_read_in_gulps_over_a_real_connection(server: Running, connection: ChatConnection) -> None:
+async def test_streams_are_read_in_gulps_over_a_real_connection(server: Running, connection: Connection) -> None:
     run = Agent(connection).run("!tokens 120 @200")
     begun = time.monotonic()
     arrivals = [time.monotonic() - begun async for _ in run]
@@ -322,9 +325,7 @@ async def test_streams_are_read_in_gulps_over_a_real_connection(server: Running,
     assert 5 < wakes < 40, "120 tokens in 0.6 s, looked at every 40 ms"
 
 
-async def test_a_stop_closes_the_connection_while_the_reader_sleeps(
-    server: Running, connection: ChatConnection
-) -> None:
+async def test_a_stop_closes_the_connection_while_the_reader_sleeps(server: Running, connection: Connection) -> None:
     seen = len(server.journal())
     run = Agent(connection).run("!tokens 9000 @500").start()
     while len(run.responses) < 20:

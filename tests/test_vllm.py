@@ -9,7 +9,7 @@ from pydantic_ai.settings import ModelSettings
 
 from agent import Agent, Endpoint, ModelSpec, Options, connect
 from agent.providers.discover import discover
-from agent.providers.openai_chat import ChatConnection
+from agent.providers.openai_chat import Connection
 from tests import vllm_server
 from tests.vllm_server import CONTEXT_TOKENS, MARKS, VllmServer
 
@@ -26,7 +26,7 @@ def agent(server: VllmServer, **more: Any) -> Agent:
     return Agent(connect(spec(server), Endpoint(server.url, server.key)), **more)
 
 
-class Forced(ChatConnection):
+class Forced(Connection):
     """A connection whose model must call a tool."""
 
     def settings(self, reasoning: bool | None) -> ModelSettings:

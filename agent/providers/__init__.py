@@ -1,13 +1,15 @@
 """The contract of a provider: a `ModelSpec` and an `Endpoint` become a `Connection`, which a run asks for its model."""
 
-from dataclasses import dataclass, field
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Literal, Protocol, cast
 
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 
-from agent.catalog import ModelSpec
+from agent.catalog import Dialect, ModelSpec, ProviderSpec, load
 from agent.errors import ProviderError, UnknownModel
 
 Phase = Literal["starting", "fetching", "loading", "ready", "failed"]
@@ -84,35 +86,53 @@ class Models(Protocol):
         ...
 
 
-_MODULES = {"vllm": "agent.providers.openai_chat", "llama.cpp": "agent.providers.openai_chat"}
-"""Which module speaks to a provider; imported when it is first asked for, so that one vendor costs one SDK."""
+_MODULES = {
+    "chat": "agent.providers.openai_chat",
+    "responses": "agent.providers.hosted.responses",
+    "messages": "agent.providers.hosted.messages",
+    "generate": "agent.providers.hosted.generate",
+}
+"""Which module speaks a dialect; imported when it is first asked for, so that one vendor costs one SDK."""
 
 
-def preload(provider: str) -> None:
-    """Import what speaks to a provider, so that the first message need not wait for it. May be called in a thread."""
-    import_module(_MODULES[provider])
+def preload(dialect: Dialect) -> None:
+    """Import what speaks a dialect, so that the first message need not wait for it. May be called in a thread."""
+    import_module(_MODULES[dialect])
 
 
-def connect(spec: ModelSpec, endpoint: Endpoint) -> Connection:
-    """Make the connection; no network is touched. Raises `UnknownModel` for a provider that is not known."""
-    if spec.provider not in _MODULES:
-        raise UnknownModel(f"no provider named {spec.provider!r}; known are {', '.join(_MODULES)}")
-    module: Any = import_module(_MODULES[spec.provider])
-    return cast(Connection, module.ChatConnection(spec, endpoint))
+def connect(spec: ModelSpec, endpoint: Endpoint | None = None) -> Connection:
+    """Make the connection; no network is touched.
+
+    Without an endpoint it is the provider's own, with the key of the environment. Raises `UnknownModel` for a provider
+    that the catalog does not have, or whose server is not known.
+    """
+    provider = load().providers.get(spec.provider)
+    if provider is None:
+        raise UnknownModel(f"no provider named {spec.provider!r}; known are {', '.join(load().providers)}")
+    module: Any = import_module(_MODULES[spec.dialect])
+    return cast(Connection, module.Connection(spec, endpoint or default_endpoint(provider), provider))
+
+
+def default_endpoint(provider: ProviderSpec, env: Mapping[str, str] = os.environ) -> Endpoint:
+    """Where a provider is reached and with which key, by the environment: OPENAI_BASE_URL, OPENAI_API_KEY and so on.
+
+    Raises `UnknownModel` where the provider has no address of its own and the environment names none.
+    """
+    name = provider.id.upper().replace(".", "_") + "_BASE_URL"
+    base_url = (env.get(name) or provider.base_url).rstrip("/")
+    if not base_url:
+        raise UnknownModel(f"{provider.label} needs base_url=..., or {name} in the environment: where its server is")
+    key = next((env[name].strip() for name in provider.key_names if env.get(name, "").strip()), None)
+    return Endpoint(base_url, key)
 
 
 def named(model: str, provider: str | None, base_url: str | None, api_key: str | None = None) -> Connection:
-    """The connection to a model by its name; what it can take is guessed from the name.
+    """The connection to a model by its name, as `Catalog.find` reads it.
 
-    Raises `UnknownModel` where the provider is missing or unknown, or where it needs a `base_url`.
+    Raises `UnknownModel` where nobody is known to serve it, or where its provider needs a `base_url`.
     """
-    if provider not in _MODULES:
-        raise UnknownModel(
-            f"{model!r} needs provider=..., one of {', '.join(_MODULES)}"
-            if provider is None
-            else f"no provider named {provider!r}; known are {', '.join(_MODULES)}"
-        )
-    if not base_url:
-        raise UnknownModel(f"{model!r} on {provider} needs base_url=..., where its server is")
-    module: Any = import_module(_MODULES[provider])
-    return cast(Connection, module.ChatConnection.named(model, provider, Endpoint(base_url, api_key)))
+    spec = load().find(model, provider)
+    if base_url:
+        return connect(spec, Endpoint(base_url, api_key))
+    usual = default_endpoint(load().providers[spec.provider])
+    return connect(spec, replace(usual, api_key=api_key or usual.api_key))

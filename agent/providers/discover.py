@@ -1,51 +1,14 @@
 """What an OpenAI-compatible server says it serves, as `ModelSpec`s; where it says nothing, what its name suggests."""
 
-import re
 from dataclasses import dataclass, field
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx2
 
-from agent.catalog import ModelSpec, ToolSupport
+from agent.catalog import ModelSpec, ToolSupport, guess, longest_answer
 from agent.errors import ProviderError
 from agent.providers import Endpoint
-
-_LONGEST_ANSWER = 8192
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """What the name of a checkpoint tells: vLLM's /v1/models does not say what a model can take.
-
-    `tool_parser` and `reasoning_parser` are the values that `vllm serve` needs for it, None where it needs none.
-    """
-
-    image: bool = False
-    audio: bool = False
-    tool_parser: str | None = None
-    reasoning_parser: str | None = None
-
-
-def family(name: str) -> Family:
-    """The family of a checkpoint called `name` (a hub id or a folder). Unknown names get text only."""
-    short = name.rstrip("/").rsplit("/", 1)[-1].lower()
-    omni = "omni" in short
-    image = omni or re.search(r"(?:^|[-_.])vl(?:[-_.]|$)|qwen3vl", short) is not None
-    qwen3 = re.match(r"qwen3(\.\d+)?(?:[-_]|vl|$)", short)
-    if qwen3 is None:
-        return Family(image=image, audio=omni, tool_parser="hermes" if short.startswith("qwen2") else None)
-    coder = "coder" in short
-    # Base checkpoints, embedders and rerankers do not chat; they are left without tools and reasoning.
-    chats = not any(word in short for word in ("base", "embedding", "reranker", "asr", "tts"))
-    newer = qwen3[1] is not None  # 3.5 and later: images from the start, tool calls in XML
-    thinks = chats and not coder and ("instruct" not in short or "thinking" in short)
-    return Family(
-        image=image or (newer and chats),
-        audio=omni,
-        tool_parser=("qwen3_coder" if coder or newer else "hermes") if chats else None,
-        reasoning_parser="qwen3" if thinks else None,
-    )
 
 
 async def discover(endpoint: Endpoint, *, seconds: float = 5.0) -> tuple[ModelSpec, ...]:
@@ -90,24 +53,6 @@ async def _ask(client: httpx2.AsyncClient, url: str, where: str) -> dict[str, An
     return cast(dict[str, Any], body)
 
 
-def guess(name: str, provider: str, *, context_tokens: int = 32_768, source: str = "") -> ModelSpec:
-    """What a model of that name can take, where nobody says more."""
-    known = family(name)
-    return ModelSpec(
-        id=f"{provider}:{name}",
-        name=name,
-        label=name.rstrip("/").rsplit("/", 1)[-1],
-        provider=provider,
-        image=known.image,
-        audio=known.audio,
-        reasoning=known.reasoning_parser is not None,
-        tools="native" if known.tool_parser else "router",
-        context_tokens=context_tokens,
-        max_output_tokens=_answer(context_tokens),
-        source=source,
-    )
-
-
 def _vllm_spec(entry: dict[str, Any]) -> ModelSpec:
     source = "a vLLM server" if entry.get("owned_by") == "vllm" else "an OpenAI-compatible server"
     return guess(entry["id"], "vllm", context_tokens=_whole(entry.get("max_model_len"), 32_768), source=source)
@@ -125,7 +70,7 @@ def _llama_spec(entry: dict[str, Any], props: dict[str, Any]) -> ModelSpec:
         reasoning=said.reasoning,
         tools=said.tools,
         context_tokens=said.context,
-        max_output_tokens=_answer(said.context),
+        max_output_tokens=longest_answer(said.context),
         source="a llama.cpp server",
     )
 
@@ -165,11 +110,6 @@ class _Props:
     def _inputs(self) -> list[Any]:
         inputs = _table(self.entry, "architecture").get("input_modalities")
         return cast(list[Any], inputs) if isinstance(inputs, list) else []
-
-
-def _answer(context: int) -> int:
-    """The longest answer to ask for, leaving most of the context to the conversation."""
-    return max(16, min(_LONGEST_ANSWER, context // 4))
 
 
 def _items(value: object) -> list[dict[str, Any]]:

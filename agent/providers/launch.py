@@ -10,11 +10,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from agent.catalog import ModelSpec
+from agent.catalog import Family, ModelSpec, family
 from agent.errors import LocalModelError, ProviderError
 from agent.providers import Endpoint
 from agent.providers.child import Child, reason
-from agent.providers.discover import Family, discover, family
+from agent.providers.discover import discover
 from agent.providers.vllm_child import command, environment, free_port, progress
 
 _LLAMA_CHILD = Path(__file__).with_name("llama_child.py")
