@@ -1,0 +1,164 @@
+"""A server that plays what it is told, byte for byte, and keeps every request: for what ready-made ones cannot say.
+
+    with playing() as server:
+        server.play(Reply(sse=[{"type": "message_start", ...}, ...], named=True))
+        ... point an SDK at server.url ...
+        server.requests[-1].json
+
+Replies are played in order, one for each POST; where none is left the answer is 501. A GET is answered 404.
+"""
+
+import asyncio
+import json
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """One answer. `sse` holds events: a dict is one `data:` line (with `event:` from its "type" where `named`), bytes go
+    out as they are. `body` is sent instead where the answer is no stream. Afterwards the connection ends as `end` says:
+    whole, cut without the last chunk, reset, or silent until the client goes."""
+
+    sse: Sequence[Mapping[str, Any] | bytes] = ()
+    body: Any = None
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    named: bool = False
+    crlf: bool = False
+    end: Literal["whole", "cut", "reset", "stall"] = "whole"
+    pause: float = 0.0
+
+    def chunks(self) -> Iterator[bytes]:
+        """The bytes of the stream, event by event."""
+        newline = "\r\n" if self.crlf else "\n"
+        for event in self.sse:
+            if isinstance(event, bytes):
+                yield event
+                continue
+            name = f"event: {event['type']}{newline}" if self.named else ""
+            yield f"{name}data: {json.dumps(event)}{newline}{newline}".encode()
+
+
+@dataclass(kw_only=True)
+class Request:
+    """What was asked: `raw` are the bytes of the body, `left` is set once the client has closed the connection."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    raw: bytes
+    left: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def json(self) -> Any:
+        """The body, read."""
+        return json.loads(self.raw)
+
+
+class Playing:
+    """A running server."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.port = 0
+        self._replies: deque[Reply] = deque()
+
+    @property
+    def url(self) -> str:
+        """Where it listens, without a path."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def play(self, *replies: Reply) -> None:
+        """Add answers."""
+        self._replies.extend(replies)
+
+    def clear(self) -> None:
+        """Forget answers and requests."""
+        self._replies.clear()
+        self.requests.clear()
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, which may ask several times."""
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                lines = head.decode("latin-1").split("\r\n")
+                method, path, _ = lines[0].split(" ", 2)
+                headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines[1:] if line)}
+                raw = await reader.readexactly(int(headers.get("content-length", 0)))
+                request = Request(method=method, path=path, headers=headers, raw=raw)
+                self.requests.append(request)
+                if method != "POST":
+                    reply = Reply(status=404, body={"error": {"message": "not found"}})
+                else:
+                    reply = self._replies.popleft() if self._replies else Reply(status=501, body={"error": "no reply"})
+                if not await self._answer(reply, request, reader, writer):
+                    break
+        writer.close()
+
+    async def _answer(
+        self, reply: Reply, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        stream = reply.body is None
+        body = b"" if stream else reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
+        kind = "text/event-stream" if stream else "application/json"
+        headers = {"content-type": kind, "connection": "close" if stream else "keep-alive", **reply.headers}
+        headers |= {"transfer-encoding": "chunked"} if stream else {"content-length": str(len(body))}
+        head = f"HTTP/1.1 {reply.status} X\r\n" + "".join(f"{k}: {v}\r\n" for k, v in headers.items()) + "\r\n"
+        writer.write(head.encode("latin-1") + body)
+        gone = asyncio.ensure_future(reader.read(1)) if stream else None
+        try:
+            for chunk in reply.chunks() if stream else ():
+                writer.write(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
+                await writer.drain()
+                if reply.pause and gone is not None:
+                    await asyncio.wait([gone], timeout=reply.pause)
+                    if gone.done():
+                        request.left.set()
+                        return False
+            if reply.end == "stall" and gone is not None:
+                await gone
+                request.left.set()
+            elif reply.end == "reset":
+                await writer.drain()
+                writer.transport.abort()
+            elif reply.end == "whole":
+                writer.write(b"0\r\n\r\n" if stream else b"")
+                await writer.drain()
+        except ConnectionError:
+            request.left.set()
+            return False
+        finally:
+            if gone is not None:
+                gone.cancel()
+        return not stream  # after a stream one byte may have been taken from the next request: begin anew
+
+
+@contextmanager
+def playing() -> Iterator[Playing]:
+    """Run a server on loopback, in a thread of its own."""
+    server = Playing()
+    loop = asyncio.new_event_loop()
+    ready = threading.Event()
+
+    async def serve() -> None:
+        listening = await asyncio.start_server(server.handle, "127.0.0.1", 0)
+        server.port = listening.sockets[0].getsockname()[1]
+        ready.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        listening.close()
+
+    task = loop.create_task(serve())
+    thread = threading.Thread(target=loop.run_until_complete, args=(task,), daemon=True)
+    thread.start()
+    ready.wait(10)
+    try:
+        yield server
+    finally:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join(10)
