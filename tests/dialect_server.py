@@ -20,9 +20,12 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """One answer. `sse` holds events: a dict is one `data:` line (with `event:` from its "type" where `named`), bytes go
-    out as they are. `body` is sent instead where the answer is no stream. Afterwards the connection ends as `end` says:
-    whole, cut without the last chunk, reset, or silent until the client goes."""
+    """One answer.
+
+    `sse` holds events: a dict is one `data:` line (with `event:` from its "type" where `named`), bytes go out as they
+    are. `body` is sent instead where the answer is no stream. Afterwards the connection ends as `end` says: whole, cut
+    without the last chunk, reset, or silent until the client goes. `pause` is in seconds, between two events.
+    """
 
     sse: Sequence[Mapping[str, Any] | bytes] = ()
     body: Any = None
