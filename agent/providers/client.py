@@ -15,7 +15,7 @@ from pydantic_ai.settings import ModelSettings
 from agent.catalog import ModelSpec, ProviderSpec
 from agent.errors import ProviderError
 from agent.providers import Endpoint
-from agent.providers.explain import explain
+from agent.providers.explain import explain, no_key
 
 READ_EVERY = 0.03
 """Seconds between two reads of a stream that has begun. Waking for every token is what costs: a reader woken each
@@ -30,6 +30,9 @@ before servers do so (uvicorn: after 5 s), since a request on one that is just c
 class ClientConnection(ABC):
     """A `Connection` to one model. Clients belong to an event loop, so each loop gets its own."""
 
+    timeout = TIMEOUT
+    """How long to wait, for what; a dialect may be more patient."""
+
     def __init__(self, spec: ModelSpec, endpoint: Endpoint, provider: ProviderSpec) -> None:
         self.spec, self.endpoint, self.provider = spec, endpoint, provider
         self._open_ones: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Model, httpx2.AsyncClient]] = (
@@ -37,10 +40,12 @@ class ClientConnection(ABC):
         )
 
     def model(self) -> Model:
-        """The model for the running loop."""
+        """The model for the running loop. Raises `ProviderError` where the vendor wants a key and there is none."""
+        if not self.endpoint.api_key and self.endpoint.base_url == self.provider.base_url and self.provider.key_names:
+            raise no_key(self.provider)
         loop = asyncio.get_running_loop()
         if loop not in self._open_ones:
-            http = new_client(self.endpoint.base_url)
+            http = new_client(self.endpoint.base_url, timeout=self.timeout)
             self._open_ones[loop] = self._open(http), http
         return self._open_ones[loop][0]
 

@@ -51,6 +51,11 @@ def explain(error: Exception, name: str, provider: ProviderSpec, *, key: str | N
     return ProviderError(f"The model server could not be used ({type(error).__name__}).", kind="malformed")
 
 
+def no_key(provider: ProviderSpec) -> ProviderError:
+    """What to say where a vendor wants a key and there is none; the vendor was not asked."""
+    return ProviderError(f"{provider.label} needs a key. Set {provider.key_names[0]}, or type a key.", kind="key")
+
+
 _SENTENCES: tuple[tuple[type[Exception], ProviderErrorKind, str], ...] = (
     (ModelAuthenticationError, "key", "The model server refused the key. Check VLLM_API_KEY."),
     (ModelNotFoundError, "unknown_model", "The model server has no model named {model!r}."),
