@@ -297,7 +297,7 @@ async def test_an_index_with_a_password_gets_it_and_errors_keep_it(
         ({"PIP_INDEX_URL": "http://a/simple/", "UV_DEFAULT_INDEX": "http://b"}, "http://a/simple"),
         ({"UV_DEFAULT_INDEX": "mine=http://b/simple"}, "http://b/simple"),
         ({"PIP_CONFIG_FILE": "{tmp}/pip.conf"}, "http://c/simple"),
-        ({}, download.PUBLIC_INDEX),
+        ({}, download.pips_own_index()),
     ],
     ids=["pip", "uv", "pip.conf", "none"],
 )

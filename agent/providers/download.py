@@ -12,6 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 from urllib.parse import unquote, urljoin, urlsplit
@@ -23,7 +24,6 @@ from agent.errors import LocalModelError
 
 Progress = Callable[[int, int], None]  # bytes so far, bytes in all
 
-PUBLIC_INDEX = "https://pypi.org/simple"
 PUBLIC_HUB = "https://huggingface.co"
 _TRIES = 3
 _CHUNK = 2**20
@@ -46,7 +46,12 @@ def index_url(env: Mapping[str, str] = os.environ) -> str:
         if url := env.get(name, "").strip():
             # uv allows "name=url".
             return url[url.index("http") :].rstrip("/") if "=http" in url else url.rstrip("/")
-    return (_pip_config(env) or PUBLIC_INDEX).rstrip("/")
+    return (_pip_config(env) or pips_own_index()).rstrip("/")
+
+
+def pips_own_index() -> str:
+    """The index that pip goes to where nobody names one: it is pip's to know, not ours."""
+    return str(import_module("pip._internal.models.index").PyPI.simple_url)
 
 
 def hub_url(env: Mapping[str, str] = os.environ) -> str | None:
