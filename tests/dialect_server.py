@@ -145,23 +145,24 @@ class Playing:
 def playing() -> Iterator[Playing]:
     """Run a server on loopback, in a thread of its own."""
     server = Playing()
-    loop = asyncio.new_event_loop()
-    ready = threading.Event()
+    loop, stop, ready = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
 
     async def serve() -> None:
         listening = await asyncio.start_server(server.handle, "127.0.0.1", 0)
         server.port = listening.sockets[0].getsockname()[1]
         ready.set()
-        with suppress(asyncio.CancelledError):
-            await asyncio.Event().wait()
+        await stop.wait()
         listening.close()
 
-    task = loop.create_task(serve())
-    thread = threading.Thread(target=loop.run_until_complete, args=(task,), daemon=True)
+    def run() -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:  # ends what is left over, and closes the loop
+            runner.run(serve())
+
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     ready.wait(10)
     try:
         yield server
     finally:
-        loop.call_soon_threadsafe(task.cancel)
+        loop.call_soon_threadsafe(stop.set)
         thread.join(10)
