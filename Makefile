@@ -6,6 +6,8 @@ export PYTHON
 
 UV := .ci/uv
 TESTS ?= tests
+# Model servers that are published for Node.js alone, which some tests talk to.
+PEERS := tests/peers/node_modules/.ready
 
 # Compiled while installing, because the first start would otherwise do it while somebody waits.
 SYNC := $(UV) pip sync -q --require-hashes --compile-bytecode
@@ -37,7 +39,7 @@ gpu:
 	  { echo 'MODEL=$(MODEL) needs an NVIDIA GPU, and nvidia-smi finds none; plain `make run` brings its own small model.' >&2; exit 2; }
 	@$(MAKE) --no-print-directory .venv-gpu/.ready
 
-test: .venv/.dev
+test: .venv/.dev $(PEERS)
 	@.ci/chromium
 	.venv/bin/python -m pytest $(TESTS)
 
@@ -73,6 +75,11 @@ format: .venv/.dev
 	@$(SYNC) --python .venv requirements-dev.txt
 	@touch .venv/.app .venv/.dev
 
+# The stamp is a copy of the lock: a newer file that says the same needs no network.
+$(PEERS): tests/peers/package-lock.json | .venv/.dev
+	@cmp -s $< $@ || { echo 'test: installing the servers of $<'; .venv/bin/python -m tests.peers.install; }
+	@cp $< $@
+
 .venv-gpu/.ready: requirements-gpu.txt
 	@test -x .venv-gpu/bin/python || $(UV) venv -q --python "$(PYTHON)" .venv-gpu
 	@echo 'setup: installing vLLM for the GPU into .venv-gpu: several GB, some minutes'
@@ -106,4 +113,5 @@ lock:
 
 clean:
 	rm -rf .venv .venv-gpu .venv-vllm .cache/uv-* .cache/smollm2-hf .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(dir $(PEERS))
 	find agent tests -name __pycache__ -type d -prune -exec rm -rf {} +
