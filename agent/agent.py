@@ -8,8 +8,8 @@ from agent.context import Context
 from agent.guardrails import Limits
 from agent.messages import Prompt, to_messages
 from agent.providers import Connection, named
-from agent.result import Journal, Options, RunResult
-from agent.run import Plan, Run
+from agent.result import Journal, Options, Plan, RunResult
+from agent.run import Run
 from agent.tools import Function, Tool, as_tool
 
 

@@ -4,6 +4,7 @@ from time import monotonic
 
 from pydantic_ai.usage import RequestUsage
 
+from agent.catalog import Price
 from agent.history import Timings
 from agent.responses import ResponseType
 
@@ -20,7 +21,9 @@ class Meter:
         self._first: float | None = None
         self._input = 0
         self._output = 0
+        self._cached = 0
         self._estimated = False
+        self._measured: bool | None = None
         self._generating = 0.0
         self._generated = 0
         self._reasoning: list[float] = []
@@ -48,12 +51,15 @@ class Meter:
         if self._deltas and known <= UNSEEN * self._deltas:
             self._generating += self._step_last - self._step_began
             self._generated += known or self._deltas
-        if usage is not None and usage.output_tokens:
+        counted = usage is not None and (usage.output_tokens or (usage.input_tokens and not self._deltas))
+        if usage is not None and counted:
             self._input += usage.input_tokens
+            self._cached += usage.cache_read_tokens
             self._output += usage.output_tokens
         elif self._deltas:
             self._output += self._deltas
             self._estimated = True
+        self._measured = bool(counted) and self._measured is not False
         self._deltas, self._open = 0, None
 
     def timings(self) -> Timings:
@@ -65,9 +71,21 @@ class Meter:
             generated=self._generated + self._deltas,
             output_tokens=self._output + self._deltas,
             input_tokens=self._input,
+            cached_tokens=self._cached,
             estimated=self._estimated or self._deltas > 0,
             reasoning=self.reasoning,
         )
+
+    def cost(self, price: Price) -> float | None:
+        """US dollars for what the server has counted, None where it has not counted every step.
+
+        The tokens of the prompt that were read from a cache are among `input_tokens`, for every provider.
+        """
+        if not self._measured:
+            return None
+        cached = price.input if price.cached is None else price.cached
+        fresh = self._input - self._cached
+        return (fresh * price.input + self._cached * cached + self._output * price.output) / 1e6
 
     @property
     def reasoning(self) -> tuple[float, ...]:

@@ -1,13 +1,17 @@
 """What goes into a run and what comes out of it, as values; and the journal it writes to."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from pydantic_ai.messages import BinaryContent, ModelMessage
 
 from agent.context import Context
+from agent.guardrails import Limits
 from agent.history import Note
 from agent.messages import to_openai
+from agent.providers import Connection
+from agent.tools import Tool
 
 FinishReason = Literal["stop", "length", "content_filter", "cancelled", "suspended", "limit", "error"]
 CancelReason = Literal["user_request", "client_disconnect", "shutdown"]
@@ -31,6 +35,17 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a run works with; nothing in it changes."""
+
+    connection: Connection
+    system_message: str
+    tools: Mapping[str, Tool]
+    limits: Limits
+    options: Options
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunResult:
     """How a run ended and what came of it; `note` has its figures and, where it ended early, the sentence why."""
 
@@ -45,6 +60,11 @@ class RunResult:
     def final_output(self) -> str:
         """The same as `text`."""
         return self.text
+
+    @property
+    def cost(self) -> float | None:
+        """US dollars for the whole run, None where no price is known or a part of the usage is not."""
+        return self.note.cost
 
     @property
     def usage(self) -> dict[str, int]:

@@ -7,52 +7,31 @@ streams is in `Run.responses`, and whatever goes wrong becomes an ending, never 
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Generator, Mapping
+from collections.abc import AsyncIterator, Generator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
-from pydantic_ai.direct import model_request_stream
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    ModelResponsePart,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
-)
-from pydantic_ai.models import ModelRequestParameters, StreamedResponse
-from pydantic_ai.settings import ModelSettings
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 
 from agent.context import Context
-from agent.errors import AgentError, ProviderError
-from agent.guardrails import Limits
+from agent.errors import AgentError
+from agent.guardrails import withheld
 from agent.history import Note
-from agent.messages import repaired, to_send
+from agent.messages import repaired
 from agent.meter import Meter
-from agent.providers import Connection
-from agent.responses import Live, Piece, Response, Stamp, call_content, result_content, settle
-from agent.result import CancelReason, FinishReason, Journal, Options, RunResult
-from agent.tools import Tool, execute_all
+from agent.responses import Piece, Response, Stamp, call_content, result_content
+from agent.result import CancelReason, FinishReason, Journal, Plan, RunResult
+from agent.retry import Waiting
+from agent.step import Requests
+from agent.tools import execute_all
 from agent.unbroken import unbroken
 
 log = logging.getLogger(__name__)
 
 Ending = tuple[FinishReason, str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What a run works with; nothing in it changes."""
-
-    connection: Connection
-    system_message: str
-    tools: Mapping[str, Tool]
-    limits: Limits
-    options: Options
 
 
 class Run:
@@ -71,15 +50,14 @@ class Run:
         self._plan, self._prompt, self._journal = plan, prompt, journal
         self._session_id = context.session_id
         self._messages = repaired(context.messages)
-        self._meter = Meter()
         self._stamp = Stamp()
         self._news, self._over = asyncio.Event(), asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._open: StreamedResponse | None = None
+        self._begin()
         self._last: ModelResponse | None = None
         self._ending = False
-        self._cancelled_at = self._freed_at = 0.0
+        self._cancelled_at = 0.0
         self._left_running: list[str] = []
 
     # What others may ask of a run
@@ -88,7 +66,7 @@ class Run:
         """Begin, in a task of the running loop; a second call does nothing."""
         if self._task is None:
             self._loop = asyncio.get_running_loop()
-            self._meter = Meter()
+            self._begin()
             self._task = self._loop.create_task(self._guarded(), name=f"run {self.id}")
             if self.cancel_reason is not None:  # not at once: a task cancelled before its first step never runs
                 self._loop.call_soon(self._task.cancel)
@@ -117,11 +95,20 @@ class Run:
         """Seconds of each reasoning bubble so far."""
         return self._meter.reasoning
 
+    @property
+    def waiting(self) -> Waiting | None:
+        """The pause before another try of a request that failed, while there is one."""
+        return self._requests.waiting
+
     async def news(self, seen: int, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - it does not raise
-        """Return when there are more than `seen` responses or the run has ended, at most after `timeout` seconds."""
+        """Return when there are more than `seen` responses, when the run has ended, when `waiting` begins or ends.
+
+        At most after `timeout` seconds.
+        """
+        before = self.waiting
         try:
             async with asyncio.timeout(timeout):
-                while len(self.responses) <= seen and not self.done:
+                while len(self.responses) <= seen and not self.done and self.waiting is before:
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
@@ -154,7 +141,8 @@ class Run:
     async def _result(self) -> RunResult:
         self.start()
         try:
-            await self.news(sys.maxsize)
+            while not self.done:
+                await self.news(sys.maxsize)
         except asyncio.CancelledError:
             self.cancel("client_disconnect")
             raise
@@ -168,46 +156,16 @@ class Run:
         for message in self._prompt:
             await self._keep(message)
         for _ in range(limits.steps):
-            response = await self._step()
+            response = await self._requests.answer(self._messages)
             calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
             if not calls:
                 self._last = response
-                return _ended(response), ""
+                return _ended(response)
             await self._keep(response)
             for call in calls:
                 self._say(("tool_call", call_content(call)))
             await self._call_tools(calls)
         return "limit", limits.steps_reached()
-
-    async def _step(self) -> ModelResponse:
-        """One model request, said as it streams; what it gave is returned whole."""
-        live = Live()
-        tools = [tool.definition for tool in self._plan.tools.values()]
-        try:
-            async with model_request_stream(
-                self._plan.connection.model(),
-                to_send(self._messages, self._plan.system_message),
-                model_settings=self._settings(),
-                model_request_parameters=ModelRequestParameters(function_tools=tools),
-            ) as stream:
-                self._open = stream
-                async for event in stream:
-                    for piece in live.feed(event):
-                        self._meter.delta(piece[0])
-                        self._say(piece)
-        except (AgentError, asyncio.CancelledError):
-            raise
-        except Exception as failure:
-            log.info("run %s: %s", self.id, type(failure).__name__, exc_info=log.isEnabledFor(logging.DEBUG))
-            raise self._plan.connection.explain(failure) from failure
-        finally:
-            self._freed_at = monotonic()
-        if _broke_off(stream.get()):
-            raise ProviderError("The answer broke off: the model server ended it too early.", kind="interrupted")
-        self._open = None
-        response = settle(stream.get(), state="complete")
-        self._meter.step(response.usage)
-        return replace(response, parts=self._sound(response))
 
     async def _call_tools(self, calls: list[ToolCallPart]) -> None:
         """Run the calls at once. Each has a result in the end, also when the run is cancelled meanwhile."""
@@ -252,8 +210,8 @@ class Run:
 
     async def _finish(self, reason: FinishReason, detail: str) -> None:
         """Keep the last response, whole, broken off or empty, with how the run ended; then say that it has ended."""
-        if self._open is not None:
-            self._last = settle(self._open.get(), state="interrupted")
+        if (half := self._requests.broken_off()) is not None:
+            self._last = half
             self._meter.step(None)
         last = self._last or ModelResponse(parts=[], model_name=self._plan.connection.spec.name, state="interrupted")
         note = self._note(reason, detail)
@@ -277,7 +235,7 @@ class Run:
 
     def _receipt(self) -> str:
         """What a cancelled run says of itself: why, and when the connection to the server was closed."""
-        free = max(0.0, self._freed_at - self._cancelled_at) * 1000 if self._cancelled_at else 0.0
+        free = max(0.0, self._requests.freed_at - self._cancelled_at) * 1000 if self._cancelled_at else 0.0
         said = {
             "user_request": "Stopped",
             "client_disconnect": "Stopped because nobody was watching any more",
@@ -290,6 +248,11 @@ class Run:
         return receipt
 
     # What the loop stands on
+
+    def _begin(self) -> None:
+        """The clock runs from here."""
+        self._meter = Meter()
+        self._requests = Requests(self.id, self._plan, self._meter, self._say, self._news.set)
 
     def _say(self, piece: Piece) -> None:
         self.responses.append(self._stamp(piece))
@@ -309,37 +272,17 @@ class Run:
         await unbroken(write())
 
     def _note(self, ended: FinishReason | None = None, detail: str = "") -> Note:
+        spec = self._plan.connection.spec
         timings = self._meter.timings() if ended else None
-        return Note(run_id=self.id, model=self._plan.connection.spec.id, ended=ended, detail=detail, timings=timings)
-
-    def _settings(self) -> ModelSettings:
-        chosen = {"temperature": self._plan.options.temperature, "max_tokens": self._plan.options.max_tokens}
-        given = {name: value for name, value in chosen.items() if value is not None}
-        return cast(ModelSettings, {**self._plan.connection.settings(self._plan.options.reasoning), **given})
-
-    def _sound(self, response: ModelResponse) -> list[ModelResponsePart]:
-        """The response's parts without calls that a length limit cut, every call with an id that no other call has."""
-        used = {
-            part.tool_call_id for message in self._messages for part in message.parts if isinstance(part, ToolCallPart)
-        }
-        parts: list[ModelResponsePart] = []
-        for part in response.parts:
-            if isinstance(part, ToolCallPart):
-                if response.finish_reason == "length" and "INVALID_JSON" in part.args_as_dict():
-                    continue
-                if not part.tool_call_id or part.tool_call_id in used:
-                    part = replace(part, tool_call_id=f"call_{uuid4().hex[:12]}")
-                used.add(part.tool_call_id)
-            parts.append(part)
-        return parts
+        cost = self._meter.cost(spec.price) if ended and spec.price else None
+        return Note(run_id=self.id, model=spec.id, ended=ended, detail=detail, timings=timings, cost=cost)
 
 
-def _broke_off(response: ModelResponse) -> bool:
-    """Whether the stream ended without a finish reason. One that the library has no name for is a reason too."""
-    raw = (response.provider_details or {}).get("finish_reason")
-    return response.finish_reason == "error" or (response.finish_reason is None and raw in (None, "abort", "error"))
-
-
-def _ended(response: ModelResponse) -> FinishReason:
-    reason = response.finish_reason
-    return reason if reason in ("length", "content_filter") else "stop"
+def _ended(response: ModelResponse) -> Ending:
+    match response.finish_reason:
+        case "content_filter":
+            return "content_filter", withheld(response.provider_details or {})
+        case "length":
+            return "length", ""
+        case _:
+            return "stop", ""

@@ -123,12 +123,13 @@ class Parts(StreamedResponse):
 
 
 class PartsModel(Model):
-    """Plays one step a request, and "done" after the last; notes what it was sent."""
+    """Plays one step a request, and "done" after the last; notes what it was sent, and with which settings."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         super().__init__()
         self.steps = steps
         self.sent: list[list[ModelMessage]] = []
+        self.asked: list[ModelSettings] = []
         self.cancel: Callable[[], None] = lambda: None
 
     @property
@@ -154,16 +155,18 @@ class PartsModel(Model):
     ) -> AsyncGenerator[StreamedResponse]:
         number = len(self.sent)
         self.sent.append(list(messages))
+        self.asked.append(model_settings or ModelSettings())
         step = self.steps[number] if number < len(self.steps) else Step([Words("output_text", ["done"])])
         yield Parts(model_request_parameters, step=step, cancel=self.cancel)
 
 
 @dataclass
 class FakeConnection:
-    """A `Connection` to a `PartsModel`."""
+    """A `Connection` to a `PartsModel`; `failure` is what its faults are explained as."""
 
     steps: Sequence[Step]
     spec: ModelSpec = SPEC
+    failure: ProviderError = field(default_factory=lambda: ProviderError("The connection broke.", kind="connection"))
     played: PartsModel = field(init=False)
 
     def __post_init__(self) -> None:
@@ -176,7 +179,7 @@ class FakeConnection:
         return ModelSettings()
 
     def explain(self, error: Exception) -> ProviderError:
-        return ProviderError("The connection broke.", kind="connection")
+        return self.failure
 
     async def aclose(self) -> None:
         """Nothing is open."""

@@ -32,7 +32,8 @@ class Timings:
     """How long a run took, in seconds, and how many tokens it had.
 
     `generating` is the time in which `generated` tokens were seen to come, `reasoning` that of each reasoning bubble.
-    `estimated` is True where the server sent no usage and the tokens were counted here.
+    `cached_tokens` of the `input_tokens` were read from the provider's cache. `estimated` is True where the server sent
+    no usage and the tokens were counted here.
     """
 
     first_token: float | None = None
@@ -41,6 +42,7 @@ class Timings:
     generated: int = 0
     output_tokens: int = 0
     input_tokens: int = 0
+    cached_tokens: int = 0
     estimated: bool = False
     reasoning: tuple[float, ...] = ()
 
@@ -51,7 +53,8 @@ class Note:
 
     `ended` is None while more of the run is to come, else how the run ended (see `agent.result.FinishReason`);
     `detail` is the sentence shown with it. `attachments` are ids, never bytes. `left_out` earlier messages were not
-    sent, for want of room. `cost` is in US dollars.
+    sent, for want of room; `omitted` is the sentence on what the model could not take. `cost` is in US dollars, None
+    where it is not known.
     """
 
     run_id: str = ""
@@ -62,6 +65,7 @@ class Note:
     cost: float | None = None
     attachments: tuple[str, ...] = ()
     left_out: int = 0
+    omitted: str = ""
     at: datetime = field(default_factory=now)
     schema: int = SCHEMA
 

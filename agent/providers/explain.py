@@ -43,7 +43,7 @@ def explain(error: Exception, name: str, provider: ProviderSpec, *, key: str | N
         hint = "refused the request" if error.status_code < 500 else "failed"
         return ProviderError(
             f"The model server {hint} (HTTP {error.status_code}).{_said(error.body, key)}",
-            kind="unsupported" if error.status_code < 500 else "server",
+            kind="server" if error.status_code >= 500 or error.status_code in (408, 409) else "unsupported",
             status=error.status_code,
         )
     if isinstance(error, ModelAPIError | UnexpectedModelBehavior):

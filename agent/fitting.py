@@ -1,0 +1,186 @@
+"""What of a history is sent to a model that may be another than the one that wrote it. Pure: the history stays whole.
+
+Each message is fitted by itself, so what was sent of the earlier ones stays the same from turn to turn, and the model
+that could use what is left out here gets it again when it is chosen again.
+"""
+
+import operator
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any, TypeGuard
+
+from pydantic_ai.messages import (
+    AudioUrl,
+    BinaryContent,
+    FilePart,
+    ImageUrl,
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponsePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from agent.catalog import ModelSpec
+from agent.errors import ProviderError
+from agent.messages import to_send
+
+NO_PICTURE = "[A picture was here, which this model cannot see.]"
+NO_SOUND = "[A sound was here, which this model cannot hear.]"
+
+_PORTABLE_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
+"""The ids of tool calls that every vendor takes from any other (Anthropic names the letters, OpenAI the length)."""
+_CHAT_FIELDS = (None, "content", "reasoning", "reasoning_content")
+"""Reasoning that came through Chat Completions has the field it came in for its id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """The messages as the model can take them, and how many pieces of each kind were left out."""
+
+    messages: list[ModelMessage]
+    reasoning: int = 0
+    pictures: int = 0
+    sounds: int = 0
+
+    def sentence(self, spec: ModelSpec) -> str:
+        """What people are told of it, "" where nothing was left out."""
+        left_out = [
+            *(["the reasoning of other models"] if self.reasoning else []),
+            *_counted(self.pictures, "picture"),
+            *_counted(self.sounds, "sound"),
+        ]
+        return f"Not sent to {spec.label}, which cannot use it: {', '.join(left_out)}." if left_out else ""
+
+
+def fitted(messages: Sequence[ModelMessage], spec: ModelSpec) -> Fitted:
+    """The history without what this model cannot take. Messages that need nothing are returned as they are.
+
+    Reasoning of another provider goes; so does what only that provider understands of the other parts: ids, signatures
+    and other details. Media that the model has no sense for becomes a short text in its place. Calls and results stay.
+    """
+    fit = _Fit(spec)
+    out = [fit.request(one) if isinstance(one, ModelRequest) else fit.response(one) for one in messages]
+    return Fitted(messages=out, reasoning=fit.reasoning, pictures=fit.pictures, sounds=fit.sounds)
+
+
+def sendable(messages: Sequence[ModelMessage], spec: ModelSpec, system_message: str = "") -> list[ModelMessage]:
+    """The messages that this model is sent: fitted, then as `to_send` has them.
+
+    Raises `ProviderError` where the model takes only requests with sound and there is none.
+    """
+    fit = fitted(messages, spec).messages
+    if spec.needs_audio and not any(_is_sound(item) for message in fit for item in _items(message)):
+        raise ProviderError(f"{spec.label} answers only what comes with a sound: attach one.", kind="unsupported")
+    return to_send(fit, system_message)
+
+
+@dataclass
+class _Fit:
+    """One pass over a history. Owner of the counts and of the ids of calls that were changed, by their old ones."""
+
+    spec: ModelSpec
+    reasoning: int = 0
+    pictures: int = 0
+    sounds: int = 0
+    ids: dict[str, str] = field(default_factory=dict[str, str])
+
+    def response(self, message: ModelResponse) -> ModelResponse:
+        parts: list[ModelResponsePart] = []
+        for part in message.parts:
+            by = getattr(part, "provider_name", None) or message.provider_name
+            if isinstance(part, ThinkingPart) and not self._usable(part, by):
+                self.reasoning += 1
+                continue
+            if isinstance(part, ToolCallPart):
+                self.ids.pop(part.tool_call_id, None)
+            parts.append(part if by in (None, self.spec.provider) else self._unbound(part))
+        return message if _same(parts, message.parts) else replace(message, parts=parts)
+
+    def request(self, message: ModelRequest) -> ModelRequest:
+        parts = [self._asked(part) for part in message.parts]
+        return message if _same(parts, message.parts) else replace(message, parts=parts)
+
+    def _usable(self, part: ThinkingPart, by: str | None) -> bool:
+        if by is None:  # nobody's: people handed it in themselves
+            return True
+        if by != self.spec.provider:
+            return False
+        if self.spec.dialect == "chat":  # OpenAI speaks two dialects, and sealed reasoning has no place in this one
+            return part.id in _CHAT_FIELDS and not part.signature
+        return self.spec.reasoning
+
+    def _unbound(self, part: ModelResponsePart) -> ModelResponsePart:
+        """The part without what is bound to the provider that wrote it."""
+        if isinstance(part, ToolCallPart):
+            id_ = self.ids[part.tool_call_id] = _portable(part.tool_call_id)
+            part = part if id_ == part.tool_call_id else replace(part, tool_call_id=id_)
+        if isinstance(part, TextPart | ToolCallPart | FilePart) and (part.id or part.provider_details):
+            part = replace(part, id=None, provider_name=None, provider_details=None)
+        return part
+
+    def _asked(self, part: ModelRequestPart) -> ModelRequestPart:
+        if isinstance(part, UserPromptPart):
+            return part if isinstance(part.content, str) else self._seen(part)
+        if isinstance(part, ToolReturnPart):
+            id_ = self.ids.get(part.tool_call_id, part.tool_call_id)
+            return self._seen(part if id_ == part.tool_call_id else replace(part, tool_call_id=id_))
+        return part
+
+    def _seen(self, part: UserPromptPart | ToolReturnPart) -> UserPromptPart | ToolReturnPart:
+        content: Any = part.content
+        items = content if _is_list(content) else [content]
+        new = [self._sensed(item) for item in items]
+        if _same(new, items):
+            return part
+        return replace(part, content=new if _is_list(content) else new[0])
+
+    def _sensed(self, item: object) -> object:
+        if _is_picture(item) and not self.spec.image:
+            self.pictures += 1
+            return NO_PICTURE
+        if _is_sound(item) and not self.spec.audio:
+            self.sounds += 1
+            return NO_SOUND
+        return item
+
+
+def _items(message: ModelMessage) -> Iterator[object]:
+    """What stands in the prompts and results of a message, one by one."""
+    if isinstance(message, ModelRequest):
+        for part in message.parts:
+            if isinstance(part, UserPromptPart | ToolReturnPart):
+                content: Any = part.content
+                yield from content if _is_list(content) else [content]
+
+
+def _portable(id_: str) -> str:
+    """The id of a call as any vendor takes it; the same one gives the same."""
+    return id_ if _PORTABLE_ID.fullmatch(id_) else f"call_{sha256(id_.encode()).hexdigest()[:24]}"
+
+
+def _counted(number: int, noun: str) -> list[str]:
+    return [f"{number} {noun}{'s' if number > 1 else ''}"] if number else []
+
+
+def _same(one: Sequence[object], other: Sequence[object]) -> bool:
+    return len(one) == len(other) and all(map(operator.is_, one, other))
+
+
+def _is_picture(item: object) -> bool:
+    return isinstance(item, ImageUrl) or (isinstance(item, BinaryContent) and item.is_image)
+
+
+def _is_sound(item: object) -> bool:
+    return isinstance(item, AudioUrl) or (isinstance(item, BinaryContent) and item.is_audio)
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, list | tuple)

@@ -1,0 +1,69 @@
+"""When a model request that failed is made again, and after how long. Pure: who waits, and how, is the run's affair."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import random
+
+from agent.errors import ProviderError, ProviderErrorKind
+
+FIRST, LONGEST = 0.5, 8.0
+"""Seconds: the most that is waited before the second try, and before any try where the provider names no time."""
+CAP = 60.0
+"""Seconds: a provider that asks for more is not waited for, people are told instead."""
+
+_STATUSES = (408, 409, 429)
+_NEVER: tuple[ProviderErrorKind, ...] = (
+    *("key", "access", "unknown_model", "quota", "context", "refusal", "unsupported", "malformed", "interrupted"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A pause before another try: `until` on the monotonic clock, `seconds` in all, and why, fit to be shown."""
+
+    until: float
+    seconds: float
+    sentence: str
+
+
+def passing(failure: ProviderError) -> bool:
+    """Whether the same request may well succeed a little later."""
+    if failure.kind in _NEVER:
+        return False
+    status = failure.status or 0
+    return failure.kind == "connection" or status in _STATUSES or status >= 500
+
+
+def before_next(
+    failure: ProviderError, *, tried: int, retries: int, now: float, chance: Callable[[], float] = random
+) -> Waiting | None:
+    """The pause before the next try, None where there is none: after `tried` tries, with at most `retries` more.
+
+    The provider's own time is kept to the second. Else the pause is drawn by `chance` (0 to 1) from below a bound that
+    doubles: clients that failed together must not come back together.
+    """
+    if tried > retries or not passing(failure):
+        return None
+    asked = failure.retry_after
+    if asked is not None:
+        if asked > CAP:
+            return None
+        seconds = max(0.0, asked)
+        sentence = f"waiting {math.ceil(seconds)} s, asked to by the provider"
+    else:
+        seconds = chance() * min(LONGEST, FIRST * 2 ** (tried - 1))
+        reason = str(failure).partition(". ")[0].rstrip(".")
+        sentence = f"waiting {math.ceil(seconds)} s: {reason}; try {tried + 1} of {retries + 1}"
+    return Waiting(until=now + seconds, seconds=seconds, sentence=sentence)
+
+
+def given_up(failure: ProviderError, *, tried: int) -> ProviderError:
+    """The failure as it is reported: with the time that was asked for if it is too long, and how often it was tried."""
+    said = [str(failure)]
+    if passing(failure):
+        if failure.retry_after is not None and failure.retry_after > CAP:
+            said.append(f"It asks to wait {math.ceil(failure.retry_after)} s.")
+        if tried > 1:
+            said.append(f"It was tried {tried} times.")
+    return ProviderError(" ".join(said), kind=failure.kind, status=failure.status, retry_after=failure.retry_after)

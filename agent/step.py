@@ -1,0 +1,135 @@
+"""The model requests of a run: each made, tried again where that may help, and said as it streams."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from time import monotonic
+from typing import cast
+from uuid import uuid4
+
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart, ToolCallPart
+from pydantic_ai.models import ModelRequestParameters, StreamedResponse
+from pydantic_ai.settings import ModelSettings
+
+from agent.errors import AgentError, ProviderError
+from agent.fitting import sendable
+from agent.meter import Meter
+from agent.responses import Live, Piece, settle
+from agent.result import Plan
+from agent.retry import Waiting, before_next, given_up
+
+log = logging.getLogger(__name__)
+
+
+class Requests:
+    """The model requests of one run, one after the other. Owner of the open stream and of the pause between two tries.
+
+    `say` is given each piece of text and reasoning, `changed` is called when a pause begins and when it ends.
+    """
+
+    def __init__(
+        self, run_id: str, plan: Plan, meter: Meter, say: Callable[[Piece], None], changed: Callable[[], None]
+    ) -> None:
+        self.waiting: Waiting | None = None
+        self.freed_at = 0.0
+        self._run_id, self._plan, self._meter, self._say, self._changed = run_id, plan, meter, say, changed
+        self._open: StreamedResponse | None = None
+        self._said = False
+
+    async def answer(self, messages: Sequence[ModelMessage]) -> ModelResponse:
+        """The model's answer to the conversation, whole. Raises `ProviderError`.
+
+        A request is made again only while nothing of its answer has been said: what people saw is never unsaid.
+        """
+        spec = self._plan.connection.spec
+        sent = sendable(messages, spec, self._plan.system_message)
+        tried = 0
+        while True:
+            tried, self._said = tried + 1, False
+            try:
+                response = await self._request(sent)
+            except ProviderError as failure:
+                retries = 0 if self._said else self._plan.limits.retries
+                pause = before_next(failure, tried=tried, retries=retries, now=monotonic())
+                if pause is None:
+                    raise given_up(failure, tried=tried) from failure
+                self._open = None  # it said nothing, and if the run ends in the pause, nothing is kept of it
+                await self._wait(pause)
+            else:
+                return replace(response, parts=_sound(response, messages))
+
+    def broken_off(self) -> ModelResponse | None:
+        """What came of an answer that was not finished, if there is one."""
+        return settle(self._open.get(), state="interrupted") if self._open is not None else None
+
+    async def _request(self, sent: list[ModelMessage]) -> ModelResponse:
+        live = Live()
+        tools = [tool.definition for tool in self._plan.tools.values()]
+        try:
+            async with model_request_stream(
+                self._plan.connection.model(),
+                sent,
+                model_settings=self._settings(),
+                model_request_parameters=ModelRequestParameters(function_tools=tools),
+            ) as stream:
+                self._open = stream
+                async for event in stream:
+                    for piece in live.feed(event):
+                        self._said = True
+                        self._meter.delta(piece[0])
+                        self._say(piece)
+        except (AgentError, asyncio.CancelledError):
+            raise
+        except Exception as failure:
+            log.info("run %s: %s", self._run_id, type(failure).__name__, exc_info=log.isEnabledFor(logging.DEBUG))
+            raise self._plan.connection.explain(failure) from failure
+        finally:
+            self.freed_at = monotonic()
+        if _broke_off(stream.get()):
+            raise ProviderError("The answer broke off: the model server ended it too early.", kind="interrupted")
+        self._open = None
+        response = settle(stream.get(), state="complete")
+        self._meter.step(response.usage)
+        return response
+
+    async def _wait(self, pause: Waiting) -> None:
+        log.info("run %s: %s", self._run_id, pause.sentence)
+        self.waiting = pause
+        self._changed()
+        try:
+            await asyncio.sleep(pause.until - monotonic())
+        finally:
+            self.waiting = None
+            self._changed()
+
+    def _settings(self) -> ModelSettings:
+        spec, options = self._plan.connection.spec, self._plan.options
+        most = options.max_tokens
+        if most is None and spec.dialect == "messages":  # the one dialect that must be told
+            most = spec.usual_output_tokens
+        chosen = {"temperature": options.temperature if spec.temperature else None, "max_tokens": most}
+        given = {name: value for name, value in chosen.items() if value is not None}
+        return cast(ModelSettings, {**self._plan.connection.settings(options.reasoning), **given})
+
+
+def _sound(response: ModelResponse, messages: Sequence[ModelMessage]) -> list[ModelResponsePart]:
+    """The response's parts without calls that a length limit cut, every call with an id that no other call has."""
+    used = {part.tool_call_id for message in messages for part in message.parts if isinstance(part, ToolCallPart)}
+    parts: list[ModelResponsePart] = []
+    for part in response.parts:
+        if isinstance(part, ToolCallPart):
+            if response.finish_reason == "length" and "INVALID_JSON" in part.args_as_dict():
+                continue
+            if not part.tool_call_id or part.tool_call_id in used:
+                part = replace(part, tool_call_id=f"call_{uuid4().hex[:12]}")
+            used.add(part.tool_call_id)
+        parts.append(part)
+    return parts
+
+
+def _broke_off(response: ModelResponse) -> bool:
+    """Whether the stream ended without a finish reason. One that the library has no name for is a reason too."""
+    raw = (response.provider_details or {}).get("finish_reason")
+    return response.finish_reason == "error" or (response.finish_reason is None and raw in (None, "abort", "error"))
