@@ -49,7 +49,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     models = LocalModels(settings.local, say=say)
     media = MediaStore(settings.data_dir / "media")
     conversations = Conversations(settings, store, media, models, _tools(settings))
-    page = build(Handlers(conversations), Api(conversations), settings.title)
+    page = build(Handlers(conversations), Api(conversations), settings.title, sign_of_life=settings.key_seconds / 6)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:

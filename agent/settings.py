@@ -41,7 +41,9 @@ class Settings:
     system_prompt: str = ""
     tools: tuple[str, ...] = ()
     grace_seconds: float = 30.0
+    key_seconds: float = 180.0
     max_steps: int = 12
+    retries: int = 3
     run_seconds: float = 600.0
     tool_seconds: float = 60.0
     max_upload_bytes: int = 20 * 1024 * 1024
@@ -59,9 +61,9 @@ def load(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Setti
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path.name} is not valid TOML: {error}") from error
     known = {
-        "server": {"host", "port", "title", "grace_seconds", "max_upload_bytes"},
+        "server": {"host", "port", "title", "grace_seconds", "key_seconds", "max_upload_bytes"},
         "history": {"store", "data_dir"},
-        "agent": {"system_prompt", "tools", "max_steps", "run_seconds", "tool_seconds"},
+        "agent": {"system_prompt", "tools", "max_steps", "retries", "run_seconds", "tool_seconds"},
         "local": {"cache_dir", "downloads", "wait_seconds"},
     }
     values: dict[str, Any] = {}
@@ -91,10 +93,10 @@ def load(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Setti
         values["data_dir"] = data_dir
     if store := env.get("SWITCHBOARD_STORE"):
         values["store"] = store
-    for name in ("port", "max_steps", "max_upload_bytes"):
+    for name in ("port", "max_steps", "retries", "max_upload_bytes"):
         if name in values:
             values[name] = int(_number(name, values[name]))
-    for name in ("grace_seconds", "run_seconds", "tool_seconds"):
+    for name in ("grace_seconds", "key_seconds", "run_seconds", "tool_seconds"):
         if name in values:
             values[name] = _number(name, values[name])
     if "data_dir" in values:

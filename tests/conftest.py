@@ -56,7 +56,7 @@ class App:
         """All it has said so far."""
         return (self.folder / "app.log").read_text(errors="replace")
 
-    def start(self, seconds: float = 30.0) -> "App":
+    def start(self, seconds: float = 60.0) -> "App":
         """Start it and return when it answers."""
         with (self.folder / "app.log").open("ab") as log:
             self.process = subprocess.Popen(

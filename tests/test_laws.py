@@ -38,7 +38,7 @@ from agent.providers import client as http
 from agent.providers.local import Served
 from agent.responses import Live, Stamp, pieces, settle
 from agent.settings import LocalSettings, Settings
-from agent.ui.journal import StoreJournal
+from agent.ui.journal import StoreJournal, Unsent
 from agent.ui.render import Bubble, Turn, fold, turns, wire
 from agent.ui.turn import Choices, Conversations
 from tests.fakes import Act, Call, FakeConnection, Step, Words
@@ -92,7 +92,7 @@ def steps(draw: st.DrawFn) -> list[Step]:
     return out
 
 
-LIMITS = st.integers(1, 4).map(lambda number: Limits(steps=number, tool_seconds=0.01))
+LIMITS = st.integers(1, 4).map(lambda number: Limits(steps=number, tool_seconds=0.01, retries=0))
 
 # --- playing it -------------------------------------------------------------------------------------------------------
 
@@ -147,13 +147,18 @@ class Played:
 
 
 async def play(
-    script: Sequence[Step], limits: Limits, store: HistoryStore, earlier: Played | None = None, prompt: str = "Hello"
+    script: Sequence[Step],
+    limits: Limits,
+    store: HistoryStore,
+    earlier: Played | None = None,
+    prompt: str = "Hello",
+    **more: Any,
 ) -> Played:
-    connection = FakeConnection(script)
+    connection = FakeConnection(script, **more)
     runs: list[Run] = []
     agent = Agent(connection, tools=tools(lambda: runs[0].cancel()), limits=limits, system_message="Be brief.")
     record = Record(owner=OWNER)
-    journal = StoreJournal(store, MediaStore(Path("nowhere")), record, 0)
+    journal = StoreJournal(store, MediaStore(Path("nowhere")), record, Unsent())
     context = earlier.run.context if earlier else None
     runs.append(run := agent.run(prompt, context=context, journal=journal))
     connection.played.cancel = run.cancel
@@ -645,7 +650,7 @@ def test_the_page_shows_the_same_live_and_after_a_reload(
 
     async def check() -> None:
         models: Any = OneServer((Served(SPEC, Endpoint(server.base_url)),))
-        options = Settings(local=LocalSettings(cache_dir=Path("nowhere")))
+        options = Settings(local=LocalSettings(cache_dir=Path("nowhere")), retries=0)
         page = Conversations(options, MemoryStore(), MediaStore(Path("nowhere")), models, _tools())
         seen = len(server.journal())
         conversation = await page.send(OWNER, None, {"text": script}, Choices(tools=True, system_message="Be brief."))
@@ -687,7 +692,7 @@ def test_the_page_shows_the_same_live_and_after_a_reload(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(http, "READ_EVERY", 0.0)
-        patch.setattr("agent.ui.turn.PACE", 0.001)
+        patch.setattr("agent.ui.live.PACE", 0.001)
         asyncio.run(check())
 
 

@@ -1,5 +1,7 @@
 """What the page's events do: find out who is asking, call `Conversations`, say the outcome in widget values."""
 
+import asyncio
+import html
 import logging
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import replace
@@ -9,10 +11,23 @@ import gradio as gr
 
 from agent.catalog import ModelSpec
 from agent.errors import AgentError
+from agent.providers import preload
 from agent.ui.render import Wire
 from agent.ui.seats import Seat, Seats
 from agent.ui.turn import WINDOW, Choices, Conversations
-from agent.ui.widgets import composer, menu, notice, offer, switches
+from agent.ui.widgets import (
+    FOR_MODEL,
+    KEYS,
+    Given,
+    choices_of,
+    composer,
+    key_panel,
+    menu,
+    notice,
+    offer,
+    switches,
+    values,
+)
 from agent.walls import visitor_of
 
 log = logging.getLogger(__name__)
@@ -32,10 +47,11 @@ class Handlers:
         """`/` was loaded: the visitor's last conversation, their settings, the models there are."""
         seat = self._seats.of(request)
         seat = self._seats.take(request, replace(seat, conversation=await self._all.last(seat.owner)))
+        self._all.offers.keys.seen(seat.owner)
         chosen = self._all.choices(seat.owner)
         spec = self._all.spec(chosen.model)
         busy = seat.conversation is not None and self._all.live.busy(seat.conversation)
-        return chosen.system_message, *self._menu(seat, spec), *switches(spec, chosen, busy=busy)
+        return chosen.system_message, *self._menu(seat, spec), *self._for(seat, spec, chosen, busy=busy)
 
     async def watch(self, request: gr.Request) -> AsyncIterator[list[Wire] | dict[str, Any]]:
         """The conversation, and its answer while it is being written."""
@@ -69,85 +85,80 @@ class Handlers:
         timer = gr.Timer(active=not self._all.settled)
         spec = self._all.spec(model or "")
         if model and spec is not None and spec.id == model:
-            return timer, *self._menu(seat, spec), *([gr.skip()] * 6)
-        return timer, *self._menu(seat, spec), *switches(spec)
+            return timer, *self._menu(seat, spec), *([gr.skip()] * FOR_MODEL)
+        return timer, *self._menu(seat, spec), *self._for(seat, spec)
 
-    def model_chosen(self, model: str, request: gr.Request) -> tuple[Any, ...]:
-        """A model was picked from the list. What it can take decides which switches there are."""
+    async def model_chosen(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
+        """A model was picked from the list, or its name typed. What it can take decides which switches there are."""
         seat = self._seats.of(request)
-        self._all.choose(seat.owner, replace(self._all.choices(seat.owner), model=model, picked=True))
-        return offer(None), *switches(self._all.spec(model))
+        chosen = self._all.choices(seat.owner)
+        try:
+            spec = self._all.offers.find((model or "").strip())
+        except AgentError as error:
+            gr.Warning(html.escape(str(error)), title="No such model")
+            spec = self._all.spec(chosen.model)
+        if spec is not None:
+            self._all.choose(seat.owner, replace(chosen, model=spec.id, picked=True))
+            await asyncio.to_thread(preload, spec.dialect)  # while the question is typed
+        return *self._menu(seat, spec), *self._for(seat, spec)
 
-    def switch(self) -> tuple[Any, ...]:
+    def switch(self, request: gr.Request) -> tuple[Any, ...]:
         """The better model that has come was accepted."""
-        spec = self._all.spec("")
-        return menu(self._all.models.served, spec), offer(None), *switches(spec)
+        seat, spec = self._seats.of(request), self._all.spec("")
+        return *self._menu(seat, spec), *self._for(seat, spec)
+
+    # Keys: in the loop of the server, where their clocks run
+
+    async def key_typed(self, key: str, model: str | None, request: gr.Request) -> tuple[Any, ...]:
+        """A key was given for the chosen model's provider. It goes into memory, and out of the box in any case."""
+        seat, spec = self._seats.of(request), self._all.spec(model or "")
+        provider = self._all.offers.provider(spec) if spec else None
+        if provider is not None:
+            try:
+                self._all.offers.keys.put(seat.owner, provider.id, key or "")
+            except AgentError as error:
+                gr.Warning(str(error), title="Not taken")
+        return *self._menu(seat, spec), *self._keys(seat, spec)
+
+    async def key_forgotten(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
+        """The keys this visitor typed are to be forgotten, all of them."""
+        seat = self._seats.of(request)
+        self._all.offers.keys.forget(seat.owner)
+        spec = self._all.spec(model or "")
+        return *self._menu(seat, spec), *self._keys(seat, spec)
+
+    async def still_here(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
+        """A page is open in which a key was typed. Without this sign it is forgotten."""
+        seat, keys = self._seats.of(request), self._all.offers.keys
+        keys.seen(seat.owner)
+        if keys.any(seat.owner):
+            return tuple([gr.skip()] * KEYS)  # nothing changes while another key may be half typed
+        return self._keys(seat, self._all.spec(model or ""))
 
     # Doing
 
-    async def accept(
-        self,
-        value: dict[str, Any] | None,
-        model: str | None,
-        system: str | None,
-        reasoning: bool,
-        warmth: float,
-        most: float,
-        tools: bool,
-        request: gr.Request,
-    ) -> Any:
+    async def accept(self, given: Given, request: gr.Request) -> Any:
         """A message was sent. The composer is emptied only when the message is kept."""
         seat = self._seats.of(request)
-        choices = self._chosen(seat, model, system, reasoning, warmth, most, tools)
-        self._seats.take(request, await send(self._all, value, seat, choices, request))
+        choices = self._chosen(seat, given)
+        self._seats.take(request, await send(self._all, values(given)["composer"], seat, choices, request))
         return composer(busy=True, value=None)
 
-    async def example(
-        self,
-        event: gr.SelectData,
-        model: str | None,
-        system: str | None,
-        reasoning: bool,
-        warmth: float,
-        most: float,
-        tools: bool,
-        request: gr.Request,
-    ) -> Any:
+    async def example(self, event: gr.SelectData, given: Given, request: gr.Request) -> Any:
         """A starter example was pressed: it is sent as if typed."""
+        seat = self._seats.of(request)
         value = {"text": str(event.value["text"])}
-        return await self.accept(value, model, system, reasoning, warmth, most, tools, request)
+        self._seats.take(request, await send(self._all, value, seat, self._chosen(seat, given), request))
+        return composer(busy=True)
 
-    async def retry(
-        self,
-        model: str | None,
-        system: str | None,
-        reasoning: bool,
-        warmth: float,
-        most: float,
-        tools: bool,
-        request: gr.Request,
-    ) -> Any:
+    async def retry(self, given: Given, request: gr.Request) -> Any:
         """Answer the last message again."""
         seat = self._seats.of(request)
         if seat.conversation is not None:
-            await told(
-                self._all.retry(
-                    seat.owner, seat.conversation, self._chosen(seat, model, system, reasoning, warmth, most, tools)
-                )
-            )
+            await told(self._all.retry(seat.owner, seat.conversation, self._chosen(seat, given)))
         return composer(busy=True)
 
-    async def edit(
-        self,
-        event: gr.EditData,
-        model: str | None,
-        system: str | None,
-        reasoning: bool,
-        warmth: float,
-        most: float,
-        tools: bool,
-        request: gr.Request,
-    ) -> Any:
+    async def edit(self, event: gr.EditData, given: Given, request: gr.Request) -> Any:
         """A message was changed: it is sent again in its place."""
         seat = self._seats.of(request)
         if seat.conversation is None:
@@ -158,15 +169,7 @@ class Handlers:
         if entry is None:
             raise gr.Error("That message cannot be changed any more.", print_exception=False)
         text = event.value if isinstance(event.value, str) else _text(event.value)
-        await told(
-            self._all.edit(
-                seat.owner,
-                seat.conversation,
-                entry,
-                text,
-                self._chosen(seat, model, system, reasoning, warmth, most, tools),
-            )
-        )
+        await told(self._all.edit(seat.owner, seat.conversation, entry, text, self._chosen(seat, given)))
         return composer(busy=True)
 
     async def undo(self, request: gr.Request) -> Any:
@@ -191,29 +194,27 @@ class Handlers:
 
     def _menu(self, seat: Seat, spec: ModelSpec | None) -> tuple[Any, Any, Any]:
         """The list of models, what is said of the one on its way, and the offer of one that has come."""
-        models = self._all.models
-        said = "" if self._all.settled else notice(models.status)
-        return menu(models.served, spec), said, offer(self._all.better(seat.owner, spec.id if spec else ""))
+        said = "" if self._all.settled else notice(self._all.offers.local.status)
+        better = self._all.better(seat.owner, spec.id if spec else "")
+        return menu(self._all.offers.menu(seat.owner, spec), spec), said, offer(better)
 
-    def _chosen(
-        self,
-        seat: Seat,
-        model: str | None,
-        system: str | None,
-        reasoning: bool,
-        warmth: float,
-        most: float,
-        tools: bool,
-    ) -> Choices:
-        choices = Choices(
-            model=model or "",
-            picked=self._all.choices(seat.owner).picked,
-            system_message=system or "",
-            reasoning=bool(reasoning),
-            temperature=float(warmth),
-            max_tokens=int(most),
-            tools=bool(tools),
-        )
+    def _for(
+        self, seat: Seat, spec: ModelSpec | None, chosen: Choices | None = None, busy: bool | None = None
+    ) -> tuple[Any, ...]:
+        """All that depends on the chosen model."""
+        return *switches(spec, chosen, busy), *self._keys(seat, spec)
+
+    def _keys(self, seat: Seat, spec: ModelSpec | None) -> tuple[Any, ...]:
+        offers = self._all.offers
+        provider = offers.provider(spec) if spec else None
+        typed = provider is not None and offers.keys.get(seat.owner, provider.id) is not None
+        missing = spec is not None and offers.key_missing(seat.owner, spec)
+        panel = key_panel(spec, provider, missing=missing, typed=typed)
+        return *panel, gr.Timer(active=offers.keys.any(seat.owner))
+
+    def _chosen(self, seat: Seat, given: Given) -> Choices:
+        """What the widgets say, remembered."""
+        choices = replace(choices_of(given), picked=self._all.choices(seat.owner).picked)
         self._all.choose(seat.owner, choices)
         return choices
 

@@ -1,7 +1,7 @@
 """The journal of a run on the page: each message behind the conversation's head in the store, one save each."""
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pydantic_ai.messages import ModelMessage
 
@@ -10,17 +10,29 @@ from agent.media import MediaStore
 from agent.ui.render import said
 
 
+@dataclass(frozen=True, slots=True)
+class Unsent:
+    """What the model was not sent: so many of the earliest messages, and what `omitted` says it could not take."""
+
+    left_out: int = 0
+    omitted: str = ""
+
+    def on(self, note: Note) -> Note:
+        """The note with that on it."""
+        return replace(note, left_out=self.left_out, omitted=self.omitted)
+
+
 class StoreJournal:
     """Writes a run's messages behind a conversation's head, one save each. Owner of the newest record."""
 
-    def __init__(self, store: HistoryStore, media: MediaStore, record: Record, left_out: int) -> None:
+    def __init__(self, store: HistoryStore, media: MediaStore, record: Record, unsent: Unsent) -> None:
         self.record = record
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._store, self._media, self._left_out = store, media, left_out
+        self._store, self._media, self._unsent = store, media, unsent
 
     async def write(self, message: ModelMessage, note: Note) -> None:
         """See `agent.run.Journal`."""
-        note = replace(note, left_out=self._left_out)
+        note = self._unsent.on(note)
         entry = Entry(parent_id=self.record.head_id, message=self._media.stored(message), note=note)
         timings = note.timings
         moved = replace(
@@ -29,6 +41,7 @@ class StoreJournal:
             title=self.record.title or _title(entry),
             input_tokens=self.record.input_tokens + (timings.input_tokens if timings else 0),
             output_tokens=self.record.output_tokens + (timings.output_tokens if timings else 0),
+            cost=self.record.cost + (note.cost or 0.0),
         )
         try:
             self.record = await self._store.save(moved, [entry])

@@ -23,22 +23,32 @@ EXAMPLES: list[Any] = [
 ]
 
 
-def build(handlers: Handlers, api: Api, title: str) -> gr.Blocks:
-    """Lay out the page. Widgets hold no conversation: the chatbot is an output, its value is never read back."""
+def build(handlers: Handlers, api: Api, title: str, *, sign_of_life: float) -> gr.Blocks:
+    """Lay out the page; one in which a key was typed gives a sign of life every so many seconds.
+
+    Widgets hold no conversation: the chatbot is an output, its value is never read back."""
     with gr.Blocks(
         title=title, fill_height=True, fill_width=True, analytics_enabled=False, delete_cache=(3600, 86_400)
     ) as page:
         with gr.Sidebar(open=False, elem_id="settings", width=320):
             gr.HTML("<h2>Settings</h2><p>They hold from the next message on.</p>", padding=False)
-            system = gr.Textbox(label="System prompt", lines=3, max_lines=10, placeholder="How the model should behave")
-            reasoning = gr.Checkbox(label="Reasoning", value=True)
-            tools = gr.Checkbox(label="Tools", value=False)
-            warmth = gr.Slider(0, 2, value=TEMPERATURE, step=0.05, label="Temperature")
-            most = gr.Slider(16, 4096, value=MOST_TOKENS, step=16, label="Maximum tokens of an answer")
+            system = gr.Textbox(
+                label="System prompt",
+                lines=3,
+                max_lines=10,
+                placeholder="How the model should behave",
+                elem_id="system",
+            )
+            reasoning = gr.Checkbox(label="Reasoning", value=True, elem_id="reasoning")
+            tools = gr.Checkbox(label="Tools", value=False, elem_id="tools")
+            warmth = gr.Slider(0, 2, value=TEMPERATURE, step=0.05, label="Temperature", elem_id="temperature")
+            most = gr.Slider(
+                16, 4096, value=MOST_TOKENS, step=16, label="Maximum tokens of an answer", elem_id="max-tokens"
+            )
         with gr.Column(elem_id="page"):
             with gr.Row(elem_id="bar"):
                 gr.HTML(f"<h1>{title}</h1>", elem_id="name", padding=False)
-                model = gr.Dropdown([], label="Model", container=False, elem_id="model", filterable=False)
+                model = gr.Dropdown([], label="Model", container=False, elem_id="model", allow_custom_value=True)
                 new = gr.Button("New chat", elem_id="new", size="sm")
             notice = gr.HTML(elem_id="notice", padding=False)
             switch = gr.Button("", elem_id="switch", size="sm", visible=False)
@@ -57,6 +67,18 @@ def build(handlers: Handlers, api: Api, title: str) -> gr.Blocks:
                 placeholder=(HERE / "empty.html").read_text(encoding="utf-8"),
                 examples=EXAMPLES,
             )
+            with gr.Column(elem_id="key"):
+                said = gr.HTML(elem_id="key-said", padding=False, visible=False)
+                key = gr.Textbox(
+                    elem_id="key-box",
+                    label="Key",
+                    show_label=False,
+                    type="password",
+                    submit_btn="Use this key",
+                    visible=False,
+                    html_attributes=gr.InputHTMLAttributes(autocomplete="off"),
+                )
+                forget = gr.Button("Forget my keys", elem_id="key-forget", size="sm", visible=False)
             box = gr.MultimodalTextbox(
                 elem_id="composer",
                 label="Message",
@@ -69,10 +91,12 @@ def build(handlers: Handlers, api: Api, title: str) -> gr.Blocks:
             )
             about = gr.HTML(elem_id="about", padding=False)
         timer = gr.Timer(1.0)
+        here = gr.Timer(sign_of_life, active=False)
 
-        settings = [model, system, reasoning, warmth, most, tools]
+        settings: set[Any] = {model, system, reasoning, warmth, most, tools}
         menu = [model, notice, switch]
-        for_model = [reasoning, tools, warmth, most, box, about]
+        keys = [said, key, forget, here]
+        for_model = [reasoning, tools, warmth, most, box, about, *keys]
 
         def follow(event: Any) -> None:
             """After `event`, show the answer as it comes, then give the buttons back, however it went."""
@@ -81,7 +105,7 @@ def build(handlers: Handlers, api: Api, title: str) -> gr.Blocks:
                 after(handlers.settle, None, [box, earlier], **QUIET)
 
         follow(page.load(handlers.opened, None, [system, *menu, *for_model], **QUIET))
-        follow(box.submit(handlers.accept, [box, *settings], box, **QUIET))
+        follow(box.submit(handlers.accept, {box, *settings}, box, **QUIET))
         follow(chat.example_select(handlers.example, settings, box, **QUIET))
         follow(chat.retry(handlers.retry, settings, box, **QUIET))
         follow(chat.edit(handlers.edit, settings, box, **QUIET))
@@ -89,8 +113,11 @@ def build(handlers: Handlers, api: Api, title: str) -> gr.Blocks:
         follow(earlier.click(handlers.earlier, None, None, **QUIET))
         box.stop(handlers.stop, None, None, **QUIET)
         new.click(handlers.new, None, [chat, earlier, box], **QUIET)
-        model.input(handlers.model_chosen, model, [switch, *for_model], **QUIET)
-        switch.click(handlers.switch, None, [model, switch, *for_model], **QUIET)
+        model.input(handlers.model_chosen, model, [*menu, *for_model], **QUIET)
+        switch.click(handlers.switch, None, [*menu, *for_model], **QUIET)
+        key.submit(handlers.key_typed, [key, model], [*menu, *keys], **QUIET)
+        forget.click(handlers.key_forgotten, model, [*menu, *keys], **QUIET)
+        here.tick(handlers.still_here, model, keys, **QUIET)
         timer.tick(handlers.news, model, [timer, *menu, *for_model], **QUIET)
         _endpoint(api)
     return page

@@ -1,23 +1,58 @@
 """The runs going on: who watches them, and when a run that nobody watches is ended."""
 
 import asyncio
-from collections.abc import Generator
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import contextmanager
+from time import monotonic
 
 from agent.errors import Conflict
 from agent.result import CancelReason
 from agent.run import Run
+from agent.ui.journal import Unsent
+from agent.ui.render import Bubble, fold
+
+PACE = 0.1
+"""Seconds between two updates of a page, more where a bubble is long; the last one is not held back."""
+LONG = 80_000
+"""Characters of a bubble that are worth a second between two updates: a browser draws the whole bubble each time, for
+50 ms at 12,000 characters, and the last update waits behind the one before it."""
+IDLE = 1.0
+"""Seconds after which a silent run updates the page all the same, so that a page that is gone is noticed."""
+
+Closing = Callable[[], Awaitable[None]]
 
 
 class LiveRun:
-    """A run and the number of pages that look at it; `left_out` earlier messages were not sent."""
+    """A run and the number of pages that look at it."""
 
-    def __init__(self, run: Run, owner: str, grace: float, left_out: int) -> None:
-        self.run, self.owner, self.left_out = run, owner, left_out
+    def __init__(self, run: Run, owner: str, grace: float, unsent: Unsent) -> None:
+        self.run, self.owner, self.unsent = run, owner, unsent
         self._grace = grace
         self._watchers = 0
         self._timer: asyncio.TimerHandle | None = None
         self._set_timer()
+
+    async def bubbles(self) -> AsyncGenerator[list[Bubble]]:
+        """The bubbles so far, again and again while the answer is written, and once more when it has ended."""
+        run, bubbles, seen = self.run, list[Bubble](), 0
+        with self.watched():
+            while True:
+                new, done = run.responses[seen:], run.done
+                seen += len(new)
+                fold(bubbles, new)
+                yield bubbles
+                if done:
+                    return
+                drawn = len(bubbles[-1].text) if bubbles else 0
+                if not await run.over(max(PACE, min(4 * PACE, drawn / LONG))) or seen == len(run.responses):
+                    await run.news(seen, timeout=IDLE)
+
+    @property
+    def waiting(self) -> str:
+        """Why nothing comes at the moment, where the run knows; "" otherwise."""
+        pause = self.run.waiting
+        return f"{pause.sentence} · {math.ceil(max(0.0, pause.until - monotonic()))} s left" if pause else ""
 
     @contextmanager
     def watched(self) -> Generator[None]:
@@ -51,17 +86,22 @@ class Live:
         self._runs: dict[str, LiveRun] = {}
         self._ends: set[asyncio.Task[None]] = set()
 
-    def get(self, conversation: str, owner: str) -> LiveRun | None:
+    def get(self, conversation: str | None, owner: str) -> LiveRun | None:
         """The run of this owner's conversation, if one is going on."""
-        found = self._runs.get(conversation)
+        found = self._runs.get(conversation or "")
         return found if found is not None and found.owner == owner else None
 
-    def begin(self, conversation: str, owner: str, run: Run, left_out: int = 0) -> LiveRun:
-        """Start the run as a task of the server. Raises `Conflict` where one is going on in this conversation."""
+    def begin(
+        self, conversation: str, owner: str, run: Run, unsent: Unsent | None = None, closing: Closing | None = None
+    ) -> LiveRun:
+        """Start the run as a task of the server; `closing` is called after its end.
+
+        Raises `Conflict` where one is going on in this conversation.
+        """
         if conversation in self._runs:
             raise Conflict("An answer is still being written. Stop it, or wait for it to end.")
-        live = self._runs[conversation] = LiveRun(run.start(), owner, self._grace, left_out)
-        task = asyncio.create_task(self._end(conversation, live))
+        live = self._runs[conversation] = LiveRun(run.start(), owner, self._grace, unsent or Unsent())
+        task = asyncio.create_task(self._end(conversation, live, closing))
         self._ends.add(task)
         task.add_done_callback(self._ends.discard)
         return live
@@ -76,9 +116,11 @@ class Live:
             live.run.cancel(reason)
         await asyncio.gather(*self._ends, return_exceptions=True)
 
-    async def _end(self, conversation: str, live: LiveRun) -> None:
+    async def _end(self, conversation: str, live: LiveRun, closing: Closing | None) -> None:
         try:
             await live.run
         finally:
             live.forget()
             del self._runs[conversation]
+            if closing is not None:
+                await closing()

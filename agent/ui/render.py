@@ -6,6 +6,7 @@ Text travels as a text part, never as a bare string, which Gradio would dedent.
 
 import html
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,10 +79,11 @@ def turns(entries: Sequence[Entry], *, running: str | None = None) -> list[Turn]
     return out
 
 
-def wire(turn: Turn, reasoning: Sequence[float] = ()) -> list[Wire]:
+def wire(turn: Turn, reasoning: Sequence[float] = (), waiting: str = "") -> list[Wire]:
     """The messages of one turn.
 
-    `reasoning` are the seconds of its reasoning bubbles while it runs; a finished turn's note has them.
+    `reasoning` are the seconds of its reasoning bubbles while it runs; a finished turn's note has them. `waiting` says
+    why nothing comes at the moment.
     """
     out: list[Wire] = []
     if turn.user is not None:
@@ -117,10 +119,10 @@ def wire(turn: Turn, reasoning: Sequence[float] = ()) -> list[Wire]:
         out.append(_assistant(text, metadata))
     if turn.note is not None and (caption := _caption(turn.note)):
         out.append(_assistant(f'<div class="caption">{caption}</div>', None))
-    elif turn.note is None and not turn.bubbles:
-        out.append(
-            _assistant('<div class="waiting" aria-label="waiting for the model"><i></i><i></i><i></i></div>', None)
-        )
+    elif turn.note is None and (waiting or not turn.bubbles):
+        dots = '<div class="waiting" aria-label="waiting for the model"><i></i><i></i><i></i></div>'
+        why = f'<div class="caption" role="status">{html.escape(waiting)}</div>' if waiting else ""
+        out.append(_assistant(dots + why, None))
     return out
 
 
@@ -196,9 +198,11 @@ def _caption(note: Note) -> str:
     if note.ended == "length":
         said.append("Cut at the maximum number of tokens")
     if note.ended == "content_filter":
-        said.append("Withheld by the provider's content filter")
+        said.append(html.escape(note.detail.removesuffix(".") or "Withheld by the provider's content filter"))
     if note.left_out:
         said.append(f"{note.left_out} earlier messages no longer fit and were not sent")
+    if note.omitted:
+        said.append(html.escape(note.omitted.removesuffix(".")))
     timings = note.timings
     if timings is not None and timings.first_token is not None:
         about = "≈ " if timings.estimated else ""
@@ -206,4 +210,12 @@ def _caption(note: Note) -> str:
         said.append(f"{about}{timings.output_tokens} tokens")
         if timings.generating > 0.05 and timings.generated > 1:
             said.append(f"{about}{timings.generated / timings.generating:.0f} tokens/s")
+    if note.cost:
+        said.append(_dollars(note.cost))
     return " · ".join(said)
+
+
+def _dollars(cost: float) -> str:
+    """Two figures that say something: $1.20, $0.034, $0.00012."""
+    digits = 2 if cost >= 0.1 else 1 - math.floor(math.log10(cost))
+    return f"${cost:.{digits}f}"

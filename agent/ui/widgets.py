@@ -2,17 +2,26 @@
 
 import html
 from collections.abc import Sequence
+from datetime import date
 from typing import Any
 
 import gradio as gr
 
-from agent.catalog import ModelSpec
-from agent.providers import Served, Status
+from agent.catalog import ModelSpec, ProviderSpec
+from agent.providers import Status
 from agent.ui.inputs import takes
 from agent.ui.turn import Choices
 
 TEMPERATURE = 0.7
 MOST_TOKENS = 1024
+KEYS = 4
+"""Widgets that have to do with keys: what `key_panel` gives, and the timer of its page's signs of life."""
+FOR_MODEL = 6 + KEYS
+"""Widgets that depend on the chosen model: what `switches` gives, and those."""
+
+Given = dict[Any, Any]
+"""What Gradio passes where inputs are given as a set: the values by widget."""
+ALWAYS = "This model always reasons."
 TOOLS = {
     "native": "It may calculate, tell the time and convert units.",
     "router": "This small model is guided to call tools by a schema; it errs more often.",
@@ -20,10 +29,27 @@ TOOLS = {
 }
 
 
-def menu(served: Sequence[Served], spec: ModelSpec | None) -> Any:
-    """The list of models, `spec` chosen."""
-    choices = [(one.spec.label, one.spec.id) for one in served]
-    return gr.Dropdown(choices=choices, value=spec.id if spec else None)
+def values(given: Given) -> dict[str, Any]:
+    """The values by the widgets' names in the page."""
+    return {str(widget.elem_id): value for widget, value in given.items()}
+
+
+def choices_of(given: Given) -> Choices:
+    """What the settings say."""
+    said = values(given)
+    return Choices(
+        model=said["model"] or "",
+        system_message=said["system"] or "",
+        reasoning=bool(said["reasoning"]),
+        temperature=float(said["temperature"]),
+        max_tokens=int(said["max-tokens"]),
+        tools=bool(said["tools"]),
+    )
+
+
+def menu(choices: Sequence[tuple[str, str]], spec: ModelSpec | None) -> Any:
+    """The list of models as (label, id), `spec` chosen."""
+    return gr.Dropdown(choices=list(choices), value=spec.id if spec else None)
 
 
 def notice(status: Status) -> str:
@@ -54,17 +80,47 @@ def switches(spec: ModelSpec | None, chosen: Choices | None = None, busy: bool |
     chosen = chosen or Choices()
     suits = dict(spec.defaults).get("temperature", TEMPERATURE)
     can_reason, can_call = spec.reasoning, spec.tools != "none"
+    most = min(chosen.max_tokens or spec.usual_output_tokens, spec.max_output_tokens)
     return (
         gr.Checkbox(
-            value=can_reason and chosen.reasoning,
-            interactive=can_reason,
-            info=None if can_reason else "This model does not reason aloud.",
+            value=can_reason and (chosen.reasoning or spec.always_reasons),
+            interactive=can_reason and not spec.always_reasons,
+            info=ALWAYS if spec.always_reasons else None if can_reason else "This model does not reason aloud.",
         ),
         gr.Checkbox(value=can_call and chosen.tools, interactive=can_call, info=TOOLS[spec.tools]),
-        gr.Slider(value=suits if chosen.temperature is None else chosen.temperature),
-        gr.Slider(maximum=spec.max_output_tokens, value=min(chosen.max_tokens or MOST_TOKENS, spec.max_output_tokens)),
+        gr.Slider(
+            value=suits if chosen.temperature is None else chosen.temperature,
+            interactive=spec.temperature,
+            info=None if spec.temperature else "This model sets its own.",
+        ),
+        gr.Slider(maximum=spec.max_output_tokens, value=most),
         composer(busy=busy, file_types=takes(spec)),
         _about(spec),
+    )
+
+
+def key_panel(
+    spec: ModelSpec | None, provider: ProviderSpec | None, *, missing: bool, typed: bool
+) -> tuple[Any, Any, Any]:
+    """What stands between the chosen model and an answer: what is said of it, the box for a key, the way to forget it.
+
+    The box is emptied whenever it is shown: a key goes from the browser to the server and never back.
+    """
+    said = [html.escape(spec.advice(date.today()))] if spec else []
+    if spec is not None and provider is not None and missing:
+        link = f'<a href="{provider.keys_at}" target="_blank" rel="noopener">{provider.keys_at.split("//")[-1]}</a>'
+        said.append(
+            f"<b>{html.escape(spec.label)} needs a key of {provider.label}.</b> Get one at {link} and paste it here: "
+            "the server keeps it in memory while this page is open, and nowhere else. Who runs the server can set "
+            f"{provider.key_names[0]} instead."
+        )
+    elif provider is not None and typed:
+        said.append(f"{provider.label} is asked with your key, which is forgotten soon after this page is closed.")
+    text = "".join(f"<p>{one}</p>" for one in said if one)
+    return (
+        gr.HTML(text, visible=bool(text)),
+        gr.Textbox(value="", visible=missing, placeholder=f"Key of {provider.label}" if provider else ""),
+        gr.Button(visible=typed),
     )
 
 

@@ -1,0 +1,62 @@
+"""API keys that people typed, for as long as they are here: in memory, by who typed them, and nowhere else."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from agent.errors import InputError
+
+LONGEST = 500
+
+
+@dataclass
+class _Ring:
+    keys: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+    timer: asyncio.TimerHandle | None = None
+
+
+class Keys:
+    """The keys by owner and provider. Forgets an owner's when `seconds` went by without a sign of theirs."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._rings: dict[str, _Ring] = {}
+
+    def put(self, owner: str, provider: str, key: str) -> None:
+        """Keep a key. Raises `InputError` for what cannot be one; the sentence does not repeat it."""
+        key = key.strip()
+        if not key:
+            raise InputError("Paste the key first.")
+        if len(key) > LONGEST or not key.isascii() or not key.isprintable() or " " in key:
+            raise InputError("That is not a key: it should be one word of letters, digits and signs.")
+        self._rings.setdefault(owner, _Ring()).keys[provider] = key
+        self.seen(owner)
+
+    def get(self, owner: str, provider: str) -> str | None:
+        """The key that this owner typed for a provider."""
+        ring = self._rings.get(owner)
+        return ring.keys.get(provider) if ring else None
+
+    def any(self, owner: str) -> bool:
+        """Whether this owner has typed a key."""
+        return owner in self._rings
+
+    def seen(self, owner: str) -> None:
+        """The owner is still here."""
+        ring = self._rings.get(owner)
+        if ring is None:
+            return
+        if ring.timer is not None:
+            ring.timer.cancel()
+        ring.timer = asyncio.get_running_loop().call_later(self._seconds, self.forget, owner)
+
+    def forget(self, owner: str, provider: str | None = None) -> None:
+        """Drop one key, or all of them."""
+        ring = self._rings.get(owner)
+        if ring is None:
+            return
+        if provider is not None:
+            ring.keys.pop(provider, None)
+        if provider is None or not ring.keys:
+            del self._rings[owner]
+            if ring.timer is not None:
+                ring.timer.cancel()
