@@ -99,7 +99,7 @@ class Handlers:
             spec = self._all.spec(chosen.model)
         if spec is not None:
             self._all.choose(seat.owner, replace(chosen, model=spec.id, picked=True))
-            await asyncio.to_thread(preload, spec.dialect)  # while the question is typed
+            asyncio.get_running_loop().run_in_executor(None, preload, spec.dialect)  # while the question is typed
         return *self._menu(seat, spec), *self._for(seat, spec)
 
     def switch(self, request: gr.Request) -> tuple[Any, ...]:
