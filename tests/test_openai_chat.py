@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic_ai.exceptions import ModelContextWindowExceededError, ModelHTTPError
 
-from agent import Agent, Endpoint, ModelSpec, ProviderError, connect
+from agent import Agent, Endpoint, Limits, ModelSpec, ProviderError, connect
 from agent.catalog import load
 from agent.providers import client as http
 from agent.providers.explain import explain
@@ -82,7 +82,7 @@ async def test_trouble_is_told_by_kind_and_in_a_sentence(
     connection: Connection, script: str, kind: str, status: int | None, words: str
 ) -> None:
     heard = Heard(connection)
-    result = await Agent(heard).ask(script)  # type: ignore[arg-type]
+    result = await Agent(heard, limits=Limits(retries=0)).ask(script)  # type: ignore[arg-type]
     [error] = heard.said
     assert (error.kind, error.status) == (kind, status)
     assert words in str(error)
@@ -102,26 +102,26 @@ async def test_a_wrong_key_an_unknown_model_and_no_server() -> None:
             async with Agent(connect(spec, Endpoint(server.base_url, key))) as agent:
                 assert words in (await agent.ask("Hello")).note.detail
         gone = server.base_url
-    async with Agent(connect(SPEC, Endpoint(gone))) as agent:
+    async with Agent(connect(SPEC, Endpoint(gone)), limits=Limits(retries=0)) as agent:
         assert "cannot be reached" in (await agent.ask("Hello")).note.detail
 
 
-VLLM = "This model's maximum context length is {most} tokens. However, "
+LIMIT = "This model's maximum context length is {most} tokens. However, "
 LONG = [
     (
-        {"message": VLLM.format(most=2048) + "your request has 2130 input tokens."},
+        {"message": LIMIT.format(most=2048) + "your request has 2130 input tokens."},
         "has 2,130 tokens and 'm' reads at most 2,048",
     ),
     (
         {
-            "message": VLLM.format(most=2048)
+            "message": LIMIT.format(most=2048)
             + "you requested 3154 tokens (2130 in the messages, 1024 in the completion)"
         },
         "has 2,130 tokens and 'm' reads at most 2,048",
     ),
     (
         {
-            "message": VLLM.format(most=2048)
+            "message": LIMIT.format(most=2048)
             + "you requested 3024 tokens (2000 in the messages, 1024 in the completion)"
         },
         "has 2,000 tokens, which leaves too little of the 2,048 of 'm' for the answer",
@@ -145,7 +145,7 @@ LONG = [
         },
         "has 9,876 tokens and 'm' reads at most 4,096",
     ),
-    ({"message": VLLM.format(most=2048) + "please reduce it"}, "is longer than 'm' can read"),
+    ({"message": LIMIT.format(most=2048) + "please reduce it"}, "is longer than 'm' can read"),
     ({"message": "no numbers at all"}, "is longer than 'm' can read"),
     ("a body that is text", "is longer than 'm' can read"),
 ]

@@ -1,8 +1,10 @@
 """What every dialect stands on: one client for each event loop, its patience, and streams that are read in gulps."""
 
 import asyncio
+import ssl
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
+from functools import cache
 from time import monotonic
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -76,7 +78,15 @@ def new_client(base_url: str, *, timeout: httpx2.Timeout = TIMEOUT) -> httpx2.As
     host = url.hostname or ""
     direct = host in ("localhost", "127.0.0.1", "::1") or proxy_bypass(host)
     proxy = None if direct else getproxies().get(url.scheme) or getproxies().get("all")
-    return httpx2.AsyncClient(transport=_Unhurried(limits=LIMITS, proxy=proxy), timeout=timeout, trust_env=False)
+    return httpx2.AsyncClient(
+        transport=_Unhurried(verify=_trust(), limits=LIMITS, proxy=proxy), timeout=timeout, trust_env=False
+    )
+
+
+@cache
+def _trust() -> ssl.SSLContext:
+    """The certificates we trust. Reading them takes 100 ms of CPU, so all clients share what was read."""
+    return httpx2.create_ssl_context()
 
 
 class _Unhurried(httpx2.AsyncHTTPTransport):

@@ -1,10 +1,15 @@
-"""A provider's failure as a sentence for people, typed; no key, body or trace is in it."""
+"""A provider's failure as a sentence for people, typed; no key, body or trace is in it. The details go to the log."""
 
+import json
+import logging
 import re
+import traceback
 from collections.abc import Mapping
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
+import httpx2
 from pydantic_ai.exceptions import (
+    ContentFilterError,
     ModelAPIError,
     ModelAuthenticationError,
     ModelConnectionError,
@@ -21,34 +26,28 @@ from pydantic_ai.exceptions import (
 
 from agent.catalog import ProviderSpec
 from agent.errors import ProviderError, ProviderErrorKind
+from agent.providers.redact import redact
+
+log = logging.getLogger(__name__)
+
+LONGEST_SAID = 300
+"""Characters of a server's own sentence that are shown."""
+LONGEST_LOGGED = 2000
+"""Characters of a body that are logged."""
 
 
 def explain(error: Exception, name: str, provider: ProviderSpec, *, key: str | None = None) -> ProviderError:
-    """A provider's failure as a sentence for people; no key, body or trace is in it."""
-    if isinstance(error, ModelHTTPError) and error.status_code == 403:
-        return ProviderError(f"The model server does not let this key use {name!r}.", kind="access", status=403)
-    if isinstance(error, ModelAPIError) and (sentence := _too_long(error, name)):
-        return ProviderError(sentence, kind="context", status=getattr(error, "status_code", None))
-    for kind_of, kind, sentence in _SENTENCES:
-        if isinstance(error, kind_of):
-            return ProviderError(
-                sentence.format(model=name),
-                kind=kind,
-                status=getattr(error, "status_code", None),
-                retry_after=getattr(error, "retry_after", None),
-            )
-    if isinstance(error, ModelAPIError) and "finish_reason" in error.message:
-        return ProviderError("The answer broke off: the model server ended it too early.", kind="interrupted")
-    if isinstance(error, ModelHTTPError):
-        hint = "refused the request" if error.status_code < 500 else "failed"
-        return ProviderError(
-            f"The model server {hint} (HTTP {error.status_code}).{_said(error.body, key)}",
-            kind="server" if error.status_code >= 500 or error.status_code in (408, 409) else "unsupported",
-            status=error.status_code,
-        )
-    if isinstance(error, ModelAPIError | UnexpectedModelBehavior):
-        return ProviderError("The model server sent something that is not an answer.", kind="malformed")
-    return ProviderError(f"The model server could not be used ({type(error).__name__}).", kind="malformed")
+    """The failure of a request to model `name`, told and logged; `key` is hidden wherever the provider quotes it."""
+    body, status = getattr(error, "body", None), getattr(error, "status_code", None)
+    kind, sentence = _told(error, name, body, status)
+    said = _said(body, key) if "{said}" in sentence else ""
+    text = sentence.format(
+        who=provider.label, whom=provider.label.replace("The ", "the ", 1), model=name, status=status, said=said
+    )
+    if kind == "key":
+        text += check_key(provider)
+    _log(error, name, provider, kind, key)
+    return ProviderError(text, kind=kind, status=status, retry_after=getattr(error, "retry_after", None))
 
 
 def no_key(provider: ProviderSpec) -> ProviderError:
@@ -56,36 +55,139 @@ def no_key(provider: ProviderSpec) -> ProviderError:
     return ProviderError(f"{provider.label} needs a key. Set {provider.key_names[0]}, or type a key.", kind="key")
 
 
-_SENTENCES: tuple[tuple[type[Exception], ProviderErrorKind, str], ...] = (
-    (ModelAuthenticationError, "key", "The model server refused the key. Check VLLM_API_KEY."),
-    (ModelNotFoundError, "unknown_model", "The model server has no model named {model!r}."),
-    (ModelQuotaExceededError, "quota", "The account's quota for {model!r} is used up."),
-    (ModelRateLimitError, "rate_limit", "The model server asks for a pause: too many requests."),
-    (ModelOverloadedError, "overloaded", "The model server is overloaded. Try again in a moment."),
-    (ModelUnavailableError, "overloaded", "The model server cannot answer at the moment. Try again soon."),
-    (ModelTimeoutError, "connection", "The model server did not answer in time."),
-    (ModelConnectionError, "connection", "The model server cannot be reached, or the connection broke."),
+def check_key(provider: ProviderSpec) -> str:
+    """Where a key that was refused may come from, as a sentence with a space before it, "" where there is none."""
+    if not provider.key_names:
+        return ""
+    typed = ", or the key you typed" if provider.keys_at else ""
+    return f" Check {' or '.join(provider.key_names)}{typed}."
+
+
+Telling = tuple[ProviderErrorKind, str]
+
+_BY_WORDS: tuple[tuple[str, ProviderErrorKind, str], ...] = (
+    (
+        r"credit balance|available credits|any credits|included credits|spending limit|insufficient_quota",
+        "quota",
+        "The account's quota for {model!r} is used up.",
+    ),
+    (
+        r"content_filter|content_policy|invalid_prompt|usage (?:policy|policies|guidelines)|safety_check|was flagged",
+        "refusal",
+        "{who} refuses to answer this.",
+    ),
+    (
+        r"api_key_invalid|api[ _]key (?:is )?(?:not valid|invalid|expired|not found)"
+        r"|(?:incorrect|invalid|malformed|missing)[ _](?:x-)?api[-_ ]key",
+        "key",
+        "{who} refused the key.",
+    ),
+    (
+        r"insufficient permissions|location is not supported|unsupported_country",
+        "access",
+        "{who} does not let this key use {model!r}.{said}",
+    ),
+    (
+        r"model_not_(?:found|supported)|model\b.{0,80}\bdoes not exist",
+        "unknown_model",
+        "{who} has no model named {model!r}.",
+    ),
+    (
+        r"invalid_image|unsupported_image|image_(?:too|parse|url|file|content)|could not process image"
+        r"|(?:support|accept|process)\w* (?:image|vision)|image (?:input|data|exceeds|was|format)",
+        "unsupported",
+        "{who} refused the picture.{said}",
+    ),
+)
+"""What is known by its words alone, whatever its status: codes, types and messages of the vendors."""
+
+_BY_TYPE: tuple[tuple[tuple[type[Exception], ...], ProviderErrorKind, str], ...] = (
+    ((ModelQuotaExceededError,), "quota", "The account's quota for {model!r} is used up."),
+    ((ContentFilterError,), "refusal", "{who} refuses to answer this."),
+    ((ModelAuthenticationError,), "key", "{who} refused the key."),
+    ((ModelNotFoundError,), "unknown_model", "{who} has no model named {model!r}."),
+    ((ModelRateLimitError,), "rate_limit", "{who} asks for a pause: too many requests."),
+    ((ModelOverloadedError,), "overloaded", "{who} is overloaded. Try again in a moment."),
+    ((ModelUnavailableError,), "overloaded", "{who} cannot answer at the moment. Try again soon."),
+    (
+        (ModelTimeoutError, httpx2.TimeoutException, TimeoutError),
+        "connection",
+        "{who} did not answer in time.",
+    ),
+    (
+        (ModelConnectionError, httpx2.TransportError, ConnectionError),
+        "connection",
+        "{who} cannot be reached, or the connection broke.",
+    ),
+    ((NotImplementedError,), "unsupported", "{model!r} cannot take what was attached."),
+)
+
+_BY_STATUS: dict[int, Telling] = {
+    403: ("access", "{who} does not let this key use {model!r}.{said}"),
+    408: ("server", "{who} gave up waiting for the request (HTTP {status})."),
+    413: ("unsupported", "{who} takes no request as large as this one. Attach less, or start a new chat."),
+}
+
+
+def _told(error: Exception, name: str, body: object, status: int | None) -> Telling:
+    """The kind and the sentence, to be filled in. The most telling sign comes first."""
+    fields = _fields(body)
+    if isinstance(error, ModelAPIError) and (sentence := _too_long(error, name, fields)):
+        return "context", sentence
+    if status is None or status < 500:
+        words = " ".join(map(str, (*_codes(fields), fields.get("message", ""))))
+        for pattern, kind, sentence in _BY_WORDS:
+            if re.search(pattern, words, re.IGNORECASE | re.DOTALL):
+                return kind, sentence
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
+    for types, kind, sentence in _BY_TYPE:
+        if isinstance(error, types):
+            return kind, sentence
+    if isinstance(error, ModelHTTPError):
+        if error.status_code >= 500 or error.status_code == 409:
+            return "server", "{who} failed (HTTP {status}).{said}"
+        return "unsupported", "{who} refused the request (HTTP {status}).{said}"
+    if isinstance(error, ModelAPIError) and error.in_stream and fields:  # a sentence of its own, under no known code
+        return "server", "{who} failed in the middle of the answer.{said}"
+    if isinstance(error, ModelAPIError | UnexpectedModelBehavior):
+        if "finish_reason" in error.message or "ended without" in error.message:
+            return "interrupted", "The answer broke off: {whom} ended it too early."
+        return "malformed", "{who} sent something that is not an answer."
+    return "malformed", f"{{who}} could not be used ({type(error).__name__})."
+
+
+_MOST = re.compile(
+    r"maximum (?:context|prompt) length (?:is|of) ([\d,]+)|context size \(([\d,]+) tokens"
+    r"|tokens > ([\d,]+) maximum|tokens allowed \(([\d,]+)\)|context (?:limit|window)(?: of|: | is) ([\d,]+)",
+    re.IGNORECASE,
+)
+_PROMPT = re.compile(
+    r"([\d,]+) (?:in the messages|input tokens|tokens >)|request \(([\d,]+) tokens\)|input token count \(([\d,]+)\)"
+    r"|`?inputs`? tokens? \+.*?given: ([\d,]+)",
+    re.IGNORECASE,
+)
+_TOTAL = re.compile(r"(?:requested|resulted in|request has|request contains|passed) ([\d,]+) tokens", re.IGNORECASE)
+_OVERFLOW = re.compile(
+    r"exceed_context_size_error|context_length_exceeded|exceeds the context window|maximum (?:context|prompt) length"
+    r"|prompt is too long|input token count|input length and .?max_tokens.? exceed",
+    re.IGNORECASE,
 )
 
 
-_MOST = re.compile(r"maximum context length (?:is|of) ([\d,]+)|context size \(([\d,]+) tokens")
-_PROMPT = re.compile(r"([\d,]+) (?:in the messages|input tokens)|request \(([\d,]+) tokens\)")
-_TOTAL = re.compile(r"(?:requested|resulted in|request has|passed) ([\d,]+) tokens")
-
-
-def _too_long(error: ModelAPIError, name: str) -> str | None:
+def _too_long(error: ModelAPIError, name: str, fields: Mapping[str, Any]) -> str | None:
     """The sentence for a prompt that does not fit, with the numbers where the server named them; None: it is not that.
 
-    llama.cpp names them in fields of their own, under a type that pydantic-ai does not know; vLLM in its message,
-    which it also sends where the prompt alone would fit, but not with the answer that was allowed.
+    llama.cpp names them in fields of their own, the others in their message, which vLLM also sends where the prompt
+    alone would fit, but not with the answer that was allowed.
     """
-    body = _fields(error.body)
+    message = str(fields.get("message", ""))
     known = isinstance(error, ModelContextWindowExceededError)
-    if not known and body.get("type") != "exceed_context_size_error":
+    if not known and not _OVERFLOW.search(" ".join((*_codes(fields), message))):
         return None
-    message = str(body.get("message", ""))
-    most = _int(body.get("n_ctx")) or _number(_MOST, message)
-    prompt = _int(body.get("n_prompt_tokens")) or _number(_PROMPT, message)
+    name = _braced(name)
+    most = _int(fields.get("n_ctx")) or _number(_MOST, message)
+    prompt = _int(fields.get("n_prompt_tokens")) or _number(_PROMPT, message)
     total = max(prompt, _number(_TOTAL, message))
     if most and (prompt or total) > most:
         size = f"The conversation has {prompt or total:,} tokens and {name!r} reads at most {most:,}."
@@ -99,6 +201,10 @@ def _too_long(error: ModelAPIError, name: str) -> str | None:
     return f"{size} Start a new chat or shorten the message."
 
 
+def _braced(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
 def _int(value: object) -> int:
     return value if isinstance(value, int) else 0
 
@@ -110,18 +216,27 @@ def _number(pattern: re.Pattern[str], message: str) -> int:
 
 
 def _fields(body: object) -> Mapping[str, Any]:
-    """The error object of a body, with or without the envelope that it comes in."""
+    """The error object of a body, with or without the envelope that it comes in; a sentence alone is its message."""
+    if isinstance(body, str):
+        return {"message": body}
     if not _is_dict(body):
         return {}
     inner = body.get("error")
+    if isinstance(inner, str):  # xAI: the sentence stands where others have the object
+        return {"message": inner, **body}
     return inner if _is_dict(inner) else body
+
+
+def _codes(fields: Mapping[str, Any]) -> list[str]:
+    """What a program may go by: codes and types, and the reasons that Google puts among its details."""
+    details: object = fields.get("details")
+    items = cast(list[object], details) if isinstance(details, list) else []
+    found = [fields.get("code"), fields.get("type"), *(item.get("reason") for item in items if _is_dict(item))]
+    return [one for one in found if isinstance(one, str)]
 
 
 def _is_dict(value: object) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict)
-
-
-_SECRET = re.compile(r"(?i)bearer\s+\S+|\b(?:sk|pk|hf|gsk|xai|api|key|token)[-_][\w*.-]{3,}|\bAIza[\w-]+")
 
 
 def _said(body: object, key: str | None) -> str:
@@ -129,6 +244,23 @@ def _said(body: object, key: str | None) -> str:
     message = _fields(body).get("message")
     if not isinstance(message, str):
         return ""
-    message = message.replace(key, "…") if key else message
-    message = re.split(r"[{\[\n]", _SECRET.sub("…", message))[0].strip()
-    return f" It says: {message[:300]}" if message else ""
+    message = re.split(r"[{\[<\n]|Traceback", redact(message, key))[0].strip()
+    return f" It says: {message[:LONGEST_SAID]}" if message else ""
+
+
+def _log(error: Exception, name: str, provider: ProviderSpec, kind: str, key: str | None) -> None:
+    """The details, redacted: what was raised, of what, the status, the vendor's name for the request, the body."""
+    headers: Mapping[str, str] = getattr(error, "headers", None) or {}
+    request = next((headers[one] for one in ("x-request-id", "request-id") if one in headers), "-")
+    status = getattr(error, "status_code", "-")
+    cause = f" from {type(error.__cause__).__name__}" if error.__cause__ else ""
+    body: object = getattr(error, "body", None)
+    text = body if isinstance(body, str) else str(error) if body is None else json.dumps(body, default=str)
+    text = redact(text, key)[:LONGEST_LOGGED]
+    what = f"{type(error).__name__}{cause}"
+    # %-arguments, and no exc_info: a handler would print the exception with the body as it came.
+    log.warning(
+        "%s, model %s: %s (%s, status %s, request %s): %r", provider.id, name, kind, what, status, request, text
+    )
+    if log.isEnabledFor(logging.DEBUG):
+        log.debug("%s", redact("".join(traceback.format_exception(error)), key))

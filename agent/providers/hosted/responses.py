@@ -1,0 +1,111 @@
+"""OpenAI and xAI, over Responses: the vendor keeps nothing, so sealed reasoning travels with the conversation."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import httpx2
+from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart, TextPart, ThinkingPart, ToolCallPart
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
+from pydantic_ai.profiles.grok import GrokModelProfile, grok_model_profile
+from pydantic_ai.profiles.openai import OpenAIModelProfile
+from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import RunContext
+
+from agent.catalog import ModelSpec, ProviderSpec
+from agent.providers import Endpoint
+from agent.providers.client import ClientConnection
+from agent.providers.completions import sdk_client
+
+XAI_TIMEOUT = httpx2.Timeout(connect=5.0, read=900.0, write=30.0, pool=5.0)
+"""xAI's models may be silent for that long while they reason; its documentation asks for 15 minutes of patience."""
+
+
+class Connection(ClientConnection):
+    """A `Connection` to one model of OpenAI or xAI."""
+
+    def __init__(self, spec: ModelSpec, endpoint: Endpoint, provider: ProviderSpec) -> None:
+        super().__init__(spec, endpoint, provider)
+        if provider.id == "xai":
+            self.timeout = XAI_TIMEOUT
+
+    def settings(self, reasoning: bool | None) -> ModelSettings:
+        """Nothing stored; for models that reason, a summary to be seen, and on or off where that is a choice."""
+        given = OpenAIResponsesModelSettings(openai_store=False)
+        if not self.spec.reasoning:
+            return given
+        off = reasoning is False and not self.spec.always_reasons
+        if not off:
+            given["openai_reasoning_summary"] = "auto"
+        if reasoning or off:
+            given["thinking"] = bool(reasoning)
+        return given
+
+    def _open(self, http: httpx2.AsyncClient) -> Model:
+        id_ = self.spec.provider
+        client = sdk_client(self.endpoint, http, self.timeout, vendor=id_)
+        # The provider's name is on each message that it wrote: what xAI sealed must never be sent to OpenAI.
+        provider = (
+            OpenAIProvider(openai_client=client)
+            if id_ == "openai"
+            else OpenAICompatibleProvider(id_, openai_client=client)
+        )
+        return _Stateless(self.spec.name, provider=provider, profile=_profile(self.spec))
+
+
+def _profile(spec: ModelSpec) -> OpenAIModelProfile:
+    """What our table says of the model, over what the library goes by, its name: it knows none newer than itself."""
+    ours = OpenAIModelProfile(
+        supports_thinking=spec.reasoning,
+        thinking_always_enabled=spec.always_reasons,
+        openai_supports_encrypted_reasoning_content=spec.reasoning,
+        openai_supports_reasoning=not spec.temperature,  # all that hangs on it: a temperature is taken away
+        # It would name the answer before, which is not kept there to be compared with.
+        openai_responses_supports_prompt_cache_diagnostics=False,
+    )
+    if spec.provider == "xai":
+        # Models without efforts refuse to be asked for one.
+        grok: GrokModelProfile = {**(grok_model_profile(spec.name) or {})}
+        ours["openai_reasoning_efforts"] = frozenset(grok.get("grok_reasoning_efforts", ()))
+    return ours
+
+
+class _Stateless(OpenAIResponsesModel):
+    """The library's model, sent only reasoning that the vendor can open again."""
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        sent = [_sealed(message) for message in messages]
+        async with super().request_stream(sent, model_settings, model_request_parameters, run_context) as stream:
+            yield stream
+
+
+def _sealed(message: ModelMessage) -> ModelMessage:
+    """The message without reasoning whose seal never came, since the answer broke off.
+
+    The vendor looks such an item up by its id, and has not kept it. What it wrote after it is sent without ids then:
+    with its own id it is refused where the reasoning before it is missing.
+    """
+    if not isinstance(message, ModelResponse):
+        return message
+    thoughts = [part for part in message.parts if isinstance(part, ThinkingPart)]
+    sealed = {part.id for part in thoughts if part.id and part.signature}
+    if all(part.id in sealed for part in thoughts):
+        return message
+    kept: list[ModelResponsePart] = []
+    for part in message.parts:
+        if isinstance(part, TextPart | ToolCallPart):
+            part = replace(part, id=None)
+        if not isinstance(part, ThinkingPart) or part.id in sealed:
+            kept.append(part)
+    return replace(message, parts=kept)
