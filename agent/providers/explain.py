@@ -38,7 +38,7 @@ LONGEST_LOGGED = 2000
 
 def explain(error: Exception, name: str, provider: ProviderSpec, *, key: str | None = None) -> ProviderError:
     """The failure of a request to model `name`, told and logged; `key` is hidden wherever the provider quotes it."""
-    body, status = getattr(error, "body", None), getattr(error, "status_code", None)
+    body, status = _body(error), getattr(error, "status_code", None)
     kind, sentence = _told(error, name, body, status)
     said = _said(body, key) if "{said}" in sentence else ""
     text = sentence.format(
@@ -215,6 +215,15 @@ def _number(pattern: re.Pattern[str], message: str) -> int:
     return int(digits.replace(",", "") or 0)
 
 
+def _body(error: Exception) -> object:
+    """What the vendor sent; of an error in a stream the library may have kept only the words."""
+    body: object = getattr(error, "body", None)
+    if body is None and isinstance(error, ModelAPIError) and error.in_stream:
+        code, type_ = error.provider_error_code, error.provider_error_type
+        return {"code": code, "type": type_, "message": error.message.removeprefix(f"{code}: ")}
+    return body
+
+
 def _fields(body: object) -> Mapping[str, Any]:
     """The error object of a body, with or without the envelope that it comes in; a sentence alone is its message."""
     if isinstance(body, str):
@@ -254,7 +263,7 @@ def _log(error: Exception, name: str, provider: ProviderSpec, kind: str, key: st
     request = next((headers[one] for one in ("x-request-id", "request-id") if one in headers), "-")
     status = getattr(error, "status_code", "-")
     cause = f" from {type(error.__cause__).__name__}" if error.__cause__ else ""
-    body: object = getattr(error, "body", None)
+    body = _body(error)
     text = body if isinstance(body, str) else str(error) if body is None else json.dumps(body, default=str)
     text = redact(text, key)[:LONGEST_LOGGED]
     what = f"{type(error).__name__}{cause}"
