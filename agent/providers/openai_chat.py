@@ -67,13 +67,14 @@ def _profile(provider: str) -> ModelProfile:
 
     Its Qwen profile drops leading white space of a stream; what a model says arrives whole here. A stream without a
     finish reason was cut, and must not look finished. The router documents neither `reasoning` in a message that it is
-    sent nor the newer name of `max_tokens`.
+    sent, nor `strict` tools, nor the newer name of `max_tokens`.
     """
     ours = OpenAIModelProfile(
         ignore_streamed_leading_whitespace=False, openai_chat_streaming_requires_finish_reason=True
     )
     if provider == "huggingface":
         ours["openai_chat_send_back_thinking_parts"] = False
+        ours["openai_supports_strict_tool_definition"] = False
         ours["openai_chat_supports_max_completion_tokens"] = False
     return ours
 
