@@ -6,6 +6,7 @@
     ├── ConfigError           a setting is missing or wrong; the message names it
     ├── LocalModelError       a local model could not be fetched or started
     │   └── WeightsMismatch   a file is not the pinned one
+    ├── Limited               a public page gives no more for the moment; the message says when to come again
     ├── ProviderError         the model server refused or broke off; carries `kind`
     └── HistoryError          what a store refuses
         ├── NotFound          no such object, or not this owner's: the two are not told apart
@@ -55,6 +56,10 @@ class LocalModelError(AgentError):
 
 class WeightsMismatch(LocalModelError):
     """A weights file whose sha256 is not the pinned one."""
+
+
+class Limited(AgentError):
+    """A page open to everybody gives no more for the moment."""
 
 
 class ProviderError(AgentError):

@@ -30,17 +30,35 @@ class LocalSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublicSettings:
+    """What a page open to everybody gives: messages a minute to each visitor and in all, answers at once, these tools.
+
+    `keys`: whether visitors may type keys of their own.
+    """
+
+    messages: int = 10
+    messages_in_all: int = 120
+    answers: int = 8
+    keys: bool = True
+    tools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Everything the app is told from outside. Times are in seconds, sizes in bytes."""
 
     local: LocalSettings
+    public: PublicSettings | None = None
+    share: bool = False
     host: str = "127.0.0.1"
     port: int = 7860
+    root_path: str = ""
     data_dir: Path = ROOT / "data"
     store: str = "sqlite"
     system_prompt: str = ""
     tools: tuple[str, ...] = ()
     grace_seconds: float = 30.0
+    drain_seconds: float = 10.0
     key_seconds: float = 180.0
     max_steps: int = 12
     retries: int = 3
@@ -61,9 +79,10 @@ def load(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Setti
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path.name} is not valid TOML: {error}") from error
     known = {
-        "server": {"host", "port", "title", "grace_seconds", "key_seconds", "max_upload_bytes"},
+        "server": {"host", "port", "title", "grace_seconds", "drain_seconds", "key_seconds", "max_upload_bytes"},
         "history": {"store", "data_dir"},
         "agent": {"system_prompt", "tools", "max_steps", "retries", "run_seconds", "tool_seconds"},
+        "public": {"on", "messages", "messages_in_all", "answers", "public_tools"},
         "local": {"cache_dir", "downloads", "wait_seconds"},
     }
     values: dict[str, Any] = {}
@@ -85,6 +104,9 @@ def load(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Setti
     )
     for name in ("cache_dir", "downloads", "wait_seconds"):
         values.pop(name, None)
+    share = env.get("SHARE", "") not in ("", "0")
+    public = _public(values, share=share, space=bool(env.get("SPACE_ID")))
+    values["root_path"] = _root_path(env.get("GRADIO_ROOT_PATH", ""))
     if host := env.get("GRADIO_SERVER_NAME"):
         values["host"] = host
     if port := env.get("GRADIO_SERVER_PORT"):
@@ -96,7 +118,7 @@ def load(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Setti
     for name in ("port", "max_steps", "retries", "max_upload_bytes"):
         if name in values:
             values[name] = int(_number(name, values[name]))
-    for name in ("grace_seconds", "key_seconds", "run_seconds", "tool_seconds"):
+    for name in ("grace_seconds", "drain_seconds", "key_seconds", "run_seconds", "tool_seconds"):
         if name in values:
             values[name] = _number(name, values[name])
     if "data_dir" in values:
@@ -107,7 +129,19 @@ def load(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Setti
         raise ConfigError(f"history store must be 'sqlite' or 'memory', not {values['store']!r}")
     if not 0 <= values.get("port", 7860) <= 65535:
         raise ConfigError(f"port must be between 0 and 65535, not {values['port']!r}")
-    return Settings(local=local, **values)
+    return Settings(local=local, public=public, share=share, **values)
+
+
+def _public(values: dict[str, Any], *, share: bool, space: bool) -> PublicSettings | None:
+    """The limits, where a share link, a Space or the configuration turns them on; takes what it read from `values`."""
+    on = bool(values.pop("on", False)) or share or space
+    tools = tuple(values.pop("public_tools", ()))
+    counts = {
+        name: int(_number(name, values.pop(name)))
+        for name in ("messages", "messages_in_all", "answers")
+        if name in values
+    }
+    return PublicSettings(keys=not share, tools=tools, **counts) if on else None
 
 
 def _path(value: object) -> Path:
@@ -123,6 +157,12 @@ def _number(name: str, value: object) -> float:
     if not number >= 0:
         raise ConfigError(f"{name} must not be negative, and is {value!r}")
     return number
+
+
+def _root_path(value: str) -> str:
+    if value and not value.startswith(("/", "http://", "https://")):
+        raise ConfigError(f"GRADIO_ROOT_PATH must be a path such as /chat or a whole URL, and is {value!r}")
+    return value.rstrip("/")
 
 
 def _url(value: str | None) -> str | None:

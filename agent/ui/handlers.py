@@ -113,7 +113,7 @@ class Handlers:
         """A key was given for the chosen model's provider. It goes into memory, and out of the box in any case."""
         seat, spec = self._seats.of(request), self._all.spec(model or "")
         provider = self._all.offers.provider(spec) if spec else None
-        if provider is not None:
+        if provider is not None and self._all.offers.keys_taken:
             try:
                 self._all.offers.keys.put(seat.owner, provider.id, key or "")
             except AgentError as error:
@@ -209,7 +209,7 @@ class Handlers:
         provider = offers.provider(spec) if spec else None
         typed = provider is not None and offers.keys.get(seat.owner, provider.id) is not None
         missing = spec is not None and offers.key_missing(seat.owner, spec)
-        panel = key_panel(spec, provider, missing=missing, typed=typed)
+        panel = key_panel(spec, provider, missing=missing, typed=typed, taken=offers.keys_taken)
         return *panel, gr.Timer(active=offers.keys.any(seat.owner))
 
     def _chosen(self, seat: Seat, given: Given) -> Choices:

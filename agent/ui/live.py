@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from time import monotonic
 
 from agent.errors import Conflict
-from agent.result import CancelReason
 from agent.run import Run
 from agent.ui.journal import Unsent
 from agent.ui.render import Bubble, fold
@@ -52,7 +51,9 @@ class LiveRun:
     def waiting(self) -> str:
         """Why nothing comes at the moment, where the run knows; "" otherwise."""
         pause = self.run.waiting
-        return f"{pause.sentence} · {math.ceil(max(0.0, pause.until - monotonic()))} s left" if pause else ""
+        if pause is None or pause.seconds < 5:
+            return pause.sentence if pause else ""
+        return f"{pause.sentence} · {math.ceil(max(0.0, pause.until - monotonic()))} s left"
 
     @contextmanager
     def watched(self) -> Generator[None]:
@@ -85,6 +86,7 @@ class Live:
         self._grace = grace
         self._runs: dict[str, LiveRun] = {}
         self._ends: set[asyncio.Task[None]] = set()
+        self.closing = False
 
     def get(self, conversation: str | None, owner: str) -> LiveRun | None:
         """The run of this owner's conversation, if one is going on."""
@@ -96,8 +98,10 @@ class Live:
     ) -> LiveRun:
         """Start the run as a task of the server; `closing` is called after its end.
 
-        Raises `Conflict` where one is going on in this conversation.
+        Raises `Conflict` where one is going on in this conversation, and once the server is going down.
         """
+        if self.closing:
+            raise Conflict("The server is going down. Try again in a minute; what you typed stays here.")
         if conversation in self._runs:
             raise Conflict("An answer is still being written. Stop it, or wait for it to end.")
         live = self._runs[conversation] = LiveRun(run.start(), owner, self._grace, unsent or Unsent())
@@ -110,11 +114,23 @@ class Live:
         """Whether an answer is being written in this conversation."""
         return conversation in self._runs
 
-    async def close(self, reason: CancelReason = "shutdown") -> None:
-        """End all runs and wait until what they had is kept."""
+    @property
+    def count(self) -> int:
+        """How many answers are being written."""
+        return len(self._runs)
+
+    async def close(self, seconds: float = 0.0) -> None:
+        """Begin no more runs, let those going on go on for so many seconds, end the rest, wait until all is kept.
+
+        May be called again meanwhile, to end them sooner.
+        """
+        self.closing = True
+        if self._ends and seconds:
+            await asyncio.wait(self._ends, timeout=seconds)
         for live in self._runs.values():
-            live.run.cancel(reason)
-        await asyncio.gather(*self._ends, return_exceptions=True)
+            live.run.cancel("shutdown")
+        if self._ends:
+            await asyncio.wait(self._ends)
 
     async def _end(self, conversation: str, live: LiveRun, closing: Closing | None) -> None:
         try:

@@ -9,8 +9,8 @@ from agent.ui.keys import Keys
 class Offers:
     """The local models, the catalog and the keys, seen as one list. Owner of the connections that many runs share."""
 
-    def __init__(self, local: Models, catalog: Catalog, key_seconds: float) -> None:
-        self.local, self.catalog = local, catalog
+    def __init__(self, local: Models, catalog: Catalog, *, key_seconds: float, keys_taken: bool) -> None:
+        self.local, self.catalog, self.keys_taken = local, catalog, keys_taken
         self.keys = Keys(key_seconds)
         self._connections: dict[Served, Connection] = {}
 

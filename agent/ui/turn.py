@@ -26,6 +26,7 @@ from agent.providers import Connection, Models
 from agent.result import Options
 from agent.settings import Settings
 from agent.tools import Tool
+from agent.ui.gate import Gate
 from agent.ui.inputs import parts_of
 from agent.ui.journal import StoreJournal, Unsent
 from agent.ui.live import Live
@@ -56,10 +57,20 @@ class Conversations:
     def __init__(
         self, settings: Settings, store: HistoryStore, media: MediaStore, models: Models, tools: Sequence[Tool]
     ) -> None:
-        self.settings, self.media, self.offers = settings, media, Offers(models, load(), settings.key_seconds)
+        self.settings, self.media, self.offers = (
+            settings,
+            media,
+            Offers(
+                models,
+                load(),
+                key_seconds=settings.key_seconds,
+                keys_taken=settings.public is None or settings.public.keys,
+            ),
+        )
         self.tools = tuple(tools)
         self.live = Live(settings.grace_seconds)
         self._store = store
+        self._gate = Gate(settings.public)
         self._choices: OrderedDict[str, Choices] = OrderedDict()
 
     # What there is
@@ -156,6 +167,7 @@ class Conversations:
         """
         if conversation is not None and self.live.busy(conversation):
             raise Conflict("An answer is still being written. Stop it, or wait for it to end.")
+        self._gate.enter(owner, self.live.count)
         connection, own = await self.offers.open(owner, choices.model)
         parts = await parts_of(
             value, spec=connection.spec, media=self.media, owner=owner, max_bytes=self.settings.max_upload_bytes
@@ -219,6 +231,7 @@ class Conversations:
         return await self._store.history(record), record
 
     async def _again(self, record: Record, entry: Entry, text: str | None, choices: Choices) -> None:
+        self._gate.enter(record.owner, self.live.count)
         connection, own = await self.offers.open(record.owner, choices.model)
         message = (await self.media.loaded(record.owner, [entry.message]))[0]
         parts = _content(message)

@@ -100,14 +100,19 @@ def switches(spec: ModelSpec | None, chosen: Choices | None = None, busy: bool |
 
 
 def key_panel(
-    spec: ModelSpec | None, provider: ProviderSpec | None, *, missing: bool, typed: bool
+    spec: ModelSpec | None, provider: ProviderSpec | None, *, missing: bool, typed: bool, taken: bool
 ) -> tuple[Any, Any, Any]:
     """What stands between the chosen model and an answer: what is said of it, the box for a key, the way to forget it.
 
     The box is emptied whenever it is shown: a key goes from the browser to the server and never back.
     """
     said = [html.escape(spec.advice(date.today()))] if spec else []
-    if spec is not None and provider is not None and missing:
+    if spec is not None and provider is not None and missing and not taken:
+        said.append(
+            f"<b>{html.escape(spec.label)} needs a key of {provider.label}.</b> This page is shared over a link, where "
+            f"keys are not taken. Who runs the server can set {provider.key_names[0]}."
+        )
+    elif spec is not None and provider is not None and missing:
         link = f'<a href="{provider.keys_at}" target="_blank" rel="noopener">{provider.keys_at.split("//")[-1]}</a>'
         said.append(
             f"<b>{html.escape(spec.label)} needs a key of {provider.label}.</b> Get one at {link} and paste it here: "
@@ -119,7 +124,7 @@ def key_panel(
     text = "".join(f"<p>{one}</p>" for one in said if one)
     return (
         gr.HTML(text, visible=bool(text)),
-        gr.Textbox(value="", visible=missing, placeholder=f"Key of {provider.label}" if provider else ""),
+        gr.Textbox(value="", visible=missing and taken, placeholder=f"Key of {provider.label}" if provider else ""),
         gr.Button(visible=typed),
     )
 

@@ -1,0 +1,138 @@
+"""A page open to everybody: what it gives, what it refuses, and the link it is shared over."""
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.errors import Limited
+from agent.settings import PublicSettings, load
+from agent.ui.gate import MINUTE, Gate
+from tests.conftest import App
+from tests.scripted_server import Running
+
+StartApp = Callable[..., App]
+LIMITS = PublicSettings(messages=3, messages_in_all=5, answers=2)
+OFFLINE = {"GRADIO_SHARE_SERVER_ADDRESS": "127.0.0.1:9", "HF_HOME": "/nonexistent"}
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_without_limits_all_is_let_through() -> None:
+    gate = Gate(None)
+    for _ in range(1000):
+        gate.enter("ann", 1000)
+
+
+def test_each_visitor_has_a_number_of_messages_a_minute() -> None:
+    gate = Gate(LIMITS, clock := Clock())
+    for _ in range(3):
+        gate.enter("ann", 0)
+        clock.now += 1
+    with pytest.raises(Limited, match=r"each visitor 3 messages a minute. Try again in 57 s."):
+        gate.enter("ann", 0)
+    gate.enter("bob", 0)
+    clock.now += 57
+    gate.enter("ann", 0)
+
+
+def test_all_visitors_together_have_one_too() -> None:
+    gate = Gate(LIMITS, Clock())
+    for number in range(5):
+        gate.enter(f"visitor {number}", 0)
+    with pytest.raises(Limited, match="all visitors together 5 messages"):
+        gate.enter("one more", 0)
+
+
+def test_only_so_many_answers_are_written_at_once() -> None:
+    gate = Gate(LIMITS, Clock())
+    gate.enter("ann", 1)
+    with pytest.raises(Limited, match="2 answers are being written"):
+        gate.enter("ann", 2)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["ann", "bob", "eve"]), st.floats(0, 30)), max_size=60))
+def test_no_minute_has_more_than_it_may(visits: list[tuple[str, float]]) -> None:
+    gate, passed = Gate(LIMITS, clock := Clock()), list[tuple[str, float]]()
+    for owner, later in visits:
+        clock.now += later
+        try:
+            gate.enter(owner, 0)
+        except Limited:
+            continue
+        passed.append((owner, clock.now))
+        recent = [who for who, at in passed if at > clock.now - MINUTE]
+        assert len(recent) <= 5
+        assert recent.count(owner) <= 3
+
+
+@pytest.mark.parametrize(
+    ("env", "on", "keys"), [({}, False, None), ({"SHARE": "1"}, True, False), ({"SPACE_ID": "me/it"}, True, True)]
+)
+def test_what_opens_the_page_turns_the_limits_on(
+    env: dict[str, str], on: bool, keys: bool | None, tmp_path: Path
+) -> None:
+    settings = load(tmp_path / "none.toml", env)
+    assert (settings.public is not None) is on
+    assert settings.share is ("SHARE" in env)
+    assert settings.public is None or settings.public.keys is keys
+
+
+def test_a_link_that_cannot_be_had_is_explained_and_the_page_goes_on(start_app: StartApp) -> None:
+    app = start_app(SHARE="1", **OFFLINE)
+    while "No share link" not in app.log:
+        assert app.process is not None
+        assert app.process.poll() is None
+    assert "needs the network" in app.log
+    assert "Traceback" not in app.log
+    assert Client(app.url, verbose=False).predict({"text": "!text Hi.", "files": []}, api_name="/chat")["text"] == "Hi."
+
+
+def test_a_shared_page_has_its_link_its_limits_and_no_process_left(
+    start_app: StartApp, tmp_path: Path, model_server: Running
+) -> None:
+    home = tmp_path / "hf"
+    program = frpc(home)
+    config = "[public]\nmessages = 2\npublic_tools = []\n[agent]\ntools = ['agent.tools.builtin:calculate']\n"
+    app = start_app(config, SHARE="1", HF_HOME=str(home), GRADIO_SHARE_SERVER_ADDRESS="127.0.0.1:9")
+    while "shared at https://example.invalid" not in app.log:
+        assert app.process is not None
+        assert app.process.poll() is None
+    client = Client(app.url, verbose=False)
+    client.predict({"text": "!text One.", "files": []}, "", {"tools": True}, api_name="/chat")
+    assert not model_server.journal()[-1]["body"].get("tools")
+    client.predict({"text": "!text Two.", "files": []}, api_name="/chat")
+    with pytest.raises(AppError, match="each visitor 2 messages a minute"):
+        client.predict({"text": "!text Three.", "files": []}, api_name="/chat")
+    pid = int((home / "pid").read_text())
+    os.kill(pid, 0)
+    app.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert program.exists()
+
+
+def frpc(home: Path) -> Path:
+    """A tunnel program that says it is connected, where Gradio looks for its own; the real one needs the network."""
+    from gradio.tunneling import BINARY_FILENAME
+
+    program = home / "gradio" / "frpc" / BINARY_FILENAME
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        f"#!/bin/sh\necho $$ > {home}/pid\necho 'start proxy success: https://example.invalid'\nexec sleep 600\n"
+    )
+    program.chmod(program.stat().st_mode | stat.S_IEXEC)
+    return program
