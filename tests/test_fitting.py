@@ -248,6 +248,20 @@ def test_what_a_vendor_put_on_a_call_stays_with_it_and_ids_are_such_as_all_take(
     assert other.tool_call_id.startswith("call_")
 
 
+def test_an_id_that_the_model_gave_itself_is_left_as_it_is() -> None:
+    """Also where another model gave the same one before."""
+    turns: list[ModelMessage] = []
+    for provider in ("google", "vllm"):
+        turns += [
+            hello(),
+            ModelResponse([ToolCallPart("f", "{}", tool_call_id="functions.f:0")], provider_name=provider),
+            ModelRequest([ToolReturnPart("f", "1", tool_call_id="functions.f:0")]),
+        ]
+    fit = fitted(turns, QWEN).messages
+    assert same(fit[3:], turns[3:])
+    assert same(repaired(fit), fit)
+
+
 def test_media_in_results_become_a_text_too() -> None:
     single = ToolReturnPart("draw", PICTURE, tool_call_id="a")
     several = ToolReturnPart("draw", ["Here:", PICTURE], tool_call_id="b")

@@ -1,9 +1,15 @@
 """The figures under an answer: what was seen to come is timed, what was not is only counted."""
 
+from typing import Any
+
 import pytest
+from pydantic_ai.messages import ModelRequest, UserPromptPart
 from pydantic_ai.usage import RequestUsage
 
 from agent import meter
+from agent.catalog import Price
+from agent.history import Entry, Note, Timings
+from agent.history.codec import dump_entries, load_entries
 from agent.meter import Meter
 
 
@@ -46,3 +52,103 @@ def test_without_the_servers_count_deltas_are_counted_and_marked(clock: list[flo
     one.step(None)
     timings = one.timings()
     assert (timings.output_tokens, timings.generated, timings.estimated, timings.reasoning) == (2, 2, True, (1.5,))
+
+
+# --- cost -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("price", "cost"),
+    [
+        (Price(input=3.0, output=15.0, cached=0.3), (800 * 3 + 200 * 0.3 + 100 * 15 + 50 * 3 + 10 * 15) / 1e6),
+        (Price(input=3.0, output=15.0), (1050 * 3 + 110 * 15) / 1e6),
+        (Price(input=0.0, output=0.0), 0.0),
+    ],
+    ids=["cached-for-less", "cached-like-the-rest", "free"],
+)
+def test_every_step_is_paid_and_what_was_cached_costs_its_own_price(price: Price, cost: float) -> None:
+    one = Meter()
+    one.step(RequestUsage(input_tokens=1000, cache_read_tokens=200, output_tokens=100))
+    one.step(RequestUsage(input_tokens=50, output_tokens=10))
+    assert one.cost(price) == pytest.approx(cost)
+    timings = one.timings()
+    assert (timings.input_tokens, timings.cached_tokens, timings.output_tokens) == (1050, 200, 110)
+
+
+@pytest.mark.parametrize("usage", [None, RequestUsage()], ids=["broken-off", "no-usage"])
+@pytest.mark.parametrize("first", [True, False])
+def test_without_the_servers_count_of_every_step_there_is_no_cost(usage: RequestUsage | None, first: bool) -> None:
+    one = Meter()
+    whole = RequestUsage(input_tokens=10, output_tokens=10)
+    for each in (usage, whole) if first else (whole, usage):
+        one.delta("output_text")
+        one.step(each)
+    assert one.cost(Price(input=1.0, output=1.0)) is None
+
+
+def test_a_prompt_that_was_blocked_is_paid_though_there_is_no_answer() -> None:
+    one = Meter()
+    one.step(RequestUsage(input_tokens=1000))
+    assert one.cost(Price(input=2.0, output=9.0)) == pytest.approx(0.002)
+
+
+def test_a_run_without_any_request_that_came_through_has_no_cost() -> None:
+    assert Meter().cost(Price(input=1.0, output=1.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("provider", "flavor", "usage"),
+    [
+        (
+            "openai",
+            "responses",
+            {"input_tokens": 100, "input_tokens_details": {"cached_tokens": 60}, "output_tokens": 7},
+        ),
+        (
+            "openai",
+            "chat",
+            {"prompt_tokens": 100, "prompt_tokens_details": {"cached_tokens": 60}, "completion_tokens": 7},
+        ),
+        ("anthropic", "default", {"input_tokens": 40, "cache_read_input_tokens": 60, "output_tokens": 7}),
+        (
+            "google",
+            "default",
+            {
+                "promptTokenCount": 100,
+                "cachedContentTokenCount": 60,
+                "candidatesTokenCount": 3,
+                "thoughtsTokenCount": 4,
+            },
+        ),
+    ],
+)
+def test_the_library_counts_cached_tokens_among_the_input_for_every_vendor(
+    provider: str, flavor: str, usage: dict[str, Any]
+) -> None:
+    """What `Meter.cost` stands on: vendors say it in two ways."""
+    name = "usageMetadata" if provider == "google" else "usage"
+    model = {"openai": "gpt-5", "anthropic": "claude-sonnet-4-5", "google": "gemini-2.5-flash"}[provider]
+    found = RequestUsage.extract(
+        {"model": model, "modelVersion": model, name: usage},
+        provider=provider,
+        provider_url="",
+        provider_fallback=provider,
+        api_flavor=flavor,
+    )
+    assert (found.input_tokens, found.cache_read_tokens, found.output_tokens) == (100, 60, 7)
+
+
+def test_entries_of_before_still_load() -> None:
+    entry = Entry(
+        parent_id=None,
+        message=ModelRequest([UserPromptPart("Hello")]),
+        note=Note(timings=Timings(input_tokens=3, cached_tokens=2), omitted="Not sent.", cost=0.5),
+    )
+    [text] = dump_entries([entry])
+    assert load_entries([text]) == [entry]
+    for added in ('"cached_tokens":2,', '"omitted":"Not sent.",'):
+        assert added in text
+        text = text.replace(added, "")
+    [old] = load_entries([text])
+    assert old.note.omitted == ""
+    assert old.note.timings == Timings(input_tokens=3)

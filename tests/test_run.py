@@ -7,15 +7,19 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolReturnPart
 
 from agent import Agent, Context, Endpoint, InputError, Limits, ModelSpec, Run, connect, tool
+from agent.catalog import Price
 from agent.errors import Conflict
+from agent.guardrails import withheld
 from agent.history import Note
 from agent.messages import to_openai
+from tests import fakes
 from tests.fakes import FakeConnection, Step, Words
 from tests.scripted_server import Config, Running, running
 from tests.test_laws import accepted
@@ -284,6 +288,80 @@ async def test_a_call_that_the_length_limit_cut_is_not_made(agent: Agent, server
     assert (result.finish_reason, result.text) == ("length", "Well")
     assert [response.type for response in run.responses] == ["output_text"]
     await go_on(agent, server, run)
+
+
+@pytest.mark.parametrize(
+    ("script", "sentence"),
+    [
+        ("!filter 2", "The provider withheld the answer."),
+        ("!refusal I cannot help with that.", "The provider withheld the answer. It says: I cannot help with that."),
+    ],
+)
+async def test_a_withheld_answer_says_so(agent: Agent, script: str, sentence: str) -> None:
+    run = agent.run(script)
+    result = await run
+    assert (result.finish_reason, result.note.detail) == ("content_filter", sentence)
+    assert not any(response.type == "error" for response in run.responses)
+
+
+@pytest.mark.parametrize(
+    ("details", "sentence"),
+    [
+        ({}, "The provider withheld the answer."),
+        ({"finish_reason": "content_filter"}, "The provider withheld the answer."),
+        ({"finish_reason": "SAFETY"}, "The provider withheld the answer (category: safety)."),
+        ({"block_reason": "PROHIBITED_CONTENT"}, "The provider withheld the answer (category: prohibited content)."),
+        (
+            {"finish_reason": "refusal", "refusal_category": "cyber", "refusal": "This\nmay harm."},
+            "The provider withheld the answer (category: cyber). It says: This may harm.",
+        ),
+        ({"finish_reason": "refusal"}, "The provider withheld the answer."),
+        ({"refusal": "x" * 400}, f"The provider withheld the answer. It says: {'x' * 299}…"),
+        ({"refusal": {"raw": 1}, "safety_ratings": [{"a": 1}]}, "The provider withheld the answer."),
+    ],
+)
+def test_the_reason_of_a_withheld_answer_is_a_short_sentence(details: dict[str, Any], sentence: str) -> None:
+    assert withheld(details) == sentence
+
+
+# --- what a request is asked with, and what it costs ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("may_be_set", "sent"), [(True, 0.3), (False, None)])
+async def test_a_temperature_is_sent_only_where_it_may_be_set(server: Running, may_be_set: bool, sent: Any) -> None:
+    spec = replace(SPEC, temperature=may_be_set)
+    async with Agent(connect(spec, Endpoint(server.base_url))) as agent:
+        await agent.ask("!text Hello", temperature=0.3, max_tokens=77)
+    body = server.journal()[-1]["body"]
+    assert body.get("temperature") == sent
+    assert 77 in (body.get("max_tokens"), body.get("max_completion_tokens"))
+
+
+@pytest.mark.parametrize(
+    ("dialect", "chosen", "asked"), [("messages", None, 1024), ("messages", 50, 50), ("chat", None, None)]
+)
+async def test_the_length_of_an_answer_is_named_where_it_must_be(dialect: Any, chosen: int | None, asked: Any) -> None:
+    connection = FakeConnection([], spec=replace(fakes.SPEC, dialect=dialect))
+    await Agent(connection).ask("Hello", max_tokens=chosen)
+    assert connection.played.asked[0].get("max_tokens") == asked
+
+
+async def test_the_price_of_a_run_is_the_tables(server: Running) -> None:
+    spec = replace(SPEC, price=Price(input=2.0, output=10.0))
+    async with Agent(connect(spec, Endpoint(server.base_url)), tools=[quick]) as agent:
+        result = await agent.ask("!tool quick {} !text Hello there")
+        broken = await agent.ask("!cut 2")
+        kept = Agent(connect(SPEC, Endpoint(server.base_url)))
+        unpriced = await kept.ask("!text Hello")
+        await kept.aclose()
+    usage = result.usage
+    assert usage["input_tokens"] > 0
+    assert (
+        result.cost
+        == result.note.cost
+        == pytest.approx((usage["input_tokens"] * 2 + usage["output_tokens"] * 10) / 1e6)
+    )
+    assert (broken.cost, unpriced.cost) == (None, None)
 
 
 # --- readers and neighbours -------------------------------------------------------------------------------------------
