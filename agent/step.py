@@ -83,7 +83,7 @@ class Requests:
         except (AgentError, asyncio.CancelledError):
             raise
         except Exception as failure:
-            log.info("run %s: %s", self._run_id, type(failure).__name__, exc_info=log.isEnabledFor(logging.DEBUG))
+            log.info("run %s: %s", self._run_id, type(failure).__name__)  # `explain` logs the rest, redacted
             raise self._plan.connection.explain(failure) from failure
         finally:
             self.freed_at = monotonic()

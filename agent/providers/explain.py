@@ -137,6 +137,8 @@ def _told(error: Exception, name: str, body: object, status: int | None) -> Tell
     if status is None or status < 500:
         words = " ".join(map(str, (*_codes(fields), fields.get("message", ""))))
         for pattern, kind, sentence in _BY_WORDS:
+            if kind == "unknown_model" and status == 403:  # there is one, but not for this key
+                continue
             if re.search(pattern, words, re.IGNORECASE | re.DOTALL):
                 return kind, sentence
     if status in _BY_STATUS:
@@ -158,19 +160,19 @@ def _told(error: Exception, name: str, body: object, status: int | None) -> Tell
 
 
 _MOST = re.compile(
-    r"maximum (?:context|prompt) length (?:is|of) ([\d,]+)|context size \(([\d,]+) tokens"
-    r"|tokens > ([\d,]+) maximum|tokens allowed \(([\d,]+)\)|context (?:limit|window)(?: of|: | is) ([\d,]+)",
+    r"maximum (?:context|prompt) length (?:is|of) ([\d,]+)|context size \(([\d,]+) tokens|tokens > ([\d,]+) maximum"
+    r"|tokens allowed \(([\d,]+)\)|context limit: [\d,]+ \+ [\d,]+ > ([\d,]+)|max_new_tokens. must be <= ([\d,]+)",
     re.IGNORECASE,
 )
 _PROMPT = re.compile(
     r"([\d,]+) (?:in the messages|input tokens|tokens >)|request \(([\d,]+) tokens\)|input token count \(([\d,]+)\)"
-    r"|`?inputs`? tokens? \+.*?given: ([\d,]+)",
+    r"|context limit: ([\d,]+) \+|given: ([\d,]+) .inputs. tokens",
     re.IGNORECASE,
 )
 _TOTAL = re.compile(r"(?:requested|resulted in|request has|request contains|passed) ([\d,]+) tokens", re.IGNORECASE)
 _OVERFLOW = re.compile(
     r"exceed_context_size_error|context_length_exceeded|exceeds the context window|maximum (?:context|prompt) length"
-    r"|prompt is too long|input token count|input length and .?max_tokens.? exceed",
+    r"|prompt is too long|input token count|input length and .?max_tokens.? exceed|.inputs. tokens \+ .max_new_tokens",
     re.IGNORECASE,
 )
 
