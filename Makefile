@@ -15,7 +15,7 @@ SYNC := $(UV) pip sync -q --require-hashes --compile-bytecode
 SYNC_GPU := $(UV) --public pip sync -q --require-hashes --compile-bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run gpu test check test-vllm bench lock format clean
+.PHONY: help setup run gpu test check test-vllm bench docs lock format clean
 
 help:
 	@echo 'make run          set up, then serve the chat page on http://127.0.0.1:7860'
@@ -25,6 +25,7 @@ help:
 	@echo 'make test-vllm    the tests against a real vLLM server on the CPU'
 	@echo 'make check        format, lint, types, direction of imports'
 	@echo 'make bench        measurements; BENCH=--quick makes them shorter'
+	@echo 'make docs         write the table of models in the README again, out of configs/models.toml'
 	@echo 'make format       ruff format, ruff check --fix'
 	@echo 'make lock         compile the requirements files again; UPGRADE=--upgrade takes newer versions'
 	@echo 'make clean        remove what these targets made; data/ and downloaded weights stay'
@@ -55,6 +56,9 @@ test-vllm: .venv/.dev .venv-vllm/.ready
 bench: .venv/.dev
 	@.ci/chromium
 	.venv/bin/python -m bench.run $(BENCH)
+
+docs: .venv/.dev
+	.venv/bin/python -m agent.capabilities
 
 format: .venv/.dev
 	.venv/bin/ruff format .

@@ -28,7 +28,14 @@ FLOORS = (
     ("agent.providers", "agent.tools", "agent.knowledge"),
     ("agent.context", "agent.media", "agent.visitor"),
     ("agent.history",),
-    ("agent.catalog", "agent.messages", "agent.responses", "agent.settings"),
+    (
+        "agent.capabilities",
+        "agent.catalog",
+        "agent.checkpoints",
+        "agent.messages",
+        "agent.responses",
+        "agent.settings",
+    ),
     ("agent.errors",),
 )
 """From the roof down: a module imports from its own floor and from those below. A package stands for all in it."""

@@ -15,7 +15,7 @@ import httpx2
 import psutil
 import pytest
 
-from agent.catalog import family
+from agent.checkpoints import family
 from agent.errors import LocalModelError, ProviderError
 from agent.providers import Endpoint
 from agent.providers.discover import discover

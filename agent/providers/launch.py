@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from agent.catalog import Family, ModelSpec, family
+from agent.catalog import ModelSpec
+from agent.checkpoints import Family, family
 from agent.errors import LocalModelError, ProviderError
 from agent.providers import Endpoint
 from agent.providers.child import Child, reason

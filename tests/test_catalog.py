@@ -1,0 +1,540 @@
+"""The table of models: every name people type is found, its facts hold together and agree with the libraries'."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anthropic.resources.messages.messages import DEPRECATED_MODELS
+from genai_prices.data import providers as priced
+from genai_prices.types import ModelPrice, TieredPrices
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_ai.profiles.anthropic import anthropic_model_profile
+from pydantic_ai.profiles.google import google_model_profile
+from pydantic_ai.profiles.grok import grok_model_profile
+from pydantic_ai.profiles.openai import openai_model_profile
+
+from agent.capabilities import BEGIN, END, README, table, written
+from agent.catalog import TABLE, Catalog, ModelSpec, guess, load
+from agent.errors import ConfigError, UnknownModel
+
+CATALOG = load()
+SPECS = tuple(CATALOG.models.values())
+TODAY = date(2026, 11, 20)
+
+GONE, CURRENT = "gone", None
+"""Gone: since a day that nobody's list shows. Current: no end is known."""
+
+TYPED: dict[str, tuple[str, str | None, str]] = {
+    # name: (provider, the day it is shut down, what the vendor names in its place, "" where it names nothing)
+    "o4-mini": ("openai", "2026-10-23", "gpt-6-luna"),
+    "o3": ("openai", "2026-12-11", "gpt-6.1-sol"),
+    "o3-pro": ("openai", "2026-12-11", "gpt-6.1-sol"),
+    "o3-mini": ("openai", "2026-10-23", "gpt-5.4-mini"),
+    "gpt-4o": ("openai", "2027-01-14", ""),
+    "gpt-4o-mini": ("openai", "2027-01-14", ""),
+    "gpt-4.1": ("openai", "2027-01-14", ""),
+    "gpt-4.1-mini": ("openai", "2027-01-14", ""),
+    "gpt-4.1-nano": ("openai", "2026-10-23", ""),
+    "gpt-4o-audio-preview": ("openai", "2026-05-07", "gpt-audio-1.5"),
+    "gpt-audio": ("openai", "2027-01-20", "gpt-audio-1.5"),
+    "gpt-audio-mini": ("openai", "2027-01-20", "gpt-audio-1.5"),
+    "gpt-audio-1.5": ("openai", CURRENT, ""),
+    "gpt-5": ("openai", "2026-12-11", ""),
+    "gpt-5-mini": ("openai", "2026-12-11", ""),
+    "gpt-5-nano": ("openai", "2026-12-11", ""),
+    "gpt-5.4-nano": ("openai", "2027-04-01", ""),
+    "gpt-5.1": ("openai", "2027-04-01", ""),
+    **{
+        name: ("openai", CURRENT, "")
+        for name in ("gpt-6.1-sol", "gpt-6.1-terra", "gpt-6-astra", "gpt-6-sol", "gpt-6-luna", "gpt-5.6-sol")
+    },
+    **{
+        name: ("openai", CURRENT, "")
+        for name in ("gpt-5.6-terra", "gpt-5.6-luna", "gpt-5.5", "gpt-5.4", "gpt-5.4-mini")
+    },
+    "gemini-2.5-flash": ("google", "2026-12-01", "gemini-3.5-flash-lite"),
+    "gemini-2.5-pro": ("google", "2026-12-01", "gemini-3.8-flash"),
+    "gemini-2.0-flash": ("google", GONE, ""),
+    "gemini-1.5-flash": ("google", GONE, ""),
+    "gemini-1.5-pro": ("google", GONE, ""),
+    **{
+        f"gemini-{name}": ("google", CURRENT, "")
+        for name in ("3.8-flash", "3.7-flash", "3.6-flash", "3.5-flash", "3.5-flash-lite", "2.5-flash-lite")
+    },
+    **{f"gemini-{name}": ("google", CURRENT, "") for name in ("3.1-pro-preview", "4-argon", "4-carbon", "4-hydrogen")},
+    "claude-sonnet-4-5": ("anthropic", "2026-11-30", ""),
+    "claude-sonnet-4-20250514": ("anthropic", "2026-06-15", ""),
+    "claude-opus-4-20250514": ("anthropic", "2026-06-15", ""),
+    "claude-3-7-sonnet-20250219": ("anthropic", "2026-02-19", ""),
+    "claude-3-5-haiku-20241022": ("anthropic", "2026-02-19", ""),
+    "claude-3-opus-20240229": ("anthropic", "2026-01-05", ""),
+    "claude-3-sonnet-20240229": ("anthropic", "2025-07-21", ""),
+    "claude-3-5-sonnet-20241022": ("anthropic", GONE, ""),
+    "claude-3-5-sonnet-20240620": ("anthropic", GONE, ""),
+    "claude-3-haiku-20240307": ("anthropic", GONE, ""),
+    **{
+        f"claude-{name}": ("anthropic", CURRENT, "")
+        for name in ("opus-5-5", "sonnet-5-5", "haiku-5-5", "fable-5-2", "mythos-5-2", "opus-5", "sonnet-5", "fable-5")
+    },
+    **{
+        f"claude-{name}": ("anthropic", CURRENT, "")
+        for name in ("opus-4-8", "opus-4-7", "opus-4-6", "opus-4-5", "sonnet-4-6", "haiku-4-5")
+    },
+    **{f"grok-{name}": ("xai", CURRENT, "") for name in ("4.7", "4.6", "4.5", "4.3", "4.20", "4.20-non-reasoning")},
+    **{f"grok-{name}": ("xai", "2026-05-15", "") for name in ("4", "4-0709", "4-fast", "4-1-fast", "code-fast-1", "3")},
+    **{
+        f"grok-{name}": ("xai", GONE, "")
+        for name in ("3-fast", "3-mini", "3-mini-fast", "2", "2-1212", "2-vision-1212", "2-image-1212")
+    },
+    **{
+        f"Qwen/Qwen3-{size}": ("vllm", CURRENT, "")
+        for size in ("0.6B", "1.7B", "4B", "8B", "14B", "32B", "30B-A3B", "VL-8B-Instruct", "VL-8B-Thinking")
+    },
+    **{f"Qwen/Qwen3-Omni-30B-A3B-{kind}": ("vllm", CURRENT, "") for kind in ("Instruct", "Thinking")},
+}
+
+PROFILES: dict[str, Callable[[str], Any]] = {
+    "openai": openai_model_profile,
+    "google": google_model_profile,
+    "anthropic": anthropic_model_profile,
+    "xai": grok_model_profile,
+}
+HOSTED = [spec for spec in SPECS if spec.provider in PROFILES]
+NO_EFFORT = {"grok-4", "grok-4-fast", "grok-4-1-fast", "grok-4.20", "grok-code-fast-1"}
+"""They reason, but cannot be told how much, which is what the library's profile speaks of."""
+
+
+def named(specs: list[ModelSpec] | tuple[ModelSpec, ...]) -> Any:
+    return pytest.mark.parametrize("spec", specs, ids=lambda spec: spec.id)
+
+
+# --- every name that people type ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_a_typed_name_is_found_with_its_end_and_what_replaces_it(name: str) -> None:
+    provider, end, replaced_by = TYPED[name]
+    bare = CATALOG.find(name)
+    assert (bare.id, bare.name, bare.provider) == (f"{provider}:{name}", name, provider)
+    assert CATALOG.find(f"{provider}:{name}") == CATALOG.find(name, provider) == bare
+    assert (bare.retired, str(bare.retired_on)) == (end == GONE, str(None if end == GONE else end))
+    if replaced_by:
+        assert bare.replaced_by == replaced_by
+    if end is CURRENT:
+        assert not bare.replaced_by
+
+
+def test_the_menu_is_the_one_agreed_on() -> None:
+    assert [spec.id for spec in CATALOG.menu()] == [
+        "openai:gpt-6.1-terra",
+        "openai:gpt-6-luna",
+        "openai:gpt-audio-1.5",
+        "google:gemini-3.8-flash",
+        "anthropic:claude-sonnet-5-5",
+        "anthropic:claude-haiku-5-5",
+        "xai:grok-4.6",
+        "huggingface:Qwen/Qwen3-VL-8B-Instruct",
+    ]
+    labels = [spec.label for spec in CATALOG.menu()]
+    assert len(set(labels)) == len(labels)
+    assert not any(spec.label == spec.name for spec in CATALOG.menu())
+
+
+# --- finding --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "id_"),
+    {
+        "GPT-4o": "openai:gpt-4o",
+        " gpt-4o\n": "openai:gpt-4o",
+        "OpenAI: GPT-4O ": "openai:gpt-4o",
+        "claude:claude-opus-5-5": "anthropic:claude-opus-5-5",
+        "Gemini:gemini-3.8-flash": "google:gemini-3.8-flash",
+        "grok:grok-4.6": "xai:grok-4.6",
+        "models/gemini-2.5-flash": "google:gemini-2.5-flash",
+        "google:models/gemini-2.5-flash": "google:gemini-2.5-flash",
+        "Qwen3-8B": "vllm:Qwen/Qwen3-8B",
+        "hf:qwen/qwen3-8b": "huggingface:Qwen/Qwen3-8B",
+        "gpt-4o-2024-05-13": "openai:gpt-4o-2024-05-13",
+        "Claude-Haiku-4-5-20251001": "anthropic:claude-haiku-4-5-20251001",
+    }.items(),
+)
+def test_names_are_read_as_people_type_them(typed: str, id_: str) -> None:
+    assert CATALOG.find(typed).id == id_
+
+
+@given(st.sampled_from(SPECS), st.data(), st.sampled_from(["", " ", "\t", "\n"]))
+def test_every_model_is_found_in_any_case(spec: ModelSpec, data: st.DataObject, space: str) -> None:
+    upper = data.draw(st.lists(st.booleans(), min_size=len(spec.id), max_size=len(spec.id)))
+    typed = "".join(char.upper() if up else char for char, up in zip(spec.id, upper, strict=True))
+    found = CATALOG.find(f"{space}{typed}{space}")
+    # A server of one's own may tell its own names by case, so they are sent as typed; what is known of it stays.
+    same = replace(found, id=spec.id, name=spec.name, label=spec.label) if spec.provider == "vllm" else found
+    assert same == spec
+
+
+@given(st.sampled_from(SPECS))
+def test_an_id_is_found_as_it_is_and_named_again_it_stays(spec: ModelSpec) -> None:
+    assert CATALOG.find(spec.id) is spec
+    assert CATALOG.find(spec.id, spec.provider) is spec
+
+
+@pytest.mark.parametrize("chosen", ["fastest", "cheapest", "novita"])
+def test_the_routers_choice_is_sent_and_the_facts_are_found_without_it(chosen: str) -> None:
+    name = f"Qwen/Qwen3-VL-8B-Instruct:{chosen}"
+    found = CATALOG.find(f"huggingface:{name}")
+    assert found == CATALOG.find(name, "hf")
+    plain = CATALOG.find("huggingface:Qwen/Qwen3-VL-8B-Instruct")
+    assert found == replace(plain, id=f"huggingface:{name}", name=name, label=found.label, menu=False)
+    assert CATALOG.find(f"hf:somebody/Unheard-VL:{chosen}").name == f"somebody/Unheard-VL:{chosen}"
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "of"),
+    [
+        ("gpt-4o-2024-11-20", "gpt-4o"),
+        ("claude-opus-4-5-20251101", "claude-opus-4-5"),
+        ("claude-3-5-haiku-latest", "claude-3-5-haiku"),
+        ("gpt-audio-2025-08-28", "gpt-audio"),
+    ],
+)
+def test_a_snapshot_is_what_its_model_is(snapshot: str, of: str) -> None:
+    found, known = CATALOG.find(snapshot), CATALOG.find(of)
+    assert found.name == snapshot
+    assert found == replace(known, id=found.id, name=snapshot, label=snapshot)
+
+
+def test_the_same_weights_are_the_same_wherever_they_are_served() -> None:
+    here = CATALOG.find("vllm:Qwen/Qwen3-VL-4B-Thinking")
+    assert here.image
+    assert here.always_reasons
+    for server in ("huggingface", "llama.cpp"):
+        there = CATALOG.find("Qwen/Qwen3-VL-4B-Thinking", server)
+        assert there == replace(here, id=f"{server}:{here.name}", provider=server, source=there.source)
+        assert f"{server}:{here.name}" not in CATALOG.models
+
+
+def test_what_a_model_costs_elsewhere_it_does_not_cost_here(tmp_path: Path) -> None:
+    open_ = PROVIDER.replace("[providers.one]", "[providers.{0}]\nopen_weights = true")
+    catalog = read(tmp_path, open_.format("one") + open_.format("two") + MODEL + "price = { input = 1, output = 2 }\n")
+    assert catalog.find("one:m").price
+    assert catalog.find("two:m").price is None
+
+
+def test_a_server_of_ones_own_is_sent_the_name_as_it_was_typed() -> None:
+    found = CATALOG.find("vllm:qwen3-8b")
+    assert (found.id, found.name) == ("vllm:qwen3-8b", "qwen3-8b")
+    assert found.licence == CATALOG.find("Qwen/Qwen3-8B").licence != ""
+
+
+def test_a_provider_that_carries_no_sound_has_no_model_that_hears() -> None:
+    for name in ("Qwen/Qwen3-Omni-30B-A3B-Instruct", "somebody/Other-Omni-7B"):
+        assert CATALOG.find(name, "vllm").audio
+        there = CATALOG.find(name, "huggingface")
+        assert (there.audio, there.image) == (False, True)
+
+
+@pytest.mark.parametrize("provider", CATALOG.providers)
+def test_an_unknown_name_with_its_provider_is_taken_at_its_word(provider: str) -> None:
+    found = CATALOG.find(f"{provider}:Made-Up-9")
+    assert (found.id, found.name, found.provider) == (f"{provider}:Made-Up-9", "Made-Up-9", provider)
+    assert found.dialect == CATALOG.providers[provider].dialect
+    assert (found.menu, found.price, found.advice(TODAY)) == (False, None, "")
+    assert 0 < found.usual_output_tokens <= found.max_output_tokens <= found.context_tokens
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("gpt-4p", ["'gpt-4p'", "Perhaps it is gpt-4", "openai:gpt-4p", "anthropic", "llama.cpp"]),
+        ("Claud-Sonnet-5-5", ["Perhaps it is claude-sonnet-5-5"]),
+        ("Qwen/Qwen3-VL-8B-Instruct:fastest", ["huggingface:Qwen/Qwen3-VL-8B-Instruct:fastest"]),
+        ("nobody:model", ["'nobody:model'", "openai:", "providers are openai"]),
+        ("xyzzy", ["'xyzzy'", "openai:xyzzy"]),
+        ("", ["''", "openai:name"]),
+        ("openai: ", ["Which model of OpenAI"]),
+    ],
+)
+def test_an_unknown_bare_name_is_told_how_to_be_named(typed: str, said: list[str]) -> None:
+    with pytest.raises(UnknownModel) as refused:
+        CATALOG.find(typed)
+    assert [words for words in said if words not in str(refused.value)] == []
+
+
+def test_what_is_close_to_nothing_is_not_corrected() -> None:
+    with pytest.raises(UnknownModel) as refused:
+        CATALOG.find("xyzzy")
+    assert "Perhaps" not in str(refused.value)
+
+
+def test_an_unknown_provider_is_named_with_those_that_there_are() -> None:
+    with pytest.raises(UnknownModel, match=r"'acme'.*openai, anthropic"):
+        CATALOG.find("model", "acme")
+
+
+@given(st.text(max_size=300), st.none() | st.sampled_from(list(CATALOG.providers)))
+def test_whatever_is_typed_is_found_or_explained_in_one_short_line(typed: str, provider: str | None) -> None:
+    try:
+        found = CATALOG.find(typed, provider)
+    except UnknownModel as refused:
+        assert len(str(refused)) < 700  # noqa: PT017 - either outcome is right
+        assert "\n" not in str(refused)  # noqa: PT017
+    else:
+        assert found.provider in CATALOG.providers
+        assert found.id.startswith(f"{found.provider}:")
+
+
+# --- what is said of the end of a model -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    {
+        "gpt-6-luna": "",
+        "o4-mini": "o4-mini was shut down on 2026-10-23 and replaced by gpt-6-luna; it can still be tried.",
+        "gpt-4o": "gpt-4o will be shut down on 2027-01-14 and replaced by gpt-6.1-terra; it can still be tried.",
+        "grok-2": "grok-2 was shut down and replaced by grok-4.3; it can still be tried.",
+        "grok-2-image-1212": "grok-2-image-1212 was shut down; it can still be tried.",
+    }.items(),
+)
+def test_advice(name: str, sentence: str) -> None:
+    assert CATALOG.find(name).advice(TODAY) == sentence
+
+
+@named([spec for spec in SPECS if spec.retired_on])
+def test_advice_changes_its_tense_on_the_day(spec: ModelSpec) -> None:
+    assert spec.retired_on is not None
+    assert "will be shut down" in spec.advice(spec.retired_on - timedelta(days=1))
+    assert "was shut down" in spec.advice(spec.retired_on)
+
+
+# --- laws of the table ----------------------------------------------------------------------------------------------
+
+
+@named(SPECS)
+def test_an_entry_holds_together(spec: ModelSpec) -> None:
+    provider = CATALOG.providers[spec.provider]
+    assert 0 < spec.usual_output_tokens <= spec.max_output_tokens <= spec.context_tokens
+    assert spec.id == f"{spec.provider}:{spec.name}"
+    assert spec.reasoning or not spec.always_reasons
+    assert spec.audio or not spec.needs_audio
+    assert provider.image_types or not spec.image
+    assert provider.audio_types or not spec.audio
+    assert not (spec.menu and spec.advice(TODAY))
+    assert spec.price is None or 0 <= (spec.price.cached or 0) <= spec.price.input <= spec.price.output
+
+
+@named([spec for spec in SPECS if spec.replaced_by])
+def test_what_replaces_a_model_is_in_the_end_one_of_today(spec: ModelSpec) -> None:
+    seen = [spec]
+    while seen[-1].replaced_by:
+        seen.append(CATALOG.models[f"{spec.provider}:{seen[-1].replaced_by}"])
+        assert len(seen) <= len(SPECS), f"{spec.name} leads around in a circle"
+    assert not seen[-1].advice(TODAY)
+    assert seen[-1].audio or not spec.needs_audio
+
+
+def test_only_what_ends_is_replaced_and_what_ends_is_but_for_one() -> None:
+    assert not [spec.id for spec in SPECS if spec.replaced_by and not spec.advice(TODAY)]
+    assert [spec.name for spec in SPECS if spec.advice(TODAY) and not spec.replaced_by] == ["grok-2-image-1212"]
+
+
+def test_a_bare_name_means_one_maker() -> None:
+    """Open weights are served by several, and stand first where they are one's own; anything else has one provider."""
+    hosted = [spec.name.casefold() for spec in SPECS if not CATALOG.providers[spec.provider].open_weights]
+    assert len(set(hosted)) == len(hosted)
+
+
+@pytest.mark.parametrize("provider", CATALOG.providers.values(), ids=CATALOG.providers)
+def test_a_provider_holds_together(provider: Any) -> None:
+    assert bool(provider.keys_at) == bool(provider.base_url) == (provider.id not in ("vllm", "llama.cpp"))
+    assert provider.key_names or not provider.base_url
+    assert all(kind.startswith("image/") for kind in provider.image_types)
+    assert all(kind.startswith("audio/") for kind in provider.audio_types)
+    assert {"image/png", "image/jpeg"} <= set(provider.image_types)
+    assert not (provider.max_media_bytes and provider.max_image_bytes > provider.max_media_bytes)
+    assert [CATALOG.provider(name) for name in (provider.id, *provider.aliases)] == [provider] * (
+        1 + len(provider.aliases)
+    )
+
+
+def test_media_limits_are_those_of_the_vendors() -> None:
+    assert CATALOG.providers["xai"].image_types == ("image/png", "image/jpeg")
+    assert CATALOG.providers["xai"].max_image_bytes == 20 * 2**20
+    assert [id_ for id_, one in CATALOG.providers.items() if not one.audio_types] == ["anthropic", "xai", "huggingface"]
+    assert CATALOG.providers["openai"].audio_types == ("audio/wav", "audio/mpeg")
+    assert CATALOG.providers["google"].max_audio_seconds == 9.5 * 3600
+    assert (CATALOG.providers["anthropic"].max_images, CATALOG.providers["anthropic"].max_image_side) == (100, 8000)
+
+
+# --- agreement with the libraries -----------------------------------------------------------------------------------
+
+
+@named(HOSTED)
+def test_the_table_agrees_with_the_library_on_reasoning(spec: ModelSpec) -> None:
+    profile = PROFILES[spec.provider](spec.name)
+    if spec.name in NO_EFFORT:
+        assert spec.always_reasons
+        assert not profile["supports_thinking"]
+        return
+    assert profile["supports_thinking"] or not spec.reasoning
+    assert profile.get("thinking_always_enabled", False) == spec.always_reasons
+    if spec.provider != "anthropic":  # of Claude the library takes all to think, also those before 3.7
+        assert profile["supports_thinking"] == spec.reasoning
+
+
+@named([spec for spec in HOSTED if spec.provider in ("openai", "anthropic")])
+def test_temperature_is_offered_where_it_is_taken(spec: ModelSpec) -> None:
+    profile = PROFILES[spec.provider](spec.name)
+    if spec.provider == "anthropic":
+        assert spec.temperature is not profile["anthropic_disallows_sampling_settings"]
+    else:
+        assert spec.temperature is not profile["supports_thinking"]
+
+
+@named([spec for spec in HOSTED if spec.provider == "anthropic"])
+def test_claudes_longest_answer_is_the_librarys(spec: ModelSpec) -> None:
+    known = anthropic_model_profile(spec.name).get("anthropic_max_output_tokens")
+    assert spec.max_output_tokens == (known or spec.max_output_tokens)
+
+
+@named([spec for spec in HOSTED if spec.name in DEPRECATED_MODELS])
+def test_claudes_days_are_those_of_its_sdk(spec: ModelSpec) -> None:
+    assert spec.retired_on is not None
+    assert DEPRECATED_MODELS[spec.name] == f"{spec.retired_on:%B} {spec.retired_on.day}{_th(spec.retired_on.day)}, " + (
+        f"{spec.retired_on.year}"
+    )
+
+
+def _th(day: int) -> str:
+    return {1: "st", 2: "nd", 3: "rd", 21: "st", 22: "nd", 23: "rd", 31: "st"}.get(day, "th")
+
+
+PRICED = {"openai": "openai", "google": "google", "anthropic": "anthropic", "xai": "x-ai"}
+
+
+@named([spec for spec in HOSTED if spec.price])
+def test_a_price_is_the_one_of_the_data(spec: ModelSpec) -> None:
+    assert spec.price is not None
+    sold = next(one for one in priced if one.id == PRICED[spec.provider]).find_model(spec.name)
+    assert sold is not None
+    now: ModelPrice = sold.get_prices(_noon())
+    assert (spec.price.input, spec.price.output) == (_base(now.input_mtok), _base(now.output_mtok))
+    assert spec.price.cached == _base(now.cache_read_mtok)
+    assert spec.price.audio == _base(now.input_audio_mtok)
+    tiers = now.input_mtok.tiers if isinstance(now.input_mtok, TieredPrices) else []
+    assert spec.price.up_to == (tiers[0].start if tiers else 0)
+    assert sold.context_window is None or spec.context_tokens <= sold.context_window
+
+
+def _base(price: Decimal | TieredPrices | None) -> float | None:
+    base = price.base if isinstance(price, TieredPrices) else price
+    return None if base is None else float(base)
+
+
+def _noon() -> datetime:
+    return datetime(TODAY.year, TODAY.month, TODAY.day, 12, tzinfo=UTC)
+
+
+@named([spec for spec in SPECS if CATALOG.providers[spec.provider].open_weights])
+def test_the_table_says_of_open_weights_what_their_names_tell(spec: ModelSpec) -> None:
+    told = guess(spec.name, spec.provider)
+    for fact in ("image", "audio", "reasoning", "always_reasons", "tools"):
+        assert getattr(spec, fact) == getattr(told, fact), fact
+
+
+# --- a table that is wrong ------------------------------------------------------------------------------------------
+
+PROVIDER = '[providers.one]\nlabel = "One"\ndialect = "chat"\n'
+MODEL = '[[models]]\nprovider = "one"\nnames = ["m"]\n'
+GOOD = PROVIDER + MODEL
+
+WRONG = {
+    "not TOML": ("models = [", ["cannot be read"]),
+    "not text": (b"\xff", ["cannot be read"]),
+    "no models": (PROVIDER, ["models"]),
+    "a table too many": (GOOD + "[[model]]\n", ["model", "Unexpected"]),
+    "an unknown field of a provider": (PROVIDER + 'colour = "red"\n' + MODEL, ["provider 'one'", "colour"]),
+    "an unknown field of a model": (GOOD + "pictures = true\n", ["model 'm'", "pictures"]),
+    "an unknown field of a price": (GOOD + "price = { input = 1, output = 2, cashed = 3 }\n", ["model 'm'", "cashed"]),
+    "a number in quotes": (GOOD + 'context_tokens = "8000"\n', ["model 'm'", "context_tokens", "integer"]),
+    "a truth in quotes": (GOOD + 'image = "yes"\n', ["model 'm'", "image", "boolean"]),
+    "no day": (GOOD + 'retired_on = "soon"\n', ["model 'm'", "retired_on", "date"]),
+    "an unknown dialect": (GOOD + 'dialect = "morse"\n', ["model 'm'", "dialect", "responses"]),
+    "a provider without a label": ('[providers.one]\ndialect = "chat"\n' + MODEL, ["provider 'one'", "label"]),
+    "two entries of one name": (GOOD + MODEL, ["model 'm'", "two entries"]),
+    "one name twice": (PROVIDER + MODEL.replace('["m"]', '["m", "m"]'), ["model 'm'", "two entries"]),
+    "an unknown provider": (GOOD + MODEL.replace("one", "two"), ["['m']", "provider must be one of one"]),
+    "no provider": (GOOD + '[[models]]\nnames = ["n"]\n', ["['n']", "provider must be one of one"]),
+    "no names": (GOOD + '[[models]]\nprovider = "one"\n', ["names"]),
+    "replaced by nothing": (GOOD + 'retired = true\nreplaced_by = "n"\n', ["model 'm'", "replaced_by 'n'"]),
+    "gone both ways": (GOOD + "retired = true\nretired_on = 2026-01-01\n", ["model 'm'", "retired_on is not known"]),
+    "an answer longer than the context": (GOOD + "context_tokens = 2000\n", ["model 'm'", "max_output_tokens"]),
+    "no answer at all": (GOOD + "usual_output_tokens = 0\n", ["model 'm'", "usual_output_tokens"]),
+    "wrong assumptions": (PROVIDER + "assumed = { sight = true }\n" + MODEL, ["provider 'one', assumed", "sight"]),
+}
+
+
+def read(folder: Path, text: str | bytes) -> Catalog:
+    path = folder / "table.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return load(path)
+
+
+@pytest.mark.parametrize(("text", "said"), WRONG.values(), ids=WRONG)
+def test_a_wrong_table_is_refused_by_the_entry(tmp_path: Path, text: str | bytes, said: list[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read(tmp_path, text)
+    assert [words for words in ["table.toml", *said] if words not in str(refused.value)] == []
+
+
+def test_a_table_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml cannot be read"):
+        load(tmp_path / "none.toml")
+
+
+def test_a_right_table_is_read(tmp_path: Path) -> None:
+    catalog = read(
+        tmp_path, PROVIDER + "assumed = { image = true, context_tokens = 9000 }\n" + MODEL + "image = false\n"
+    )
+    assert catalog.find("m") == ModelSpec(
+        id="one:m", name="m", label="m", provider="one", source="One", context_tokens=9000
+    )
+    assert catalog.find("one:n").image
+
+
+# --- the README -----------------------------------------------------------------------------------------------------
+
+
+def test_the_readme_has_the_table_of_today() -> None:
+    readme = README.read_text(encoding="utf-8")
+    assert written(readme, table(CATALOG)) == readme, "run `make docs`"
+
+
+def test_the_readmes_table_follows_the_models(tmp_path: Path) -> None:
+    rows = {row.split("|")[1].strip(" `:"): row for row in table(CATALOG).splitlines()[2:]}
+    assert list(rows) == list(CATALOG.providers)
+    for id_, row in rows.items():
+        menu = [f"`{spec.name}`" for spec in CATALOG.menu() if spec.provider == id_]
+        assert [name for name in [*menu, *CATALOG.providers[id_].key_names] if name not in row] == []
+    text = TABLE.read_text(encoding="utf-8")
+    blind = text.replace('label = "Grok 4.6"\n', 'label = "Grok 4.6"\nimage = false\n')
+    assert "all but `grok-4.6`" in table(read(tmp_path, blind))
+
+
+@pytest.mark.parametrize("readme", ["nothing", BEGIN, END, f"{END}\n{BEGIN}"], ids=["none", "begin", "end", "turned"])
+def test_a_readme_without_a_place_for_the_table_is_left_alone(readme: str) -> None:
+    with pytest.raises(ConfigError, match=r"README\.md needs"):
+        written(readme, "| x |")
+
+
+def test_what_stands_around_the_table_stays() -> None:
+    once = written(f"before\n{BEGIN}\nold\n{END}\nafter\n", "| new |")
+    assert once == f"before\n{BEGIN}\n\n| new |\n\n{END}\nafter\n"
+    assert written(once, "| new |") == once
