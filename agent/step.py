@@ -61,8 +61,12 @@ class Requests:
                 return replace(response, parts=_sound(response, messages))
 
     def broken_off(self) -> ModelResponse | None:
-        """What came of an answer that was not finished, if there is one."""
-        return settle(self._open.get(), state="interrupted") if self._open is not None else None
+        """What came of an answer that was not finished, if there is one that can be read."""
+        try:
+            return settle(self._open.get(), state="interrupted") if self._open is not None else None
+        except Exception:  # what a library makes of a broken stream must not keep a run from ending
+            log.exception("run %s: its half answer is lost", self._run_id)
+            return None
 
     async def _request(self, sent: list[ModelMessage]) -> ModelResponse:
         live = Live()

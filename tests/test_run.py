@@ -109,6 +109,18 @@ async def test_a_run_that_is_stopped_before_it_starts_still_ends(agent: Agent, s
     await go_on(agent, server, run)
 
 
+async def test_a_half_answer_that_cannot_be_read_does_not_keep_the_run_from_ending(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = agent.run("!text Half. !stall-after 1")
+    async for _ in run:
+        monkeypatch.setattr("agent.step.settle", lambda *_, **__: 1 / 0)
+        run.cancel()
+    assert run.result is not None
+    assert run.result.finish_reason == "cancelled"
+    assert run.context.messages
+
+
 async def test_a_stop_after_the_end_changes_nothing(agent: Agent) -> None:
     run = agent.run("!text done")
     result = await run
