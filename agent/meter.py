@@ -22,6 +22,7 @@ class Meter:
         self._input = 0
         self._output = 0
         self._cached = 0
+        self._sound = self._longest = 0
         self._estimated = False
         self._measured: bool | None = None
         self._generating = 0.0
@@ -55,6 +56,8 @@ class Meter:
         if usage is not None and counted:
             self._input += usage.input_tokens
             self._cached += usage.cache_read_tokens
+            self._sound += usage.input_audio_tokens
+            self._longest = max(self._longest, usage.input_tokens)
             self._output += usage.output_tokens
         elif self._deltas:
             self._output += self._deltas
@@ -77,15 +80,18 @@ class Meter:
         )
 
     def cost(self, price: Price) -> float | None:
-        """US dollars for what the server has counted, None where it has not counted every step.
+        """US dollars for what the server has counted; None where it has not counted every step, or the price is unknown.
 
-        The tokens of the prompt that were read from a cache are among `input_tokens`, for every provider.
+        The tokens of the prompt that were read from a cache are among `input_tokens`, for every provider, and so are
+        those that are sound; which of the sound was cached nobody says, so it counts as fresh.
         """
-        if not self._measured:
+        if not self._measured or 0 < price.up_to < self._longest:
             return None
         cached = price.input if price.cached is None else price.cached
-        fresh = self._input - self._cached
-        return (fresh * price.input + self._cached * cached + self._output * price.output) / 1e6
+        sound = price.input if price.audio is None else price.audio
+        text = self._input - self._cached - self._sound
+        paid = text * price.input + self._cached * cached + self._sound * sound + self._output * price.output
+        return paid / 1e6
 
     @property
     def reasoning(self) -> tuple[float, ...]:

@@ -75,6 +75,21 @@ def test_every_step_is_paid_and_what_was_cached_costs_its_own_price(price: Price
     assert (timings.input_tokens, timings.cached_tokens, timings.output_tokens) == (1050, 200, 110)
 
 
+def test_sound_costs_its_own_price() -> None:
+    one = Meter()
+    one.step(RequestUsage(input_tokens=1000, input_audio_tokens=400, output_tokens=10))
+    assert one.cost(Price(input=2.5, output=10.0, audio=32.0)) == pytest.approx((600 * 2.5 + 400 * 32 + 100) / 1e6)
+    assert one.cost(Price(input=2.5, output=10.0)) == pytest.approx((1000 * 2.5 + 100) / 1e6)
+
+
+@pytest.mark.parametrize(("most", "known"), [(0, True), (1000, True), (999, False)])
+def test_beyond_the_length_that_a_price_holds_for_no_cost_is_said(most: int, known: bool) -> None:
+    one = Meter()
+    one.step(RequestUsage(input_tokens=1000, output_tokens=1))
+    one.step(RequestUsage(input_tokens=10, output_tokens=1))
+    assert (one.cost(Price(input=1.0, output=1.0, up_to=most)) is not None) is known
+
+
 @pytest.mark.parametrize("usage", [None, RequestUsage()], ids=["broken-off", "no-usage"])
 @pytest.mark.parametrize("first", [True, False])
 def test_without_the_servers_count_of_every_step_there_is_no_cost(usage: RequestUsage | None, first: bool) -> None:
