@@ -80,7 +80,7 @@ class Meter:
         )
 
     def cost(self, price: Price) -> float | None:
-        """US dollars for what the server has counted; None where it has not counted every step, or the price is unknown.
+        """US dollars for what the server counted; None where it did not count every step, or the price is unknown.
 
         The tokens of the prompt that were read from a cache are among `input_tokens`, for every provider, and so are
         those that are sound; which of the sound was cached nobody says, so it counts as fresh.

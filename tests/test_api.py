@@ -137,7 +137,7 @@ def test_one_client_is_one_conversation_until_it_asks_for_a_new_one(connect: Con
 @pytest.mark.parametrize(
     ("text", "model", "options", "sentence"),
     [
-        ("hi", "nobody/nothing", {}, "No model named 'nobody/nothing' answers. Those that do: vllm:"),
+        ("hi", "nobody/nothing", {}, "No model named 'nobody/nothing' is known here."),
         ("hi", "", {"tempreature": 1}, "unknown options: tempreature; known are system_message"),
         ("hi", "", {"temperature": "warm"}, "an option has a value that does not fit"),
         ("hi", "", {"max_tokens": None}, "an option has a value that does not fit"),
