@@ -9,22 +9,28 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
-from types import FrameType
 from typing import Any, cast
 
 import gradio as gr
 import uvicorn
 from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
 from starlette.middleware import Middleware
 
 from agent.errors import ConfigError, NotFound
+from agent.health import Health
 from agent.history import HistoryStore
 from agent.history.memory import MemoryStore
 from agent.history.sqlite import SqliteStore
 from agent.media import ROUTE, MediaStore
 from agent.providers import preload
+from agent.providers.discover import discover
 from agent.providers.local import LocalModels
 from agent.settings import Settings
+from agent.share import close as close_tunnels
+from agent.share import share
+from agent.shutdown import Server
+from agent.space import FLEETING
 from agent.streams import Streams
 from agent.tools import Tool, as_tool
 from agent.ui.api import Api
@@ -49,7 +55,16 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     models = LocalModels(settings.local, say=say)
     media = MediaStore(settings.data_dir / "media")
     conversations = Conversations(settings, store, media, models, _tools(settings))
-    page = build(Handlers(conversations), Api(conversations), settings.title, sign_of_life=settings.key_seconds / 6)
+    health = Health(store, models, conversations.offers.catalog, discover)
+    login = settings.space is not None and settings.space.login
+    page = build(
+        Handlers(conversations),
+        Api(conversations),
+        settings.title,
+        sign_of_life=settings.key_seconds / 6,
+        login=login,
+        fleeting=settings.fleeting,
+    )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
@@ -69,14 +84,25 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
             await models.aclose()
             await store.aclose()
 
-    walls = Middleware(Walls, visitors=Visitors.in_folder(settings.data_dir))
+    walls = Middleware(
+        Walls,
+        visitors=Visitors.in_folder(settings.data_dir),
+        root_path=settings.root_path,
+        framed_by=settings.framed_by,
+        login=login,
+    )
     middleware = [walls, Middleware(Streams)]
     app = FastAPI(lifespan=lifespan, middleware=middleware, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.conversations = conversations
 
     @app.get("/healthz")
-    def healthz() -> dict[str, str]:  # pyright: ignore[reportUnusedFunction]
+    async def healthz() -> dict[str, str]:  # pyright: ignore[reportUnusedFunction]
         return {"status": "ok", "model": models.status.phase}
+
+    @app.get("/readyz")
+    async def readyz() -> Response:  # pyright: ignore[reportUnusedFunction]
+        trouble = "The server is going down." if conversations.live.closing else await health.trouble()
+        return JSONResponse({"ready": not trouble, "reason": trouble}, status_code=503 if trouble else 200)
 
     @app.get(ROUTE + "{id_}")
     async def attachment(id_: str, request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
@@ -98,6 +124,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         app,
         page,
         path="",
+        root_path=settings.root_path,
         footer_links=[],
         run_history=False,
         show_error=False,
@@ -119,32 +146,6 @@ async def _warm() -> None:
     await asyncio.to_thread(preload, "chat")
 
 
-class Server(uvicorn.Server):
-    """Uvicorn, which on a signal first ends Gradio's endless requests, so that it need not wait for them."""
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal drains, the second one ends at once."""
-        if self.should_exit:
-            self.force_exit = True
-        app = cast(FastAPI, self.config.app)
-        asyncio.get_event_loop().call_soon_threadsafe(lambda: asyncio.ensure_future(_drain(app)))
-        super().handle_exit(sig, frame)
-
-
-async def _drain(app: FastAPI) -> None:
-    """Keep what the running answers have, then end the page's streams (private API of the pinned Gradio)."""
-    conversations: Conversations = app.state.conversations
-    await conversations.live.close()
-    for route in app.routes:
-        inner: Any = getattr(route, "app", None)
-        if hasattr(inner, "stop_event"):
-            inner.stop_event.set()
-    queue: Any = app.state.page._queue
-    for task in list(queue._asyncio_tasks):
-        task.cancel()
-    queue.close()
-
-
 def serve(settings: Settings, *, say: Callable[[str], None] = print) -> int:
     """Serve until a signal; return the exit status."""
     return asyncio.run(_serve(settings, say))
@@ -160,16 +161,26 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
     config = uvicorn.Config(
         await create_app(settings, say=say),
         log_level="warning",
-        timeout_graceful_shutdown=5,
+        timeout_graceful_shutdown=2,  # what streams has been ended before
         timeout_keep_alive=75,
         proxy_headers=True,
-        forwarded_allow_ips=os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1"),
+        # A Space is reached through the hub's proxy alone, whose address is not known.
+        forwarded_allow_ips=os.environ.get("FORWARDED_ALLOW_IPS", "*" if settings.space else "127.0.0.1"),
     )
-    say(f"The page is at http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}")
-    server = Server(config)
-    with listener:
-        await server.serve(sockets=[listener])
-    return 0
+    here = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}"
+    say(f"The page is at {f'https://{settings.space.host}' if settings.space and settings.space.host else here}")
+    if settings.fleeting:
+        say(FLEETING)
+    server = Server(config, settings.drain_seconds, say)
+    sharing = asyncio.create_task(share(port, say)) if settings.share else None
+    try:
+        with listener:
+            await server.serve(sockets=[listener])
+    finally:
+        if sharing is not None:
+            sharing.cancel()
+            close_tunnels()
+    return server.status
 
 
 async def _store(settings: Settings) -> HistoryStore:
@@ -181,7 +192,10 @@ async def _store(settings: Settings) -> HistoryStore:
 def _tools(settings: Settings) -> list[Tool]:
     """The tools that the settings name as `module:function`. Raises `ConfigError`."""
     tools: list[Tool] = []
-    for name in settings.tools:
+    named = (
+        settings.tools if settings.public is None else [one for one in settings.tools if one in settings.public.tools]
+    )
+    for name in named:
         module, _, attribute = name.partition(":")
         try:
             tools.append(as_tool(getattr(import_module(module), attribute)))

@@ -16,6 +16,7 @@ from agent.settings import ROOT
 FLOORS = (
     ("app",),
     ("agent.server",),
+    ("agent.health", "agent.share", "agent.shutdown"),
     ("agent.ui",),
     ("agent.streams",),
     ("agent.walls",),
