@@ -15,7 +15,7 @@ SYNC := $(UV) pip sync -q --require-hashes --compile-bytecode
 SYNC_GPU := $(UV) --public pip sync -q --require-hashes --compile-bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run gpu test check test-vllm bench docs lock format clean
+.PHONY: help setup run gpu test check test-vllm bench docs deploy lock format clean
 
 help:
 	@echo 'make run          set up, then serve the chat page on http://127.0.0.1:7860'
@@ -26,6 +26,7 @@ help:
 	@echo 'make check        format, lint, types, direction of imports'
 	@echo 'make bench        measurements; BENCH=--quick makes them shorter'
 	@echo 'make docs         write the table of models in the README again, out of configs/models.toml'
+	@echo 'make deploy      create or update the Hugging Face Space of the Spacefile; DEPLOY=--dry-run only tells'
 	@echo 'make format       ruff format, ruff check --fix'
 	@echo 'make lock         compile the requirements files again; UPGRADE=--upgrade takes newer versions'
 	@echo 'make clean        remove what these targets made; data/ and downloaded weights stay'
@@ -59,6 +60,9 @@ bench: .venv/.dev
 
 docs: .venv/.dev
 	.venv/bin/python -m agent.capabilities
+
+deploy: setup
+	@.venv/bin/python -m agent.deploy $(DEPLOY)
 
 format: .venv/.dev
 	.venv/bin/ruff format .

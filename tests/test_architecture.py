@@ -14,6 +14,7 @@ import pytest
 from agent.settings import ROOT
 
 FLOORS = (
+    ("agent.deploy",),
     ("app",),
     ("agent.server",),
     ("agent.health", "agent.share", "agent.shutdown"),
@@ -36,6 +37,7 @@ FLOORS = (
         "agent.messages",
         "agent.responses",
         "agent.settings",
+        "agent.space",
     ),
     ("agent.errors",),
 )

@@ -1,0 +1,212 @@
+"""What a deploy would send, as values: the files, the front matter, the secrets. Nothing here asks the network."""
+
+import json
+import re
+import subprocess
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.deploy import dockerfile
+from agent.deploy.manifest import Space
+from agent.errors import ConfigError
+
+PORT = 7860
+PROGRAM, LINK = "100755", "120000"
+"""Modes, as git names them."""
+MOUNT = "/data"
+LIST = ".deployed"
+"""The file in the Space that names what was sent, one path a line: what it names and we no longer have is removed."""
+
+NEEDED = ("app.py", "agent/", "configs/", "requirements.txt")
+DOCKER = ("Dockerfile", ".dockerignore")
+NOT_NEEDED = ("agent/deploy/", "tests/", "data/")
+# Nothing of the kind is in these folders; should one get there, it is not sent.
+NEVER = re.compile(r"(^|/)(\.|__pycache__/|node_modules/)|\.(pem|key|p12|sqlite\w*|log)$")
+SHORTEST_SECRET = 8
+"""Characters. What is shorter is no secret, and hiding it would black out half of what is said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A Space and its files: bytes by path. `notes` are sentences on what was left out."""
+
+    space: Space
+    files: Mapping[str, bytes]
+    notes: tuple[str, ...] = ()
+
+
+def make(space: Space, root: Path) -> Plan:
+    """The plan for `space` out of the git checkout at `root`. Raises `ConfigError`."""
+    copied: Mapping[str, bool] = {}
+    wanted = NEEDED
+    if space.sdk == "docker":
+        copied = dockerfile.copied(_text(root, "Dockerfile"), space.target)
+        wanted = tuple(dict.fromkeys((*NEEDED, *DOCKER, *copied)))
+    tracked = {path: mode for mode, path in _tracked(root, wanted) if not path.startswith(NOT_NEEDED)}
+    notes: list[str] = []
+    files: dict[str, bytes] = {}
+    for path, mode in tracked.items():
+        # A link would be followed to wherever it leads.
+        if (NEVER.search(path) and path not in wanted) or mode == LINK:
+            notes.append(f"{path} is left out: no Space needs such a file.")
+        elif (root / path).is_file():
+            files[path] = (root / path).read_bytes()
+        if mode == PROGRAM and not copied.get(path, True):
+            raise ConfigError(
+                f"The hub forgets that {path} is a program: the Dockerfile must copy it with --chmod=755."
+            )
+    notes += [f"{path} is left out: git does not know it (git add)." for path in _untracked(root, wanted)]
+    for path in ("app.py", "requirements.txt", *(("Dockerfile",) if space.sdk == "docker" else ()), *copied):
+        if not any(one == path or one.startswith(f"{path.rstrip('/')}/") for one in files):
+            raise ConfigError(f'A Space with sdk = "{space.sdk}" needs {path}, which git does not know here (git add).')
+    if space.target:
+        files["Dockerfile"] = dockerfile.ending_with(files["Dockerfile"], space.target)
+    if space.sdk == "gradio":
+        files["requirements.txt"] = _without_hashes(files["requirements.txt"])
+    files["README.md"] = _readme(space, root, files["requirements.txt"])
+    files[LIST] = "".join(f"{path}\n" for path in sorted(files)).encode()
+    return Plan(space=space, files=dict(sorted(files.items())), notes=tuple(notes))
+
+
+def front_matter(space: Space, *, gradio: str, python: str) -> str:
+    """The block that the hub reads at the top of README.md; `gradio` and `python` are versions.
+
+    JSON's strings, lists and booleans are YAML's, too, and need no YAML writer.
+    """
+    fields: dict[str, object] = {
+        "title": space.title,
+        "emoji": space.emoji,
+        "colorFrom": space.colors[0],
+        "colorTo": space.colors[1],
+        "sdk": space.sdk,
+    }
+    if space.sdk == "docker":
+        fields["app_port"] = PORT
+    else:
+        fields |= {"sdk_version": gradio, "python_version": python, "app_file": "app.py"}
+    if space.oauth:
+        # With it, a visitor who has logged in may use models of the hub's router through a token of their own.
+        fields |= {"hf_oauth": True, "hf_oauth_scopes": ["inference-api"]}
+    if space.preload:
+        fields["preload_from_hub"] = list(space.preload)
+    lines = (f"{name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in fields.items())
+    return f"---\n{''.join(lines)}---\n"
+
+
+def find_secrets(space: Space, env: Mapping[str, str]) -> dict[str, str]:
+    """The secrets that the environment has, by name: SPACE_NAME, else NAME.
+
+    HF_TOKEN without the prefix is the token that deploys, which may write: it is never given to a Space.
+    """
+    found: dict[str, str] = {}
+    for name in space.secrets:
+        if value := env.get(f"SPACE_{name}") or ("" if name == "HF_TOKEN" else env.get(name, "")):
+            found[name] = value
+    return found
+
+
+def check_secrets(plan: Plan, secrets: Mapping[str, str], token: str) -> None:
+    """See that all secrets are there, and that none would leave by another door. Raises `ConfigError`."""
+    if missing := [_variable(name) for name in plan.space.secrets if name not in secrets]:
+        raise ConfigError(f"The Spacefile names secrets that the environment does not have: set {', '.join(missing)}.")
+    for name, value in secrets.items():
+        if len(value) < SHORTEST_SECRET:
+            raise ConfigError(f"{_variable(name)} is shorter than {SHORTEST_SECRET} characters, which is no secret.")
+        if value == token:
+            raise ConfigError(
+                f"{_variable(name)} is the very token that deploys, which may change all that is yours: "
+                "make one for the Space that may do less."
+            )
+    for name, value in {**secrets, "token": token}.items():
+        if place := next((path for path, data in plan.files.items() if value.encode() in data), None):
+            raise ConfigError(f"{place} holds the value of {name}: take it out, nothing was sent.")
+        if place := next((key for key, text in plan.space.variables.items() if value in text), None):
+            raise ConfigError(f"The variable {place} holds the value of {name}: take it out, nothing was sent.")
+
+
+def hushed(say: Callable[[str], None], *values: str) -> Callable[[str], None]:
+    """`say`, with each of the `values` (and each line of one) blacked out, as they are and as JSON writes them."""
+    parts = {part for value in values for part in (value, *value.splitlines()) if len(part.strip()) >= SHORTEST_SECRET}
+    forms = {
+        form for part in parts for form in (part, json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1])
+    }
+    hidden = re.compile("|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True)) or r"(?!)")
+    return lambda line: say(hidden.sub("[hidden]", line))
+
+
+def describe(plan: Plan, secrets: Mapping[str, str]) -> Iterator[str]:
+    """The plan as lines for people. Of a secret it says the name, and whether the environment has it."""
+    space = plan.space
+    owner = "" if "/" in space.name else " (of whoever the token belongs to)"
+    yield f"Space {space.name}{owner}: created if it is not there, then {'private' if space.private else 'public'}"
+    sleep = {None: "when the hub chooses", -1: "never"}.get(space.sleep_seconds, f"after {space.sleep_seconds} s")
+    yield f"Hardware: {space.hardware}, sleeping {sleep}"
+    storage = f"bucket {space.storage} at {MOUNT}" if space.storage else "none, the disk is lost at each restart"
+    yield f"Storage: {storage}"
+    yield f"Variables: {', '.join(f'{name}={value}' for name, value in space.variables.items()) or 'none'}"
+    for name in space.secrets:
+        place = _variable(name)
+        yield f"Secret {name}: {f'from {place} in the environment' if name in secrets else f'NOT SET: set {place}'}"
+    yield "README.md begins with:"
+    yield from (f"  {line}" for line in plan.files["README.md"].decode().split("\n---\n")[0].splitlines()[1:])
+    yield f"{len(plan.files)} files, {sum(map(len, plan.files.values()))} bytes:"
+    yield from (f"  {len(data):>9}  {path}" for path, data in plan.files.items())
+    yield from (f"Note: {note}" for note in plan.notes)
+
+
+def _variable(name: str) -> str:
+    return "SPACE_HF_TOKEN" if name == "HF_TOKEN" else name
+
+
+def _tracked(root: Path, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Mode and path of each file that git knows, in the order of git."""
+    for line in _git(root, "ls-files", "-z", "--stage", "--", *paths):
+        about, path = line.split("\t", 1)
+        yield about.split(" ")[0], path
+
+
+def _untracked(root: Path, paths: Iterable[str]) -> list[str]:
+    found = _git(root, "ls-files", "-z", "--others", "--exclude-standard", "--", *paths)
+    return [path for path in found if not path.startswith(NOT_NEEDED) and not NEVER.search(path)]
+
+
+def _git(root: Path, *arguments: str) -> list[str]:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=True, timeout=60)
+    except OSError as error:
+        raise ConfigError("git is missing: it says which files belong to the project.") from error
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode(errors="replace").strip()
+        raise ConfigError(f"git cannot say which files belong to the project: {said}") from error
+    return [path for path in done.stdout.decode().split("\0") if path]
+
+
+def _text(root: Path, name: str) -> str:
+    try:
+        return (root / name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{name} is needed and cannot be read: {error.strerror}.") from error
+
+
+def _without_hashes(requirements: bytes) -> bytes:
+    """A Gradio Space is built by one pip run over this file and packages of the hub's own choice.
+
+    Where one line has a hash, pip wants one for each, and the hub gives none for its own. The versions stay pinned.
+    """
+    return re.sub(rb"\s*\\\n\s*--hash=[^\s\\]+", b"", requirements)
+
+
+def _readme(space: Space, root: Path, requirements: bytes) -> bytes:
+    pinned = re.search(rb"(?m)^gradio==([\w.]+)", requirements)
+    project = tomllib.loads(_text(root, "pyproject.toml"))["project"]
+    python = re.search(r"\d+\.\d+", project["requires-python"])
+    if not pinned or not python:
+        raise ConfigError("requirements.txt must pin gradio, and pyproject.toml say which Python is required.")
+    # The heading and what follows it at once: the rest is about this checkout, and would build the Space again and
+    # again whenever it is edited.
+    opening = _text(root, "README.md").split("\n\n")[:2]
+    return "\n\n".join(
+        (front_matter(space, gradio=pinned[1].decode(), python=python[0]) + opening[0], *opening[1:], "")
+    ).encode()
