@@ -1,6 +1,7 @@
 """The settings of the app: `configs/app.toml` under the environment, read once into a frozen value."""
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from agent.errors import ConfigError
+from agent.space import Space, find
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -45,10 +47,15 @@ class PublicSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything the app is told from outside. Times are in seconds, sizes in bytes."""
+    """Everything the app is told from outside. Times are in seconds, sizes in bytes.
+
+    `framed_by` are the origins, as in "https://example.org", whose pages may show this one in a frame.
+    """
 
     local: LocalSettings
     public: PublicSettings | None = None
+    space: Space | None = None
+    framed_by: tuple[str, ...] = ()
     share: bool = False
     host: str = "127.0.0.1"
     port: int = 7860
@@ -67,6 +74,14 @@ class Settings:
     max_upload_bytes: int = 20 * 1024 * 1024
     title: str = "Switchboard"
 
+    @property
+    def fleeting(self) -> bool:
+        """Whether this is a Space that loses at its restart what people said."""
+        if self.space is None:
+            return False
+        storage = self.space.storage
+        return self.store == "memory" or storage is None or not self.data_dir.is_relative_to(storage)
+
 
 def load(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Settings:
     """Read `path`, else what `SWITCHBOARD_CONFIG` names, else `configs/app.toml`, and let the environment win.
@@ -79,7 +94,16 @@ def load(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Setti
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path.name} is not valid TOML: {error}") from error
     known = {
-        "server": {"host", "port", "title", "grace_seconds", "drain_seconds", "key_seconds", "max_upload_bytes"},
+        "server": {
+            "host",
+            "port",
+            "title",
+            "grace_seconds",
+            "drain_seconds",
+            "key_seconds",
+            "max_upload_bytes",
+            "framed_by",
+        },
         "history": {"store", "data_dir"},
         "agent": {"system_prompt", "tools", "max_steps", "retries", "run_seconds", "tool_seconds"},
         "public": {"on", "messages", "messages_in_all", "answers", "public_tools"},
@@ -93,6 +117,10 @@ def load(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Setti
             if key not in known[section]:
                 raise ConfigError(f"{path.name}: unknown setting {section}.{key}")
             values[key] = value
+    if space := find(env):  # its proxy comes from outside, and only its storage is kept
+        values |= {"host": "0.0.0.0", "space": space}
+        if space.storage:
+            values |= {"data_dir": space.storage, "cache_dir": space.storage / "cache"}
     local = LocalSettings(
         cache_dir=_path(env.get("SWITCHBOARD_CACHE") or values.pop("cache_dir", ".cache")),
         vllm_base_url=_url(env.get("VLLM_BASE_URL")),
@@ -105,7 +133,7 @@ def load(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Setti
     for name in ("cache_dir", "downloads", "wait_seconds"):
         values.pop(name, None)
     share = env.get("SHARE", "") not in ("", "0")
-    public = _public(values, share=share, space=bool(env.get("SPACE_ID")))
+    public = _public(values, share=share, space=space is not None)
     values["root_path"] = _root_path(env.get("GRADIO_ROOT_PATH", ""))
     if host := env.get("GRADIO_SERVER_NAME"):
         values["host"] = host
@@ -125,6 +153,8 @@ def load(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Setti
         values["data_dir"] = _path(values["data_dir"])
     if "tools" in values:
         values["tools"] = tuple(values["tools"])
+    if "framed_by" in values:
+        values["framed_by"] = tuple(_origin(one) for one in values["framed_by"])
     if values.get("store", "sqlite") not in ("sqlite", "memory"):
         raise ConfigError(f"history store must be 'sqlite' or 'memory', not {values['store']!r}")
     if not 0 <= values.get("port", 7860) <= 65535:
@@ -163,6 +193,13 @@ def _root_path(value: str) -> str:
     if value and not value.startswith(("/", "http://", "https://")):
         raise ConfigError(f"GRADIO_ROOT_PATH must be a path such as /chat or a whole URL, and is {value!r}")
     return value.rstrip("/")
+
+
+def _origin(value: object) -> str:
+    # It becomes a word of a header, in which a space or a semicolon would begin another.
+    if not re.fullmatch(r"https?://[A-Za-z0-9.*-]+(:\d+)?", str(value)):
+        raise ConfigError(f"framed_by must be origins such as https://example.org, and has {value!r}")
+    return str(value)
 
 
 def _url(value: str | None) -> str | None:

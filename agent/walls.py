@@ -11,7 +11,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, cast
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.requests import cookie_parser
@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.visitor import COOKIE, MAX_AGE, Visitors
 
+FRAMERS = ("https://huggingface.co",)
 POLICY = "; ".join(
     (
         "default-src 'self'",
@@ -30,13 +31,12 @@ POLICY = "; ".join(
         "worker-src 'self' blob:",
         "font-src 'self' data:",
         "form-action 'self'",
-        "frame-ancestors 'self' https://huggingface.co",
         "base-uri 'self'",
         "object-src 'none'",
+        " ".join(("frame-ancestors 'self'", *FRAMERS)),  # the last, because there may be more of them
     )
 )
 HEADERS = (
-    ("content-security-policy", POLICY),
     ("x-content-type-options", "nosniff"),
     ("referrer-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),  # or another port of this host shows what the browser has cached
@@ -44,6 +44,9 @@ HEADERS = (
 API = "/gradio_api/"
 HOME = ("/", "/config", "/config/")
 CLOSED = ("/monitoring", "/login", "/logout")
+LOGIN = ("/login/huggingface", "/login/callback", "/logout")
+SESSION = b"session="
+"""The cookie in which Gradio keeps a login."""
 READ = ("GET", "HEAD")
 JOIN = ("data", "event_data", "fn_index", "trigger_id")
 MAX_BODY = 4 * 1024 * 1024
@@ -61,10 +64,24 @@ class _Refused(Exception):
 
 
 class Walls:
-    """The middleware. Owner of the table that says which event ids and uploads were given to whom."""
+    """The middleware. Owner of the table that says which event ids and uploads were given to whom.
 
-    def __init__(self, app: ASGIApp, visitors: Visitors) -> None:
+    `root_path` is where a proxy shows the page, a path or a URL; requests come without it. `framed_by` are origins
+    that may show the page in a frame, besides the hub's own. `login`: visitors may log in to the hub.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        visitors: Visitors,
+        root_path: str = "",
+        framed_by: tuple[str, ...] = (),
+        *,
+        login: bool = False,
+    ) -> None:
         self._app, self._visitors = app, visitors
+        self._policy, self._login = " ".join((POLICY, *framed_by)), LOGIN if login else ()
+        self._home = urlsplit(root_path).path or "/"  # two pages of one host must not overwrite each other's cookie
         self._given: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,10 +90,13 @@ class Walls:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        known = scope["path"] in HOME or not _foreign(headers)
+        # Who has logged in comes back from the hub's page, and Gradio looks for a state that it set before.
+        known = scope["path"] in (*HOME, *self._login[:2]) or not _foreign(headers)
         visitor = self._visitors.read(_cookie(headers)) if known else None
         scope.setdefault("state", {}).update(visitor=visitor, walls=self)
-        answer = _Dressed(send, self._new_cookie(scope, headers) if visitor is None else None)
+        if not known:
+            scope = _without_cookies(scope)
+        answer = _Dressed(send, self._policy, self._new_cookie(scope, headers) if visitor is None else None)
         try:
             await self._app(*await self._checked(scope, receive, answer, visitor))
         except _Refused as refused:
@@ -94,7 +114,7 @@ class Walls:
         """What to hand to the application. Raises `_Refused`."""
         method, path = scope["method"], scope["path"]
         if not path.startswith(API):
-            if method not in READ or path.startswith(CLOSED):
+            if method not in READ or (path.startswith(CLOSED) and path not in self._login):
                 raise _Refused(404 if method in READ else 405)
             return scope, receive, send
         what = path[len(API) :]
@@ -173,21 +193,22 @@ class Walls:
         secure = "https" in (scope.get("scheme"), headers.get("x-forwarded-proto", "").split(",")[0].strip())
         # Partitioned: a browser that keeps no third-party cookies keeps this one for the page in a frame.
         site = "SameSite=None; Secure; Partitioned" if secure else "SameSite=Lax"
-        return f"{COOKIE}={self._visitors.mint()[1]}; Path=/; Max-Age={MAX_AGE}; HttpOnly; {site}"
+        return f"{COOKIE}={self._visitors.mint()[1]}; Path={self._home}; Max-Age={MAX_AGE}; HttpOnly; {site}"
 
 
 class _Dressed:
     """The way out: every answer gets the headers, wherever it was made."""
 
-    def __init__(self, send: Send, cookie: str | None) -> None:
-        self._send, self._cookie = send, cookie
+    def __init__(self, send: Send, policy: str, cookie: str | None) -> None:
+        self._send, self._policy, self._cookie = send, policy, cookie
         self.begun = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.begun = True
-            message.setdefault("headers", [])
+            message["headers"] = [_partitioned(*pair) for pair in message.get("headers", [])]
             headers = MutableHeaders(scope=message)
+            headers["content-security-policy"] = self._policy
             for name, value in HEADERS:
                 headers[name] = value
             headers.setdefault("cache-control", "private")
@@ -211,7 +232,19 @@ def session_of(scope: Scope) -> str | None:
 
 
 def _cookie(headers: Headers) -> str | None:
-    return cookie_parser("; ".join(headers.getlist("cookie"))).get(COOKIE)
+    # Of several the first counts: it is that of the longest path, ours, where another page is at a path above.
+    pairs = "; ".join(headers.getlist("cookie")).split(";")
+    return cookie_parser(";".join(reversed(pairs))).get(COOKIE)
+
+
+def _partitioned(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """A header; Gradio's session becomes a cookie that a browser without third-party cookies keeps in a frame."""
+    return name, value + b"; Partitioned" if name == b"set-cookie" and value.startswith(SESSION) else value
+
+
+def _without_cookies(scope: Scope) -> Scope:
+    """The request as a stranger's: the session, too, is a cookie."""
+    return {**scope, "headers": [pair for pair in scope["headers"] if pair[0] != b"cookie"]}
 
 
 def _foreign(headers: Headers) -> bool:

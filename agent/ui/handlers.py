@@ -155,7 +155,7 @@ class Handlers:
         """Answer the last message again."""
         seat = self._seats.of(request)
         if seat.conversation is not None:
-            await told(self._all.retry(seat.owner, seat.conversation, self._chosen(seat, given)))
+            await told(self._all.retry(seat.owner, seat.conversation, self._chosen(seat, given), seat.login))
         return composer(busy=True)
 
     async def edit(self, event: gr.EditData, given: Given, request: gr.Request) -> Any:
@@ -169,7 +169,7 @@ class Handlers:
         if entry is None:
             raise gr.Error("That message cannot be changed any more.", print_exception=False)
         text = event.value if isinstance(event.value, str) else _text(event.value)
-        await told(self._all.edit(seat.owner, seat.conversation, entry, text, self._chosen(seat, given)))
+        await told(self._all.edit(seat.owner, seat.conversation, entry, text, self._chosen(seat, given), seat.login))
         return composer(busy=True)
 
     async def undo(self, request: gr.Request) -> Any:
@@ -196,7 +196,7 @@ class Handlers:
         """The list of models, what is said of the one on its way, and the offer of one that has come."""
         said = "" if self._all.settled else notice(self._all.offers.local.status)
         better = self._all.better(seat.owner, spec.id if spec else "")
-        return menu(self._all.offers.menu(seat.owner, spec), spec), said, offer(better)
+        return menu(self._all.offers.menu(seat.owner, spec, seat.login), spec), said, offer(better)
 
     def _for(
         self, seat: Seat, spec: ModelSpec | None, chosen: Choices | None = None, busy: bool | None = None
@@ -208,8 +208,9 @@ class Handlers:
         offers = self._all.offers
         provider = offers.provider(spec) if spec else None
         typed = provider is not None and offers.keys.get(seat.owner, provider.id) is not None
-        missing = spec is not None and offers.key_missing(seat.owner, spec)
-        panel = key_panel(spec, provider, missing=missing, typed=typed, taken=offers.keys_taken)
+        missing = spec is not None and offers.key_missing(seat.owner, spec, seat.login)
+        login = None if spec is None or not offers.may_log_in(spec) else "done" if seat.login else "possible"
+        panel = key_panel(spec, provider, missing=missing, typed=typed, taken=offers.keys_taken, login=login)
         return *panel, gr.Timer(active=offers.keys.any(seat.owner))
 
     def _chosen(self, seat: Seat, given: Given) -> Choices:
@@ -228,7 +229,7 @@ async def send(
     for file in (value or {}).get("files") or []:
         if not scope["state"]["walls"].owns(str(file), visitor_of(scope)):
             raise gr.Error("An attachment could not be read. Attach it again.", print_exception=False)
-    conversation = await told(conversations.send(seat.owner, seat.conversation, value, choices))
+    conversation = await told(conversations.send(seat.owner, seat.conversation, value, choices, seat.login))
     return replace(seat, conversation=conversation)
 
 

@@ -1,10 +1,12 @@
 """The page: which widgets there are, and which event of theirs calls which handler."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
+from agent.space import FLEETING
 from agent.ui.api import Api
 from agent.ui.handlers import Handlers
 from agent.ui.widgets import MOST_TOKENS, TEMPERATURE
@@ -23,10 +25,16 @@ EXAMPLES: list[Any] = [
 ]
 
 
-def build(handlers: Handlers, api: Api, title: str, *, sign_of_life: float) -> gr.Blocks:
+def build(
+    handlers: Handlers, api: Api, title: str, *, sign_of_life: float, login: bool = False, fleeting: bool = False
+) -> gr.Blocks:
     """Lay out the page; one in which a key was typed gives a sign of life every so many seconds.
 
+    `login`: visitors of this Space may log in to the hub; `fleeting`: what they say is lost when it restarts.
     Widgets hold no conversation: the chatbot is an output, its value is never read back."""
+    if login:
+        # Elsewhere Gradio would log everybody in as the owner. The hub's own images set this, those of Docker do not.
+        os.environ["SYSTEM"] = "spaces"
     with gr.Blocks(
         title=title, fill_height=True, fill_width=True, analytics_enabled=False, delete_cache=(3600, 86_400)
     ) as page:
@@ -45,6 +53,9 @@ def build(handlers: Handlers, api: Api, title: str, *, sign_of_life: float) -> g
             most = gr.Slider(
                 16, 4096, value=MOST_TOKENS, step=16, label="Maximum tokens of an answer", elem_id="max-tokens"
             )
+            if login:
+                # Its icon is a file in Gradio's cache, which the walls give to nobody.
+                gr.LoginButton("Log in with Hugging Face", "Log out ({})", icon=None, size="md", elem_id="login")
         with gr.Column(elem_id="page"):
             with gr.Row(elem_id="bar"):
                 gr.HTML(f"<h1>{title}</h1>", elem_id="name", padding=False)
@@ -90,6 +101,8 @@ def build(handlers: Handlers, api: Api, title: str, *, sign_of_life: float) -> g
                 autofocus=True,
             )
             about = gr.HTML(elem_id="about", padding=False)
+            if fleeting:
+                gr.HTML(f"<p>{FLEETING}</p>", elem_id="fleeting", padding=False)
         timer = gr.Timer(1.0)
         here = gr.Timer(sign_of_life, active=False)
 

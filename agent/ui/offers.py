@@ -5,23 +5,34 @@ from agent.errors import LocalModelError, ProviderError
 from agent.providers import Connection, Endpoint, Models, Served, connect, default_endpoint
 from agent.ui.keys import Keys
 
+HUB = "huggingface"
+"""The provider that takes a login for a key."""
+
 
 class Offers:
-    """The local models, the catalog and the keys, seen as one list. Owner of the connections that many runs share."""
+    """The local models, the catalog and the keys, seen as one list. Owner of the connections that many runs share.
 
-    def __init__(self, local: Models, catalog: Catalog, *, key_seconds: float, keys_taken: bool) -> None:
-        self.local, self.catalog, self.keys_taken = local, catalog, keys_taken
+    A `login` is the hub's token of who asks: it counts for the hub's models after a key that they typed and before
+    the owner's, for as long as the call. `may_log_in`: visitors may have one.
+    """
+
+    def __init__(
+        self, local: Models, catalog: Catalog, *, key_seconds: float, keys_taken: bool, may_log_in: bool = False
+    ) -> None:
+        self.local, self.catalog, self.keys_taken, self._may_log_in = local, catalog, keys_taken, may_log_in
         self.keys = Keys(key_seconds)
         self._connections: dict[Served, Connection] = {}
 
-    def menu(self, owner: str, chosen: ModelSpec | None) -> list[tuple[str, str]]:
+    def menu(self, owner: str, chosen: ModelSpec | None, login: str | None = None) -> list[tuple[str, str]]:
         """(label, id) of each model: what answers here, then the hosted ones; the chosen one is always among them."""
         specs = [one.spec for one in self.local.served]
         specs += [spec for spec in self.catalog.menu() if spec not in specs]
         if chosen is not None and chosen not in specs:
             specs.append(chosen)
+        missing = {True: " · needs a login", False: " · needs a key"}
         return [
-            (f"{spec.label} · needs a key" if self.key_missing(owner, spec) else spec.label, spec.id) for spec in specs
+            (spec.label + (missing[self.may_log_in(spec)] if self.key_missing(owner, spec, login) else ""), spec.id)
+            for spec in specs
         ]
 
     def find(self, model: str) -> ModelSpec | None:
@@ -39,14 +50,18 @@ class Offers:
         found = self.catalog.providers.get(spec.provider)
         return found if found is not None and found.base_url else None
 
-    def key_missing(self, owner: str, spec: ModelSpec) -> bool:
+    def may_log_in(self, spec: ModelSpec) -> bool:
+        """Whether a login would do for a key."""
+        return self._may_log_in and spec.provider == HUB
+
+    def key_missing(self, owner: str, spec: ModelSpec, login: str | None = None) -> bool:
         """Whether it cannot be asked for want of a key."""
         provider = self.provider(spec)
-        if provider is None or self.keys.get(owner, provider.id):
+        if provider is None or self._visitors_key(owner, provider, login):
             return False
         return default_endpoint(provider).api_key is None
 
-    async def open(self, owner: str, model: str) -> tuple[Connection, bool]:
+    async def open(self, owner: str, model: str, login: str | None = None) -> tuple[Connection, bool]:
         """The connection to a model, and whether it is the caller's to close: one with a visitor's key serves one run.
 
         Waits for a local model that is still on its way. Raises an `AgentError` with a sentence.
@@ -56,12 +71,14 @@ class Offers:
         if spec is None or provider is None:
             return self._shared(await self._ready(model)), False
         endpoint = default_endpoint(provider)
-        if key := self.keys.get(owner, provider.id):
+        if key := self._visitors_key(owner, provider, login):
             self.keys.seen(owner)
             return connect(spec, Endpoint(endpoint.base_url, key)), True
         if endpoint.api_key is None:
             raise ProviderError(
-                f"{spec.label} needs a key of {provider.label}: paste one, it is used for this session.", kind="key"
+                f"{spec.label} needs a key of {provider.label}: paste one, it is used for this session"
+                f"{', or log in' if self.may_log_in(spec) else ''}.",
+                kind="key",
             )
         return self._shared(Served(spec, endpoint)), False
 
@@ -69,6 +86,9 @@ class Offers:
         """Close the shared connections."""
         for connection in self._connections.values():
             await connection.aclose()
+
+    def _visitors_key(self, owner: str, provider: ProviderSpec, login: str | None) -> str | None:
+        return self.keys.get(owner, provider.id) or (login if provider.id == HUB else None)
 
     def _served(self, model: str) -> Served | None:
         served = self.local.served

@@ -5,9 +5,11 @@ one, of which a browser allows six.
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import gradio as gr
+from fastapi import HTTPException
+from gradio.oauth import require_oauth_token
 
 from agent.history import new_id
 from agent.ui.turn import WINDOW
@@ -18,12 +20,16 @@ MOST = 50_000
 
 @dataclass(frozen=True)
 class Seat:
-    """One page: who looks, which conversation it shows, how many bubbles of it. A guest is known by the page alone."""
+    """One page: who looks, which conversation it shows, how many bubbles of it. A guest is known by the page alone.
+
+    `login` is the token of a visitor who has logged in to the hub. It comes with each request and is never kept.
+    """
 
     owner: str
     guest: bool
     conversation: str | None = None
     window: int = WINDOW
+    login: str | None = field(default=None, repr=False)
 
 
 class Seats:
@@ -36,15 +42,23 @@ class Seats:
         """The seat of the page that asks, if it is this visitor's; else a fresh one. The cookie is read each time."""
         visitor = visitor_of(request.request.scope) if request.request else None
         seat = self._seats.get(request.session_hash or "")
-        if seat is not None and (seat.owner == visitor or (visitor is None and seat.guest)):
-            return seat
-        return self.take(request, Seat(owner=visitor or new_id(), guest=visitor is None))
+        if seat is None or not (seat.owner == visitor or (visitor is None and seat.guest)):
+            seat = self.take(request, Seat(owner=visitor or new_id(), guest=visitor is None))
+        return replace(seat, login=_login(request))
 
     def take(self, request: gr.Request, seat: Seat) -> Seat:
-        """Remember the seat of the page that asks."""
+        """Remember the seat of the page that asks, without its login."""
         if request.session_hash:
-            self._seats[request.session_hash] = seat
+            self._seats[request.session_hash] = replace(seat, login=None)
             self._seats.move_to_end(request.session_hash)
             while len(self._seats) > MOST:
                 self._seats.popitem(last=False)
         return seat
+
+
+def _login(request: gr.Request) -> str | None:
+    """The token in the session that comes with a request, as long as it is good."""
+    try:
+        return require_oauth_token(request.request) if request.request else None
+    except HTTPException:
+        return None

@@ -65,6 +65,7 @@ class Conversations:
                 load(),
                 key_seconds=settings.key_seconds,
                 keys_taken=settings.public is None or settings.public.keys,
+                may_log_in=settings.space is not None and settings.space.login,
             ),
         )
         self.tools = tuple(tools)
@@ -158,9 +159,16 @@ class Conversations:
         finally:
             live.run.cancel("client_disconnect")
 
-    # What people do
+    # What people do; `login` is the hub's token of a visitor who has logged in there
 
-    async def send(self, owner: str, conversation: str | None, value: dict[str, Any] | None, choices: Choices) -> str:
+    async def send(
+        self,
+        owner: str,
+        conversation: str | None,
+        value: dict[str, Any] | None,
+        choices: Choices,
+        login: str | None = None,
+    ) -> str:
         """Take a message and begin the answer; return the conversation's id when the message is kept.
 
         Raises an `AgentError` with a sentence; then nothing has been kept.
@@ -168,7 +176,7 @@ class Conversations:
         if conversation is not None and self.live.busy(conversation):
             raise Conflict("An answer is still being written. Stop it, or wait for it to end.")
         self._gate.enter(owner, self.live.count)
-        connection, own = await self.offers.open(owner, choices.model)
+        connection, own = await self.offers.open(owner, choices.model, login)
         parts = await parts_of(
             value, spec=connection.spec, media=self.media, owner=owner, max_bytes=self.settings.max_upload_bytes
         )
@@ -181,12 +189,14 @@ class Conversations:
         await self._begin(record, parts, choices, connection, own)
         return record.id
 
-    async def retry(self, owner: str, conversation: str, choices: Choices) -> None:
+    async def retry(self, owner: str, conversation: str, choices: Choices, login: str | None = None) -> None:
         """Answer the last message again, on a branch of its own."""
         entries, record = await self._entries(owner, conversation)
-        await self._again(record, _last_user(entries), None, choices)
+        await self._again(record, _last_user(entries), None, choices, login)
 
-    async def edit(self, owner: str, conversation: str, entry_id: str, text: str, choices: Choices) -> None:
+    async def edit(
+        self, owner: str, conversation: str, entry_id: str, text: str, choices: Choices, login: str | None = None
+    ) -> None:
         """Replace a message by another text, on a branch of its own, and answer that."""
         entries, record = await self._entries(owner, conversation)
         entry = next((entry for entry in entries if entry.id == entry_id), None)
@@ -194,7 +204,7 @@ class Conversations:
             raise Conflict("That message is no longer part of this conversation; the page shows what is.")
         if not text.strip():
             raise InputError("Write something first.")
-        await self._again(record, entry, text, choices)
+        await self._again(record, entry, text, choices, login)
 
     async def undo(self, owner: str, conversation: str) -> str:
         """Take back the last message with its answer; return its text."""
@@ -230,9 +240,9 @@ class Conversations:
         record = await self._store.get(conversation, owner=owner)
         return await self._store.history(record), record
 
-    async def _again(self, record: Record, entry: Entry, text: str | None, choices: Choices) -> None:
+    async def _again(self, record: Record, entry: Entry, text: str | None, choices: Choices, login: str | None) -> None:
         self._gate.enter(record.owner, self.live.count)
-        connection, own = await self.offers.open(record.owner, choices.model)
+        connection, own = await self.offers.open(record.owner, choices.model, login)
         message = (await self.media.loaded(record.owner, [entry.message]))[0]
         parts = _content(message)
         if text is not None:

@@ -3,7 +3,7 @@
 import html
 from collections.abc import Sequence
 from datetime import date
-from typing import Any
+from typing import Any, Literal
 
 import gradio as gr
 
@@ -18,6 +18,9 @@ KEYS = 4
 """Widgets that have to do with keys: what `key_panel` gives, and the timer of its page's signs of life."""
 FOR_MODEL = 6 + KEYS
 """Widgets that depend on the chosen model: what `switches` gives, and those."""
+
+LOGIN = "/login/huggingface?_target_url=/"
+"""Gradio's own way to the hub and back."""
 
 Given = dict[Any, Any]
 """What Gradio passes where inputs are given as a set: the values by widget."""
@@ -100,11 +103,18 @@ def switches(spec: ModelSpec | None, chosen: Choices | None = None, busy: bool |
 
 
 def key_panel(
-    spec: ModelSpec | None, provider: ProviderSpec | None, *, missing: bool, typed: bool, taken: bool
+    spec: ModelSpec | None,
+    provider: ProviderSpec | None,
+    *,
+    missing: bool,
+    typed: bool,
+    taken: bool,
+    login: Literal["possible", "done"] | None = None,
 ) -> tuple[Any, Any, Any]:
     """What stands between the chosen model and an answer: what is said of it, the box for a key, the way to forget it.
 
-    The box is emptied whenever it is shown: a key goes from the browser to the server and never back.
+    The box is emptied whenever it is shown: a key goes from the browser to the server and never back. `login` is None
+    where none would do for a key.
     """
     said = [html.escape(spec.advice(date.today()))] if spec else []
     if spec is not None and provider is not None and missing and not taken:
@@ -119,8 +129,14 @@ def key_panel(
             "the server keeps it in memory while this page is open, and nowhere else. Who runs the server can set "
             f"{provider.key_names[0]} instead."
         )
+        if login:
+            said.append(f'Or <a href="{LOGIN}">log in with {provider.label}</a>, and it is asked in your name.')
     elif provider is not None and typed:
         said.append(f"{provider.label} is asked with your key, which is forgotten soon after this page is closed.")
+    elif provider is not None and login == "done":
+        said.append(
+            f"{provider.label} is asked in your name, because you have logged in there. You can log out under Settings."
+        )
     text = "".join(f"<p>{one}</p>" for one in said if one)
     return (
         gr.HTML(text, visible=bool(text)),
