@@ -18,7 +18,7 @@ Visit = Callable[..., Visitor]
 
 KEY = "sk-typed-on-the-page-0123456789abcdef"
 OWNERS = "sk-ant-of-the-owner-0123456789abcdef"
-KEY_SECONDS = 3.0
+KEY_SECONDS = 6.0
 
 
 @pytest.fixture(scope="module")
@@ -102,14 +102,14 @@ def test_a_typed_key_is_used_and_never_seen_again(hosted: App, visit: Visit, ope
     visitor.ask("again")
     expect(visitor.chat.locator(".problem")).to_contain_text("OpenAI refused the key")
     expect(visitor.page.locator("#key-box")).to_be_hidden()
-    visitor.page.reload()
-    expect(visitor.bubbles.first).to_have_text("Hello from afar.")
-    assert KEY not in visitor.page.content()
-    assert KEY not in json.dumps(visitor.page.context.storage_state())
     assert len(answers) > 10
     for answer in answers:
         assert KEY.encode() not in answer.body(), answer.url
         assert KEY not in str(answer.headers)
+    visitor.page.reload()
+    expect(visitor.bubbles.first).to_have_text("Hello from afar.")
+    assert KEY not in visitor.page.content()
+    assert KEY not in json.dumps(visitor.page.context.storage_state())
     assert KEY not in hosted.log
     assert written(hosted.folder, KEY) == []
 
@@ -167,7 +167,14 @@ def test_models_are_switched_in_mid_conversation_and_back(
     visitor = visit(hosted.url)
     choose(visitor, "claude-sonnet-5-5")
     chosen(visitor, "Claude Sonnet 5.5")
-    anthropic.play(messages("It is Paris.", thinking="The capital of France."))
+    visitor.page.locator(".toggle-button").first.click()
+    visitor.page.get_by_label("Tools").check()
+    visitor.page.locator(".toggle-button").first.click()
+    call = {"type": "tool_use", "id": "toolu_1", "name": "calculate", "input": {}}
+    anthropic.play(
+        messages("Adding.", thinking="The capital of France.", call=call, arguments='{"expression": "17+25"}'),
+        messages("It is Paris."),
+    )
     visitor.ask("capital of France?")
     choose(visitor, "gpt-6-luna")
     chosen(visitor, "GPT-6 Luna")
@@ -178,7 +185,13 @@ def test_models_are_switched_in_mid_conversation_and_back(
     expect(caption.last).to_contain_text("Not sent to GPT-6 Luna")
     expect(caption.last).to_contain_text("reasoning")
     assert "The capital of France." not in openai.requests[-1].raw.decode()
-    assert "It is Paris." in openai.requests[-1].raw.decode()
+    sent = openai.requests[-1].json["input"]
+    assert "It is Paris." in json.dumps(sent)
+    calls = {item["call_id"]: item for item in sent if item.get("type") == "function_call"}
+    results = {item["call_id"]: item for item in sent if item.get("type") == "function_call_output"}
+    assert calls.keys() == results.keys() == {"toolu_1"}
+    assert json.loads(calls["toolu_1"]["arguments"]) == {"expression": "17+25"}
+    assert "42" in results["toolu_1"]["output"]
     visitor.ask("and of Spain?")
     expect(caption.last).not_to_contain_text("Not sent")
     choose(visitor, "claude-sonnet-5-5")
@@ -236,8 +249,8 @@ def responses(text: str) -> Reply:
     return Reply(sse=[{**event, "sequence_number": n} for n, event in enumerate(events)], named=True)
 
 
-def messages(text: str, thinking: str = "") -> Reply:
-    """An answer of the Messages dialect."""
+def messages(text: str, thinking: str = "", call: dict[str, Any] | None = None, arguments: str = "") -> Reply:
+    """An answer of the Messages dialect, a tool call at its end where there is one."""
     start = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-5-5", "content": []}
     usage = {"input_tokens": 12, "output_tokens": 1}
     events: list[dict[str, Any]] = [{"type": "message_start", "message": {**start, "usage": usage}}]
@@ -246,11 +259,19 @@ def messages(text: str, thinking: str = "") -> Reply:
         deltas = [{"type": "thinking_delta", "thinking": thinking}, {"type": "signature_delta", "signature": "EqQB"}]
         blocks.append(({"type": "thinking", "thinking": "", "signature": ""}, deltas))
     blocks.append(({"type": "text", "text": ""}, [{"type": "text_delta", "text": text}]))
+    if call:
+        blocks.append((call, [{"type": "input_json_delta", "partial_json": arguments}]))
     for index, (block, deltas) in enumerate(blocks):
         events.append({"type": "content_block_start", "index": index, "content_block": block})
         events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
         events.append({"type": "content_block_stop", "index": index})
-    events.append({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}})
+    events.append(
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "tool_use" if call else "end_turn"},
+            "usage": {"output_tokens": 9},
+        }
+    )
     return Reply(sse=[*events, {"type": "message_stop"}], named=True)
 
 

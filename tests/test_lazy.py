@@ -1,0 +1,83 @@
+"""One vendor costs one SDK, and all of them together cost no more than a small machine has."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+from gradio_client import Client
+
+from agent.settings import ROOT
+from tests.conftest import App
+from tests.dialect_server import Playing, Reply, playing
+from tests.scripted_server import Running
+from tests.test_hosted_page import messages, responses
+
+SDKS = ("openai", "anthropic", "google.genai")
+MOST = 320 * 2**20
+OPEN = """
+import asyncio, sys
+from agent import Endpoint, connect
+from agent.catalog import load
+async def main():
+    connection = connect(load().find(sys.argv[1]), Endpoint("http://127.0.0.1:1/v1", "key"))
+    connection.model()
+    await connection.aclose()
+asyncio.run(main())
+print(*[name for name in sys.argv[2].split() if name in sys.modules])
+"""
+
+
+@pytest.fixture
+def hosted() -> Iterator[Playing]:
+    with playing() as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("model", "sdk"),
+    [
+        ("openai:gpt-6-luna", "openai"),
+        ("xai:grok-4.6", "openai"),
+        ("huggingface:Qwen/Qwen3-8B", "openai"),
+        ("vllm:Qwen/Qwen3-8B", "openai"),
+        ("anthropic:claude-sonnet-5-5", "anthropic"),
+        ("google:gemini-3.8-flash", "google.genai"),
+    ],
+)
+def test_choosing_a_vendor_imports_its_sdk_alone(model: str, sdk: str) -> None:
+    command = [sys.executable, "-c", OPEN, model, " ".join(SDKS)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout.split() == [sdk]
+
+
+def test_all_vendors_together_stay_small(start_app: Callable[..., App], hosted: Playing, model_server: Running) -> None:
+    urls = {f"{name}_BASE_URL": hosted.url for name in ("OPENAI", "ANTHROPIC", "GOOGLE", "XAI", "HUGGINGFACE")}
+    keys = {
+        name: "key" for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "XAI_API_KEY", "HF_TOKEN")
+    }
+    app = start_app(**urls, **keys)
+    client = Client(app.url, verbose=False)
+    for model, reply in (
+        ("vllm:Qwen/Qwen3-8B", None),
+        ("openai:gpt-6-luna", responses("Hi.")),
+        ("anthropic:claude-sonnet-5-5", messages("Hi.")),
+        ("google:gemini-3.8-flash", generated("Hi.")),
+        ("xai:grok-4.6", responses("Hi.")),
+    ):
+        if reply is not None:
+            hosted.play(reply)
+        answer = client.predict({"text": "!text Hi.", "files": []}, model, {"new": True}, api_name="/chat")
+        assert (model, answer["text"], answer["finish_reason"]) == (model, "Hi.", "stop")
+    assert app.process is not None
+    used = psutil.Process(app.process.pid).memory_info().rss
+    print(f"RSS with every SDK in use: {used / 2**20:.0f} MB")
+    assert used < MOST
+
+
+def generated(text: str) -> Reply:
+    """An answer of the generateContent dialect."""
+    said = {"content": {"role": "model", "parts": [{"text": text}]}, "finishReason": "STOP", "index": 0}
+    usage = {"promptTokenCount": 3, "candidatesTokenCount": 2, "totalTokenCount": 5}
+    return Reply(sse=[{"candidates": [said], "usageMetadata": usage, "modelVersion": "gemini-3.8-flash"}], crlf=True)
