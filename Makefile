@@ -15,7 +15,7 @@ SYNC := $(UV) pip sync -q --require-hashes --compile-bytecode
 SYNC_GPU := $(UV) --public pip sync -q --require-hashes --compile-bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run gpu test check test-vllm bench docs deploy lock format clean
+.PHONY: help setup run gpu test check test-vllm doctor bench docs deploy lock format clean
 
 help:
 	@echo 'make run          set up, then serve the chat page on http://127.0.0.1:7860'
@@ -24,6 +24,7 @@ help:
 	@echo 'make test         all tests but those against vLLM; TESTS=tests/test_x.py runs some'
 	@echo 'make test-vllm    the tests against a real vLLM server on the CPU'
 	@echo 'make check        format, lint, types, direction of imports'
+	@echo 'make doctor       checks the set-up and says what to do; DOCTOR=--online also tries the keys of hosted models'
 	@echo 'make bench        measurements; BENCH=--quick makes them shorter'
 	@echo 'make docs         write the table of models in the README again, out of configs/models.toml'
 	@echo 'make deploy      create or update the Hugging Face Space of the Spacefile; DEPLOY=--dry-run only tells'
@@ -53,6 +54,13 @@ check: .venv/.dev
 
 test-vllm: .venv/.dev .venv-vllm/.ready
 	.venv/bin/python -m pytest -m vllm $(TESTS)
+
+# Not after setup: what setup would mend is what it is to find.
+doctor:
+	@test -x .venv/bin/python || $(MAKE) --no-print-directory setup
+	@.venv/bin/python -c 'import agent.doctor' 2>/dev/null || \
+	  { echo 'fault    packages   .venv is not whole  ->  rm -rf .venv && make setup'; exit 1; }
+	@exec .venv/bin/python -m agent.doctor $(DOCTOR)
 
 bench: .venv/.dev
 	@.ci/chromium

@@ -16,7 +16,7 @@ from agent.settings import ROOT
 FLOORS = (
     ("agent.deploy",),
     ("app",),
-    ("agent.server",),
+    ("agent.server", "agent.doctor"),
     ("agent.health", "agent.share", "agent.shutdown"),
     ("agent.ui",),
     ("agent.streams",),
@@ -46,7 +46,7 @@ FLOORS = (
 ROOMS = ("agent.providers", "agent.tools", "agent.history", "agent.knowledge")
 """Packages with a door: from outside, only their `__init__` may be imported ..."""
 
-BUILDERS = ("app", "agent.server", "agent.build")
+BUILDERS = ("app", "agent.server", "agent.build", "agent.doctor.keeping", "agent.doctor.serving")
 """... except by those that put concrete things together ..."""
 
 PAST_THE_DOOR: set[tuple[str, str]] = set()

@@ -1,0 +1,78 @@
+"""What is wrong with this set-up, and what to do about it: `python -m agent.doctor`, README "When something is wrong".
+
+It asks what the app itself would use, in the same way. It leaves conversations as they are, and prints no key.
+"""
+
+import logging
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
+
+from agent.doctor import keeping, machine, serving
+from agent.doctor.check import Check, fault, fine
+from agent.errors import AgentError
+from agent.settings import Settings, load
+
+log = logging.getLogger(__name__)
+
+Look = Callable[[], Awaitable[list[Check]]]
+
+
+async def examine(env: Mapping[str, str] = os.environ, *, online: bool = False) -> AsyncIterator[Check]:
+    """Every check, as it is made; `online` also asks each hosted provider whether its key works. Never raises."""
+    hidden = _hidden(env)
+
+    async def look(name: str, how: Look) -> list[Check]:
+        try:
+            found = await how()
+        except AgentError as error:
+            found = [fault(name, str(error), 'See README, "Configuration".')]
+        except Exception as error:  # one look that breaks must not keep the others from being made
+            log.debug("the look at %s broke", name, exc_info=True)
+            said = f"this could not be looked at ({type(error).__name__})"
+            found = [fault(name, said, "Run it again with LOG_LEVEL=DEBUG, and report what it prints.")]
+        return [replace(one, said=_without(one.said, hidden), cure=_without(one.cure, hidden)) for one in found]
+
+    settings: list[Settings] = []
+
+    async def configured() -> list[Check]:
+        settings.append(load(env=env))
+        return [fine("settings", "they can be read")]
+
+    for one in [*await look("python", machine.python), *await look("settings", configured)]:
+        yield one
+    for name, how in _looks(settings[0], env, online).items() if settings else ():
+        for one in await look(name, how):
+            yield one
+    for one in await look("tests", machine.tests):
+        yield one
+
+
+def _looks(settings: Settings, env: Mapping[str, str], online: bool) -> dict[str, Look]:
+    local = settings.local
+    return {
+        "server": lambda: serving.server(local),
+        "llama.cpp": lambda: serving.llama(local),
+        "weights": lambda: serving.weights(local),
+        "keys": lambda: serving.keys(env, online=online),
+        "store": lambda: keeping.store(settings),
+        "disk": lambda: keeping.disk(settings),
+        "port": lambda: machine.port(settings.host, settings.port),
+        "space": lambda: keeping.space(settings, env),
+    }
+
+
+def _hidden(env: Mapping[str, str]) -> list[str]:
+    """What must never be printed: keys, and the passwords of addresses; the longest first."""
+    keys = [value for name, value in env.items() if any(word in name for word in ("KEY", "TOKEN", "SECRET"))]
+    for value in env.values():
+        if "@" in value:
+            address = value.partition("://")[2].partition("/")[0] or value
+            keys.append(address.rpartition("@")[0])
+    return sorted({key.strip() for key in keys if len(key.strip()) >= 4}, key=len, reverse=True)
+
+
+def _without(text: str, hidden: list[str]) -> str:
+    for key in hidden:
+        text = text.replace(key, "…")
+    return " ".join(text.split())

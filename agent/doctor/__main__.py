@@ -1,0 +1,41 @@
+"""The doctor at the command line: a line for each check; status 1 where there is a fault."""
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import sys
+from dataclasses import asdict
+
+from agent.doctor import examine
+from agent.doctor.check import Check
+
+
+def main() -> int:
+    """Print what is found; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m agent.doctor", description="Checks the set-up and says what to do."
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON array instead of lines")
+    parser.add_argument("--online", action="store_true", help="also ask each hosted provider whether its key works")
+    given = parser.parse_args()
+    logging.basicConfig(level=os.environ.get("LOG_LEVEL", "CRITICAL"))
+    found = asyncio.run(_found(given.online, lines=not given.json))
+    if given.json:
+        print(json.dumps([asdict(one) for one in found], indent=2, ensure_ascii=False))
+    return 1 if any(one.state == "fault" for one in found) else 0
+
+
+async def _found(online: bool, lines: bool) -> list[Check]:
+    found: list[Check] = []
+    async for one in examine(online=online):
+        found.append(one)
+        if lines:
+            cure = f"  ->  {one.cure}" if one.cure else ""
+            print(f"{one.state:8} {one.name:10} {one.said}{cure}", flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

