@@ -165,7 +165,8 @@ def _user_parts(entry: Entry) -> list[Wire]:
         if isinstance(part, str):
             parts.append({"type": "text", "text": part})
         elif isinstance(part, ImageUrl):
-            parts.append({"type": "text", "text": f"![attached picture]({part.url})"})
+            # Relative, because behind a proxy the page may be at a path of its host.
+            parts.append({"type": "text", "text": f"![attached picture]({part.url.removeprefix('/')})"})
     return parts
 
 
