@@ -15,7 +15,7 @@ SYNC := $(UV) pip sync -q --require-hashes --compile-bytecode
 SYNC_GPU := $(UV) --public pip sync -q --require-hashes --compile-bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run gpu test check test-vllm doctor bench docs deploy lock format clean
+.PHONY: help setup run gpu test check test-vllm test-container doctor bench docs deploy lock format clean
 
 help:
 	@echo 'make run          set up, then serve the chat page on http://127.0.0.1:7860'
@@ -23,6 +23,7 @@ help:
 	@echo 'make setup        only set up: .venv from requirements.txt'
 	@echo 'make test         all tests but those against vLLM; TESTS=tests/test_x.py runs some'
 	@echo 'make test-vllm    the tests against a real vLLM server on the CPU'
+	@echo 'make test-container  makes the image of the Dockerfile without an engine, and runs it; as root on Debian'
 	@echo 'make check        format, lint, types, direction of imports'
 	@echo 'make doctor       checks the set-up and says what to do; DOCTOR=--online also tries the keys of hosted models'
 	@echo 'make bench        measurements; BENCH=--quick makes them shorter'
@@ -54,6 +55,9 @@ check: .venv/.dev
 
 test-vllm: .venv/.dev .venv-vllm/.ready
 	.venv/bin/python -m pytest -m vllm $(TESTS)
+
+test-container: .venv/.dev
+	.venv/bin/python -m pytest -m container --durations 3 tests/test_container.py
 
 # Not after setup: what setup would mend is what it is to find.
 doctor:
@@ -128,6 +132,6 @@ lock:
 	@! grep -nE '^--|://|file:|^ *# .*(/tmp|/home|/root)' $(LOCKS) || { echo 'lock: these lines belong to one machine' >&2; exit 1; }
 
 clean:
-	rm -rf .venv .venv-gpu .venv-vllm .cache/uv-* .cache/smollm2-hf .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-gpu .venv-vllm .cache/uv-* .cache/smollm2-hf .cache/debian-* .cache/packages .ruff_cache .pytest_cache .hypothesis
 	rm -rf $(dir $(PEERS))
 	find agent tests -name __pycache__ -type d -prune -exec rm -rf {} +
