@@ -21,12 +21,12 @@ LAST = 1.5
 """Seconds, of those that the end may take, kept for saving, for the pages' last update and for the model's process."""
 HURRY = 1.0
 """Seconds that are left for saving after a second signal."""
-ECHO = 0.5
+ECHO = 1.0
 """Seconds in which a second SIGTERM is the first one again: make passes on what its whole process group has got."""
 QUIET = 0.4
 """Seconds without any event of a page, after which all pages have what they asked for."""
-STUCK = 2.0
-"""Seconds after the end of everything that a thread may go on, which a tool left running, before it is cut off."""
+AT_ONCE = 2.5
+"""Seconds after a second signal until the process is gone, whatever still closes; its children end by themselves."""
 
 
 class Server(uvicorn.Server):
@@ -52,9 +52,6 @@ class Server(uvicorn.Server):
         if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # not under nohup
             signal.signal(signal.SIGHUP, self.handle_exit)
         yield
-        end = Timer(STUCK, os._exit, (self.status,))
-        end.daemon = True
-        end.start()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A signal came. May be called at any moment, so it only tells the loop."""
@@ -70,6 +67,10 @@ class Server(uvicorn.Server):
             os._exit(128 + sig)
 
     def _begin(self, seconds: float | None) -> None:
+        if seconds is None:
+            end = Timer(AT_ONCE, os._exit, (self.status,))
+            end.daemon = True
+            end.start()
         self._tasks.append(asyncio.create_task(self._down(seconds)))
 
     async def _down(self, seconds: float | None) -> None:

@@ -30,6 +30,7 @@ from playwright.sync_api import expect
 from agent.history.codec import load_entries
 from agent.messages import ModelResponse, TextPart
 from agent.providers.weights import SMOLLM2, fetch
+from agent.shutdown import ECHO
 from tests.conftest import CONFIG, ROOT, App, Visitor
 from tests.scripted_server import Config, Running, running
 
@@ -241,10 +242,48 @@ def test_a_second_signal_ends_at_once_and_still_keeps_what_there_is(start: Start
         own.process.send_signal(signal.SIGINT)
         until(lambda: "Going down" in own.log)
         assert own.process.poll() is None
-        time.sleep(0.6)  # a SIGTERM sooner than this could be the echo of the first
+        time.sleep(ECHO)  # a SIGTERM sooner than this is taken for the first
         own.process.send_signal(second)
         assert ended(own, 4) == 128 + second
     cut_short(own, "word20")
+
+
+def test_a_sigterm_that_comes_twice_at_once_is_one(start: Start) -> None:
+    own = start(drain=3)
+    with connected(own) as reader:
+        job = ask(reader, "!tokens 300 @200")
+        writing(job, "word20")
+        own.process.send_signal(signal.SIGTERM)
+        until(lambda: "Going down" in own.log)
+        own.process.send_signal(signal.SIGTERM)
+        assert job.result(20)["finish_reason"] == "stop"
+        assert ended(own) == 0
+
+
+def test_a_second_signal_does_not_wait_for_a_model_that_will_not_end(start: Start, tmp_path: Path) -> None:
+    stubborn = tmp_path / "bin" / "vllm"
+    stubborn.parent.mkdir()
+    stubborn.write_text(f"#!{sys.executable}\n" + STUBBORN)
+    stubborn.chmod(0o755)
+    own = start(VLLM_BASE_URL="", MODEL="any/model", PATH=f"{stubborn.parent}:{os.environ['PATH']}")
+    until(lambda: (tmp_path / "bin" / "ready").exists())
+    processes = family(own.process.pid)
+    assert any(str(stubborn) in one.cmdline() for one in processes)
+    own.process.send_signal(signal.SIGINT)
+    until(lambda: (tmp_path / "bin" / "asked").exists())
+    own.process.send_signal(signal.SIGINT)
+    assert ended(own, 5) == 130
+    assert left(processes), "it would have been waited for"
+    until(lambda: left(processes) == [], 15)
+
+
+STUBBORN = """
+import pathlib, signal, time
+here = pathlib.Path(__file__)
+signal.signal(signal.SIGTERM, lambda *_: here.with_name("asked").touch())
+here.with_name("ready").touch()
+time.sleep(120)
+"""
 
 
 # make run
