@@ -55,7 +55,13 @@ def build(
             )
             if login:
                 # Its icon is a file in Gradio's cache, which the walls give to nobody.
-                gr.LoginButton("Log in with Hugging Face", "Log out ({})", icon=None, size="md", elem_id="login")
+                button = gr.LoginButton(
+                    "Log in with Hugging Face", "Log out ({})", icon=None, size="md", elem_id="login"
+                )
+                # Gradio would name this event to programs, which have no use for it.
+                event, button.load_event_to_attach = button.load_event_to_attach, None
+                if event:
+                    page.load(event[0], None, button, **QUIET)
         with gr.Column(elem_id="page"):
             with gr.Row(elem_id="bar"):
                 gr.HTML(f"<h1>{title}</h1>", elem_id="name", padding=False)
