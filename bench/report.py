@@ -67,9 +67,10 @@ def report(results: Sequence[Result], prompt: str) -> str:
     python = f"{platform.python_implementation()} {platform.python_version()}"
     head = f"""# Bench
 
-`{prompt}`, {python}, {os.cpu_count()} cores. Lag: from the server's send to the token in the DOM, at the last token, and
-there to the frame that shows it (painted), and as the median of every fiftieth. Browser: the page's main thread. App CPU: all threads and children, the idle share
-included. Reader: a process that only reads the stream, for each token. Each figure of ours and of the reader is the
+`{prompt}`, {python}, {os.cpu_count()} cores. Lag: from the server's send to the token in the DOM, at the last token,
+there to the frame that shows it (painted), and as the median of every fiftieth. Browser: the page's main thread. App
+CPU: all threads and children, the idle share included. Reader: a
+process that only reads the stream, for each token. Each figure of ours and of the reader is the
 median of three rounds; the naive page is measured once and given 30 s.
 """
     return "\n".join([head, table(results), "", comparison(results)]).strip() + "\n"
