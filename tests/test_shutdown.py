@@ -448,6 +448,16 @@ def test_the_page_says_that_the_server_goes_down_and_keeps_what_was_typed(
     watching.idle()
     assert ended(own) == 0
     expect(typing.box).to_have_value("my precious thought")
+    launch(own)
+    typing.page.reload()  # as Gradio does by itself where it has noticed that the server was gone
+    expect(typing.box).to_have_value("my precious thought", timeout=15_000)
+    typing.idle()
+    typing.box.press("Enter")
+    expect(typing.mine).to_have_text("my precious thought")
+    typing.idle()
+    typing.page.reload()
+    expect(typing.mine).to_have_text("my precious thought", timeout=15_000)
+    expect(typing.box).to_have_value("")
 
 
 # Ready or not

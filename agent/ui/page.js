@@ -1,4 +1,4 @@
-// What the page does in the browser besides Gradio: copy an answer's text alone, stop with Escape.
+// What the page does in the browser besides Gradio: copy an answer's text alone, stop with Escape, keep a draft.
 () => {
   const chat = () => document.getElementById("chat");
 
@@ -22,4 +22,16 @@
     if (event.key !== "Escape" || event.isComposing) return;
     document.querySelector('#composer button.stop-button')?.click();
   });
+
+  // Gradio loads the page anew when a server that was gone comes back: what was being typed must outlive that.
+  const box = () => document.querySelector("#composer textarea");
+  addEventListener("pagehide", () => sessionStorage.setItem("draft", box()?.value ?? ""));
+  const draft = sessionStorage.getItem("draft");
+  const restore = () => {
+    if (!box()) return void setTimeout(restore, 50);
+    if (box().value) return;
+    box().value = draft;
+    box().dispatchEvent(new Event("input", { bubbles: true }));
+  };
+  if (draft) restore();
 }
