@@ -13,7 +13,8 @@ from agent.media import MediaStore
 from agent.providers import Endpoint, Served, Status
 from agent.settings import LocalSettings, Settings
 from agent.ui.handlers import Handlers
-from agent.ui.turn import Conversations
+from agent.ui.turn import Choices, Conversations
+from tests.scripted_server import Config, running
 
 SMALL = ModelSpec(id="local:small", name="small", label="Small", provider="llama.cpp", tools="none")
 LARGE = ModelSpec(id="local:large", name="large", label="Large", provider="llama.cpp", tools="router")
@@ -111,3 +112,18 @@ async def test_the_tools_switch_says_what_the_model_can(
     _, _, _, _, tools, *_ = await handlers.model_chosen(spec.id, anyone())
     assert said(tools)["interactive"] is interactive
     assert words in said(tools)["info"]
+
+
+async def test_an_answer_that_ended_before_anybody_listened_is_heard_all_the_same(
+    handlers: Handlers, models: Models
+) -> None:
+    with running(Config(rate=0, models=("large",))) as server:
+        models.served = (Served(LARGE, Endpoint(server.base_url)),)
+        conversations = handlers._all
+        live = await conversations.send("ann", None, {"text": "!text Quick."}, Choices())
+        await live.run
+        await conversations.live.close()  # waits until it is forgotten
+        assert not conversations.live.busy(live.conversation)
+        answers = [answer async for answer in conversations.answers(live)]
+        await conversations.aclose()
+    assert (answers[-1]["text"], answers[-1]["finish_reason"]) == ("Quick.", "stop")

@@ -37,8 +37,9 @@ class Api:
         if options.pop("new", False):
             seat = replace(seat, conversation=None)
         choices = await told(_options(model, options))
-        seat = self._seats.take(request, await send(self._all, message, seat, choices, request))
-        async for answer in self._all.answers(seat.owner, seat.conversation):
+        seat, live = await send(self._all, message, seat, choices, request)
+        self._seats.take(request, seat)
+        async for answer in self._all.answers(live):
             yield answer
 
 

@@ -12,6 +12,7 @@ import gradio as gr
 from agent.catalog import ModelSpec
 from agent.errors import AgentError
 from agent.providers import preload
+from agent.ui.live import LiveRun
 from agent.ui.render import Wire
 from agent.ui.seats import Seat, Seats
 from agent.ui.turn import WINDOW, Choices, Conversations
@@ -141,14 +142,16 @@ class Handlers:
         """A message was sent. The composer is emptied only when the message is kept."""
         seat = self._seats.of(request)
         choices = self._chosen(seat, given)
-        self._seats.take(request, await send(self._all, values(given)["composer"], seat, choices, request))
+        seat, _ = await send(self._all, values(given)["composer"], seat, choices, request)
+        self._seats.take(request, seat)
         return composer(busy=True, value=None)
 
     async def example(self, event: gr.SelectData, given: Given, request: gr.Request) -> Any:
         """A starter example was pressed: it is sent as if typed."""
         seat = self._seats.of(request)
         value = {"text": str(event.value["text"])}
-        self._seats.take(request, await send(self._all, value, seat, self._chosen(seat, given), request))
+        seat, _ = await send(self._all, value, seat, self._chosen(seat, given), request)
+        self._seats.take(request, seat)
         return composer(busy=True)
 
     async def retry(self, given: Given, request: gr.Request) -> Any:
@@ -222,15 +225,15 @@ class Handlers:
 
 async def send(
     conversations: Conversations, value: dict[str, Any] | None, seat: Seat, choices: Choices, request: gr.Request
-) -> Seat:
-    """Take a message whose files this visitor brought; return the seat at its conversation."""
+) -> tuple[Seat, LiveRun]:
+    """Take a message whose files this visitor brought; return the seat at its conversation, and the answer."""
     assert request.request is not None
     scope = request.request.scope
     for file in (value or {}).get("files") or []:
         if not scope["state"]["walls"].owns(str(file), visitor_of(scope)):
             raise gr.Error("An attachment could not be read. Attach it again.", print_exception=False)
-    conversation = await told(conversations.send(seat.owner, seat.conversation, value, choices, seat.login))
-    return replace(seat, conversation=conversation)
+    live = await told(conversations.send(seat.owner, seat.conversation, value, choices, seat.login))
+    return replace(seat, conversation=live.conversation), live
 
 
 async def told(work: Awaitable[T]) -> T:

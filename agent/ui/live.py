@@ -25,8 +25,8 @@ Closing = Callable[[], Awaitable[None]]
 class LiveRun:
     """A run and the number of pages that look at it."""
 
-    def __init__(self, run: Run, owner: str, grace: float, unsent: Unsent) -> None:
-        self.run, self.owner, self.unsent = run, owner, unsent
+    def __init__(self, run: Run, conversation: str, owner: str, grace: float, unsent: Unsent) -> None:
+        self.run, self.conversation, self.owner, self.unsent = run, conversation, owner, unsent
         self._grace = grace
         self._watchers = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -104,7 +104,7 @@ class Live:
             raise Conflict("The server is going down. Try again in a minute; what you typed stays here.")
         if conversation in self._runs:
             raise Conflict("An answer is still being written. Stop it, or wait for it to end.")
-        live = self._runs[conversation] = LiveRun(run.start(), owner, self._grace, unsent or Unsent())
+        live = self._runs[conversation] = LiveRun(run.start(), conversation, owner, self._grace, unsent or Unsent())
         task = asyncio.create_task(self._end(conversation, live, closing))
         self._ends.add(task)
         task.add_done_callback(self._ends.discard)

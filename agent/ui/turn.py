@@ -29,7 +29,7 @@ from agent.tools import Tool
 from agent.ui.gate import Gate
 from agent.ui.inputs import parts_of
 from agent.ui.journal import StoreJournal, Unsent
-from agent.ui.live import Live
+from agent.ui.live import Live, LiveRun
 from agent.ui.offers import Offers
 from agent.ui.render import Turn, said, turns, wire
 from agent.ui.view import View, shown
@@ -140,14 +140,12 @@ class Conversations:
                 ids = [*base.ids, user.id if user else None, *([None] * (len(now) - 1))]
                 yield View(messages=base.messages + now, ids=ids, earlier=base.earlier, busy=not run.done)
 
-    async def answers(self, owner: str, conversation: str | None) -> AsyncIterator[dict[str, Any]]:
-        """The answer being written, for programs: its text, its bubbles, and how it ended, once it has.
+    async def answers(self, live: LiveRun) -> AsyncIterator[dict[str, Any]]:
+        """An answer as it is written, for programs: its text, its bubbles, and how it ended, once it has.
 
-        Who stops listening ends the run: a program, unlike a page, does not come back to look.
+        Of an answer that has ended already, only that. Who stops listening ends the run: a program, unlike a page, does
+        not come back to look.
         """
-        live = self.live.get(conversation, owner)
-        if live is None:
-            return
         try:
             async with aclosing(live.bubbles()) as stream:
                 async for bubbles in stream:
@@ -168,8 +166,8 @@ class Conversations:
         value: dict[str, Any] | None,
         choices: Choices,
         login: str | None = None,
-    ) -> str:
-        """Take a message and begin the answer; return the conversation's id when the message is kept.
+    ) -> LiveRun:
+        """Take a message and begin the answer; return that when the message is kept.
 
         Raises an `AgentError` with a sentence; then nothing has been kept.
         """
@@ -186,8 +184,7 @@ class Conversations:
                 record = await self._store.get(conversation, owner=owner)
             except NotFound:
                 conversation = None
-        await self._begin(record, parts, choices, connection, own)
-        return record.id
+        return await self._begin(record, parts, choices, connection, own)
 
     async def retry(self, owner: str, conversation: str, choices: Choices, login: str | None = None) -> None:
         """Answer the last message again, on a branch of its own."""
@@ -251,8 +248,8 @@ class Conversations:
 
     async def _begin(
         self, record: Record, parts: list[UserContent], choices: Choices, connection: Connection, own: bool
-    ) -> None:
-        """Start the run and return when the user's message is kept. `own`: the connection ends with the run."""
+    ) -> LiveRun:
+        """Start the run and return it when the user's message is kept. `own`: the connection ends with the run."""
         spec = connection.spec
         stored = await self._store.history(record) if record.revision else []
         messages = [entry.message for entry in stored]
@@ -281,8 +278,9 @@ class Conversations:
         )
         prompt = parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts
         run = agent.run(prompt, context=context, options=options, journal=journal)
-        self.live.begin(record.id, record.owner, run, unsent, connection.aclose if own else None)
+        live = self.live.begin(record.id, record.owner, run, unsent, connection.aclose if own else None)
         await asyncio.shield(journal.begun)
+        return live
 
 
 def _branch(record: Record, head_id: str | None) -> Record:
