@@ -70,6 +70,7 @@ class Playing:
         self.requests: list[Request] = []
         self.port = 0
         self._replies: deque[Reply] = deque()
+        self._open: set[asyncio.StreamWriter] = set()
 
     @property
     def url(self) -> str:
@@ -87,6 +88,7 @@ class Playing:
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, which may ask several times."""
+        self._open.add(writer)
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             while head := await reader.readuntil(b"\r\n\r\n"):
                 lines = head.decode("latin-1").split("\r\n")
@@ -101,7 +103,15 @@ class Playing:
                     reply = self._replies.popleft() if self._replies else Reply(status=501, body={"error": "no reply"})
                 if not await self._answer(reply, request, reader, writer):
                     break
+        self._open.discard(writer)
         writer.close()
+
+    async def hang_up(self) -> None:
+        """Close what clients left open."""
+        for writer in list(self._open):
+            writer.transport.abort()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
     async def _answer(
         self, reply: Reply, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -153,6 +163,7 @@ def playing() -> Iterator[Playing]:
         ready.set()
         await stop.wait()
         listening.close()
+        await server.hang_up()
 
     def run() -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:  # ends what is left over, and closes the loop

@@ -151,8 +151,6 @@ CASES = {
 CANNOT = {
     ("length", "responses"): "it sends `response.completed` without a reason where OpenAI sends `response.incomplete`",
     ("length", "xai"): "it sends `response.completed` without a reason where xAI sends `response.incomplete`",
-    ("quota", "messages"): "Anthropic has no 429 for this, but 402",
-    ("quota", "messages, budget"): "Anthropic has no 429 for this, but 402",
     ("quota", "generate"): "Google tells it from a rate limit by `details`, which aimock does not send",
 }
 """What aimock cannot say for a dialect, and why; such a case must fail, so that it is taken up once aimock can."""

@@ -35,7 +35,8 @@ from tests.conftest import CONFIG, ROOT, App, Visitor
 from tests.scripted_server import Config, Running, running
 
 GONE = "The server is going down."
-MAKE = ["make", "--no-print-directory", "-o", ".venv/.app", "run"]
+# A shell starts what is in its background deaf to SIGINT, and this suite may be there; no terminal does that.
+MAKE = ["env", "--default-signal=INT", "make", "--no-print-directory", "-o", ".venv/.app", "run"]
 """As people start it, but for the look at what is installed."""
 Start = Callable[..., App]
 
