@@ -8,6 +8,7 @@ import pytest
 from pydantic_ai.settings import ModelSettings
 
 from agent import Agent, Endpoint, ModelSpec, Options, connect
+from agent.catalog import load
 from agent.providers.discover import discover
 from agent.providers.openai_chat import Connection
 from tests import vllm_server
@@ -96,7 +97,7 @@ async def test_a_tool_call_forced_by_structured_output(vllm: VllmServer) -> None
         asked.append(city)
         return "rain"
 
-    connection = Forced(spec(vllm, tools="router"), Endpoint(vllm.url, vllm.key))
+    connection = Forced(spec(vllm, tools="router"), Endpoint(vllm.url, vllm.key), load().providers["vllm"])
     async with Agent(connection, tools=[weather]) as one:
         run = one.run("What is the weather in Paris?", max_tokens=64)
         kinds: list[str] = []
@@ -115,7 +116,7 @@ async def test_a_native_tool_call_with_a_strict_schema(vllm: VllmServer) -> None
         """The weather of a city."""
         return f"rain in {city}"
 
-    connection = Forced(spec(vllm), Endpoint(vllm.url, vllm.key))
+    connection = Forced(spec(vllm), Endpoint(vllm.url, vllm.key), load().providers["vllm"])
     async with Agent(connection, tools=[weather]) as one:
         run = one.run("What is the weather in Paris?", max_tokens=64)
         said = []
