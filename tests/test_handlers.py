@@ -11,7 +11,7 @@ from agent.catalog import ModelSpec
 from agent.history.memory import MemoryStore
 from agent.media import MediaStore
 from agent.providers import Endpoint, Served, Status
-from agent.settings import LocalSettings, Settings
+from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.ui.handlers import Handlers
 from agent.ui.turn import Choices, Conversations
 from tests.scripted_server import Config, running
@@ -127,3 +127,16 @@ async def test_an_answer_that_ended_before_anybody_listened_is_heard_all_the_sam
         answers = [answer async for answer in conversations.answers(live)]
         await conversations.aclose()
     assert (answers[-1]["text"], answers[-1]["finish_reason"]) == ("Quick.", "stop")
+
+
+@pytest.mark.parametrize("taken", [True, False], ids=["at home", "over a link"])
+async def test_over_a_share_link_a_typed_key_is_not_taken(models: Models, tmp_path: Path, taken: bool) -> None:
+    settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=PublicSettings(keys=taken))
+    conversations = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=())
+    page = Handlers(conversations)
+    _, _, _, words, box, *_ = await page.key_typed("sk-of-a-visitor", "openai:gpt-6-luna", anyone())
+    seat = page._seats.of(anyone())
+    assert (conversations.offers.keys.get(seat.owner, "openai") == "sk-of-a-visitor") is taken
+    assert not said(box)["visible"]
+    assert ("shared over a link" in said(words)["value"]) is not taken
+    conversations.offers.keys.forget(seat.owner)
