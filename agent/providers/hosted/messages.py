@@ -1,8 +1,6 @@
 """Claude, over Messages: thinking as each family takes it, and the vendor's own prompt cache."""
 
 import re
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any, cast
@@ -20,14 +18,14 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
-from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.anthropic import AnthropicModel, AnthropicModelSettings
 from pydantic_ai.profiles.anthropic import AnthropicModelProfile, anthropic_model_profile
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.settings import ModelSettings
-from pydantic_ai.tools import RunContext
 
 from agent.providers.client import ClientConnection
+from agent.providers.hosted import Taking
 
 LEAST_BUDGET = 1024
 """Tokens: the smallest thinking budget that is taken. It is part of `max_tokens`, which must be larger."""
@@ -93,7 +91,7 @@ class _Client(AsyncAnthropic):
         return super()._process_response_data(data=data, cast_to=cast_to, response=response)
 
 
-class _Claude(AnthropicModel):
+class _Claude(Taking, AnthropicModel):
     """The library's model, sent only what this API takes together."""
 
     def prepare_request(
@@ -102,17 +100,10 @@ class _Claude(AnthropicModel):
         settings = cast(AnthropicModelSettings, {**(model_settings or {})})
         return super().prepare_request(_agreeing(settings), model_request_parameters)
 
-    @asynccontextmanager
-    async def request_stream(
-        self,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
-        run_context: RunContext[Any] | None = None,
-    ) -> AsyncGenerator[StreamedResponse]:
-        taken = [_taken(message) for message in messages]
-        async with super().request_stream(taken, model_settings, model_request_parameters, run_context) as stream:
-            yield stream
+    @staticmethod
+    def taken(message: ModelMessage) -> ModelMessage:
+        """See `_taken`."""
+        return _taken(message)
 
 
 def _agreeing(settings: AnthropicModelSettings) -> AnthropicModelSettings:

@@ -1,25 +1,22 @@
 """OpenAI and xAI, over Responses: the vendor keeps nothing, so sealed reasoning travels with the conversation."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
 import httpx2
 from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart, TextPart, ThinkingPart, ToolCallPart
-from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models import Model
 from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
 from pydantic_ai.profiles.grok import GrokModelProfile, grok_model_profile
 from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings
-from pydantic_ai.tools import RunContext
 
 from agent.catalog import ModelSpec, ProviderSpec
 from agent.providers import Endpoint
 from agent.providers.client import ClientConnection
 from agent.providers.completions import sdk_client
+from agent.providers.hosted import Taking
 
 XAI_TIMEOUT = httpx2.Timeout(connect=5.0, read=900.0, write=30.0, pool=5.0)
 """xAI's models may be silent for that long while they reason; its documentation asks for 15 minutes of patience."""
@@ -74,20 +71,13 @@ def _profile(spec: ModelSpec) -> OpenAIModelProfile:
     return ours
 
 
-class _Stateless(OpenAIResponsesModel):
+class _Stateless(Taking, OpenAIResponsesModel):
     """The library's model, sent only reasoning that the vendor can open again."""
 
-    @asynccontextmanager
-    async def request_stream(
-        self,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
-        run_context: RunContext[Any] | None = None,
-    ) -> AsyncGenerator[StreamedResponse]:
-        sent = [_sealed(message) for message in messages]
-        async with super().request_stream(sent, model_settings, model_request_parameters, run_context) as stream:
-            yield stream
+    @staticmethod
+    def taken(message: ModelMessage) -> ModelMessage:
+        """See `_sealed`."""
+        return _sealed(message)
 
 
 def _sealed(message: ModelMessage) -> ModelMessage:
