@@ -140,3 +140,16 @@ async def test_over_a_share_link_a_typed_key_is_not_taken(models: Models, tmp_pa
     assert not said(box)["visible"]
     assert ("shared over a link" in said(words)["value"]) is not taken
     conversations.offers.keys.forget(seat.owner)
+
+
+async def test_names_that_are_typed_do_not_pile_up_connections(
+    handlers: Handlers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "the-owners")
+    offers = handlers._all.offers
+    kept, own = await offers.open("ann", "openai:gpt-6-luna")
+    assert not own
+    assert (await offers.open("bob", "openai:gpt-6-luna"))[0] is kept
+    for number in range(3):
+        assert (await offers.open("ann", f"openai:gpt-of-{number}"))[1], "closed after its run"
+    assert len(offers._connections) == 1

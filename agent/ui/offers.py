@@ -62,7 +62,9 @@ class Offers:
         return default_endpoint(provider).api_key is None
 
     async def open(self, owner: str, model: str, login: str | None = None) -> tuple[Connection, bool]:
-        """The connection to a model, and whether it is the caller's to close: one with a visitor's key serves one run.
+        """The connection to a model, and whether it is the caller's to close.
+
+        One with a visitor's key, or to a model that is not on the menu, serves one run.
 
         Waits for a local model that is still on its way. Raises an `AgentError` with a sentence.
         """
@@ -80,7 +82,9 @@ class Offers:
                 f"{', or log in' if self.may_log_in(spec) else ''}.",
                 kind="key",
             )
-        return self._shared(Served(spec, endpoint)), False
+        if spec.menu:
+            return self._shared(Served(spec, endpoint)), False
+        return connect(spec, endpoint), True  # any name may be typed: kept connections would pile up
 
     async def aclose(self) -> None:
         """Close the shared connections."""
