@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import BinaryContent, ModelResponse, ThinkingPart
 
-from agent import Agent, Context, Endpoint, Limits, ProviderError, Response, RunResult, connect
+from agent import Agent, Context, Endpoint, Limits, ProviderError, RunResult, connect
 from agent.catalog import load
+from tests import dialects
 from tests.peers.aimock import Aimock, aimock
 from tests.peers.tee import Tee, tee
 
@@ -220,19 +221,6 @@ def connected(dialect: Dialect, passed: Tee) -> Agent:
     return Agent(connection, system_message=SYSTEM, tools=[add, greet], limits=Limits(retries=0))
 
 
-def bubbles(responses: Sequence[Response]) -> Bubbles:
-    """What one sees: text and reasoning joined from one `is_type_switched` to the next."""
-    seen: Bubbles = []
-    for one in responses:
-        if one.is_type_switched:
-            seen.append((one.type, one.content))
-        else:
-            assert isinstance(one.content, str)
-            assert seen[-1][0] == one.type
-            seen[-1] = (one.type, seen[-1][1] + one.content)
-    return seen
-
-
 def heard(server: Aimock, status: int = 200) -> list[JSON]:
     """The messages of the last request as aimock read them."""
     line = server.journal()[-1]
@@ -277,14 +265,14 @@ async def test_what_it_says_comes_out(name: str, dialect: Dialect, agent: Agent,
         {"role": "user", "content": name},
     ]
     if case.kind is None:
-        assert bubbles(run.responses) == case.bubbles
+        assert dialects.bubbles(run.responses) == case.bubbles
         assert result.usage == {"input_tokens": 12, "output_tokens": 7}
         assert not failures
     else:
         assert [(one.kind, one.status, one.retry_after) for one in failures] == [
             (case.kind, case.status, case.retry_after)
         ]
-        assert bubbles(run.responses) == [("error", str(failures[0]))]
+        assert dialects.bubbles(run.responses) == [("error", str(failures[0]))]
         assert KEY not in str(failures[0])
     (asked,) = passed.requests
     header, value = dialect.key
@@ -299,7 +287,7 @@ async def test_tools_are_called_and_the_turns_after_them_are_taken(
     run = agent.run(dialect.says(asked), reasoning=True)
     result = await run
 
-    said = bubbles(run.responses)
+    said = dialects.bubbles(run.responses)
     made = [content for kind, content in said if kind == "tool_call"]
     results = [content for kind, content in said if kind == "tool_call_result"]
     assert [kind for kind, _ in said] == [
@@ -361,7 +349,7 @@ async def test_a_stream_that_breaks_keeps_what_was_said(dialect: Dialect, agent:
     result = await run
     assert result.finish_reason == "error"
     assert [one.kind for one in failures] == ["connection"]
-    (_, begun), (kind, sentence) = bubbles(run.responses)
+    (_, begun), (kind, sentence) = dialects.bubbles(run.responses)
     assert (kind, sentence) == ("error", str(failures[0]))
     assert result.text == begun
     assert begun

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -23,7 +22,8 @@ from agent import Agent, Endpoint, Limits, ProviderError, connect
 from agent.catalog import load
 from agent.providers.explain import check_key, explain, no_key
 from agent.providers.redact import HIDDEN, redact
-from tests.dialect_server import Playing, Reply, playing
+from tests import dialects
+from tests.dialect_server import Playing, Reply
 
 KEY = "opensesame-4711-opensesame"
 """Of no form that a pattern would know."""
@@ -384,16 +384,7 @@ FAILURES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def running_server() -> Iterator[Playing]:
-    with playing() as server:
-        yield server
-
-
-@pytest.fixture
-def server(running_server: Playing) -> Playing:
-    running_server.clear()
-    return running_server
+running_server, server = dialects.running_server, dialects.server
 
 
 async def failed(server: Playing, model: str, reply: Reply, prompt: Any = "Hello") -> ProviderError:

@@ -2,11 +2,9 @@
 
 import asyncio
 import base64
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -23,11 +21,11 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from agent import Agent, Context, Endpoint, ModelSpec, ProviderError, connect
+from agent import Agent, Context, Endpoint, ModelSpec, connect
 from agent.catalog import load
-from agent.providers import Connection
 from agent.result import RunResult
-from tests.dialect_server import Playing, Reply, playing
+from tests import dialects
+from tests.dialect_server import Playing, Reply
 
 KEY = "AIzaSyAVerySecretKeyOfSomebody1234567"
 SPEC = load().find("google:gemini-3.8-flash")
@@ -39,16 +37,7 @@ def weather(city: str = "Nowhere") -> str:
     return f"Sunny in {city}."
 
 
-@pytest.fixture(scope="module")
-def playing_server() -> Iterator[Playing]:
-    with playing() as server:
-        yield server
-
-
-@pytest.fixture
-def server(playing_server: Playing) -> Playing:
-    playing_server.clear()
-    return playing_server
+running_server, server = dialects.running_server, dialects.server
 
 
 def spec(name: str, **more: Any) -> ModelSpec:
@@ -221,14 +210,9 @@ async def test_what_comes_out(server: Playing, case: Case) -> None:
 
 
 def bubbles(responses: Sequence[Any]) -> list[tuple[str, Any]]:
-    out: list[tuple[str, Any]] = []
-    for response in responses:
-        if response.is_type_switched:
-            content = response.content
-            out.append((response.type, content if isinstance(content, str) else {**content} | {"id": None}))
-        else:
-            out[-1] = (response.type, out[-1][1] + response.content)
-    return out
+    """What was said, without the ids, which are made here."""
+    said = dialects.bubbles(responses)
+    return [(type_, content if isinstance(content, str) else {**content} | {"id": None}) for type_, content in said]
 
 
 def assert_said(said: Sequence[tuple[str, Any]], expected: Sequence[tuple[str, Any]]) -> None:
@@ -256,20 +240,11 @@ async def test_trouble_is_told_by_kind_and_never_tried_again_by_the_sdk(
 ) -> None:
     server.play(answer, HI)
     connection = connect(SPEC, Endpoint(server.url, KEY))
-    error = await trouble(connection)
+    error = await dialects.trouble(connection)
     await connection.aclose()
     assert (error.kind, error.status, error.retry_after) == (kind, status, retry_after)
     assert KEY not in str(error)
     assert len(server.requests) == 1
-
-
-async def trouble(connection: Connection) -> ProviderError:
-    """What a connection says of one request that fails."""
-    with pytest.raises(Exception) as failed:  # noqa: PT011, PT012 - whichever the library raises
-        async with model_request_stream(connection.model(), [ModelRequest.user_text_prompt("Hello")]) as stream:
-            async for _ in stream:
-                pass
-    return connection.explain(failed.value)
 
 
 # --- sockets ----------------------------------------------------------------------------------------------------------
@@ -469,17 +444,7 @@ async def test_the_bytes_of_earlier_turns_do_not_change(server: Playing) -> None
     for turn in range(4):
         answer = await ask(server, f"Turn {turn}?", context=context, reasoning=True)
         context = Context.from_json(answer.context.to_json())
-    assert_prefixes([request.raw for request in server.requests], "contents", 8)
-
-
-def assert_prefixes(bodies: Sequence[bytes], items: str, count: int) -> None:
-    """Each body's items begin with those of the one before it, byte for byte; all else stays as it is."""
-    read = [json.loads(body) for body in bodies]
-    assert len(read) == count
-    for before, after in pairwise(read):
-        start, whole = (json.dumps(one.pop(items), ensure_ascii=False) for one in (dict(before), dict(after)))
-        assert whole.startswith(start.removesuffix("]") + ", ")
-        assert {**before, items: 0} == {**after, items: 0}
+    dialects.assert_prefixes([request.raw for request in server.requests], "contents", 8)
 
 
 FOREIGN: list[ModelMessage] = [

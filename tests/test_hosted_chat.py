@@ -3,9 +3,8 @@
 import asyncio
 import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,7 +13,8 @@ from pydantic_ai.messages import BinaryContent, ModelResponse, ThinkingPart
 from agent import Agent, Endpoint, Limits, ModelSpec, connect
 from agent.catalog import load
 from agent.run import Run
-from tests.dialect_server import Playing, Reply, playing
+from tests import dialects
+from tests.dialect_server import Playing, Reply
 
 ROUTER = replace(load().find("huggingface:Qwen/Qwen3-8B"), reasoning=True, tools="native")
 AUDIO = load().find("openai:gpt-audio-1.5")
@@ -322,16 +322,7 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def running_server() -> Iterator[Playing]:
-    with playing() as server:
-        yield server
-
-
-@pytest.fixture
-def server(running_server: Playing) -> Playing:
-    running_server.clear()
-    return running_server
+running_server, server = dialects.running_server, dialects.server
 
 
 def agent(server: Playing, spec: ModelSpec = ROUTER, **more: Any) -> Agent:
@@ -340,16 +331,13 @@ def agent(server: Playing, spec: ModelSpec = ROUTER, **more: Any) -> Agent:
 
 def seen(run: Run) -> list[Bubble]:
     """The bubbles, with ids that the server gave."""
-    bubbles: list[Bubble] = []
-    for response in run.responses:
-        content: Any = response.content
-        if not isinstance(content, str) and not content["id"].startswith("call_"):
-            content = {**content, "id": UNKNOWN}
-        if response.is_type_switched:
-            bubbles.append((response.type, content))
-        else:
-            bubbles[-1] = (response.type, bubbles[-1][1] + content)
-    return bubbles
+    return [
+        (
+            type_,
+            content if isinstance(content, str) or content["id"].startswith("call_") else {**content, "id": UNKNOWN},
+        )
+        for type_, content in dialects.bubbles(run.responses)
+    ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
@@ -520,8 +508,4 @@ async def test_earlier_turns_are_the_same_bytes_each_time(server: Playing, spec:
     async with agent(server, spec, system_message="Be brief.", tools=[weather]) as asking:
         for turn in range(4):
             context = (await asking.ask(f"Question {turn}", context=context)).context
-    sent = [[json.dumps(message) for message in request.json["messages"]] for request in server.requests]
-    assert len(sent) == 8
-    for before, after in pairwise(sent):
-        assert after[: len(before)] == before
-        assert len(after) > len(before)
+    dialects.assert_prefixes([request.raw for request in server.requests], "messages", 8)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, pairwise
 from typing import Any
@@ -15,8 +15,8 @@ from agent import Agent, Context, Endpoint, Limits, ModelSpec, connect
 from agent.catalog import load
 from agent.providers.client import TIMEOUT, ClientConnection
 from agent.result import RunResult
-from agent.run import Run
-from tests.dialect_server import Playing, Reply, playing
+from tests import dialects
+from tests.dialect_server import Playing, Reply
 
 OPENAI = load().find("openai:gpt-6-luna")
 XAI = load().find("xai:grok-4.6")
@@ -353,30 +353,11 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def running_server() -> Iterator[Playing]:
-    with playing() as server:
-        yield server
-
-
-@pytest.fixture
-def server(running_server: Playing) -> Playing:
-    running_server.clear()
-    return running_server
+running_server, server = dialects.running_server, dialects.server
 
 
 def agent(server: Playing, spec: ModelSpec = OPENAI, **more: Any) -> Agent:
     return Agent(connect(spec, Endpoint(server.url + "/v1", KEY)), limits=NO_RETRIES, **more)
-
-
-def seen(run: Run) -> list[Bubble]:
-    bubbles: list[Bubble] = []
-    for response in run.responses:
-        if response.is_type_switched:
-            bubbles.append((response.type, response.content))
-        else:
-            bubbles[-1] = (response.type, bubbles[-1][1] + response.content)
-    return bubbles
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
@@ -385,7 +366,7 @@ async def test_what_comes_out(server: Playing, case: Case) -> None:
     async with agent(server, tools=[weather]) as one:
         run = one.run("Hello")
         ended = await run
-    assert seen(run) == case.bubbles
+    assert dialects.bubbles(run.responses) == case.bubbles
     assert (ended.finish_reason, ended.note.detail) == (case.finish, case.detail)
     if case.usage:
         assert ended.usage == case.usage
@@ -594,7 +575,7 @@ async def test_reasoning_that_was_never_sealed_is_not_sent(server: Playing) -> N
     server.play(reply(created(), reasoning("I wonder", seal=None), text("So")[:3], end="stall"), ANSWER)
     async with agent(server) as one:
         run = one.run("Hello").start()
-        while ("output_text", "So") not in seen(run):
+        while ("output_text", "So") not in dialects.bubbles(run.responses):
             await run.news(len(run.responses), timeout=5)
         run.cancel()
         stopped = await run

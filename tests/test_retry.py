@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -20,10 +20,11 @@ from agent.history import Note
 from agent.history.memory import MemoryStore
 from agent.messages import to_openai
 from agent.retry import CAP, before_next, given_up
+from tests import test_run
 from tests.dialect_server import Playing, Reply, playing
 from tests.fakes import Act, Call, FakeConnection, Step, Words
-from tests.scripted_server import Config, Running, running
-from tests.test_laws import LIMITS, QUICK, Played, accepted, play, steps
+from tests.scripted_server import Running
+from tests.test_laws import LIMITS, QUICK, Played, play, steps
 
 SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm", reasoning=True)
 OVERLOADED = ProviderError("OpenAI is overloaded. Try again in a moment.", kind="overloaded", status=503)
@@ -200,22 +201,7 @@ def test_when_all_tries_failed_the_error_says_how_often_it_was_tried() -> None:
 # --- over the wire ----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(rate=0)) as server:
-        yield server
-
-
-@pytest.fixture
-async def agent(server: Running) -> AsyncIterator[Agent]:
-    async with Agent(connect(SPEC, Endpoint(server.base_url)), system_message="Be brief.") as agent:
-        yield agent
-
-
-async def go_on(agent: Agent, server: Running, run: Run) -> None:
-    again = await agent.ask("!text Yes.", context=run.context)
-    assert (again.finish_reason, again.text) == ("stop", "Yes.")
-    accepted(server.journal()[-1]["body"]["messages"])
+server, agent, go_on = test_run.server, test_run.agent, test_run.go_on
 
 
 @tool

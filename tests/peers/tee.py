@@ -8,27 +8,11 @@ Ready-made servers keep their own reading of a request, or none of its bytes; an
 """
 
 import asyncio
-import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from typing import Any
 
-
-@dataclass(kw_only=True)
-class Request:
-    """What was sent: `raw` are the bytes of the body, `left` is set once the client has closed the connection."""
-
-    path: str
-    headers: Mapping[str, str]
-    raw: bytes
-    left: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def json(self) -> Any:
-        """The body, read."""
-        return json.loads(self.raw)
+from tests.dialect_server import Request
 
 
 class Tee:
@@ -64,7 +48,7 @@ class Tee:
                 lines = head.decode("latin-1").split("\r\n")
                 headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines[1:] if line)}
                 raw = await reader.readexactly(int(headers.get("content-length", 0)))
-                request = Request(path=lines[0].split(" ")[1], headers=headers, raw=raw)
+                request = Request(method=lines[0].split(" ")[0], path=lines[0].split(" ")[1], headers=headers, raw=raw)
                 self.requests.append(request)
                 to_server.write(head + raw)
                 await to_server.drain()
