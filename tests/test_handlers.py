@@ -93,6 +93,18 @@ async def test_who_picked_a_model_is_not_asked_again(handlers: Handlers, models:
     assert not said(offer)["visible"]
 
 
+async def test_a_name_that_is_unknown_leaves_the_model_that_was_chosen(handlers: Handlers, models: Models) -> None:
+    """Also where the page asks for news, once a second, while the name stands in the box."""
+    models.serve(LARGE, SMALL)
+    models.status = Status("ready", "", None)
+    await handlers.model_chosen(SMALL.id, anyone())
+    menu = handlers.news("nobody", anyone())[1]
+    assert said(menu)["value"] == SMALL.id
+    with pytest.warns(UserWarning, match="openai:nobody"):  # Gradio's toast, where there is no browser
+        menu, *_ = await handlers.model_chosen("nobody", anyone())
+    assert said(menu)["value"] == SMALL.id
+
+
 def test_a_model_that_is_gone_gives_way_to_one_that_answers(handlers: Handlers, models: Models) -> None:
     models.serve(LARGE)
     models.status = Status("ready", "", None)

@@ -653,10 +653,8 @@ def test_the_page_shows_the_same_live_and_after_a_reload(
         options = Settings(local=LocalSettings(cache_dir=Path("nowhere")), retries=0)
         page = Conversations(options, MemoryStore(), MediaStore(Path("nowhere")), models, _tools())
         seen = len(server.journal())
-        conversation = await page.send(OWNER, None, {"text": script}, Choices(tools=True, system_message="Be brief."))
-        live = page.live.get(conversation, OWNER)
-        assert live is not None
-        run = live.run
+        live = await page.send(OWNER, None, {"text": script}, Choices(tools=True, system_message="Be brief."))
+        conversation, run = live.conversation, live.run
         if ending == "stop-it":
             requests = seen + (2 if calls else 1)
             await asyncio.to_thread(server.wait_for, lambda lines: len(lines) >= requests)
@@ -678,9 +676,7 @@ def test_the_page_shows_the_same_live_and_after_a_reload(
         reasons = {"stop": "stop", "length": "length", "stop-it": "cancelled"}
         assert run.result is not None
         assert run.result.finish_reason == reasons.get(ending, "error")
-        await page.send(OWNER, conversation, {"text": "!text Yes."}, Choices(system_message="Be brief."))
-        again = page.live.get(conversation, OWNER)
-        assert again is not None
+        again = await page.send(OWNER, conversation, {"text": "!text Yes."}, Choices(system_message="Be brief."))
         assert (await again.run).text == "Yes."
         await page.aclose()
         bodies = [line["body"]["messages"] for line in server.journal()[seen:]]

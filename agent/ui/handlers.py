@@ -50,7 +50,7 @@ class Handlers:
         seat = self._seats.take(request, replace(seat, conversation=await self._all.last(seat.owner)))
         self._all.offers.keys.seen(seat.owner)
         chosen = self._all.choices(seat.owner)
-        spec = self._all.spec(chosen.model)
+        spec = self._all.spec(seat.owner, None)
         busy = seat.conversation is not None and self._all.live.busy(seat.conversation)
         return chosen.system_message, *self._menu(seat, spec), *self._for(seat, spec, chosen, busy=busy)
 
@@ -84,7 +84,7 @@ class Handlers:
         """The models there are and what the one to come is doing; asked for every second until all is settled."""
         seat = self._seats.of(request)
         timer = gr.Timer(active=not self._all.settled)
-        spec = self._all.spec(model or "")
+        spec = self._all.spec(seat.owner, model)
         if model and spec is not None and spec.id == model:
             return timer, *self._menu(seat, spec), *([gr.skip()] * FOR_MODEL)
         return timer, *self._menu(seat, spec), *self._for(seat, spec)
@@ -97,7 +97,7 @@ class Handlers:
             spec = self._all.offers.find((model or "").strip())
         except AgentError as error:
             gr.Warning(html.escape(str(error)), title="No such model")
-            spec = self._all.spec(chosen.model)
+            spec = self._all.spec(seat.owner, None)
         if spec is not None:
             self._all.choose(seat.owner, replace(chosen, model=spec.id, picked=True))
             asyncio.get_running_loop().run_in_executor(None, preload, spec.dialect)  # while the question is typed
@@ -105,14 +105,17 @@ class Handlers:
 
     def switch(self, request: gr.Request) -> tuple[Any, ...]:
         """The better model that has come was accepted."""
-        seat, spec = self._seats.of(request), self._all.spec("")
+        seat, spec = self._seats.of(request), self._all.offers.find("")
+        if spec is not None:
+            self._all.choose(seat.owner, replace(self._all.choices(seat.owner), model=spec.id))
         return *self._menu(seat, spec), *self._for(seat, spec)
 
     # Keys: in the loop of the server, where their clocks run
 
     async def key_typed(self, key: str, model: str | None, request: gr.Request) -> tuple[Any, ...]:
         """A key was given for the chosen model's provider. It goes into memory, and out of the box in any case."""
-        seat, spec = self._seats.of(request), self._all.spec(model or "")
+        seat = self._seats.of(request)
+        spec = self._all.spec(seat.owner, model)
         provider = self._all.offers.provider(spec) if spec else None
         if provider is not None and self._all.offers.keys_taken:
             try:
@@ -125,7 +128,7 @@ class Handlers:
         """The keys this visitor typed are to be forgotten, all of them."""
         seat = self._seats.of(request)
         self._all.offers.keys.forget(seat.owner)
-        spec = self._all.spec(model or "")
+        spec = self._all.spec(seat.owner, model)
         return *self._menu(seat, spec), *self._keys(seat, spec)
 
     async def still_here(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
@@ -134,7 +137,7 @@ class Handlers:
         keys.seen(seat.owner)
         if keys.any(seat.owner):
             return tuple([gr.skip()] * KEYS)  # nothing changes while another key may be half typed
-        return self._keys(seat, self._all.spec(model or ""))
+        return self._keys(seat, self._all.spec(seat.owner, model))
 
     # Doing
 

@@ -7,7 +7,7 @@ and is refused for what another owner has.
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -98,12 +98,13 @@ class Conversations:
         status = self.offers.local.status
         return status.phase == "ready" and (status.done is None or status.done >= 1)
 
-    def spec(self, model: str) -> ModelSpec | None:
-        """The model of that name, else the first that answers here."""
-        try:
-            return self.offers.find(model) or self.offers.find("")
-        except AgentError:
-            return self.offers.find("")
+    def spec(self, owner: str, model: str | None) -> ModelSpec | None:
+        """The model of that name, else the one that this owner chose before, else the first that answers here."""
+        for name in (model, self.choices(owner).model):
+            with suppress(AgentError):
+                if name and (found := self.offers.find(name)):
+                    return found
+        return self.offers.find("")
 
     def better(self, owner: str, model: str) -> ModelSpec | None:
         """The first model, where the visitor has another that they did not pick themselves."""
