@@ -6,7 +6,7 @@ from typing import Any
 
 from agent.context import Context
 from agent.guardrails import Limits
-from agent.messages import Prompt, to_messages
+from agent.prompt import Prompt, to_messages
 from agent.providers import Connection, named
 from agent.result import Journal, Options, Plan, RunResult
 from agent.run import Run

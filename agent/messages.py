@@ -1,16 +1,12 @@
-"""What people pass in, as messages; what a store holds, made fit to send; a conversation in OpenAI's format."""
+"""What a store holds, made fit to send: repaired, alternating, no longer than a model takes."""
 
-import base64
-import json
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
 from pydantic_ai.messages import (
-    BinaryContent,
-    ImageUrl,
     ModelMessage,
     ModelRequest,
     ModelRequestPart,
@@ -18,17 +14,10 @@ from pydantic_ai.messages import (
     ModelResponsePart,
     SystemPromptPart,
     TextPart,
-    ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
-    UserContent,
     UserPromptPart,
 )
-
-from agent.errors import InputError
-from agent.responses import whole
-
-Prompt = str | Sequence[UserContent] | Sequence[Mapping[str, Any]] | Sequence[ModelMessage]
 
 UNANSWERED = "(No answer was given.)"
 """Stands for an answer that broke off before any text, so that roles alternate as chat templates demand."""
@@ -37,33 +26,6 @@ INTERRUPTED = "The call was interrupted and has no result."
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 """The time of what we put in ourselves: a fixed one, so that the same history always repairs to the same value."""
-
-
-def to_messages(prompt: Prompt) -> list[ModelMessage]:
-    """A string, a list of parts, OpenAI-format dicts or messages, as messages that end with a request.
-
-    Raises `InputError` for an empty prompt, an unknown part, or a list that ends with the assistant.
-    """
-    if isinstance(prompt, str):
-        if not prompt.strip():
-            raise InputError("the message is empty")
-        return [ModelRequest(parts=[UserPromptPart(whole(prompt))])]
-    items: list[Any] = list(prompt)
-    if not items:
-        raise InputError("the message is empty")
-    if all(isinstance(item, ModelRequest | ModelResponse) for item in items):
-        messages: list[ModelMessage] = cast(list[ModelMessage], items)
-    elif all(isinstance(item, Mapping) and "role" in item for item in items):
-        messages = from_openai(cast(list[Mapping[str, Any]], items))
-    elif all(isinstance(item, str | BinaryContent | ImageUrl) for item in items):
-        content = [whole(item) if isinstance(item, str) else item for item in items]
-        messages = [ModelRequest(parts=[UserPromptPart(cast(list[UserContent], content))])]
-    else:
-        odd = next(item for item in items if not isinstance(item, str | BinaryContent | ImageUrl))
-        raise InputError(f"a message may hold text, images and sound, not {type(odd).__name__!r}")
-    if not isinstance(messages[-1], ModelRequest):
-        raise InputError("the last message must be the user's")
-    return messages
 
 
 def repaired(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
@@ -156,125 +118,12 @@ def newest_that_fit(messages: Sequence[ModelMessage], tokens: int) -> list[Model
     return list(messages[turns[first][0] :]) if turns else []
 
 
-def to_openai(messages: Sequence[ModelMessage], system_message: str = "") -> list[dict[str, Any]]:
-    """The conversation in Chat Completions format, tool calls and results included; `from_openai` reads it back."""
-    out: list[dict[str, Any]] = [{"role": "system", "content": system_message}] if system_message else []
-    for message in messages:
-        if isinstance(message, ModelResponse):
-            out.append(_assistant(message))
-            continue
-        for part in message.parts:
-            match part:
-                case SystemPromptPart():
-                    out.append({"role": "system", "content": part.content})
-                case UserPromptPart():
-                    out.append({"role": "user", "content": _user_content(part.content)})
-                case ToolReturnPart():
-                    out.append(
-                        {"role": "tool", "tool_call_id": part.tool_call_id, "content": part.model_response_str()}
-                    )
-                case _:
-                    continue
-    return out
-
-
-def from_openai(items: Sequence[Mapping[str, Any]]) -> list[ModelMessage]:
-    """Chat Completions messages as our own. Raises `InputError` for an unknown role or part."""
-    out: list[ModelMessage] = []
-    names: dict[str, str] = {}
-    for item in items:
-        role, content = item.get("role"), item.get("content")
-        if role == "assistant":
-            parts: list[ModelResponsePart] = []
-            if reasoning := item.get("reasoning"):
-                parts.append(ThinkingPart(str(reasoning)))
-            if text := _text(content):
-                parts.append(TextPart(text))
-            for call in cast(list[Mapping[str, Any]], item.get("tool_calls") or []):
-                function = cast(Mapping[str, Any], call["function"])
-                names[call["id"]] = function["name"]
-                parts.append(ToolCallPart(function["name"], function.get("arguments"), tool_call_id=call["id"]))
-            out.append(ModelResponse(parts=parts))
-            continue
-        if role in ("system", "developer"):
-            part: ModelRequestPart = SystemPromptPart(_text(content))
-        elif role == "user":
-            part = UserPromptPart(_parts(content))
-        elif role == "tool":
-            id_ = str(item.get("tool_call_id"))
-            part = ToolReturnPart(names.get(id_, "tool"), _text(content), tool_call_id=id_)
-        else:
-            raise InputError(f"a message's role must be system, user, assistant or tool, not {role!r}")
-        if out and isinstance(out[-1], ModelRequest) and not isinstance(part, UserPromptPart):
-            out[-1] = replace(out[-1], parts=[*out[-1].parts, part])
-        else:
-            out.append(ModelRequest(parts=[part]))
-    return out
-
-
 def _no_result(id_: str, name: str) -> ToolReturnPart:
     return ToolReturnPart(name, INTERRUPTED, tool_call_id=id_, outcome="interrupted", timestamp=_EPOCH)
 
 
 def _says_something(part: ModelResponsePart) -> bool:
     return isinstance(part, ToolCallPart) or (isinstance(part, TextPart) and bool(part.content.strip()))
-
-
-def _assistant(message: ModelResponse) -> dict[str, Any]:
-    texts = [part.content for part in message.parts if isinstance(part, TextPart) and part.content]
-    reasoning = [part.content for part in message.parts if isinstance(part, ThinkingPart) and part.content]
-    calls = [
-        {
-            "id": part.tool_call_id,
-            "type": "function",
-            "function": {"name": part.tool_name, "arguments": part.args_as_json_str()},
-        }
-        for part in message.parts
-        if isinstance(part, ToolCallPart)
-    ]
-    out: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(texts) if texts or not calls else None}
-    if reasoning:
-        out["reasoning"] = "\n\n".join(reasoning)
-    if calls:
-        out["tool_calls"] = calls
-    return out
-
-
-def _user_content(content: str | Sequence[UserContent]) -> str | list[dict[str, Any]]:
-    if isinstance(content, str):
-        return content
-    out: list[dict[str, Any]] = []
-    for part in content:
-        if isinstance(part, str):
-            out.append({"type": "text", "text": part})
-        elif isinstance(part, BinaryContent):
-            data = base64.b64encode(part.data).decode()
-            if part.media_type.startswith("audio/"):
-                out.append({"type": "input_audio", "input_audio": {"data": data, "format": part.format}})
-            else:
-                url = f"data:{part.media_type};base64,{data}"
-                out.append({"type": "image_url", "image_url": {"url": url}})
-        elif isinstance(part, ImageUrl):
-            out.append({"type": "image_url", "image_url": {"url": part.url}})
-    return out
-
-
-def _parts(content: Any) -> str | list[UserContent]:
-    if isinstance(content, str):
-        return content
-    out: list[UserContent] = []
-    for part in cast(list[Mapping[str, Any]], content or []):
-        match part:
-            case {"type": "text", "text": str(text)}:
-                out.append(text)
-            case {"type": "image_url", "image_url": {"url": str(url)}}:
-                out.append(BinaryContent.from_data_uri(url) if url.startswith("data:") else ImageUrl(url))
-            case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(format_)}}:
-                kind = "audio/mpeg" if format_ == "mp3" else f"audio/{format_}"
-                out.append(BinaryContent(base64.b64decode(data), media_type=kind))
-            case _:
-                raise InputError(f"a message may hold text, images and sound, not {json.dumps(part)[:80]}")
-    return out
 
 
 def _bytes(message: ModelMessage) -> int:
@@ -289,9 +138,3 @@ def _bytes(message: ModelMessage) -> int:
         elif content is not None:
             total += len(str(content))
     return total
-
-
-def _text(content: Any) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "\n\n".join(str(part.get("text", "")) for part in cast(list[Mapping[str, Any]], content))

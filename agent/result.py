@@ -9,7 +9,7 @@ from pydantic_ai.messages import BinaryContent, ModelMessage
 from agent.context import Context
 from agent.guardrails import Limits
 from agent.history import Note
-from agent.messages import to_openai
+from agent.openai_format import to_openai
 from agent.providers import Connection
 from agent.tools import Tool
 

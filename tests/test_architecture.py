@@ -35,6 +35,8 @@ FLOORS = (
         "agent.catalog",
         "agent.checkpoints",
         "agent.messages",
+        "agent.openai_format",
+        "agent.prompt",
         "agent.responses",
         "agent.settings",
         "agent.space",

@@ -26,7 +26,8 @@ from pydantic_ai.messages import (
 
 from agent import Agent, Context, Endpoint, ModelSpec, connect
 from agent.fitting import NO_PICTURE, NO_SOUND, fitted, sendable
-from agent.messages import repaired, to_openai
+from agent.messages import repaired
+from agent.openai_format import to_openai
 from tests.fakes import FakeConnection, Step, Words
 from tests.scripted_server import Config, Running, running
 from tests.strategies import conversations

@@ -33,7 +33,8 @@ from agent.history import Entry, HistoryStore, Record
 from agent.history.memory import MemoryStore
 from agent.history.sqlite import SqliteStore
 from agent.media import MediaStore
-from agent.messages import newest_that_fit, repaired, to_openai, to_send
+from agent.messages import newest_that_fit, repaired, to_send
+from agent.openai_format import to_openai
 from agent.providers import client as http
 from agent.providers.local import Served
 from agent.responses import Live, Stamp, pieces, settle

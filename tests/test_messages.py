@@ -22,7 +22,9 @@ from pydantic_ai.messages import (
 )
 
 from agent import Context, InputError
-from agent.messages import UNANSWERED, from_openai, newest_that_fit, repaired, to_messages, to_openai, to_send
+from agent.messages import UNANSWERED, newest_that_fit, repaired, to_send
+from agent.openai_format import from_openai, to_openai
+from agent.prompt import to_messages
 from tests.strategies import TEXT
 
 PICTURE = BinaryContent(b"\x89PNG\xff", media_type="image/png")

@@ -18,7 +18,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
 from agent import Agent, Endpoint, Limits, ModelSpec, ProviderError, Run, connect, tool
 from agent.history import Note
 from agent.history.memory import MemoryStore
-from agent.messages import to_openai
+from agent.openai_format import to_openai
 from agent.retry import CAP, before_next, given_up
 from tests import test_run
 from tests.dialect_server import Playing, Reply, playing

@@ -18,7 +18,7 @@ from agent.catalog import Price
 from agent.errors import Conflict
 from agent.guardrails import withheld
 from agent.history import Note
-from agent.messages import to_openai
+from agent.openai_format import to_openai
 from tests import fakes
 from tests.fakes import FakeConnection, Step, Words
 from tests.scripted_server import Config, Running, running

@@ -26,9 +26,9 @@ from gradio_client import Client
 from gradio_client.client import Job
 from gradio_client.exceptions import AppError
 from playwright.sync_api import expect
+from pydantic_ai.messages import ModelResponse, TextPart
 
 from agent.history.codec import load_entries
-from agent.messages import ModelResponse, TextPart
 from agent.providers.weights import SMOLLM2, fetch
 from agent.shutdown import ECHO
 from tests.conftest import CONFIG, ROOT, App, Visitor
