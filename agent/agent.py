@@ -1,6 +1,7 @@
 """An agent: an immutable definition that any number of runs may share."""
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,8 @@ from agent.prompt import Prompt, to_messages
 from agent.providers import Connection, named
 from agent.result import Journal, Options, Plan, RunResult
 from agent.run import Run
-from agent.tools import Function, Tool, as_tool
+from agent.tools import Function, Tool, Toolset, as_tool
+from agent.toolsets import by_name
 
 
 class Agent:
@@ -28,12 +30,13 @@ class Agent:
         base_url: str | None = None,
         api_key: str | None = None,
         system_message: str = "",
-        tools: Sequence[Tool | Function] = (),
+        tools: Sequence[Tool | Function | Toolset] = (),
         limits: Limits | None = None,
     ) -> None:
         self.connection = named(model, provider, base_url, api_key) if isinstance(model, str) else model
         self.system_message = system_message
-        self.tools = {item.name: item for item in map(as_tool, tools)}
+        self.toolsets = tuple(item for item in tools if isinstance(item, Toolset))
+        self.tools = by_name([as_tool(item) for item in tools if not isinstance(item, Toolset)])
         self.limits = limits or Limits()
 
     def run(
@@ -53,6 +56,7 @@ class Agent:
             connection=self.connection,
             system_message=self.system_message,
             tools=self.tools,
+            toolsets=self.toolsets,
             limits=self.limits,
             options=replace(options or Options(), **more),
         )
@@ -61,6 +65,12 @@ class Agent:
     async def ask(self, prompt: Prompt, *, context: Context | None = None, **more: Any) -> RunResult:
         """Run to the end. Never raises for what a model or a tool did: see `finish_reason`."""
         return await self.run(prompt, context=context, **more)
+
+    def with_tools(self, *tools: Tool) -> "Agent":
+        """This agent with opened tools in the place of its toolsets: who opened them closes them."""
+        other = copy(self)
+        other.tools, other.toolsets = by_name([*self.tools.values(), *tools]), ()
+        return other
 
     async def aclose(self) -> None:
         """Release the connections."""

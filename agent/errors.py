@@ -7,6 +7,7 @@
     ├── LocalModelError       a local model could not be fetched or started
     │   └── WeightsMismatch   a file is not the pinned one
     ├── Limited               a public page gives no more for the moment; the message says when to come again
+    ├── ToolError             a tool tells the model, in a sentence, what went wrong
     ├── ProviderError         the model server refused or broke off; carries `kind`
     └── HistoryError          what a store refuses
         ├── NotFound          no such object, or not this owner's: the two are not told apart
@@ -60,6 +61,10 @@ class WeightsMismatch(LocalModelError):
 
 class Limited(AgentError):
     """A page open to everybody gives no more for the moment."""
+
+
+class ToolError(AgentError):
+    """Raised by a tool: its text is the result that the model reads, marked as an error."""
 
 
 class ProviderError(AgentError):

@@ -11,7 +11,7 @@ from agent.guardrails import Limits
 from agent.history import Note
 from agent.openai_format import to_openai
 from agent.providers import Connection
-from agent.tools import Tool
+from agent.tools import Tool, Toolset
 
 FinishReason = Literal["stop", "length", "content_filter", "cancelled", "suspended", "limit", "error"]
 CancelReason = Literal["user_request", "client_disconnect", "shutdown"]
@@ -36,11 +36,12 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a run works with; nothing in it changes."""
+    """What a run works with; nothing in it changes. The tools of `toolsets` come to `tools` when a run opens them."""
 
     connection: Connection
     system_message: str
     tools: Mapping[str, Tool]
+    toolsets: tuple[Toolset, ...]
     limits: Limits
     options: Options
 

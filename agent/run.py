@@ -7,7 +7,7 @@ streams is in `Run.responses`, and whatever goes wrong becomes an ending, never 
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
@@ -26,7 +26,8 @@ from agent.responses import Piece, Response, Stamp, call_content, result_content
 from agent.result import CancelReason, FinishReason, Journal, Plan, RunResult
 from agent.retry import Waiting
 from agent.step import Requests
-from agent.tools import execute_all
+from agent.tools import Tool, execute_all
+from agent.toolsets import opened
 from agent.unbroken import unbroken
 
 log = logging.getLogger(__name__)
@@ -155,19 +156,20 @@ class Run:
         limits = self._plan.limits
         for message in self._prompt:
             await self._keep(message)
-        for _ in range(limits.steps):
-            response = await self._requests.answer(self._messages)
-            calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
-            if not calls:
-                self._last = response
-                return _ended(response)
-            await self._keep(response)
-            for call in calls:
-                self._say(("tool_call", call_content(call)))
-            await self._call_tools(calls)
+        async with opened(self._plan.tools, self._plan.toolsets) as tools:
+            for _ in range(limits.steps):
+                response = await self._requests.answer(self._messages, tools.values())
+                calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
+                if not calls:
+                    self._last = response
+                    return _ended(response)
+                await self._keep(response)
+                for call in calls:
+                    self._say(("tool_call", call_content(call)))
+                await self._call_tools(tools, calls)
         return "limit", limits.steps_reached()
 
-    async def _call_tools(self, calls: list[ToolCallPart]) -> None:
+    async def _call_tools(self, tools: Mapping[str, Tool], calls: list[ToolCallPart]) -> None:
         """Run the calls at once. Each has a result in the end, also when the run is cancelled meanwhile."""
         results: list[ToolReturnPart] = []
 
@@ -176,7 +178,7 @@ class Run:
             self._say(("tool_call_result", result_content(result)))
 
         try:
-            await execute_all(self._plan.tools, calls, timeout=self._plan.limits.tool_seconds, said=said)
+            await execute_all(tools, calls, timeout=self._plan.limits.tool_seconds, said=said)
         finally:
             self._left_running += [one.tool_name for one in results if one.metadata]
             await self._keep(ModelRequest(parts=results))

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from time import monotonic
 from typing import cast
@@ -12,6 +12,7 @@ from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart, ToolCallPart
 from pydantic_ai.models import ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
 
 from agent.errors import AgentError, ProviderError
 from agent.fitting import sendable
@@ -19,6 +20,7 @@ from agent.meter import Meter
 from agent.responses import Live, Piece, settle
 from agent.result import Plan
 from agent.retry import Waiting, before_next, given_up
+from agent.tools import Tool
 
 log = logging.getLogger(__name__)
 
@@ -38,18 +40,19 @@ class Requests:
         self._open: StreamedResponse | None = None
         self._said = False
 
-    async def answer(self, messages: Sequence[ModelMessage]) -> ModelResponse:
-        """The model's answer to the conversation, whole. Raises `ProviderError`.
+    async def answer(self, messages: Sequence[ModelMessage], tools: Iterable[Tool]) -> ModelResponse:
+        """The model's answer to the conversation, whole; it may call the tools. Raises `ProviderError`.
 
         A request is made again only while nothing of its answer has been said: what people saw is never unsaid.
         """
         spec = self._plan.connection.spec
         sent = sendable(messages, spec, self._plan.system_message)
+        offered = [tool.definition for tool in tools]
         tried = 0
         while True:
             tried, self._said = tried + 1, False
             try:
-                response = await self._request(sent)
+                response = await self._request(sent, offered)
             except ProviderError as failure:
                 retries = 0 if self._said else self._plan.limits.retries
                 pause = before_next(failure, tried=tried, retries=retries, now=monotonic())
@@ -68,15 +71,14 @@ class Requests:
             log.exception("run %s: its half answer is lost", self._run_id)
             return None
 
-    async def _request(self, sent: list[ModelMessage]) -> ModelResponse:
+    async def _request(self, sent: list[ModelMessage], offered: list[ToolDefinition]) -> ModelResponse:
         live = Live()
-        tools = [tool.definition for tool in self._plan.tools.values()]
         try:
             async with model_request_stream(
                 self._plan.connection.model(),
                 sent,
                 model_settings=self._settings(),
-                model_request_parameters=ModelRequestParameters(function_tools=tools),
+                model_request_parameters=ModelRequestParameters(function_tools=offered),
             ) as stream:
                 self._open = stream
                 async for event in stream:

@@ -1,7 +1,7 @@
 """The contract of a tool: a function, its schema, and `execute`, which turns a call into a result and never raises.
 
 A tool that raises, times out, is unknown or is given arguments that do not fit yields a result marked as an error,
-which the model reads. Only cancellation passes through.
+which the model reads. Only cancellation passes through. A `Toolset` gives tools that live as long as its session.
 """
 
 import asyncio
@@ -9,10 +9,10 @@ import contextvars
 import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, cast, overload
+from typing import Any, Protocol, cast, overload, runtime_checkable
 
 import pydantic_ai
 from pydantic import ValidationError
@@ -20,7 +20,7 @@ from pydantic_ai.messages import BinaryContent, ToolCallPart, ToolReturnPart
 from pydantic_ai.tools import ToolDefinition
 from pydantic_core import to_json
 
-from agent.errors import InputError
+from agent.errors import AgentError, InputError
 from agent.responses import whole
 
 Function = Callable[..., Any]
@@ -36,12 +36,20 @@ _running: set[asyncio.Task[Any]] = set()
 class Tool:
     """A function that a model may call; the schema comes from its signature and docstring.
 
-    `timeout` is in seconds, None for the agent's own limit. Raises `InputError` where the signature has no schema.
+    `timeout` is in seconds, None for the agent's own limit. A call of a tool that `needs_approval` suspends the run
+    until somebody has approved it; a `poller` is meant to be called again and again, so repeating it is no sign of a
+    model that goes in circles. Where others describe the tool (a server, a file), `schema` is the JSON schema of its
+    arguments and `description` its text: they are given by keyword, unchecked, as the model wrote them.
+    Raises `InputError` where the signature has no schema.
     """
 
     function: Function
     name: str
     timeout: float | None = None
+    needs_approval: bool = False
+    poller: bool = False
+    schema: Mapping[str, Any] | None = field(default=None, hash=False)
+    description: str = ""
 
     def __post_init__(self) -> None:
         try:
@@ -51,7 +59,12 @@ class Tool:
 
     @cached_property
     def _schema(self) -> "pydantic_ai.Tool[None]":
-        return pydantic_ai.Tool[None](self.function, name=self.name, takes_ctx=False)
+        if self.schema is not None:
+            return pydantic_ai.Tool[None].from_schema(
+                self.function, self.name, self.description or None, dict(self.schema)
+            )
+        text = self.description or None
+        return pydantic_ai.Tool[None](self.function, name=self.name, description=text, takes_ctx=False)
 
     @property
     def is_async(self) -> bool:
@@ -83,16 +96,42 @@ class Tool:
 @overload
 def tool(function: Function, /) -> Tool: ...
 @overload
-def tool(*, name: str | None = None, timeout: float | None = None) -> Callable[[Function], Tool]: ...
 def tool(
-    function: Function | None = None, /, *, name: str | None = None, timeout: float | None = None
+    *, name: str | None = None, timeout: float | None = None, needs_approval: bool = False, poller: bool = False
+) -> Callable[[Function], Tool]: ...
+def tool(
+    function: Function | None = None,
+    /,
+    *,
+    name: str | None = None,
+    timeout: float | None = None,
+    needs_approval: bool = False,
+    poller: bool = False,
 ) -> Tool | Callable[[Function], Tool]:
-    """Make a function a tool: `@tool`, or `@tool(timeout=5)`."""
+    """Make a function a tool: `@tool`, or `@tool(timeout=5, needs_approval=True)`."""
 
     def wrap(function: Function) -> Tool:
-        return Tool(function, name or getattr(function, "__name__", "tool"), timeout)
+        named = name or getattr(function, "__name__", "tool")
+        return Tool(function, named, timeout, needs_approval=needs_approval, poller=poller)
 
     return wrap if function is None else wrap(function)
+
+
+@runtime_checkable
+class Toolset(Protocol):
+    """Tools that are there while a session is open. It may be shared: each run, or each chat, opens a session."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in sentences."""
+        ...
+
+    def session(self) -> AbstractAsyncContextManager[Sequence[Tool]]:
+        """Open it: its tools while it is open. It may be closed in another task than the one that opened it.
+
+        Raises an `AgentError` with a sentence where it cannot be opened. Opening may be cancelled.
+        """
+        ...
 
 
 def as_tool(item: Tool | Function) -> Tool:
@@ -122,6 +161,8 @@ async def execute(tools: Mapping[str, Tool], call: ToolCallPart, *, timeout: flo
         if work.cancelled():
             return _failed(call, "The tool was cancelled by something that it waited for.")
         return ToolReturnPart(call.tool_name, _content(work.result()), tool_call_id=call.tool_call_id)
+    except AgentError as error:  # which is a sentence already
+        return _failed(call, str(error))
     except Exception as error:
         return _failed(call, f"{type(error).__name__}: {error}")
 
@@ -233,11 +274,15 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
 
 
 def _content(value: Any) -> Any:
-    """A string unchanged, pictures and sound as such, anything else as JSON."""
+    """A string unchanged, pictures and sound as such, also in a list with strings; anything else as JSON."""
     if isinstance(value, str):
         return whole(value)
     if isinstance(value, BinaryContent):
         return value
+    if isinstance(value, list | tuple):
+        items = cast(Sequence[Any], value)
+        if any(isinstance(item, BinaryContent) for item in items):
+            return [item if isinstance(item, BinaryContent) else _content(item) for item in items]
     return to_json(value, fallback=str).decode()
 
 
