@@ -3,7 +3,7 @@
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -88,93 +88,68 @@ def load(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Setti
 
     Raises `ConfigError` naming the setting that is wrong.
     """
-    path = path or Path(env.get("SWITCHBOARD_CONFIG") or ROOT / "configs" / "app.toml")
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path.name} is not valid TOML: {error}") from error
-    known = {
-        "server": {
-            "host",
-            "port",
-            "title",
-            "grace_seconds",
-            "drain_seconds",
-            "key_seconds",
-            "max_upload_bytes",
-            "framed_by",
-        },
-        "history": {"store", "data_dir"},
-        "agent": {"system_prompt", "tools", "max_steps", "retries", "run_seconds", "tool_seconds"},
-        "public": {"on", "messages", "messages_in_all", "answers", "public_tools"},
-        "local": {"cache_dir", "downloads", "wait_seconds"},
-    }
-    values: dict[str, Any] = {}
-    for section, content in table.items():
-        if section not in known or not isinstance(content, dict):
-            raise ConfigError(f"{path.name}: unknown section [{section}]; known are {', '.join(known)}")
-        for key, value in cast(dict[str, Any], content).items():
-            if key not in known[section]:
-                raise ConfigError(f"{path.name}: unknown setting {section}.{key}")
-            values[key] = value
-    if space := find(env):  # its proxy comes from outside, and only its storage is kept
-        values |= {"host": "0.0.0.0", "space": space}
-        if space.storage:
-            values |= {"data_dir": space.storage, "cache_dir": space.storage / "cache"}
-    local = LocalSettings(
-        cache_dir=_path(env.get("SWITCHBOARD_CACHE") or values.pop("cache_dir", ".cache")),
-        vllm_base_url=_url(env.get("VLLM_BASE_URL")),
-        vllm_api_key=env.get("VLLM_API_KEY") or None,
-        vllm_model=env.get("MODEL") or None,
-        local_model=Path(env["LOCAL_MODEL"]).expanduser() if env.get("LOCAL_MODEL") else None,
-        downloads=env.get("SWITCHBOARD_OFFLINE", "") in ("", "0") and bool(values.pop("downloads", True)),
-        wait_seconds=_number("wait_seconds", values.pop("wait_seconds", 60.0)),
-    )
-    for name in ("cache_dir", "downloads", "wait_seconds"):
-        values.pop(name, None)
+    table = _read(path or Path(env.get("SWITCHBOARD_CONFIG") or ROOT / "configs" / "app.toml"))
+    space = find(env)
     share = env.get("SHARE", "") not in ("", "0")
-    public = _public(values, share=share, space=space is not None)
-    values["root_path"] = _root_path(env.get("GRADIO_ROOT_PATH", ""))
-    if host := env.get("GRADIO_SERVER_NAME"):
-        values["host"] = host
-    if port := env.get("GRADIO_SERVER_PORT"):
-        values["port"] = port
-    if data_dir := env.get("SWITCHBOARD_DATA"):
-        values["data_dir"] = data_dir
-    if store := env.get("SWITCHBOARD_STORE"):
-        values["store"] = store
-    for name in ("port", "max_steps", "retries", "max_upload_bytes"):
-        if name in values:
-            values[name] = int(_number(name, values[name]))
-    for name in ("grace_seconds", "drain_seconds", "key_seconds", "run_seconds", "tool_seconds"):
-        if name in values:
-            values[name] = _number(name, values[name])
-    if "data_dir" in values:
-        values["data_dir"] = _path(values["data_dir"])
-    if "tools" in values:
-        values["tools"] = tuple(values["tools"])
-    if "framed_by" in values:
-        values["framed_by"] = tuple(_origin(one) for one in values["framed_by"])
+    values = {**table["server"], **table["history"], **table["agent"]}
+    if space:  # its proxy comes from outside, and only its storage is kept
+        values["host"] = "0.0.0.0"
+        if space.storage:
+            values["data_dir"] = space.storage
+            table["local"]["cache_dir"] = space.storage / "cache"
+    values |= {name: env[variable] for name, variable in _VARIABLES.items() if env.get(variable)}
+    for name in values.keys() & _CONVERTERS.keys():
+        values[name] = _CONVERTERS[name](name, values[name])
     if values.get("store", "sqlite") not in ("sqlite", "memory"):
         raise ConfigError(f"history store must be 'sqlite' or 'memory', not {values['store']!r}")
     if not 0 <= values.get("port", 7860) <= 65535:
         raise ConfigError(f"port must be between 0 and 65535, not {values['port']!r}")
-    return Settings(local=local, public=public, share=share, **values)
+    return Settings(
+        local=_local(table["local"], env),
+        public=_public(table["public"], share=share, space=space is not None),
+        space=space,
+        share=share,
+        root_path=_root_path(env.get("GRADIO_ROOT_PATH", "")),
+        **values,
+    )
 
 
-def _public(values: dict[str, Any], *, share: bool, space: bool) -> PublicSettings | None:
-    """The limits, where a share link, a Space or the configuration turns them on; takes what it read from `values`."""
-    on = bool(values.pop("on", False)) or share or space
-    tools = tuple(values.pop("public_tools", ()))
-    counts = {
-        name: int(_number(name, values.pop(name)))
-        for name in ("messages", "messages_in_all", "answers")
-        if name in values
-    }
-    return PublicSettings(keys=not share, tools=tools, **counts) if on else None
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    """The settings of each known section, an empty one where the file has none."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path.name} is not valid TOML: {error}") from error
+    for section, content in table.items():
+        if section not in _KNOWN or not isinstance(content, dict):
+            raise ConfigError(f"{path.name}: unknown section [{section}]; known are {', '.join(_KNOWN)}")
+        for key in cast(dict[str, Any], content):
+            if key not in _KNOWN[section]:
+                raise ConfigError(f"{path.name}: unknown setting {section}.{key}")
+    return {section: dict(table.get(section, {})) for section in _KNOWN}
 
 
-def _path(value: object) -> Path:
+def _local(given: Mapping[str, Any], env: Mapping[str, str]) -> LocalSettings:
+    return LocalSettings(
+        cache_dir=_path("cache_dir", env.get("SWITCHBOARD_CACHE") or given.get("cache_dir", ".cache")),
+        vllm_base_url=_url(env.get("VLLM_BASE_URL")),
+        vllm_api_key=env.get("VLLM_API_KEY") or None,
+        vllm_model=env.get("MODEL") or None,
+        local_model=Path(env["LOCAL_MODEL"]).expanduser() if env.get("LOCAL_MODEL") else None,
+        downloads=env.get("SWITCHBOARD_OFFLINE", "") in ("", "0") and bool(given.get("downloads", True)),
+        wait_seconds=_number("wait_seconds", given.get("wait_seconds", 60.0)),
+    )
+
+
+def _public(given: Mapping[str, Any], *, share: bool, space: bool) -> PublicSettings | None:
+    """The limits, where a share link, a Space or the configuration turns them on."""
+    counts = {name: _count(name, given[name]) for name in ("messages", "messages_in_all", "answers") if name in given}
+    if not (given.get("on") or share or space):
+        return None
+    return PublicSettings(keys=not share, tools=tuple(given.get("public_tools", ())), **counts)
+
+
+def _path(_: str, value: object) -> Path:
     path = Path(str(value)).expanduser()
     return path if path.is_absolute() else ROOT / path
 
@@ -189,17 +164,26 @@ def _number(name: str, value: object) -> float:
     return number
 
 
+def _count(name: str, value: object) -> int:
+    return int(_number(name, value))
+
+
+def _words(_: str, value: Iterable[object]) -> tuple[str, ...]:
+    return tuple(str(one) for one in value)
+
+
+def _origins(name: str, value: Iterable[object]) -> tuple[str, ...]:
+    # Each becomes a word of a header, in which a space or a semicolon would begin another.
+    for one in value:
+        if not re.fullmatch(r"https?://[A-Za-z0-9.*-]+(:\d+)?", str(one)):
+            raise ConfigError(f"{name} must be origins such as https://example.org, and has {one!r}")
+    return _words(name, value)
+
+
 def _root_path(value: str) -> str:
     if value and not value.startswith(("/", "http://", "https://")):
         raise ConfigError(f"GRADIO_ROOT_PATH must be a path such as /chat or a whole URL, and is {value!r}")
     return value.rstrip("/")
-
-
-def _origin(value: object) -> str:
-    # It becomes a word of a header, in which a space or a semicolon would begin another.
-    if not re.fullmatch(r"https?://[A-Za-z0-9.*-]+(:\d+)?", str(value)):
-        raise ConfigError(f"framed_by must be origins such as https://example.org, and has {value!r}")
-    return str(value)
 
 
 def _url(value: str | None) -> str | None:
@@ -209,3 +193,34 @@ def _url(value: str | None) -> str | None:
         raise ConfigError(f"VLLM_BASE_URL must start with http:// or https://, and is {value!r}")
     url = value.rstrip("/")
     return url if url.endswith("/v1") else url + "/v1"
+
+
+_KNOWN = {
+    "server": {
+        "host",
+        "port",
+        "title",
+        "grace_seconds",
+        "drain_seconds",
+        "key_seconds",
+        "max_upload_bytes",
+        "framed_by",
+    },
+    "history": {"store", "data_dir"},
+    "agent": {"system_prompt", "tools", "max_steps", "retries", "run_seconds", "tool_seconds"},
+    "public": {"on", "messages", "messages_in_all", "answers", "public_tools"},
+    "local": {"cache_dir", "downloads", "wait_seconds"},
+}
+_VARIABLES = {
+    "host": "GRADIO_SERVER_NAME",
+    "port": "GRADIO_SERVER_PORT",
+    "data_dir": "SWITCHBOARD_DATA",
+    "store": "SWITCHBOARD_STORE",
+}
+_CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
+    **dict.fromkeys(("port", "max_steps", "retries", "max_upload_bytes"), _count),
+    **dict.fromkeys(("grace_seconds", "drain_seconds", "key_seconds", "run_seconds", "tool_seconds"), _number),
+    "data_dir": _path,
+    "tools": _words,
+    "framed_by": _origins,
+}

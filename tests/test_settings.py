@@ -1,0 +1,85 @@
+"""The settings: what the file says, what the environment says over it, and which setting a refusal names."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import ConfigError
+from agent.settings import ROOT, LocalSettings, PublicSettings, Settings, load
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "app.toml"
+
+
+def test_the_file_that_comes_along_says_what_holds_without_it(file: Path) -> None:
+    ours, without = load(ROOT / "configs" / "app.toml", {}), load(file, {})
+    assert ours.tools
+    assert Settings(**{**vars_of(ours), "tools": ()}) == without
+
+
+def vars_of(settings: Settings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in Settings.__dataclass_fields__}
+
+
+SAID = {
+    "a word": ('[server]\ntitle = "Mine"', {}, "title", "Mine"),
+    "a time": ("[agent]\nrun_seconds = 1.5", {}, "run_seconds", 1.5),
+    "a path": ('[history]\ndata_dir = "kept"', {}, "data_dir", ROOT / "kept"),
+    "frames": ('[server]\nframed_by = ["https://a.example:8000"]', {}, "framed_by", ("https://a.example:8000",)),
+    "limits that are on": (
+        '[public]\non = true\nmessages = 3\npublic_tools = ["a:b"]',
+        {},
+        "public",
+        PublicSettings(messages=3, tools=("a:b",)),
+    ),
+    "limits that are off": ("[public]\nmessages = 3", {}, "public", None),
+    "a link that is shared": (
+        "[public]\nanswers = 2",
+        {"SHARE": "1"},
+        "public",
+        PublicSettings(answers=2, keys=False),
+    ),
+    "the environment over the file": ("[server]\nport = 1", {"GRADIO_SERVER_PORT": "2"}, "port", 2),
+    "an empty variable says nothing": ("[server]\nport = 1", {"GRADIO_SERVER_PORT": ""}, "port", 1),
+    "where others serve": (
+        '[local]\ncache_dir = "c"\ndownloads = true',
+        {"VLLM_BASE_URL": "http://127.0.0.1:8000/", "VLLM_API_KEY": "k", "SWITCHBOARD_OFFLINE": "1"},
+        "local",
+        LocalSettings(
+            cache_dir=ROOT / "c", vllm_base_url="http://127.0.0.1:8000/v1", vllm_api_key="k", downloads=False
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "env", "name", "value"), SAID.values(), ids=SAID)
+def test_what_is_said_holds(file: Path, text: str, env: dict[str, str], name: str, value: object) -> None:
+    file.write_text(text)
+    assert getattr(load(file, env), name) == value
+
+
+REFUSED = {
+    "no TOML": ("[server", {}, "app.toml is not valid TOML"),
+    "an unknown section": ("[srever]", {}, r"unknown section \[srever\]"),
+    "no section": ("title = 1", {}, r"unknown section \[title\]"),
+    "an unknown setting": ("[server]\nstore = 1", {}, "server.store"),
+    "no number": ('[agent]\nrun_seconds = "long"', {}, "run_seconds must be a number"),
+    "a negative one": ("[agent]\nretries = -1", {}, "retries must not be negative"),
+    "one that is none": ("[local]\nwait_seconds = nan", {}, "wait_seconds"),
+    "no port": ("", {"GRADIO_SERVER_PORT": "70000"}, "port must be between"),
+    "no store": ("", {"SWITCHBOARD_STORE": "postgre"}, "history store must be"),
+    "no origin": ('[server]\nframed_by = ["https://a.example; script-src *"]', {}, "framed_by"),
+    "no address": ("", {"VLLM_BASE_URL": "127.0.0.1:8000"}, "VLLM_BASE_URL"),
+    "no path": ("", {"GRADIO_ROOT_PATH": "chat"}, "GRADIO_ROOT_PATH"),
+    "no limit, though off": ('[public]\nmessages = "ten"', {}, "messages must be a number"),
+}
+
+
+@pytest.mark.parametrize(("text", "env", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_is_wrong_is_named(file: Path, text: str, env: dict[str, str], words: str) -> None:
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        load(file, env)
