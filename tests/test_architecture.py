@@ -42,14 +42,16 @@ FLOORS = (
         "agent.capabilities",
         "agent.catalog",
         "agent.checkpoints",
+        "agent.guard",
         "agent.messages",
         "agent.openai_format",
+        "agent.parts",
         "agent.prompt",
         "agent.responses",
         "agent.settings",
         "agent.space",
     ),
-    ("agent.errors",),
+    ("agent.addresses", "agent.errors"),
 )
 """From the roof down: a module imports from its own floor and from those below. A package stands for all in it."""
 

@@ -1,0 +1,118 @@
+"""A web site on loopback that says exactly the bytes that a test wants, and keeps what it was asked.
+
+It speaks HTTP/1.1 by hand, because tests of guards need answers that no framework would give: lengths that lie, bodies
+without end, compressed bombs.
+"""
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as it came."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+Said = bytes | AsyncIterator[bytes]
+Handler = Callable[[Asked], Said]
+
+
+@dataclass
+class Site:
+    """Where it is, what it was asked, and what it says: `handlers` by path, or `handlers["*"]`."""
+
+    port: int
+    handlers: dict[str, Handler]
+    asked: list[Asked] = field(default_factory=list[Asked])
+
+    @property
+    def host(self) -> str:
+        """As in a guard's `allow`."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """Its root, without a slash."""
+        return f"http://{self.host}"
+
+
+def answer(
+    body: bytes | str = b"", *, status: int = 200, kind: str = "text/plain", headers: Mapping[str, str] | None = None
+) -> bytes:
+    """A whole answer; `headers` may add to what it says of itself, or lie."""
+    data = body.encode() if isinstance(body, str) else body
+    said = {"Content-Type": kind, "Content-Length": str(len(data)), "Connection": "close", **(headers or {})}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in said.items())
+    return f"HTTP/1.1 {status} Said\r\n{lines}\r\n".encode() + data
+
+
+def as_json(value: Any, **more: Any) -> bytes:
+    """A whole answer in JSON."""
+    return answer(json.dumps(value), kind="application/json", **more)
+
+
+def zipped(data: bytes, **more: Any) -> bytes:
+    """A whole answer, compressed."""
+    return answer(gzip.compress(data), headers={"Content-Encoding": "gzip"}, **more)
+
+
+def to(location: str, status: int = 302) -> bytes:
+    """A redirect."""
+    return answer(status=status, headers={"Location": location})
+
+
+@asynccontextmanager
+async def site(**handlers: Handler) -> AsyncGenerator[Site]:
+    """Serve on a free port; a handler's name is its path without the slash, `star` stands for every other path."""
+    paths = {"*" if name == "star" else f"/{name}": handler for name, handler in handlers.items()}
+    here = Site(0, paths)
+
+    talks: set[asyncio.Task[None]] = set()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talks.add(mine := cast("asyncio.Task[None]", asyncio.current_task()))
+        mine.add_done_callback(talks.discard)
+        try:
+            await listen(reader, writer)
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+            method, target, _ = head[0].split(" ")
+            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:-2])}
+            asked = Asked(method, target, headers, await reader.readexactly(int(headers.get("content-length", 0))))
+            here.asked.append(asked)
+            said = here.handlers.get(target.partition("?")[0], here.handlers.get("*", lambda _: answer(status=404)))(
+                asked
+            )
+            if isinstance(said, bytes):
+                writer.write(said)
+                await writer.drain()
+            else:
+                async for part in said:
+                    writer.write(part)
+                    await writer.drain()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    here.port = server.sockets[0].getsockname()[1]
+    try:
+        yield here
+    finally:
+        server.close()
+        for one in list(talks):
+            one.cancel()
+        await asyncio.gather(*talks, return_exceptions=True)
