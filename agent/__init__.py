@@ -5,6 +5,7 @@ from agent.catalog import ModelSpec
 from agent.context import Context
 from agent.errors import AgentError, ConfigError, InputError, ProviderError, UnknownModel
 from agent.guardrails import Limits
+from agent.parts import Audio, Image
 from agent.providers import Connection, Endpoint, connect
 from agent.responses import Response, ResponseType
 from agent.result import CancelReason, FinishReason, Journal, Options, RunResult
@@ -14,12 +15,14 @@ from agent.tools import Tool, tool
 __all__ = [
     "Agent",
     "AgentError",
+    "Audio",
     "CancelReason",
     "ConfigError",
     "Connection",
     "Context",
     "Endpoint",
     "FinishReason",
+    "Image",
     "InputError",
     "Journal",
     "Limits",

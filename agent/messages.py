@@ -88,7 +88,8 @@ def to_send(messages: Sequence[ModelMessage], system_message: str = "") -> list[
         first = out[0]
         system = SystemPromptPart(system_message)
         if isinstance(first, ModelRequest):
-            out[0] = replace(first, parts=[system, *first.parts])
+            own = [part for part in first.parts if not isinstance(part, SystemPromptPart)]  # one that was handed in
+            out[0] = replace(first, parts=[system, *own])
         else:
             out.insert(0, ModelRequest(parts=[system]))
     return out

@@ -1,13 +1,20 @@
-"""A conversation in OpenAI's Chat Completions format, tool calls and results included, out and in."""
+"""A conversation in OpenAI's Chat Completions format, tool calls and results included, out and in.
+
+What the format has no word for has one of ours, as servers of open weights do: `reasoning` beside `content`, and
+`is_error` (with `outcome`, where that is not "failed") on a tool's message. What vendors sign or number for themselves
+cannot travel in it: signatures of reasoning, sealed reasoning, the ids of their items. A conversation that must keep
+those is handed on as a `Context`.
+"""
 
 import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Literal, TypeGuard, cast, get_args
 
 from pydantic_ai.messages import (
     BinaryContent,
+    FilePart,
     ImageUrl,
     ModelMessage,
     ModelRequest,
@@ -15,76 +22,97 @@ from pydantic_ai.messages import (
     ModelResponse,
     ModelResponsePart,
     SystemPromptPart,
+    TextContent,
     TextPart,
     ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
-    UserContent,
     UserPromptPart,
 )
 
 from agent.errors import InputError
+from agent.parts import AUDIO_FORMATS, Audio, Image, from_base64, from_data_url
+from agent.responses import whole
+
+_Outcome = Literal["failed", "denied", "interrupted"]
+_FORMATS = {kind: name for name, kind in AUDIO_FORMATS.items()}
 
 
 def to_openai(messages: Sequence[ModelMessage], system_message: str = "") -> list[dict[str, Any]]:
-    """The conversation in Chat Completions format, tool calls and results included; `from_openai` reads it back."""
+    """The conversation in Chat Completions format, tool calls and results included; `from_openai` reads it back.
+
+    `system_message` takes the place of one that the conversation begins with.
+    """
     out: list[dict[str, Any]] = [{"role": "system", "content": system_message}] if system_message else []
-    for message in messages:
+    for number, message in enumerate(messages):
         if isinstance(message, ModelResponse):
             out.append(_assistant(message))
             continue
         for part in message.parts:
             match part:
                 case SystemPromptPart():
-                    out.append({"role": "system", "content": part.content})
+                    if number or not system_message:
+                        out.append({"role": "system", "content": part.content})
                 case UserPromptPart():
-                    out.append({"role": "user", "content": _user_content(part.content)})
+                    out.append({"role": "user", "content": _content(part.content)})
                 case ToolReturnPart():
-                    out.append(
-                        {"role": "tool", "tool_call_id": part.tool_call_id, "content": part.model_response_str()}
-                    )
+                    out.append(_tool(part))
                 case _:
                     continue
     return out
 
 
 def from_openai(items: Sequence[Mapping[str, Any]]) -> list[ModelMessage]:
-    """Chat Completions messages as our own. Raises `InputError` for an unknown role or part."""
+    """Chat Completions messages as our own. Raises `InputError` for an unknown role or part, or one ill made."""
     out: list[ModelMessage] = []
     names: dict[str, str] = {}
     for item in items:
         role, content = item.get("role"), item.get("content")
         if role == "assistant":
-            parts: list[ModelResponsePart] = []
-            if reasoning := item.get("reasoning"):
-                parts.append(ThinkingPart(str(reasoning)))
-            if text := _text(content):
-                parts.append(TextPart(text))
-            for call in cast(list[Mapping[str, Any]], item.get("tool_calls") or []):
-                function = cast(Mapping[str, Any], call["function"])
-                names[call["id"]] = function["name"]
-                parts.append(ToolCallPart(function["name"], function.get("arguments"), tool_call_id=call["id"]))
-            out.append(ModelResponse(parts=parts))
+            out.append(ModelResponse(parts=_answer(item, names)))
             continue
         if role in ("system", "developer"):
             part: ModelRequestPart = SystemPromptPart(_text(content))
         elif role == "user":
-            part = UserPromptPart(_parts(content))
+            part = UserPromptPart(whole(content) if isinstance(content, str) else _parts(content))
         elif role == "tool":
-            id_ = str(item.get("tool_call_id"))
-            part = ToolReturnPart(names.get(id_, "tool"), _text(content), tool_call_id=id_)
+            part = _result(item, names)
         else:
             raise InputError(f"a message's role must be system, user, assistant or tool, not {role!r}")
-        if out and isinstance(out[-1], ModelRequest) and not isinstance(part, UserPromptPart):
-            out[-1] = replace(out[-1], parts=[*out[-1].parts, part])
+        before = out[-1] if out else None
+        # What was said after a question that has no answer is another question; all else is one request.
+        asked = isinstance(before, ModelRequest) and any(isinstance(one, UserPromptPart) for one in before.parts)
+        if isinstance(before, ModelRequest) and not (asked and isinstance(part, UserPromptPart)):
+            out[-1] = replace(before, parts=[*before.parts, part])
         else:
             out.append(ModelRequest(parts=[part]))
     return out
 
 
+def part_from_openai(part: Any) -> str | BinaryContent | ImageUrl:
+    """One part of a message: text, a picture, a sound or a file. Raises `InputError`."""
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return whole(text)
+        case {"type": "image_url", "image_url": {"url": str(url), **more}}:
+            picture = Image.from_url(url)
+            detail = cast(dict[str, Any], more).get("detail")
+            return replace(picture, vendor_metadata={"detail": detail}) if detail else picture
+        case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(format_)}}:
+            return Audio.from_bytes(from_base64(data), format=format_)
+        case {"type": "file", "file": {"file_data": str(data)}} if data.startswith("data:"):
+            return from_data_url(data)
+        case _:
+            raise InputError(f"a message may hold text, pictures and sound, not {json.dumps(part, default=str)[:80]}")
+
+
+# --- out --------------------------------------------------------------------------------------------------------------
+
+
 def _assistant(message: ModelResponse) -> dict[str, Any]:
     texts = [part.content for part in message.parts if isinstance(part, TextPart) and part.content]
     reasoning = [part.content for part in message.parts if isinstance(part, ThinkingPart) and part.content]
+    files = [_content_part(part.content) for part in message.parts if isinstance(part, FilePart)]
     calls = [
         {
             "id": part.tool_call_id,
@@ -94,7 +122,9 @@ def _assistant(message: ModelResponse) -> dict[str, Any]:
         for part in message.parts
         if isinstance(part, ToolCallPart)
     ]
-    out: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(texts) if texts or not calls else None}
+    text = "\n\n".join(texts)
+    content = [*([_content_part(text)] if texts else []), *files] if files else text
+    out: dict[str, Any] = {"role": "assistant", "content": content if content or not calls else None}
     if reasoning:
         out["reasoning"] = "\n\n".join(reasoning)
     if calls:
@@ -102,44 +132,108 @@ def _assistant(message: ModelResponse) -> dict[str, Any]:
     return out
 
 
-def _user_content(content: str | Sequence[UserContent]) -> str | list[dict[str, Any]]:
-    if isinstance(content, str):
-        return content
-    out: list[dict[str, Any]] = []
-    for part in content:
-        if isinstance(part, str):
-            out.append({"type": "text", "text": part})
-        elif isinstance(part, BinaryContent):
+def _tool(part: ToolReturnPart) -> dict[str, Any]:
+    text = part.model_response_str(wrap_if_error=False)
+    files = [_content_part(file) for file in part.files]
+    content = [*([_content_part(text)] if text else []), *files] if files else text
+    out: dict[str, Any] = {"role": "tool", "tool_call_id": part.tool_call_id, "content": content}
+    if part.outcome != "success":
+        out["is_error"] = True
+        if part.outcome in ("denied", "interrupted"):
+            out["outcome"] = part.outcome
+    return out
+
+
+def _content(content: object) -> str | list[dict[str, Any]]:
+    return [_content_part(part) for part in content] if _is_list(content) else str(content)
+
+
+def _content_part(part: object) -> dict[str, Any]:
+    match part:
+        case str():
+            return {"type": "text", "text": part}
+        case TextContent():
+            return {"type": "text", "text": part.content}
+        case ImageUrl():
+            return _picture(part.url, part.vendor_metadata)
+        case BinaryContent() if part.is_image:
+            return _picture(part.data_uri, part.vendor_metadata)
+        case BinaryContent() if part.media_type in _FORMATS:
             data = base64.b64encode(part.data).decode()
-            if part.media_type.startswith("audio/"):
-                out.append({"type": "input_audio", "input_audio": {"data": data, "format": part.format}})
-            else:
-                url = f"data:{part.media_type};base64,{data}"
-                out.append({"type": "image_url", "image_url": {"url": url}})
-        elif isinstance(part, ImageUrl):
-            out.append({"type": "image_url", "image_url": {"url": part.url}})
-    return out
+            return {"type": "input_audio", "input_audio": {"data": data, "format": _FORMATS[part.media_type]}}
+        case BinaryContent():
+            return {"type": "file", "file": {"file_data": part.data_uri}}
+        case _:
+            raise InputError(f"OpenAI's format has no place for {type(part).__name__!r}")
 
 
-def _parts(content: Any) -> str | list[UserContent]:
-    if isinstance(content, str):
-        return content
-    out: list[UserContent] = []
-    for part in cast(list[Mapping[str, Any]], content or []):
-        match part:
-            case {"type": "text", "text": str(text)}:
-                out.append(text)
-            case {"type": "image_url", "image_url": {"url": str(url)}}:
-                out.append(BinaryContent.from_data_uri(url) if url.startswith("data:") else ImageUrl(url))
-            case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(format_)}}:
-                kind = "audio/mpeg" if format_ == "mp3" else f"audio/{format_}"
-                out.append(BinaryContent(base64.b64decode(data), media_type=kind))
+def _picture(url: str, more: Mapping[str, Any] | None) -> dict[str, Any]:
+    detail = {"detail": more["detail"]} if more and "detail" in more else {}
+    return {"type": "image_url", "image_url": {"url": url, **detail}}
+
+
+# --- in ---------------------------------------------------------------------------------------------------------------
+
+
+def _answer(item: Mapping[str, Any], names: dict[str, str]) -> list[ModelResponsePart]:
+    """The parts of an assistant's message; `names` learns its calls."""
+    out: list[ModelResponsePart] = []
+    for field in ("reasoning", "reasoning_content"):
+        if reasoning := item.get(field):
+            out.append(ThinkingPart(whole(str(reasoning)), id=field))
+            break
+    content = item.get("content")
+    if text := _text(content):
+        out.append(TextPart(text))
+    for part in content if _is_list(content) else ():
+        if not _is_text(part):
+            file = part_from_openai(part)
+            if isinstance(file, BinaryContent):
+                out.append(FilePart(file))
+    for call in item.get("tool_calls") or ():
+        match call:
+            case {"id": str(id_), "function": {"name": str(name), **more}}:
+                names[id_] = name
+                out.append(ToolCallPart(name, cast(dict[str, Any], more).get("arguments"), tool_call_id=id_))
             case _:
-                raise InputError(f"a message may hold text, images and sound, not {json.dumps(part)[:80]}")
+                raise InputError(f"not a tool call: {json.dumps(call, default=str)[:80]}")
     return out
 
 
-def _text(content: Any) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "\n\n".join(str(part.get("text", "")) for part in cast(list[Mapping[str, Any]], content))
+def _result(item: Mapping[str, Any], names: Mapping[str, str]) -> ToolReturnPart:
+    id_, content = str(item.get("tool_call_id")), item.get("content")
+    files = [part_from_openai(part) for part in content if not _is_text(part)] if _is_list(content) else []
+    text = _text(content)
+    said = item.get("outcome")
+    failed = said if said in get_args(_Outcome) else "failed"
+    return ToolReturnPart(
+        names.get(id_, "tool"),
+        [*([text] if text else []), *files] if files else text,
+        tool_call_id=id_,
+        outcome=cast(_Outcome, failed) if item.get("is_error") else "success",
+    )
+
+
+def _parts(content: object) -> list[str | BinaryContent | ImageUrl]:
+    if not _is_list(content):
+        raise InputError(f"a message's content is a string or a list of parts, not {type(content).__name__!r}")
+    return [part_from_openai(part) for part in content]
+
+
+def _text(content: object) -> str:
+    """The text in a content that may be a string, a list of parts, or nothing."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return whole(content)
+    if not _is_list(content):
+        raise InputError(f"a message's content is a string or a list of parts, not {type(content).__name__!r}")
+    return "\n\n".join(str(part["text"]) for part in content if _is_text(part))
+
+
+def _is_text(part: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(part, Mapping) and part.get("type") in ("text", "refusal") and "text" in part  # pyright: ignore[reportUnknownMemberType]
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, list | tuple)

@@ -1,18 +1,23 @@
 """What people pass in becomes messages, and a conversation goes out in OpenAI's format and comes back."""
 
+import asyncio
 import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image as Pillow
 from pydantic_ai.messages import (
     BinaryContent,
     BinaryImage,
+    FilePart,
     ImageUrl,
     ModelMessage,
     ModelRequest,
     ModelResponse,
+    ModelResponsePart,
     SystemPromptPart,
     TextPart,
     ThinkingPart,
@@ -20,15 +25,19 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.models.openai import OpenAIChatModel
 
-from agent import Context, InputError
+from agent import Context, Endpoint, Image, InputError, ModelSpec, connect
+from agent.fitting import sendable
 from agent.messages import UNANSWERED, newest_that_fit, repaired, to_send
 from agent.openai_format import from_openai, to_openai
 from agent.prompt import to_messages
 from tests.strategies import TEXT
 
-PICTURE = BinaryContent(b"\x89PNG\xff", media_type="image/png")
-SOUND = BinaryContent(b"RIFF\x00\xff", media_type="audio/wav")
+PICTURE = Image.from_pillow(Pillow.new("RGB", (2, 3), "red"))
+SOUND = BinaryContent(b"RIFF\x00\x00\x00\x00WAVEfmt \xff", media_type="audio/wav")
+PDF = BinaryContent(b"%PDF-1.7", media_type="application/pdf")
 
 
 def hello(text: str = "Hello") -> ModelRequest:
@@ -56,7 +65,7 @@ def test_parts_keep_their_order_and_kind() -> None:
     [message] = to_messages(["Look:", PICTURE, "and listen:", SOUND, ImageUrl("https://example.com/a.png")])
     [sent] = to_openai([message])
     assert [part["type"] for part in sent["content"]] == ["text", "image_url", "text", "input_audio", "image_url"]
-    assert sent["content"][1]["image_url"]["url"] == "data:image/png;base64,iVBOR/8="
+    assert sent["content"][1]["image_url"]["url"].startswith("data:image/png;base64,iVBOR")
     assert sent["content"][3]["input_audio"]["format"] == "wav"
 
 
@@ -67,7 +76,18 @@ def test_parts_keep_their_order_and_kind() -> None:
         ("\n \t", "empty"),
         ([], "empty"),
         ([3], "'int'"),
-        (["a", {"role": "user", "content": "b"}], "'dict'"),
+        ([b"\xff\xd8\xff"], "Image.from_bytes"),
+        (b"\xff\xd8\xff", "Image.from_bytes"),
+        (None, "'NoneType'"),
+        ({}, "not {}"),
+        ([[]], "'list'"),
+        (["Look", {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}], "begins with https"),
+        (["Look", {"type": "image_url", "image_url": {"url": "data:image/png;base64,!!"}}], "base64"),
+        (["Look", {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}], "no picture"),
+        (["Hear", {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}], "no sound"),
+        ([{"role": "user"}], "'NoneType'"),
+        ([{"role": "user", "content": 3}], "'int'"),
+        ([{"role": "assistant", "tool_calls": [{"id": "c"}]}, {"role": "user", "content": "a"}], "not a tool call"),
         ([{"role": "cook", "content": "b"}], "'cook'"),
         ([{"role": "user", "content": [{"type": "video"}]}], "video"),
         ([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "last message"),
@@ -88,23 +108,130 @@ def test_half_characters_do_not_get_in() -> None:
 
 # --- out and back -----------------------------------------------------------------------------------------------------
 
-TURN = st.tuples(TEXT.filter(bool), TEXT.filter(bool), TEXT, st.booleans())
+WORDS = TEXT.filter(lambda text: bool(text.strip()))
+MEDIA = st.sampled_from([PICTURE, SOUND, PDF, ImageUrl("https://example.com/a.png", vendor_metadata={"detail": "low"})])
+PROMPT = WORDS | st.lists(WORDS | MEDIA, min_size=1, max_size=4)
+OUTCOME = st.sampled_from(["success", "failed", "denied", "interrupted"])
+RESULT = st.tuples(TEXT | st.lists(MEDIA, min_size=1, max_size=2) | MEDIA.map(lambda one: ["see", one]), OUTCOME)
+STEP = st.tuples(st.lists(st.tuples(TEXT, RESULT), min_size=1, max_size=3), st.lists(WORDS, max_size=2), TEXT)
+ANSWER = st.tuples(st.lists(TEXT.filter(bool), max_size=2), TEXT, st.booleans())
+TURN = st.tuples(PROMPT, st.lists(STEP, max_size=2), ANSWER)
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(TURN, min_size=1, max_size=4), TEXT)
-def test_openai_format_survives_the_way_there_and_back(turns: list[tuple[str, str, str, bool]], system: str) -> None:
-    messages: list[ModelMessage] = []
-    for number, (prompt, answer, thought, calls) in enumerate(turns):
-        messages.append(ModelRequest([UserPromptPart(["see", PICTURE] if calls else prompt)]))
-        if calls:
-            call = ToolCallPart("f", json.dumps({"q": thought}), tool_call_id=f"c{number}")
-            messages += [ModelResponse([call]), ModelRequest([ToolReturnPart("f", thought, tool_call_id=f"c{number}")])]
-        messages.append(ModelResponse([*([ThinkingPart(thought)] if thought else []), TextPart(answer)]))
-    out = to_openai(messages, system)
-    assert to_openai(from_openai(out)) == out
-    assert out[0]["role"] == ("system" if system else "user")
-    json.dumps(out).encode()
+def conversation(turns: Any) -> list[ModelMessage]:
+    """A conversation as runs write it: questions, steps of parallel calls, answers, some broken off."""
+    out: list[ModelMessage] = []
+
+    def thought(text: str) -> list[ModelResponsePart]:
+        return [ThinkingPart(text, id="reasoning", provider_name="vllm")] if text else []
+
+    for number, (prompt, steps, (texts, thinking, broken)) in enumerate(turns):
+        out.append(ModelRequest([UserPromptPart(prompt)]))
+        for step, (calls, words, thinks) in enumerate(steps):
+            ids = [f"call_{number}_{step}_{index}" for index in range(len(calls))]
+            made = [
+                ToolCallPart("f", json.dumps({"q": q}), tool_call_id=id_)
+                for id_, (q, _) in zip(ids, calls, strict=True)
+            ]
+            given = [
+                ToolReturnPart("f", content, tool_call_id=id_, outcome=outcome)
+                for id_, (_, (content, outcome)) in zip(ids, calls, strict=True)
+            ]
+            said = [*thought(thinks), *map(TextPart, words), *made]
+            out += [ModelResponse(said, provider_name="vllm"), ModelRequest(given)]
+        state = "interrupted" if broken else "complete"
+        out.append(ModelResponse([*thought(thinking), *map(TextPart, texts)], provider_name="vllm", state=state))
+    return out
+
+
+SPEC = ModelSpec(
+    id="vllm:Q", name="Q", label="Q", provider="vllm", reasoning=True, image=True, audio=True, context_tokens=10**6
+)
+
+
+Wire = Callable[[list[ModelMessage], str], Any]
+
+
+@pytest.fixture(scope="module")
+def wire() -> Iterator[Wire]:
+    """What the provider is sent of a conversation: the body's messages, by the library's own hand."""
+    connection = connect(SPEC, Endpoint("http://127.0.0.1:9/v1"))
+
+    async def messages(given: list[ModelMessage], system: str) -> Any:
+        model = connection.model()
+        assert isinstance(model, OpenAIChatModel)
+        return await model._map_messages(sendable(given, SPEC, system), ModelRequestParameters())
+
+    with asyncio.Runner() as runner:
+        yield lambda given, system: runner.run(messages(given, system))
+        runner.run(connection.aclose())
+
+
+@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(TURN, min_size=1, max_size=3), TEXT)
+def test_a_conversation_that_is_handed_on_and_back_sends_the_same(wire: Wire, turns: Any, system: str) -> None:
+    messages = [one for one in conversation(turns) if not _holds(one, PDF)]  # which this dialect is not sent
+    out = json.loads(json.dumps(to_openai(messages, system)))
+    back = from_openai(out)
+    assert to_openai(back) == out
+    assert to_openai(back, system) == out, "the system message is there once"
+
+    assert wire(back, system) == wire(messages, system)
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(TURN, min_size=1, max_size=3))
+def test_nothing_is_dropped_on_the_way(turns: Any) -> None:
+    messages = conversation(turns)
+    back = from_openai(to_openai(messages))
+    assert _media(back) == _media(messages)
+    assert _outcomes(back) == _outcomes(messages)
+
+
+def _items(messages: list[ModelMessage]) -> list[Any]:
+    """What stands in prompts and results, one by one."""
+    contents: list[Any] = [
+        part.content for one in messages for part in one.parts if isinstance(part, UserPromptPart | ToolReturnPart)
+    ]
+    return [item for content in contents for item in (content if isinstance(content, list) else [content])]
+
+
+def _holds(message: ModelMessage, item: Any) -> bool:
+    return any(one == item for one in _items([message]))
+
+
+def _media(messages: list[ModelMessage]) -> list[Any]:
+    return [getattr(item, "data", item) for item in _items(messages) if not isinstance(item, str)]
+
+
+def _outcomes(messages: list[ModelMessage]) -> list[Any]:
+    return [part.outcome for one in messages for part in one.parts if isinstance(part, ToolReturnPart)]
+
+
+def test_files_that_a_model_made_travel_too() -> None:
+    out = to_openai([ModelResponse([TextPart("Here:"), FilePart(PICTURE)])])
+    assert [part["type"] for part in out[0]["content"]] == ["text", "image_url"]
+    [back] = from_openai(out)
+    assert [getattr(part.content, "data", part.content) for part in back.parts] == ["Here:", PICTURE.data]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("role", ["system", "developer"])
+def test_the_agents_own_system_message_takes_the_place_of_one_that_is_handed_in(role: str) -> None:
+    messages = to_messages([{"role": role, "content": "Be long."}, {"role": "user", "content": "Hello"}])
+    assert [one["role"] for one in to_openai(to_send(messages))] == ["system", "user"]
+    sent = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
+    assert to_openai(to_send(messages, "Be brief.")) == to_openai(messages, "Be brief.") == sent
+
+
+def test_parts_beside_messages_are_one_message_of_the_user() -> None:
+    history = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Yes?"}]
+    picture = Pillow.new("RGBA", (1, 1))
+    for more in (["Look:", picture], [{"type": "text", "text": "Look:"}, Image.from_pillow(picture)]):
+        out = to_openai(to_messages([*history, *more]))
+        assert [one["role"] for one in out] == ["user", "assistant", "user"]
+        assert [part["type"] for part in out[-1]["content"]] == ["text", "image_url"]
+    assert to_openai(to_messages(picture)) == to_openai(to_messages([picture]))
+    assert to_openai(to_messages(history[0])) == history[:1]
 
 
 def test_a_whole_conversation_in_openai_format() -> None:

@@ -1,0 +1,183 @@
+"""Pictures and sound as parts of a prompt: from bytes, files, Pillow or a URL. Knows no model and no model's limits.
+
+What comes out is pydantic-ai's `BinaryContent`, as it is everywhere in this package. What it is said to be is what its
+bytes show, never what a name or a header claims.
+"""
+
+import base64
+import binascii
+import re
+import sys
+from io import BytesIO
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeGuard
+from urllib.parse import unquote_to_bytes
+
+from pydantic_ai.messages import BinaryContent, BinaryImage, ImageUrl
+
+from agent.errors import InputError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+AUDIO_FORMATS = {
+    "wav": "audio/wav",
+    "mp3": "audio/mpeg",
+    "flac": "audio/flac",
+    "ogg": "audio/ogg",
+    "aiff": "audio/aiff",
+    "aac": "audio/aac",
+    "m4a": "audio/mp4",
+    "webm": "audio/webm",
+}
+"""The sounds that are known, by the word that formats are called by."""
+
+_KEPT = {"PNG": "image/png", "JPEG": "image/jpeg", "MPO": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
+"""Kinds of picture whose bytes stay as they are; any other that Pillow reads becomes PNG."""
+
+_HEIF = {b"heic": "image/heic", b"heix": "image/heic", b"mif1": "image/heif", b"avif": "image/avif"}
+"""Kinds that only some models take and Pillow does not always read, by their brand; they stay as they are."""
+
+_PNG_MODES = ("1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA")
+
+
+class Image:
+    """The ways to put a picture into a prompt. Each gives a part for it; this class has no instances."""
+
+    @staticmethod
+    def from_bytes(data: bytes) -> BinaryContent:
+        """A picture file's bytes; PNG, JPEG, WebP and GIF stay as given. Raises `InputError` if it cannot be read."""
+        return _picture(data, "the picture")
+
+    @staticmethod
+    def from_path(path: str | PathLike[str]) -> BinaryContent:
+        """A picture in a file. Raises `InputError`, naming the file, if it cannot be read."""
+        return _picture(_read(path), f"the file {str(path)!r}")
+
+    @staticmethod
+    def from_pillow(image: "Picture") -> BinaryContent:
+        """Pillow's picture, as PNG, upright; one without a `format` (drawn, pasted, cropped) is as good as any."""
+        from PIL import ImageOps
+
+        try:
+            upright = ImageOps.exif_transpose(image)
+            if upright.mode not in _PNG_MODES:
+                upright = upright.convert("RGBA" if upright.mode in ("La", "RGBa", "PA") else "RGB")
+            out = BytesIO()
+            upright.save(out, format="PNG")
+        except (OSError, ValueError, SystemError) as error:
+            raise InputError(f"the picture cannot be read: {error}") from error
+        return BinaryImage(out.getvalue(), media_type="image/png")
+
+    @staticmethod
+    def from_url(url: str) -> ImageUrl | BinaryContent:
+        """A picture on the web, fetched by us when the run begins; the bytes of a `data:` URL at once.
+
+        Raises `InputError` for what is no such URL.
+        """
+        if url.startswith("data:"):
+            return from_data_url(url)
+        if not re.match(r"https?://[^/]", url):
+            raise InputError(f"a picture's URL begins with https://, http:// or data:, not {url[:40]!r}")
+        return ImageUrl(url)
+
+
+class Audio:
+    """The ways to put a sound into a prompt. Each gives a part for it; this class has no instances."""
+
+    @staticmethod
+    def from_bytes(data: bytes, *, format: str | None = None) -> BinaryContent:
+        """A sound file's bytes as they are; `format` is a word such as "wav" or "mp3".
+
+        It may be left out. Raises `InputError` where it is unknown, is not what the bytes show, or they show no sound.
+        """
+        return _sound(data, format, "the sound")
+
+    @staticmethod
+    def from_path(path: str | PathLike[str]) -> BinaryContent:
+        """A sound in a file. Raises `InputError`, naming the file, if it cannot be read."""
+        return _sound(_read(path), None, f"the file {str(path)!r}")
+
+
+def is_pillow(value: object) -> "TypeGuard[Picture]":
+    """Whether it is Pillow's picture. Pillow is not imported for that: who has such a picture has imported it."""
+    module: Any = sys.modules.get("PIL.Image")
+    return module is not None and isinstance(value, module.Image)
+
+
+def from_data_url(url: str) -> BinaryContent:
+    """The bytes of a `data:` URL: a picture, a sound, or another file as it says it is. Raises `InputError`."""
+    head, comma, data = url.partition(",")
+    media_type, *options = head.removeprefix("data:").split(";")
+    if not comma:
+        raise InputError(f"not a data: URL that holds anything: {url[:40]!r}")
+    raw = unquote_to_bytes(data)
+    content = from_base64(raw) if "base64" in options else raw
+    if media_type.startswith("image/"):
+        return _picture(content, "the picture in a data: URL", decode=False)
+    if media_type.startswith("audio/"):
+        return Audio.from_bytes(content)
+    return BinaryContent(content, media_type=media_type or "text/plain")
+
+
+def from_base64(text: str | bytes) -> bytes:
+    """Bytes out of base64, white space in it allowed. Raises `InputError`."""
+    try:
+        return base64.b64decode(b"".join((text.encode() if isinstance(text, str) else text).split()), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InputError(f"what should be base64 is not: {error}") from error
+
+
+def _read(path: str | PathLike[str]) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"the file {str(path)!r} cannot be read: {error.strerror}") from error
+
+
+def _picture(data: bytes, what: str, *, decode: bool = True) -> BinaryContent:
+    """The picture. `decode` finds out a file that is cut short; what a conversation brings along was seen before."""
+    if data[4:8] == b"ftyp" and data[8:12] in _HEIF:
+        return BinaryImage(data, media_type=_HEIF[data[8:12]])
+    from PIL import Image as Pillow
+
+    try:
+        with Pillow.open(BytesIO(data)) as image:
+            if decode:
+                image.load()
+            if kind := _KEPT.get(image.format or ""):
+                return BinaryImage(data, media_type=kind)
+            return Image.from_pillow(image)
+    except (OSError, ValueError, SyntaxError, Pillow.DecompressionBombError) as error:
+        raise InputError(f"{what} is no picture that can be read") from error
+
+
+def _sound(data: bytes, format_: str | None, what: str) -> BinaryContent:
+    shown = _shown(data)
+    if format_ is not None and format_.lower() not in AUDIO_FORMATS:
+        raise InputError(f"{what}: no format {format_!r} is known; there are {', '.join(AUDIO_FORMATS)}")
+    if shown is None:
+        raise InputError(f"{what} is no sound that can be read")
+    if format_ is not None and format_.lower() != shown:
+        raise InputError(f"{what} is {shown}, not {format_}")
+    return BinaryContent(data, media_type=AUDIO_FORMATS[shown])
+
+
+def _shown(data: bytes) -> str | None:
+    """The format that the first bytes show."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
+        return "wav"
+    if data[:4] == b"FORM" and data[8:11] == b"AIF":
+        return "aiff"
+    if data[4:8] == b"ftyp":
+        return "m4a"
+    for start, name in ((b"fLaC", "flac"), (b"OggS", "ogg"), (b"ID3", "mp3"), (b"\x1a\x45\xdf\xa3", "webm")):
+        if data.startswith(start):
+            return name
+    if len(data) > 1 and data[0] == 0xFF:  # a frame of MPEG audio; of its layers, 0 is AAC's ADTS
+        if data[1] & 0xF6 == 0xF0:
+            return "aac"
+        if data[1] & 0xE0 == 0xE0 and data[1] & 0x06:
+            return "mp3"
+    return None
