@@ -290,7 +290,8 @@ def test_a_finished_message_and_its_stream_say_the_same(message: ModelResponse) 
 def live_wire(done: Played) -> list[dict[str, Any]]:
     """The last view that a page showed while the run was live."""
     assert done.run.result is not None
-    return wire(Turn(user=done.entries[0], bubbles=done.bubbles, note=done.run.result.note), done.run.reasoning)
+    run = done.run
+    return wire(Turn(user=done.entries[0], bubbles=done.bubbles, note=run.result.note, reasoning=run.reasoning))
 
 
 @QUICK

@@ -15,6 +15,7 @@ from pydantic_ai.messages import ImageUrl, ModelRequest, UserPromptPart
 
 from agent.history import Entry, Note
 from agent.responses import Piece, Response, Stamp, pieces
+from agent.ui.asking import ASK_USER, Call, asked, is_question, options, question
 
 Wire = dict[str, Any]
 
@@ -44,12 +45,28 @@ class Bubble:
 class Turn:
     """What a user said (None where the history begins in mid-turn) and the bubbles of the answer.
 
-    `note` is how it ended, None while it is still running.
+    `note` is how it ended, None while it is still running; `reasoning` the seconds of its reasoning bubbles. `replies`,
+    by the ids of the calls that wait for them, are what was said so far to an answer that is suspended; None where it
+    asks for nothing (any more).
     """
 
     user: Entry | None
     bubbles: Sequence[Bubble]
     note: Note | None
+    reasoning: tuple[float, ...] = ()
+    replies: Mapping[str, str] | None = None
+
+    @property
+    def asks(self) -> Call | None:
+        """The first call that still waits for somebody's word."""
+        waiting = unanswered(self.bubbles) if self.replies is not None else []
+        return next((call for call in waiting if call["id"] not in (self.replies or {})), None)
+
+
+def unanswered(bubbles: Sequence[Bubble]) -> list[Call]:
+    """The calls without a result."""
+    answered = {_of(bubble, "id") for bubble in bubbles if bubble.first.type == "tool_call_result"}
+    return [one.content for one in bubbles if one.first.type == "tool_call" and _of(one, "id") not in answered]
 
 
 def fold(bubbles: list[Bubble], responses: Iterable[Response]) -> None:
@@ -62,62 +79,84 @@ def fold(bubbles: list[Bubble], responses: Iterable[Response]) -> None:
             bubbles[-1].texts.append(text)
 
 
-def turns(entries: Sequence[Entry], *, running: str | None = None) -> list[Turn]:
-    """Stored entries as turns. A turn without an ending was lost, unless it is the one of the run named `running`."""
+def turns(
+    entries: Sequence[Entry], *, running: str | None = None, replies: Mapping[str, str] | None = None
+) -> list[Turn]:
+    """Stored entries as turns. A turn without an ending was lost, unless it is the one of the run named `running`.
+
+    `replies` are those to the last turn, which may be suspended.
+    """
     out: list[Turn] = []
-    for group in _groups(entries):
+    groups = list(_groups(entries))
+    for group in groups:
         user = group[0] if _said(group[0]) is not None else None
         stamp, bubbles = Stamp(), list[Bubble]()
         for entry in group:
             fold(bubbles, map(stamp, pieces(entry.message)))
-        note = next((entry.note for entry in reversed(group) if entry.note.ended), None)
-        if note is None and group[-1].note.run_id != running:
-            note = NO_ENDING
+        # One that was suspended and resumed has two runs, and ended with the last.
+        ends = {entry.note.run_id: entry.note for entry in group if entry.note.ended}
+        last = group[-1].note.run_id
+        note = ends.get(last, None if last == running else NO_ENDING)
         if note is not None:
             fold(bubbles, map(stamp, _error(note)))
-        out.append(Turn(user=user, bubbles=bubbles, note=note))
+        open_ = group is groups[-1] and note is not None and note.ended == "suspended"
+        seconds = [one for end in ends.values() if end.timings for one in end.timings.reasoning]
+        out.append(
+            Turn(
+                user=user,
+                bubbles=bubbles,
+                note=note,
+                reasoning=tuple(seconds),
+                replies=(replies or {}) if open_ else None,
+            )
+        )
     return out
 
 
-def wire(turn: Turn, reasoning: Sequence[float] = (), waiting: str = "") -> list[Wire]:
-    """The messages of one turn.
-
-    `reasoning` are the seconds of its reasoning bubbles while it runs; a finished turn's note has them. `waiting` says
-    why nothing comes at the moment.
-    """
+def wire(turn: Turn, waiting: str = "") -> list[Wire]:
+    """The messages of one turn; `waiting` says why nothing comes at the moment, while it runs."""
     out: list[Wire] = []
     if turn.user is not None:
-        out.append({"role": "user", "metadata": None, "content": _user_parts(turn.user), "options": None})
-    timings = turn.note.timings if turn.note else None
-    seconds = list(timings.reasoning if timings else reasoning)
-    answered = {_of(bubble, "id") for bubble in turn.bubbles if bubble.first.type == "tool_call_result"}
+        out.append(_user(_user_parts(turn.user)))
+    seconds = list(turn.reasoning)
+    unsaid = {call["id"] for call in unanswered(turn.bubbles)}
+    replies, asks = turn.replies or {}, turn.asks
+    near: set[str] = set()  # calls whose result can be shown inside of them: nobody spoke in between
     for number, bubble in enumerate(turn.bubbles):
         running = turn.note is None and number == len(turn.bubbles) - 1
-        metadata: Wire | None = None
         match bubble.first.type:
             case "output_text":
-                text = bubble.text
+                out.append(_assistant(bubble.text, None))
             case "reasoning":
-                text = bubble.text
-                metadata = {"title": "Reasoning", "status": "pending" if running else "done"}
+                metadata: Wire = {"title": "Reasoning", "status": "pending" if running else "done"}
                 if seconds and not running:
                     metadata["duration"] = round(seconds.pop(0), 1)
+                out.append(_assistant(bubble.text, metadata))
+            case "tool_call" if is_question(bubble.content):
+                if bubble.content != asks:  # which is asked at the end
+                    out.append(_assistant(_question(bubble.content), None))
+                if (id_ := bubble.content["id"]) in replies:
+                    near.clear()
+                    out.append(_user([{"type": "text", "text": replies[id_]}]))
             case "tool_call":
-                text = _code(_of(bubble, "arguments"))
-                busy = turn.note is None and _of(bubble, "id") not in answered
-                metadata = {
-                    "title": f"Tool · {_of(bubble, 'name')}",
-                    "id": _of(bubble, "id"),
-                    "status": "pending" if busy else "done",
-                }
+                id_, name = bubble.content["id"], bubble.content["name"]
+                near.add(id_)
+                busy = turn.note is None and id_ in unsaid
+                metadata = {"title": f"Tool · {name}", "id": id_, "status": "pending" if busy else "done"}
+                out.append(_assistant(_code(bubble.content["arguments"]), metadata))
+            case "tool_call_result" if bubble.content["name"] == ASK_USER and not bubble.content["is_error"]:
+                near.clear()
+                out.append(_user([{"type": "text", "text": str(bubble.content["content"])}]))
             case "tool_call_result":
-                text = _plain(str(_of(bubble, "content")))
-                failed = bool(_of(bubble, "is_error"))
-                metadata = {"title": "Failed" if failed else "Result", "parent_id": _of(bubble, "id"), "status": "done"}
+                metadata = {"title": "Failed" if bubble.content["is_error"] else "Result", "status": "done"}
+                if bubble.content["id"] in near:
+                    metadata["parent_id"] = bubble.content["id"]
+                out.append(_assistant(_plain(str(bubble.content["content"])), metadata))
             case "error":
-                text = f'<div class="problem" role="alert">{html.escape(bubble.text)}</div>'
-        out.append(_assistant(text, metadata))
-    if turn.note is not None and (caption := _caption(turn.note)):
+                out.append(_assistant(f'<div class="problem" role="alert">{html.escape(bubble.text)}</div>', None))
+    if asks is not None:
+        out.append({**_assistant(asked(asks), None), "options": options(asks) or None})
+    elif turn.note is not None and (caption := _caption(turn.note)):
         out.append(_assistant(f'<div class="caption">{caption}</div>', None))
     elif turn.note is None and (waiting or not turn.bubbles):
         dots = '<div class="waiting" aria-label="waiting for the model"><i></i><i></i><i></i></div>'
@@ -168,6 +207,14 @@ def _user_parts(entry: Entry) -> list[Wire]:
             # Relative, because behind a proxy the page may be at a path of its host.
             parts.append({"type": "text", "text": f"![attached picture]({part.url.removeprefix('/')})"})
     return parts
+
+
+def _user(parts: list[Wire]) -> Wire:
+    return {"role": "user", "metadata": None, "content": parts, "options": None}
+
+
+def _question(call: Call) -> str:
+    return f'<div class="asked">{html.escape(question(call))}</div>'
 
 
 def _assistant(text: str, metadata: Wire | None) -> Wire:

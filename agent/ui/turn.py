@@ -137,7 +137,7 @@ class Conversations:
             base = shown(before, window, cut=cut)
             async for bubbles in stream:
                 note = live.unsent.on(run.result.note) if run.result else None
-                now = wire(Turn(user=user, bubbles=bubbles, note=note), run.reasoning, live.waiting)
+                now = wire(Turn(user=user, bubbles=bubbles, note=note, reasoning=run.reasoning), live.waiting)
                 ids = [*base.ids, user.id if user else None, *([None] * (len(now) - 1))]
                 yield View(messages=base.messages + now, ids=ids, earlier=base.earlier, busy=not run.done)
 
