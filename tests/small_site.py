@@ -7,6 +7,7 @@ without end, compressed bombs.
 import asyncio
 import gzip
 import json
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -72,7 +73,7 @@ def to(location: str, status: int = 302) -> bytes:
 
 
 @asynccontextmanager
-async def site(**handlers: Handler) -> AsyncGenerator[Site]:
+async def site(tls: ssl.SSLContext | None = None, **handlers: Handler) -> AsyncGenerator[Site]:
     """Serve on a free port; a handler's name is its path without the slash, `star` stands for every other path."""
     paths = {"*" if name == "star" else f"/{name}": handler for name, handler in handlers.items()}
     here = Site(0, paths)
@@ -86,11 +87,11 @@ async def site(**handlers: Handler) -> AsyncGenerator[Site]:
             await listen(reader, writer)
         finally:
             writer.close()
-            with suppress(ConnectionError):
+            with suppress(OSError):
                 await writer.wait_closed()
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
+        with suppress(OSError, asyncio.IncompleteReadError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             method, target, _ = head[0].split(" ")
             headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:-2])}
@@ -107,7 +108,7 @@ async def site(**handlers: Handler) -> AsyncGenerator[Site]:
                     writer.write(part)
                     await writer.drain()
 
-    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    server = await asyncio.start_server(talk, "127.0.0.1", 0, ssl=tls)
     here.port = server.sockets[0].getsockname()[1]
     try:
         yield here

@@ -2,12 +2,20 @@
 
 import asyncio
 import gzip
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -199,6 +207,38 @@ async def test_an_owner_allows_a_host_by_name_and_port_exactly(here: Site) -> No
     for other in (f"localhost:{here.port}", f"127.1:{here.port}", f"[::ffff:127.0.0.1]:{here.port}", "127.0.0.1:80"):
         with pytest.raises(InputError):
             await get(Guard(allow=(here.host,)), f"http://{other}/hello")
+
+
+def certificate(folder: Path, name: str) -> Path:
+    """A certificate for a host of this name, with its key, that vouches for itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(who, who, key.public_key(), 1, now - timedelta(1), now + timedelta(1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / "certificate.pem"
+    unlocked = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path.write_bytes(made.public_bytes(Encoding.PEM) + key.private_bytes(*unlocked))
+    return path
+
+
+async def test_a_certificate_must_be_for_the_name_not_for_the_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = certificate(tmp_path, "secure.example")
+    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    serving.load_cert_chain(path)
+    trusting = ssl.create_default_context(cafile=path)
+    monkeypatch.setattr(guard, "_trust", lambda: trusting)
+    async with site(serving, star=lambda _: answer("hello")) as there:
+        rules = open_to(there, resolve=names(["127.0.0.1"]))
+        assert (await get(rules, f"https://secure.example:{there.port}/")).data == b"hello"
+        assert (await get(rules, f"https://secure.example.:{there.port}/")).data == b"hello"
+        with pytest.raises(InputError, match=r"other.example failed: .*certificate"):
+            await get(rules, f"https://other.example:{there.port}/")
 
 
 # --- redirects ------------------------------------------------------------------------------------------------------
