@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 from pydantic_ai.messages import BinaryContent, ModelMessage
 
 from agent.context import Context
+from agent.errors import AgentError
 from agent.guardrails import Limits
 from agent.history import Note
 from agent.openai_format import to_openai
@@ -15,6 +16,14 @@ from agent.tools import Tool, Toolset
 
 FinishReason = Literal["stop", "length", "content_filter", "cancelled", "suspended", "limit", "error"]
 CancelReason = Literal["user_request", "client_disconnect", "shutdown"]
+
+
+class Ended(AgentError):
+    """Ends a run so, and with that sentence: raised by a model that plays a run of the past."""
+
+    def __init__(self, reason: FinishReason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason: FinishReason = reason
 
 
 class Journal(Protocol):

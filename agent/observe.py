@@ -1,0 +1,129 @@
+"""What a run tells those who watch it: events in the order in which they happen. It knows no watcher.
+
+Nothing depends on an observer: one that fails is told nothing more, and the run goes on.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponseStreamEvent, ToolCallPart, ToolReturnPart
+from pydantic_ai.settings import ModelSettings
+
+from agent.context import Context
+from agent.errors import ProviderError
+from agent.responses import Response
+from agent.result import Plan, RunResult
+from agent.retry import Waiting
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RunBegan:
+    """A run begins, after `context`, with `prompt`, which is empty where a suspended run is resumed."""
+
+    run_id: str
+    plan: Plan
+    context: Context
+    prompt: Sequence[ModelMessage]
+
+
+@dataclass(frozen=True, slots=True)
+class StepBegan:
+    """The model is asked, with these messages and settings; what is tried again is the same step."""
+
+    messages: Sequence[ModelMessage]
+    settings: ModelSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """Something came from the provider: an event of pydantic-ai's, as it came."""
+
+    event: ModelResponseStreamEvent
+
+
+@dataclass(frozen=True, slots=True)
+class TryFailed:
+    """A request failed before it said anything, and is made again after the pause."""
+
+    failure: ProviderError
+    pause: Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnded:
+    """The model has answered, or `failure` says why not; `response` is then what came, None where nothing did.
+
+    A step that was cancelled has neither a whole response (its `state` is "interrupted") nor a failure.
+    """
+
+    response: ModelResponse | None
+    failure: ProviderError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The run has said something."""
+
+    response: Response
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegan:
+    """A tool is being called; said in the task in which it runs."""
+
+    call: ToolCallPart
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded:
+    """A call has its result, whichever; a call that was answered without its tool being run did not begin."""
+
+    result: ToolReturnPart
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """Nothing follows."""
+
+    result: RunResult
+
+
+Event = RunBegan | StepBegan | Streamed | TryFailed | StepEnded | Said | CallBegan | CallEnded | RunEnded
+
+
+class Observer(Protocol):
+    """Watches one run. It is called in the run's event loop and must return at once."""
+
+    def saw(self, event: Event) -> None:
+        """Take note."""
+        ...
+
+
+Watcher = Callable[[], Observer]
+"""Makes the observer of a run; it is asked when the run is made."""
+
+
+class Audience:
+    """The observers of one run. Falsy where there are none: whoever tells need then not even make the event."""
+
+    def __init__(self, observers: Sequence[Observer] = ()) -> None:
+        self._observers = list(observers)
+
+    def __bool__(self) -> bool:
+        return bool(self._observers)
+
+    def add(self, observer: Observer) -> None:
+        """Tell this one too, of what happens from now on."""
+        self._observers.append(observer)
+
+    def __call__(self, event: Event) -> None:
+        for observer in list(self._observers):
+            try:
+                observer.saw(event)
+            except Exception:
+                log.exception("%s failed and is told nothing more", type(observer).__name__)
+                self._observers.remove(observer)
