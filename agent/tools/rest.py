@@ -1,0 +1,308 @@
+"""REST tools: a description of one request becomes a tool. What a model gives fills places of it and nothing more.
+
+A value in the path or the query is escaped, so that it stays the value of that place; host, headers and secrets are the
+author's alone.
+"""
+
+import inspect
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, cast
+from urllib.parse import quote, urlencode, urlsplit
+
+import jmespath
+from jmespath.exceptions import JMESPathError
+from pydantic import Field
+from pydantic_ai.messages import BinaryContent
+
+from agent.errors import InputError, ToolError
+from agent.guard import GUARD, Answer, Guard
+from agent.tools import Tool
+from agent.tools.auth import Auth, Credentials
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+MAX_BYTES = 2_000_000
+MAX_CHARACTERS = 20_000
+"""Of a result; a model that is given more is helped less."""
+MAX_TROUBLE = 500
+"""Characters of what a server says with a status that is an error."""
+
+_PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_CHARSETS = re.compile(
+    r"charset=\"?(utf-16|iso-8859-(?:[1-9]|1[0-6])|windows-125[0-8]|gb2312|gb18030|big5|shift_jis|euc-(?:jp|kr))\b",
+    re.I,
+)
+"""Those on the web; Python knows some that are slow to read, or no character sets at all."""
+_TYPES: Mapping[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": Annotated[float, Field(allow_inf_nan=False)],
+    "boolean": bool,
+}
+FORM = "application/x-www-form-urlencoded"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """What a model may give: its JSON `type`, what it means, and the only values that there are, if they are few.
+
+    It must be given unless it has a `default` or is `optional`; what stands at the place of one that is not given is
+    left out.
+    """
+
+    description: str = ""
+    type: Literal["string", "integer", "number", "boolean"] = "string"
+    choices: tuple[str | int, ...] = ()
+    default: str | int | float | bool | None = None
+    optional: bool = False
+
+    def __post_init__(self) -> None:
+        if self.type not in _TYPES:
+            raise InputError(f"the type of a parameter is one of {', '.join(_TYPES)}, not {self.type!r}")
+
+    @property
+    def required(self) -> bool:
+        """Whether a call without it is refused."""
+        return self.default is None and not self.optional
+
+
+def rest_tool(
+    name: str,
+    url: str,
+    *,
+    description: str,
+    parameters: Mapping[str, Parameter] | None = None,
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "GET",
+    headers: Mapping[str, str] | None = None,
+    auth: Auth | None = None,
+    body: Any = None,
+    result: str = "",
+    timeout: float = 20.0,
+    needs_approval: bool = False,
+    guard: Guard = GUARD,
+    env: Mapping[str, str] = os.environ,
+) -> Tool:
+    """A tool that sends one request: `{name}` in the path or query of `url`, or in `body`, is the model's value.
+
+    `body` is JSON; a string in it that is nothing but a place becomes the value with its type. With the header
+    "Content-Type: application/x-www-form-urlencoded" it is sent as a form. `result` is a JMESPath into the answer's
+    JSON. `guard` says which hosts may be reached: by itself public ones, `Guard(allow=("127.0.0.1:8000",))` for one of
+    your own. `timeout` is in seconds.
+
+    The result is the answer's text, or its picture or sound; an answer that is no success, or does not fit, is an error
+    that the model reads. Secrets come by `auth` and are shown nowhere. Raises `InputError` where the description is
+    wrong, `ConfigError` where the environment has no such secret.
+    """
+    request = _Request(
+        name=name,
+        method=method,
+        url=url,
+        parameters=dict(parameters or {}),
+        headers={key.title(): value for key, value in (headers or {}).items()},
+        body=body,
+        credentials=auth.credentials(env) if auth else Credentials(),
+    )
+    try:
+        path = jmespath.compile(result) if result else None
+    except JMESPathError as error:
+        raise InputError(f"tool {name!r}: its result {result!r} is no JMESPath: {error}") from error
+
+    async def call(**given: Any) -> str | BinaryContent:
+        try:
+            answer = await guard.send(
+                method,
+                request.address(given),
+                headers=request.all_headers,
+                body=request.content(given),
+                max_bytes=MAX_BYTES,
+                seconds=timeout,
+            )
+            return _read(answer, path, request.credentials)
+        except (InputError, ToolError) as error:
+            raise ToolError(request.credentials.redacted(str(error))) from None  # a cause could repeat a secret
+
+    call.__name__ = call.__qualname__ = name
+    places = {key: _annotation(parameter) for key, parameter in request.parameters.items()}
+    call.__annotations__ = places
+    call.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess]  what `inspect` looks for
+        [
+            inspect.Parameter(
+                key,
+                inspect.Parameter.KEYWORD_ONLY,
+                annotation=places[key],
+                default=inspect.Parameter.empty if one.required else one.default,
+            )
+            for key, one in request.parameters.items()
+        ]
+    )
+    # The guard ends it at its time with a sentence of its own; the loop's limit is the net below.
+    return Tool(call, name, timeout + 5, needs_approval=needs_approval, description=description)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Request:
+    """The description, checked: each place has its parameter, each parameter its place."""
+
+    name: str
+    method: str
+    url: str
+    parameters: Mapping[str, Parameter]
+    headers: Mapping[str, str]
+    body: Any
+    credentials: Credentials = field(repr=False)
+
+    def __post_init__(self) -> None:
+        try:
+            parts = urlsplit(self.url)
+            host = parts.hostname
+        except ValueError as error:
+            raise self._wrong(f"its url {self.url!r} is none: {error}") from error
+        if parts.scheme not in ("http", "https") or not host or "{" in parts.netloc:
+            raise self._wrong(f"its url {self.url!r} must begin with http:// or https:// and a host without places")
+        if self.method not in METHODS:
+            raise self._wrong(f"its method must be one of {', '.join(METHODS)}, not {self.method!r}")
+        if self.body is not None and self.method in ("GET", "DELETE"):
+            raise self._wrong(f"{self.method} has no body")
+        if any(re.search(r"[^\x20-\x7e]", key + value) for key, value in self.headers.items()):
+            raise self._wrong("its headers must be of one line and plain ASCII")
+        in_path = set(_PLACE.findall(parts.path))
+        places = in_path | set(_PLACE.findall(parts.query)) | _places(self.body)
+        for key in sorted(places ^ self.parameters.keys()):
+            where = "has no parameter" if key in places else "is a parameter without a place"
+            raise self._wrong(f"{{{key}}} {where}")
+        if absent := sorted(key for key in in_path if self.parameters[key].optional):
+            raise self._wrong(f"{{{absent[0]}}} is in the path and cannot be optional")
+        if re.search(r"[{}]", _PLACE.sub("", self.url)):
+            raise self._wrong("a brace in its url is no place; write it as %7B or %7D")
+
+    def _wrong(self, why: str) -> InputError:
+        return InputError(f"tool {self.name!r}: {why}")
+
+    @property
+    def all_headers(self) -> dict[str, str]:
+        """What is sent; what a server may be asked for is JSON, if nothing else is said."""
+        kind = {"Content-Type": "application/json"} if self.body is not None else {}
+        return {"Accept": "application/json, */*;q=0.5", **kind, **self.headers, **self.credentials.headers}
+
+    def address(self, given: Mapping[str, Any]) -> str:
+        """The URL with its values. Raises `ToolError` where one would lead out of its place."""
+        base, _, query = self.url.partition("#")[0].partition("?")
+        start = base.index("/", base.index("//") + 2) if "/" in base.partition("//")[2] else len(base)
+        path = _PLACE.sub(lambda place: _escaped(given[place[1]]), base[start:])
+        if any(part in (".", "..") for part in path.split("/")):
+            raise ToolError("A value in the path must not be . or .. alone.")
+        pairs = [filled for pair in query.split("&") if pair and (filled := _pair(pair, given)) is not None]
+        pairs += [f"{quote(key, safe='')}={quote(value, safe='')}" for key, value in self.credentials.query.items()]
+        return base[:start] + path + ("?" + "&".join(pairs) if pairs else "")
+
+    def content(self, given: Mapping[str, Any]) -> bytes:
+        """The body with its values."""
+        if self.body is None:
+            return b""
+        filled = _filled(self.body, given)
+        if self.all_headers["Content-Type"].startswith(FORM) and isinstance(filled, dict):
+            form = cast(dict[str, Any], filled)
+            return urlencode({key: _text(value) for key, value in form.items()}, errors="replace").encode()
+        return json.dumps(filled).encode()
+
+
+class _Absent:
+    """Stands for what is left out of a body."""
+
+
+def _annotation(parameter: Parameter) -> Any:
+    kind: Any = Literal[parameter.choices] if parameter.choices else _TYPES[parameter.type]
+    if not parameter.required and parameter.default is None:
+        kind = kind | None
+    return Annotated[kind, Field(description=parameter.description or None)]
+
+
+def _places(body: Any) -> set[str]:
+    match body:
+        case str():
+            return set(_PLACE.findall(body))
+        case dict():
+            return set[str]().union(*map(_places, cast(dict[str, Any], body).values()))
+        case list():
+            return set[str]().union(*map(_places, cast(list[Any], body)))
+        case _:
+            return set()
+
+
+def _filled(body: Any, given: Mapping[str, Any]) -> Any:
+    match body:
+        case str() if place := _PLACE.fullmatch(body):
+            return _Absent if given[place[1]] is None else given[place[1]]
+        case str():
+            if any(given[key] is None for key in _PLACE.findall(body)):
+                return _Absent
+            return _PLACE.sub(lambda place: _text(given[place[1]]), body)
+        case dict():
+            pairs = ((key, _filled(one, given)) for key, one in cast(dict[str, Any], body).items())
+            return {key: one for key, one in pairs if one is not _Absent}
+        case list():
+            return [filled for one in cast(list[Any], body) if (filled := _filled(one, given)) is not _Absent]
+        case _:
+            return body
+
+
+def _pair(pair: str, given: Mapping[str, Any]) -> str | None:
+    if any(given[key] is None for key in _PLACE.findall(pair)):
+        return None
+    return _PLACE.sub(lambda place: _escaped(given[place[1]]), pair)
+
+
+def _escaped(value: Any) -> str:
+    return quote(_text(value), safe="", errors="replace")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _read(answer: Answer, path: Any, credentials: Credentials) -> str | BinaryContent:
+    """What the model gets of an answer. Raises `ToolError`."""
+    kind = answer.media_type
+    if not 200 <= answer.status < 300:
+        said = credentials.redacted(_decoded(answer)).strip()
+        raise ToolError(f"The server answered with status {answer.status}: {_trimmed(said, MAX_TROUBLE) or 'nothing'}")
+    if path is None:
+        if kind.startswith(("image/", "audio/")):
+            return BinaryContent(answer.data, media_type=kind)
+        if kind == "application/octet-stream" and b"\0" in answer.data:
+            raise ToolError(f"The server answered with {len(answer.data):,} bytes that are no text.")
+        return _trimmed(credentials.redacted(_compact(_decoded(answer))), MAX_CHARACTERS)
+    try:
+        found = path.search(json.loads(answer.data))
+    except JMESPathError as error:
+        raise ToolError(f"The answer does not fit {path.expression!r}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        said = _trimmed(credentials.redacted(_decoded(answer)), MAX_TROUBLE)
+        raise ToolError(f"The server answered with {kind}, which is not JSON: {said}") from error
+    if found is None:
+        raise ToolError(f"The answer has nothing at {path.expression!r}.")
+    return _trimmed(credentials.redacted(_shown(found)), MAX_CHARACTERS)
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _compact(text: str) -> str:
+    """JSON without its blanks, which a model would read for nothing; any other text as it is."""
+    try:
+        return _shown(json.loads(text))
+    except (ValueError, RecursionError):
+        return text
+
+
+def _decoded(answer: Answer) -> str:
+    named = _CHARSETS.search(answer.content_type)
+    return answer.data.decode(named[1] if named else "utf-8", "replace")
+
+
+def _trimmed(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]} … ({len(text) - most:,} more characters)"
