@@ -2,8 +2,9 @@
 
 from agent.agent import Agent
 from agent.catalog import ModelSpec
+from agent.chat import Chat
 from agent.context import Context
-from agent.errors import AgentError, ConfigError, InputError, ProviderError, UnknownModel
+from agent.errors import AgentError, Busy, ConfigError, InputError, ProviderError, SingleRun, UnknownModel
 from agent.guardrails import Limits
 from agent.parts import Audio, Image
 from agent.providers import Connection, Endpoint, connect
@@ -16,7 +17,9 @@ __all__ = [
     "Agent",
     "AgentError",
     "Audio",
+    "Busy",
     "CancelReason",
+    "Chat",
     "ConfigError",
     "Connection",
     "Context",
@@ -33,6 +36,7 @@ __all__ = [
     "ResponseType",
     "Run",
     "RunResult",
+    "SingleRun",
     "Tool",
     "UnknownModel",
     "connect",

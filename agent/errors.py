@@ -7,6 +7,8 @@
     ├── LocalModelError       a local model could not be fetched or started
     │   └── WeightsMismatch   a file is not the pinned one
     ├── Limited               a public page gives no more for the moment; the message says when to come again
+    ├── Busy                  a run of this chat is going on; the message says what to do
+    ├── SingleRun             this chat was for one run and has had it
     ├── ToolError             a tool tells the model, in a sentence, what went wrong
     ├── ProviderError         the model server refused or broke off; carries `kind`
     └── HistoryError          what a store refuses
@@ -65,6 +67,14 @@ class Limited(AgentError):
 
 class ToolError(AgentError):
     """Raised by a tool: its text is the result that the model reads, marked as an error."""
+
+
+class Busy(AgentError):
+    """A run of this chat is going on already."""
+
+
+class SingleRun(AgentError):
+    """This chat was made for a single run and has had it."""
 
 
 class ProviderError(AgentError):

@@ -1,0 +1,317 @@
+"""A conversation that keeps itself: an agent together with its context, for scripts and notebooks.
+
+A chat has an event loop of its own, in one thread, and all its runs happen there. So it works the same in a plain
+script, in a notebook whose loop is running, and across several `asyncio.run` calls; and what tools keep open (sessions,
+clients) is opened once. The agent's own functions that are coroutines run in that loop, too.
+"""
+
+import asyncio
+import logging
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
+from typing import Any, Self, TypeVar
+
+from agent.agent import Agent
+from agent.context import Context
+from agent.errors import AgentError, Busy, SingleRun
+from agent.openai_format import to_openai
+from agent.prompt import Prompt
+from agent.responses import Response
+from agent.result import RunResult
+from agent.run import Run
+from agent.tools import Tool
+
+log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+_Make = Callable[[Agent], Run]
+
+
+class Chat:
+    """An agent and one conversation with it. May be used from any thread; one run at a time.
+
+    The conversation moves on when a run ends in any way but `error`: what was cancelled, cut or limited keeps what it
+    had. After an `error` the next run starts from where the failed one did, as if that had never been asked.
+
+    A second run beside a running one is refused with `Busy`, or waits for its turn with `queue=True`. With
+    `single_run=True` a second run at any time is refused with `SingleRun`, before anything is done. `context` is a
+    conversation to go on with.
+
+    Toolsets are opened once, at the first run. `close` ends them, the agent's clients and child processes, and the
+    thread; `with` and `async with` do so. A chat that is never closed does not keep the program alive.
+    """
+
+    def __init__(
+        self, agent: Agent, *, single_run: bool = False, queue: bool = False, context: Context | None = None
+    ) -> None:
+        self.agent = agent
+        self.result: RunResult | None = None
+        """How the last run ended."""
+        self._context = context or Context()
+        self._single_run, self._queue = single_run, queue
+        self._used = self._closed = False
+        self._starting = threading.Lock()
+        self._home: _Home | None = None
+        self._turn = asyncio.Lock()
+        self._open = AsyncExitStack()
+        self._able: Agent | None = None
+        self._run: Run | None = None
+
+    # What was said
+
+    @property
+    def context(self) -> Context:
+        """The conversation so far, whole: `Chat(agent, context=...)` or `agent.ask(..., context=...)` go on from it."""
+        return self._context
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The conversation so far in OpenAI's format, the system message first; changing the list changes nothing."""
+        return to_openai(self._context.messages, self.agent.system_message)
+
+    def clear(self) -> None:
+        """Forget what was said; the system message stays. Raises `Busy` during a run."""
+        if self._turn.locked():
+            raise Busy("This chat cannot be cleared while a run is going on: cancel it, or wait for its end.")
+        self._context = replace(self._context, messages=())
+
+    # Asking
+
+    def query(self, prompt: Prompt, **options: Any) -> Iterator[Response]:
+        """Ask, and get the answer piece by piece; it begins when the first piece is asked for.
+
+        `options` are those of `Agent.run`. Leaving early cancels the run, which keeps what it had. Raises `Busy`,
+        `SingleRun`, and `InputError` for a prompt that cannot be used.
+        """
+        return self._pulled(self._question(prompt, options))
+
+    def stream(self, prompt: Prompt, **options: Any) -> AsyncIterator[Response]:
+        """The same as `query`, for `async for`, in any event loop."""
+        return self._streamed(self._question(prompt, options))
+
+    async def ask(self, prompt: Prompt, **options: Any) -> RunResult:
+        """Ask and wait for the whole answer. Raises as `query` does; for what a model or a tool did, see the result."""
+        async for _ in self.stream(prompt, **options):
+            pass
+        assert self.result is not None
+        return self.result
+
+    def cancel(self) -> None:
+        """End the run that is going on, if there is one, from any thread; what it had stays."""
+        if (run := self._run) is not None:
+            run.cancel("user_request")
+
+    # The end
+
+    def close(self) -> None:
+        """End a run that is going on, close what was opened, end the thread. A second call does nothing."""
+        if home := self._leave():
+            with suppress(_Ended):
+                home.wait(self._shut())
+            home.end()
+
+    async def aclose(self) -> None:
+        """The same as `close`, without blocking the caller's event loop."""
+        if home := self._leave():
+            with suppress(_Ended):
+                await home.bring(self._shut())
+            await asyncio.to_thread(home.end)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    # In the chat's own loop
+
+    def _question(self, prompt: Prompt, options: dict[str, Any]) -> _Make:
+        return lambda able: able.run(prompt, context=self._context, **options)
+
+    def _pulled(self, make: _Make) -> Iterator[Response]:
+        home = self._started()
+        run, over = home.wait(self._begin(make))
+        seen = 0
+        try:
+            while news := home.wait(_news(run, over, seen)):
+                seen += len(news)
+                yield from news
+        finally:
+            run.cancel("client_disconnect")
+            with suppress(_Ended):
+                home.wait(_waited(over))
+
+    async def _streamed(self, make: _Make) -> AsyncIterator[Response]:
+        home = self._started()
+        run, over = await home.bring(self._begin(make))
+        seen = 0
+        try:
+            while news := await home.bring(_news(run, over, seen)):
+                seen += len(news)
+                for response in news:
+                    yield response
+        finally:
+            run.cancel("client_disconnect")
+            with suppress(_Ended):
+                await home.bring(_waited(over))
+
+    async def _begin(self, make: _Make) -> tuple[Run, "asyncio.Task[None]"]:
+        self._check()
+        if self._turn.locked() and not self._queue:
+            raise Busy(
+                "A run of this chat is going on: wait for its end, cancel it, or make the chat with queue=True. "
+                "For conversations at the same time, make a Chat for each; they may share the agent."
+            )
+        await self._turn.acquire()
+        try:
+            self._check()  # it may have been closed, or used, in the meantime
+            run = make(await self._ready())
+            self._used, self._run = True, run
+            return run, asyncio.create_task(self._over(run.start()))
+        except BaseException:
+            self._turn.release()
+            raise
+
+    def _check(self) -> None:
+        if self._closed:
+            raise AgentError("This chat is closed. Its messages can still be read.")
+        if self._single_run and self._used:
+            raise SingleRun(
+                "This chat is for a single run (single_run=True) and has had it. Make another Chat for another run; "
+                "to go on in one conversation, make it without single_run, or give its context to another."
+            )
+
+    async def _ready(self) -> Agent:
+        """The agent with its toolsets open. Where one cannot be opened the run will find out, and say so."""
+        if self._able is None:
+            tools: list[Tool] = []
+            try:
+                for toolset in self.agent.toolsets:
+                    tools += await self._open.enter_async_context(toolset.session())
+                self._able = self.agent.with_tools(*tools)
+            except BaseException as failure:
+                await self._open.aclose()
+                if not isinstance(failure, Exception):
+                    raise
+                return self.agent
+        return self._able
+
+    async def _over(self, run: Run) -> None:
+        """Wait for the run's end, and only then let the conversation move and the next run begin."""
+        try:
+            self.result = await run
+            if self.result.finish_reason != "error":
+                self._context = self.result.context
+        finally:
+            self._run = None
+            self._turn.release()
+
+    async def _shut(self) -> None:
+        """Wait for the run's end; what is open is closed with the loop."""
+        self.cancel()
+        async with self._turn:
+            pass
+
+    # The thread
+
+    def _started(self) -> "_Home":
+        with self._starting:
+            self._check()
+            if self._home is None:
+                self._home = _Home(self._open, self.agent)
+                weakref.finalize(self, self._home.end)  # also when the program ends
+            return self._home
+
+    def _leave(self) -> "_Home | None":
+        with self._starting:
+            self._closed = True
+            home, self._home = self._home, None
+            return home
+
+
+class _Ended(Exception):
+    """The loop has ended."""
+
+
+class _Home:
+    """An event loop in a thread of its own, and what is closed with it. It knows no chat, so one may be forgotten."""
+
+    def __init__(self, sessions: AsyncExitStack, agent: Agent) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=_work, args=(self.loop, sessions, agent), name="chat", daemon=True)
+        self.thread.start()
+
+    def wait(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Do the work there, blocking this thread until it is done."""
+        if threading.current_thread() is self.thread:
+            work.close()
+            raise Busy("A tool of this chat cannot wait for another answer of the same chat.")
+        future = self._submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C, say
+            raise
+
+    async def bring(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Do the work there, from any loop."""
+        return await asyncio.wrap_future(self._submit(work))
+
+    def _submit(self, work: Coroutine[Any, Any, _T]) -> "Future[_T]":
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self.loop)
+        except RuntimeError as error:
+            work.close()
+            raise _Ended from error
+
+    def end(self) -> None:
+        """Stop the loop and wait for its thread. A second call does nothing."""
+        with suppress(RuntimeError):  # it is closed
+            self.loop.call_soon_threadsafe(self.loop.stop)
+        if threading.current_thread() is not self.thread:
+            self.thread.join()
+
+
+def _work(loop: asyncio.AbstractEventLoop, sessions: AsyncExitStack, agent: Agent) -> None:
+    async def close() -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            await sessions.aclose()
+        except Exception:
+            log.exception("tools of a chat could not be closed")
+        await agent.aclose()
+        await loop.shutdown_asyncgens()
+
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        loop.run_until_complete(close())
+    finally:
+        loop.close()
+
+
+async def _news(run: Run, over: "asyncio.Task[None]", seen: int) -> Sequence[Response]:
+    """What was said since `seen`; nothing once the run is over, and the conversation has moved."""
+    while len(run.responses) == seen:
+        if run.done:
+            await _waited(over)
+            return ()
+        await run.news(seen)
+    return run.responses[seen:]
+
+
+async def _waited(over: "asyncio.Task[None]") -> None:
+    await asyncio.shield(over)
