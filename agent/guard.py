@@ -119,8 +119,8 @@ class Guard:
     ) -> AsyncGenerator[tuple[httpx2.URL, httpx2.Response]]:
         """The answer behind all redirects, its body not read yet, and where it was."""
         target, trusted = self._parsed(url), True
-        trust = await asyncio.to_thread(_trust)
-        async with httpx2.AsyncHTTPTransport(verify=trust, trust_env=False) as transport:
+        certificates = await asyncio.to_thread(trust)
+        async with httpx2.AsyncHTTPTransport(verify=certificates, trust_env=False) as transport:
             for _ in range(self.redirects + 1):
                 response = await self._ask(transport, method, target, headers, body, trusted=trusted)
                 try:
@@ -285,6 +285,6 @@ class _Gzip:
 
 
 @cache
-def _trust() -> ssl.SSLContext:
-    # Reading the certificates takes 100 ms of CPU.
+def trust() -> ssl.SSLContext:
+    """The certificates that are trusted; reading them takes 100 ms of CPU, so it is done once."""
     return httpx2.create_ssl_context()

@@ -232,7 +232,7 @@ async def test_a_certificate_must_be_for_the_name_not_for_the_address(
     serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     serving.load_cert_chain(path)
     trusting = ssl.create_default_context(cafile=path)
-    monkeypatch.setattr(guard, "_trust", lambda: trusting)
+    monkeypatch.setattr(guard, "trust", lambda: trusting)
     async with site(serving, star=lambda _: answer("hello")) as there:
         rules = open_to(there, resolve=names(["127.0.0.1"]))
         assert (await get(rules, f"https://secure.example:{there.port}/")).data == b"hello"
