@@ -3,6 +3,7 @@
 Media stay as they are.
 """
 
+import json
 import os
 import re
 from collections import deque
@@ -21,7 +22,7 @@ _SECRETS = re.compile(
         (?: (?: bearer | basic ) \s+ )? [^\s"',&}]+
     | (?P<scheme> (?<![a-z]) (?: bearer | basic ) \s+ ) (?= [\w.~+/-]* [\d=] ) [\w.~+/=-]{6,}
     | (?P<query> [?&] [\w-]* (?: key | token | secret | signature ) = ) [^\s&"']+
-    | (?P<login> [a-z]+ :// ) [^\s/@:]+ : [^\s/@]+ (?= @ )
+    | (?P<login> (?<![a-z]) [a-z]{2,12} :// ) [^\s/@:]+ : [^\s/@]+ (?= @ )
     | (?<![a-z0-9]) (?: sk | pk | rk | hf | gsk | xai | ghp | xoxb ) [-_] [\w.-]{8,}
     | (?<![a-z0-9]) (?: AIza [\w-]{20,} | AKIA [A-Z0-9]{12,} | ya29\. [\w-]{8,} | eyJ [\w-]{8,} \. [\w.-]{8,} )
     """
@@ -61,9 +62,12 @@ class Cleaner:
         return redact(self.text(text))
 
     def value(self, value: Any) -> Any:
-        """A value of JSON, all its strings cleaned, also the names in it; the bytes of a picture or a sound stay."""
+        """A value of JSON, all its strings cleaned, also the names in it; the bytes of a picture or a sound stay.
+
+        A string that is JSON itself, as arguments and results are, is cleaned as such.
+        """
         if isinstance(value, str):
-            return self.text(value)
+            return self._string(value)
         if isinstance(value, list | tuple):
             return [self.value(item) for item in cast(list[Any], value)]
         if isinstance(value, dict):
@@ -74,6 +78,17 @@ class Cleaner:
                 for name, item in table.items()
             }
         return value
+
+    def _string(self, text: str) -> str:
+        if text.lstrip()[:1] in ("{", "["):
+            try:
+                inner = json.loads(text)
+            except (ValueError, RecursionError):
+                return self.text(text)
+            if (cleaned := self.value(inner)) != inner:
+                return json.dumps(cleaned, ensure_ascii=False)
+            return text
+        return self.text(text)
 
     def _named(self, name: str, value: Any) -> Any:
         return HIDDEN if isinstance(value, str) and value and _SECRET_NAME.search(name) else self.value(value)

@@ -24,6 +24,7 @@ from pydantic_core import to_json
 from agent.cleaning import Cleaner, CleanStream, Piece
 from agent.errors import InputError
 from agent.flight import CALLS, FORMAT, MESSAGES, RESULTS, SPEC, VERSION
+from agent.messages import unanswered
 from agent.observe import (
     CallBegan,
     CallEnded,
@@ -111,6 +112,10 @@ class Recorder:
         }
         self._write(self._cleaner.value(header))
         self._line("prompt", 0.0, messages=[self._clean(MESSAGES, message) for message in event.prompt])
+        if not event.prompt:  # it is resumed: the calls that it answers belong to the story
+            self._line("step", 0.0)
+            _, calls = unanswered(event.context.messages)
+            self._stepped(StepEnded(ModelResponse(parts=calls, finish_reason="tool_call")), 0.0)
 
     def _chunk(self, event: PartStartEvent | PartDeltaEvent, at: float) -> None:
         match event:

@@ -8,8 +8,10 @@ No network is touched and no tool is run. Whatever is asked, each run plays the 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -17,7 +19,6 @@ from typing import Any
 from pydantic_ai import RunContext
 from pydantic_ai.messages import (
     ModelMessage,
-    ModelRequest,
     ModelResponse,
     ModelResponseStreamEvent,
     ToolCallPart,
@@ -112,6 +113,7 @@ def _tools(flight: Flight, speed: float) -> Mapping[str, Tool]:
             raise InputError("The record has no result of this call.")
         seconds, result = found
         await asyncio.sleep(seconds / speed)
+        await _IN_TURN.get().wait(call_id)
         return result
 
     tools: dict[str, Tool] = {}
@@ -124,6 +126,25 @@ def _tools(flight: Flight, speed: float) -> Mapping[str, Tool]:
             elif name not in tools or waits:
                 tools[name] = _Recorded(play, name, needs_approval=waits)
     return tools
+
+
+class _InTurn:
+    """Lets the results of one step come in the order in which they came, however little was between them."""
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        self._came = {id_: asyncio.Event() for id_ in ids}
+        self._before = {after: before for before, after in pairwise(ids)}
+
+    async def wait(self, id_: str) -> None:
+        """Wait for the result that came before this one, and let the next one come."""
+        if (before := self._before.get(id_)) is not None:
+            await self._came[before].wait()
+        if id_ in self._came:
+            self._came[id_].set()
+
+
+_IN_TURN: ContextVar[_InTurn] = ContextVar("in_turn")
+"""Of the step that the run has come to; its calls are made in tasks that inherit it."""
 
 
 # --- the model ------------------------------------------------------------------------------------------------------
@@ -241,7 +262,7 @@ def _steps_since_the_prompt(messages: Sequence[ModelMessage]) -> int:
     for message in reversed(messages):
         if isinstance(message, ModelResponse):
             count += 1
-        elif isinstance(message, ModelRequest) and any(isinstance(part, UserPromptPart) for part in message.parts):
+        elif any(isinstance(part, UserPromptPart) for part in message.parts):
             break
     return count
 

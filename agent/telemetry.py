@@ -202,7 +202,7 @@ class _Spans:
             return
         span.set_attribute("switchboard.tool.outcome", result.outcome)
         if self._telemetry.content:
-            span.set_attribute("gen_ai.tool.call.result", self._cleaner.text(result.model_response_str()))
+            span.set_attribute("gen_ai.tool.call.result", self._cleaner.value(result.model_response_str()))
         if result.outcome == "failed":
             self._failed(span, "tool_error", result.model_response_str())
         span.end()
