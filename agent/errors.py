@@ -2,7 +2,8 @@
 
     AgentError
     ├── InputError            what was passed in cannot be used; raised before any network
-    │   └── UnknownModel      no such model, or no provider named for it
+    │   ├── UnknownModel      no such model, or no provider named for it
+    │   └── SuspensionError   a suspended run cannot be resumed; carries `reason`
     ├── ConfigError           a setting is missing or wrong; the message names it
     ├── LocalModelError       a local model could not be fetched or started
     │   └── WeightsMismatch   a file is not the pinned one
@@ -47,6 +48,22 @@ class InputError(AgentError):
 
 class UnknownModel(InputError):
     """No model of that name, and no provider named that could serve it."""
+
+
+SuspensionReason = Literal["tampered", "truncated", "expired", "used", "owner", "key", "schema", "model", "tools"]
+
+
+class SuspensionError(InputError):
+    """A suspended run cannot be resumed.
+
+    `reason` is what is wrong with its record: it was changed, is not whole, came too late or a second time, is another
+    owner's, was signed with a key that is not known here, was written by another version, or the agent has another
+    model or other tools than it had then.
+    """
+
+    def __init__(self, message: str, *, reason: SuspensionReason) -> None:
+        super().__init__(message)
+        self.reason: SuspensionReason = reason
 
 
 class ConfigError(AgentError):

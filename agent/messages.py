@@ -31,17 +31,17 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 def repaired(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     """The same history with every tool call answered once, right after it, and no result without its call.
 
-    Calls of an interrupted response go, as do calls without a name or with the id of another one beside them.
+    Results that came in several requests, as those of a resumed run do, are joined in one. Calls of an interrupted
+    response go, as do calls without a name or with the id of another one beside them.
     Idempotent; messages that need nothing are returned as they are.
     """
     out: list[ModelMessage] = []
     waiting: dict[str, str] = {}
+    held: ModelRequest | None = None  # the last message, when it is all results and may be joined by more
     for message in messages:
         if isinstance(message, ModelResponse):
-            if waiting:
-                out.append(ModelRequest(parts=[_no_result(id_, name) for id_, name in waiting.items()]))
-            parts: list[ModelResponsePart] = []
-            waiting = {}
+            _close(out, held, waiting)
+            held, parts = None, list[ModelResponsePart]()
             for part in message.parts:
                 if isinstance(part, ToolCallPart):
                     if message.state == "interrupted" or not part.tool_name or part.tool_call_id in waiting:
@@ -55,17 +55,34 @@ def repaired(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
         for part in message.parts:
             if not isinstance(part, ToolReturnPart):
                 others.append(part)
-            elif part.tool_call_id in waiting:
-                del waiting[part.tool_call_id]
+            elif waiting.pop(part.tool_call_id, None):
                 results.append(part)
-        results += [_no_result(id_, name) for id_, name in waiting.items()]
-        waiting = {}
+        if held is not None and results:
+            out[-1] = held = replace(held, parts=[*held.parts, *results])
+            results = []
+        if others and held is None:
+            results += _no_results(waiting)
+        elif others:
+            _close(out, held, waiting)
+            held = None
         if kept := [*results, *others]:
             same = len(kept) == len(message.parts) and all(map(operator.is_, kept, message.parts))
-            out.append(message if same else replace(message, parts=kept))
-    if waiting:
-        out.append(ModelRequest(parts=[_no_result(id_, name) for id_, name in waiting.items()]))
+            out.append(message := message if same else replace(message, parts=kept))
+            held = None if others else message
+    _close(out, held, waiting)
     return out
+
+
+def unanswered(messages: Sequence[ModelMessage]) -> tuple[int, list[ToolCallPart]]:
+    """Where the last response stands, and its calls that have no result; none when somebody has spoken since."""
+    at = max((n for n, message in enumerate(messages) if isinstance(message, ModelResponse)), default=len(messages))
+    since = [part for message in messages[at + 1 :] for part in message.parts]
+    if at == len(messages) or not all(isinstance(part, ToolReturnPart) for part in since):
+        return at, []
+    answered = {part.tool_call_id for part in since if isinstance(part, ToolReturnPart)}
+    [last] = repaired([messages[at]])[:1]
+    calls = [part for part in last.parts if isinstance(part, ToolCallPart)]
+    return at, [call for call in calls if call.tool_call_id not in answered]
 
 
 def to_send(messages: Sequence[ModelMessage], system_message: str = "") -> list[ModelMessage]:
@@ -119,8 +136,22 @@ def newest_that_fit(messages: Sequence[ModelMessage], tokens: int) -> list[Model
     return list(messages[turns[first][0] :]) if turns else []
 
 
-def _no_result(id_: str, name: str) -> ToolReturnPart:
-    return ToolReturnPart(name, INTERRUPTED, tool_call_id=id_, outcome="interrupted", timestamp=_EPOCH)
+def _close(out: list[ModelMessage], held: ModelRequest | None, waiting: dict[str, str]) -> None:
+    """Answer the calls that wait, beside the results that there are."""
+    missing = _no_results(waiting)
+    if missing and held is not None:
+        out[-1] = replace(held, parts=[*held.parts, *missing])
+    elif missing:
+        out.append(ModelRequest(parts=missing))
+
+
+def _no_results(waiting: dict[str, str]) -> list[ModelRequestPart]:
+    missing: list[ModelRequestPart] = [
+        ToolReturnPart(name, INTERRUPTED, tool_call_id=id_, outcome="interrupted", timestamp=_EPOCH)
+        for id_, name in waiting.items()
+    ]
+    waiting.clear()
+    return missing
 
 
 def _says_something(part: ModelResponsePart) -> bool:

@@ -1,10 +1,11 @@
 """What goes into a run and what comes out of it, as values; and the journal it writes to."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
-from pydantic_ai.messages import BinaryContent, ModelMessage
+from pydantic import TypeAdapter
+from pydantic_ai.messages import BinaryContent, FilePart, ModelMessage, TextPart, ToolReturnPart
 
 from agent.context import Context
 from agent.errors import AgentError
@@ -12,6 +13,8 @@ from agent.guardrails import Limits
 from agent.history import Note
 from agent.openai_format import to_openai
 from agent.providers import Connection
+from agent.seals import Seals
+from agent.suspension import Pending
 from agent.tools import Tool, Toolset
 
 FinishReason = Literal["stop", "length", "content_filter", "cancelled", "suspended", "limit", "error"]
@@ -43,9 +46,16 @@ class Options:
     max_tokens: int | None = None
 
 
+OPTIONS = TypeAdapter(Options)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a run works with; nothing in it changes. The tools of `toolsets` come to `tools` when a run opens them."""
+    """What a run works with; nothing in it changes. The tools of `toolsets` come to `tools` when a run opens them.
+
+    `prepare` makes of the prompt what can be kept and sent, before anything is: what it refuses with an `InputError`
+    has not happened.
+    """
 
     connection: Connection
     system_message: str
@@ -53,17 +63,25 @@ class Plan:
     toolsets: tuple[Toolset, ...]
     limits: Limits
     options: Options
+    seals: Seals
+    prepare: Callable[[list[ModelMessage]], Awaitable[list[ModelMessage]]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """How a run ended and what came of it; `note` has its figures and, where it ended early, the sentence why."""
+    """How a run ended and what came of it; `note` has its figures and, where it ended early, the sentence why.
+
+    `files` are those that the model made or a tool returned. A run that is suspended waits for what is `pending`, and
+    `suspension` is the text that `Agent.resume` takes; without it `context` can be gone on from all the same.
+    """
 
     finish_reason: FinishReason
     text: str
     context: Context
     note: Note
     files: tuple[BinaryContent, ...] = ()
+    suspension: str | None = field(default=None, repr=False)
+    pending: tuple[Pending, ...] = ()
     system_message: str = field(default="", repr=False)
 
     @property
@@ -86,3 +104,19 @@ class RunResult:
     def to_input_list(self) -> list[dict[str, Any]]:
         """The whole conversation in OpenAI's format, tool calls included; it is accepted back as a prompt."""
         return to_openai(self.context.messages, self.system_message)
+
+
+def text_of(message: ModelMessage) -> str:
+    """The text of a response, its parts joined as their bubble is."""
+    return "\n\n".join(part.content for part in message.parts if isinstance(part, TextPart))
+
+
+def files_of(messages: Iterable[ModelMessage]) -> Iterator[BinaryContent]:
+    """What the model made and what tools returned that is no text."""
+    for part in (part for message in messages for part in message.parts):
+        if isinstance(part, FilePart):
+            yield part.content
+        elif isinstance(part, ToolReturnPart):
+            content: Any = part.content
+            items = cast(list[Any], content) if isinstance(content, list) else [content]
+            yield from (item for item in items if isinstance(item, BinaryContent))

@@ -6,60 +6,64 @@ streams is in `Run.responses`, and whatever goes wrong becomes an ending, never 
 
 import asyncio
 import logging
-import sys
-from collections.abc import AsyncIterator, Generator, Mapping
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import replace
 from time import monotonic
-from typing import Any
 from uuid import uuid4
 
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 
+from agent.calls import Calls
 from agent.context import Context
-from agent.errors import AgentError
-from agent.guardrails import withheld
+from agent.ending import Ending, by_cancelling, by_response
+from agent.errors import AgentError, InputError
+from agent.following import Followed
+from agent.guardrails import Limit, explained
 from agent.history import Note
 from agent.messages import repaired
 from agent.meter import Meter
-from agent.responses import Piece, Response, Stamp, call_content, result_content
-from agent.result import CancelReason, FinishReason, Journal, Plan, RunResult
+from agent.responses import call_content, result_content
+from agent.result import OPTIONS, CancelReason, Ended, FinishReason, Journal, Plan, RunResult, files_of, text_of
 from agent.retry import Waiting
 from agent.step import Requests
-from agent.tools import Tool, execute_all
-from agent.toolsets import opened
+from agent.suspension import STOP, Pending, Resumption, Suspension, digests, whether_to_go_on
 from agent.unbroken import unbroken
+from agent.watch import Spent, Watch
 
 log = logging.getLogger(__name__)
 
-Ending = tuple[FinishReason, str]
 
-
-class Run:
-    """One run. Owner of its task and of `responses`, the log of all it has said so far.
-
-    Its work begins with `start`, which iterating and awaiting call. Several readers may follow it.
-    """
+class Run(Followed):
+    """One run. Owner of its task; its work begins with `start`, which iterating and awaiting call."""
 
     def __init__(
-        self, plan: Plan, prompt: list[ModelMessage], context: Context, journal: Journal | None = None
+        self,
+        plan: Plan,
+        prompt: list[ModelMessage],
+        context: Context,
+        journal: Journal | None = None,
+        *,
+        resumed: Resumption | None = None,
     ) -> None:
+        super().__init__()
         self.id = uuid4().hex
-        self.responses: list[Response] = []
-        self.result: RunResult | None = None
         self.cancel_reason: CancelReason | None = None
-        self._plan, self._prompt, self._journal = plan, prompt, journal
+        self._plan, self._prompt, self._journal, self._resumed = plan, prompt, journal, resumed
         self._session_id = context.session_id
-        self._messages = repaired(context.messages)
-        self._stamp = Stamp()
-        self._news, self._over = asyncio.Event(), asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        # Those of a suspended run are whole but for the calls that wait, and these must not be answered here.
+        self._messages = list(context.messages) if resumed else repaired(context.messages)
+        self._from = len(self._messages)
+        self._begun = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._begin()
-        self._last: ModelResponse | None = None
+        spent = resumed.suspension.spent.allowing(resumed.suspension.limit) if resumed else Spent()
+        self._watch = Watch(plan.limits, spent)
+        self._calls = Calls(plan, self._watch, resumed, self._say)
+        self._pending: tuple[Pending, ...] = ()
+        self._limit: Limit | None = None
+        self._last: ModelMessage | None = None
         self._ending = False
         self._cancelled_at = 0.0
-        self._left_running: list[str] = []
 
     # What others may ask of a run
 
@@ -82,11 +86,6 @@ class Run:
             self._loop.call_soon_threadsafe(self._task.cancel)
 
     @property
-    def done(self) -> bool:
-        """Whether it has ended; `result` is there then."""
-        return self.result is not None
-
-    @property
     def context(self) -> Context:
         """The conversation so far, valid to go on from at any moment."""
         return Context(session_id=self._session_id, messages=tuple(repaired(self._messages)))
@@ -101,153 +100,185 @@ class Run:
         """The pause before another try of a request that failed, while there is one."""
         return self._requests.waiting
 
-    async def news(self, seen: int, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - it does not raise
-        """Return when there are more than `seen` responses, when the run has ended, when `waiting` begins or ends.
-
-        At most after `timeout` seconds.
-        """
-        before = self.waiting
-        try:
-            async with asyncio.timeout(timeout):
-                while len(self.responses) <= seen and not self.done and self.waiting is before:
-                    self._news.clear()
-                    await self._news.wait()
-        except TimeoutError:
-            return
-
-    async def over(self, seconds: float) -> bool:
-        """Wait that long for the last word, deaf to others: a page that is woken for every token pays for every token.
-
-        Once it is True no more text will come; the result is there when what was said has been kept.
-        """
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._over.wait(), seconds)
-        return self._over.is_set()
-
-    async def __aiter__(self) -> AsyncIterator[Response]:
-        self.start()
-        seen = 0
-        try:
-            while not (self.done and seen == len(self.responses)):
-                await self.news(seen)
-                for response in self.responses[seen:]:
-                    seen += 1
-                    yield response
-        finally:
-            self.cancel("client_disconnect")
-
-    def __await__(self) -> Generator[Any, None, RunResult]:
-        return self._result().__await__()
-
-    async def _result(self) -> RunResult:
-        self.start()
-        try:
-            while not self.done:
-                await self.news(sys.maxsize)
-        except asyncio.CancelledError:
-            self.cancel("client_disconnect")
-            raise
-        assert self.result is not None
-        return self.result
-
     # The loop
 
     async def _drive(self) -> Ending:
-        limits = self._plan.limits
-        for message in self._prompt:
-            await self._keep(message)
-        async with opened(self._plan.tools, self._plan.toolsets) as tools:
-            for _ in range(limits.steps):
-                response = await self._requests.answer(self._messages, tools.values())
-                calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
-                if not calls:
-                    self._last = response
-                    return _ended(response)
-                await self._keep(response)
-                for call in calls:
-                    self._say(("tool_call", call_content(call)))
-                await self._call_tools(tools, calls)
-        return "limit", limits.steps_reached()
+        if self._resumed is None:
+            prompt = await self._plan.prepare(self._prompt) if self._plan.prepare else self._prompt
+            for message in prompt:
+                await self._keep(message)
+        await self._calls.open()
+        if self._resumed is not None and (ending := await self._take_up(self._resumed)):
+            return ending
+        while (limit := self._watch.next_step(self._meter.timings(), self._cost())) is None:
+            response = await self._requests.answer(self._messages, self._calls.tools.values())
+            calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
+            if not calls:
+                self._last = response
+                return by_response(response, self._plan.limits)
+            if ending := await self._act(response, calls):
+                return ending
+        return self._reached(limit)
 
-    async def _call_tools(self, tools: Mapping[str, Tool], calls: list[ToolCallPart]) -> None:
-        """Run the calls at once. Each has a result in the end, also when the run is cancelled meanwhile."""
-        results: list[ToolReturnPart] = []
+    async def _act(self, response: ModelResponse, calls: Sequence[ToolCallPart]) -> Ending | None:
+        """Make the calls of a response, but for those that wait for people: then this is the end, for now."""
+        pending = self._calls.waiting(calls)
+        ids = {one.call_id for one in pending}
+        asked = [call for call in calls if call.tool_call_id in ids]
+        at_once = [call for call in calls if call.tool_call_id not in ids]
+        self._watch.calls(response, calls, self._calls.tools)
+        if at_once:
+            await self._keep(response)
+        else:
+            self._last = response
+        for call in calls:
+            self._say(("tool_call", call_content(call)))
+        if at_once:
+            await self._make(at_once, asked)
+        self._watch.step_done()
+        if not pending:
+            return None
+        self._pending = pending
+        return "suspended", " ".join(one.sentence for one in pending)
 
-        def said(result: ToolReturnPart) -> None:
-            results.append(result)
-            self._say(("tool_call_result", result_content(result)))
+    async def _make(
+        self,
+        calls: Sequence[ToolCallPart],
+        asked: Sequence[ToolCallPart] = (),
+        results: Sequence[ToolReturnPart] = (),
+    ) -> None:
+        """Make the calls and keep their results, after those that are there already.
 
+        Where others are `asked` for they are kept with the end of the run, which is at hand; unless it is cancelled.
+        """
+        done = list(results)
+        ends = False
         try:
-            await execute_all(tools, calls, timeout=self._plan.limits.tool_seconds, said=said)
+            await self._calls.make(calls, asked, done)
+            ends = bool(asked)
         finally:
-            self._left_running += [one.tool_name for one in results if one.metadata]
-            await self._keep(ModelRequest(parts=results))
+            if ends:
+                self._last = ModelRequest(parts=done)
+            else:
+                await self._keep(ModelRequest(parts=done))
+
+    async def _take_up(self, resumed: Resumption) -> Ending | None:
+        """Use up the suspension and give the calls that waited their results; or, after a limit, the user's word."""
+        resumed.check(self._calls.tools)
+        if resumed.sealed:
+            await self._plan.seals.use(resumed.suspension)
+        self._begun = True
+        if (limit := resumed.suspension.limit) is not None:
+            answer = resumed.answers[resumed.suspension.pending[0].call_id]
+            if not isinstance(answer, str) or answer == STOP:
+                return "limit", explained(limit, self._plan.limits)
+            await self._keep(ModelRequest(parts=[UserPromptPart(answer)]))
+            return None
+        results = resumed.results()
+        for result in results:
+            self._say(("tool_call_result", result_content(result)))
+        await self._make(resumed.calls(), results=results)
+        return None
 
     # How a run ends
 
     async def _guarded(self) -> None:
+        hurried = False
         try:
             ending = await self._timed()
         except asyncio.CancelledError:
-            ending = "cancelled", self._receipt()
+            hurried = True
+            free_after = max(0.0, self._requests.freed_at - self._cancelled_at) if self._cancelled_at else 0.0
+            ending = by_cancelling(self.cancel_reason, free_after, self._calls.left_running)
+        except Ended as end:
+            ending = end.reason, str(end)
         except AgentError as failure:
+            if isinstance(failure, InputError) and not self._begun:
+                self.refused = failure
             ending = "error", str(failure)
         except Exception:
             log.exception("run %s broke", self.id)
             ending = "error", "Something went wrong in this program; the details are in its log."
         self._ending = True
         self._over.set()
-        await unbroken(self._finish(*ending))
+        try:
+            await unbroken(self._finish(*ending))
+        finally:
+            await self._calls.close(hurried=hurried)
 
     async def _timed(self) -> Ending:
-        limits = self._plan.limits
-        clock = asyncio.timeout(limits.seconds)
+        clock = asyncio.timeout(self._watch.seconds_left)
         try:
             async with clock:
                 return await self._drive()
         except TimeoutError:
             if not clock.expired():
                 raise
-            return "limit", limits.time_reached()
+            return self._reached("time")
+
+    def _reached(self, limit: Limit) -> Ending:
+        """A limit ends the run, or suspends it where somebody can be asked whether to go on."""
+        limits = self._plan.limits
+        if not self._begun or not self._calls.can_ask:
+            return "limit", explained(limit, limits)
+        self._limit, self._pending = limit, (whether_to_go_on(limit, limits),)
+        return "suspended", self._pending[0].sentence
 
     async def _finish(self, reason: FinishReason, detail: str) -> None:
-        """Keep the last response, whole, broken off or empty, with how the run ended; then say that it has ended."""
+        """Keep the last message, whole, broken off or empty, with how the run ended; then say that it has ended.
+
+        Of a run that has not begun nothing is kept: a suspended one can be resumed as before.
+        """
         if (half := self._requests.broken_off()) is not None:
             self._last = half
             self._meter.step(None)
         last = self._last or ModelResponse(parts=[], model_name=self._plan.connection.spec.name, state="interrupted")
+        sealed = None
+        try:
+            sealed = self._sealed(last) if reason == "suspended" else None
+        except Exception:
+            log.exception("run %s cannot be sealed", self.id)
+            reason, detail, self._pending = "error", "What this run waits for cannot be kept, so it has ended.", ()
         note = self._note(reason, detail)
         try:
-            await self._keep(last, note)
+            if self._begun:
+                await self._keep(last, note)
         except Exception as failure:
             log.exception("run %s: its end could not be saved", self.id)
             said = str(failure) if isinstance(failure, AgentError) else "the store failed"
-            reason, detail = "error", f"This answer could not be saved: {said}"
+            reason, detail, sealed = "error", f"This answer could not be saved: {said}", None
             note = replace(note, ended=reason, detail=detail)
         if reason in ("limit", "error"):
             self._say(("error", detail))
+        answer = last if isinstance(last, ModelResponse) else self._messages[-2]
         self.result = RunResult(
             finish_reason=reason,
-            text="\n\n".join(part.content for part in last.parts if isinstance(part, TextPart)),
+            text=text_of(answer),
             context=self.context,
             note=note,
+            files=tuple(files_of(self._messages[self._from :])),
+            suspension=sealed,
+            pending=self._pending if reason == "suspended" else (),
             system_message=self._plan.system_message,
         )
         self._news.set()
 
-    def _receipt(self) -> str:
-        """What a cancelled run says of itself: why, and when the connection to the server was closed."""
-        free = max(0.0, self._requests.freed_at - self._cancelled_at) * 1000 if self._cancelled_at else 0.0
-        said = {
-            "user_request": "Stopped",
-            "client_disconnect": "Stopped because nobody was watching any more",
-            "shutdown": "Stopped because the server was shut down",
-            None: "Stopped",
-        }[self.cancel_reason]
-        receipt = f"{said}; the model server was free after {free:.0f} ms."
-        for name in self._left_running:
-            receipt += f" The tool {name} cannot be interrupted and was left running."
-        return receipt
+    def _sealed(self, last: ModelMessage) -> str:
+        """All that resuming needs, sealed."""
+        spent = self._watch.spent(self._meter.timings(), self._cost())
+        return self._plan.seals.seal(
+            Suspension(
+                run_id=self.id,
+                session_id=self._session_id,
+                model=self._plan.connection.spec.id,
+                tools=digests(self._calls.tools.values()),
+                options=OPTIONS.dump_python(self._plan.options, mode="json"),
+                messages=(*self._messages, last),
+                pending=self._pending,
+                limit=self._limit,
+                spent=spent,
+            )
+        )
 
     # What the loop stands on
 
@@ -256,10 +287,6 @@ class Run:
         self._meter = Meter()
         self._requests = Requests(self.id, self._plan, self._meter, self._say, self._news.set)
 
-    def _say(self, piece: Piece) -> None:
-        self.responses.append(self._stamp(piece))
-        self._news.set()
-
     async def _keep(self, message: ModelMessage, note: Note | None = None) -> None:
         """Write ahead: what the journal has not taken is not part of the conversation.
 
@@ -267,24 +294,20 @@ class Run:
         """
 
         async def write() -> None:
+            self._begun = True
             if self._journal is not None:
                 await self._journal.write(message, note or self._note())
             self._messages.append(message)
 
         await unbroken(write())
 
+    def _cost(self) -> float | None:
+        price = self._plan.connection.spec.price
+        return self._meter.cost(price) if price else None
+
     def _note(self, ended: FinishReason | None = None, detail: str = "") -> Note:
-        spec = self._plan.connection.spec
-        timings = self._meter.timings() if ended else None
-        cost = self._meter.cost(spec.price) if ended and spec.price else None
-        return Note(run_id=self.id, model=spec.id, ended=ended, detail=detail, timings=timings, cost=cost)
-
-
-def _ended(response: ModelResponse) -> Ending:
-    match response.finish_reason:
-        case "content_filter":
-            return "content_filter", withheld(response.provider_details or {})
-        case "length":
-            return "length", ""
-        case _:
-            return "stop", ""
+        model = self._plan.connection.spec.id
+        if ended is None:
+            return Note(run_id=self.id, model=model)
+        timings, cost = self._meter.timings(), self._cost()
+        return Note(run_id=self.id, model=model, ended=ended, detail=detail, timings=timings, cost=cost)

@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 
 from agent.errors import AgentError, InputError
 from agent.tools import GRACE, Tool, Toolset
@@ -27,29 +26,37 @@ def by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
     return named
 
 
-@asynccontextmanager
-async def opened(tools: Mapping[str, Tool], toolsets: Sequence[Toolset]) -> AsyncGenerator[Mapping[str, Tool]]:
-    """The tools with those of the toolsets, which are open until the block ends.
+class Sessions:
+    """The sessions of one run. Owner of what is open."""
 
-    Raises an `AgentError` with a sentence where one cannot be opened, and then closes those that were.
-    """
-    if not toolsets:
-        yield tools
-        return
-    stack = AsyncExitStack()
-    given = list(tools.values())
-    entering: list[asyncio.Task[Sequence[Tool]]] = []
-    patience = PATIENCE
-    try:
+    def __init__(self) -> None:
+        self._stack = AsyncExitStack()
+        self._entering: list[asyncio.Task[Sequence[Tool]]] = []
+
+    async def open(self, tools: Mapping[str, Tool], toolsets: Sequence[Toolset]) -> Mapping[str, Tool]:
+        """The tools with those of the toolsets. Raises an `AgentError` with a sentence where one cannot be opened."""
+        given = list(tools.values())
         for toolset in toolsets:
-            entering.append(asyncio.create_task(stack.enter_async_context(toolset.session())))
-            given += await _entered(entering[-1], toolset)
-        yield by_name(given)
-    except asyncio.CancelledError:
-        patience = GRACE
-        raise
-    finally:
-        await _closed(stack, entering, patience)
+            work = asyncio.create_task(self._stack.enter_async_context(toolset.session()))
+            self._entering.append(work)
+            given += await _entered(work, toolset)
+        return by_name(given) if toolsets else tools
+
+    async def close(self, *, hurried: bool) -> None:
+        """Close what was opened, in a task that goes on by itself when it takes long, or when one is still opening."""
+        if not self._entering:
+            return
+        work = asyncio.create_task(self._close())
+        _closing.add(work)
+        work.add_done_callback(_closing.discard)
+        await asyncio.wait([work], timeout=GRACE if hurried else PATIENCE)
+
+    async def _close(self) -> None:
+        await asyncio.wait(self._entering)
+        try:
+            await self._stack.aclose()
+        except Exception:
+            log.exception("tools could not be closed")
 
 
 async def _entered(work: asyncio.Task[Sequence[Tool]], toolset: Toolset) -> Sequence[Tool]:
@@ -68,19 +75,3 @@ async def _entered(work: asyncio.Task[Sequence[Tool]], toolset: Toolset) -> Sequ
         raise AgentError(f"The tools {toolset.name!r} could not be opened: {failure or type(failure).__name__}") from (
             failure
         )
-
-
-async def _closed(stack: AsyncExitStack, entering: Sequence[asyncio.Task[Any]], patience: float) -> None:
-    """Close in a task of its own, which goes on by itself when it takes long, or when one is still opening."""
-
-    async def close() -> None:
-        await asyncio.wait(entering)
-        try:
-            await stack.aclose()
-        except Exception:
-            log.exception("tools could not be closed")
-
-    work = asyncio.create_task(close())
-    _closing.add(work)
-    work.add_done_callback(_closing.discard)
-    await asyncio.wait([work], timeout=patience)

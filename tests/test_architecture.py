@@ -24,19 +24,22 @@ FLOORS = (
     ("agent", "agent.build", "agent.chat", "agent.display"),
     ("agent.agent",),
     ("agent.run",),
-    ("agent.step",),
+    ("agent.calls", "agent.ending", "agent.following", "agent.step"),
     ("agent.result",),
     (
         "agent.fitting",
         "agent.guardrails",
         "agent.meter",
         "agent.retry",
+        "agent.seals",
         "agent.suspension",
         "agent.toolsets",
         "agent.unbroken",
+        "agent.watch",
     ),
     ("agent.providers", "agent.tools", "agent.knowledge"),
     ("agent.context", "agent.media", "agent.visitor"),
+    ("agent.ledgers",),
     ("agent.history",),
     (
         "agent.capabilities",
@@ -55,7 +58,7 @@ FLOORS = (
 )
 """From the roof down: a module imports from its own floor and from those below. A package stands for all in it."""
 
-ROOMS = ("agent.providers", "agent.tools", "agent.history", "agent.knowledge")
+ROOMS = ("agent.providers", "agent.tools", "agent.history", "agent.ledgers", "agent.knowledge")
 """Packages with a door: from outside, only their `__init__` may be imported ..."""
 
 BUILDERS = ("app", "agent.server", "agent.build", "agent.doctor.keeping", "agent.doctor.serving")
@@ -64,7 +67,10 @@ BUILDERS = ("app", "agent.server", "agent.build", "agent.doctor.keeping", "agent
 PAST_THE_DOOR: set[tuple[str, str]] = set()
 """... and for these."""
 
-APART = (tuple(f"agent.history.{name}" for name in ("memory", "json_files", "sqlite", "redis", "postgres")),)
+APART = (
+    tuple(f"agent.history.{name}" for name in ("memory", "json_files", "sqlite", "redis", "postgres")),
+    ("agent.ledgers.files", "agent.ledgers.sqlite"),
+)
 """Siblings that never import each other; what two of them share lies beside them."""
 
 HOMES = {

@@ -10,7 +10,7 @@ import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, cast, overload, runtime_checkable
 
@@ -20,7 +20,7 @@ from pydantic_ai.messages import BinaryContent, ToolCallPart, ToolReturnPart
 from pydantic_ai.tools import ToolDefinition
 from pydantic_core import to_json
 
-from agent.errors import AgentError, InputError
+from agent.errors import AgentError, InputError, ToolError
 from agent.responses import whole
 
 Function = Callable[..., Any]
@@ -134,6 +134,17 @@ class Toolset(Protocol):
         ...
 
 
+@tool
+async def ask_user(question: str, choices: list[str] = []) -> str:  # noqa: B006 - its schema, nobody changes it
+    """Ask the user a question and wait for the answer. Use it when you cannot go on without knowing.
+
+    Args:
+        question: What to ask, in one or two sentences.
+        choices: Answers to choose from; leave it out where any answer will do.
+    """
+    raise ToolError("Nobody can be asked here.")
+
+
 def as_tool(item: Tool | Function) -> Tool:
     """A tool as it is, a plain function as a tool."""
     return item if isinstance(item, Tool) else tool(item)
@@ -200,16 +211,18 @@ async def execute_all(
             said(_given_up(call, tools.get(call.tool_name)))
 
 
+def cancelled(call: ToolCallPart) -> ToolReturnPart:
+    """The result of a call that was not made, or not to its end, because the run was cancelled."""
+    text = "Cancelled before it finished."
+    return ToolReturnPart(call.tool_name, text, tool_call_id=call.tool_call_id, outcome="interrupted")
+
+
 def _given_up(call: ToolCallPart, tool: Tool | None) -> ToolReturnPart:
     still = any(work.get_name() == call.tool_call_id for work in _running) or (tool is not None and not tool.is_async)
-    text = "Cancelled; it could not be interrupted and was left running." if still else "Cancelled before it finished."
-    return ToolReturnPart(
-        call.tool_name,
-        text,
-        tool_call_id=call.tool_call_id,
-        outcome="interrupted",
-        metadata={"left_running": True} if still else None,
-    )
+    if not still:
+        return cancelled(call)
+    text = "Cancelled; it could not be interrupted and was left running."
+    return replace(cancelled(call), content=text, metadata={"left_running": True})
 
 
 async def _done(work: asyncio.Task[Any], limit: float) -> bool:
@@ -284,6 +297,14 @@ def _content(value: Any) -> Any:
         if any(isinstance(item, BinaryContent) for item in items):
             return [item if isinstance(item, BinaryContent) else _content(item) for item in items]
     return to_json(value, fallback=str).decode()
+
+
+def noted(result: ToolReturnPart, note: str) -> ToolReturnPart:
+    """The result with a note of ours for the model after it."""
+    note, content = f"[{note}]", result.content
+    if isinstance(content, str):
+        return replace(result, content=f"{content}\n\n{note}")
+    return replace(result, content=[*(cast(list[Any], content) if isinstance(content, list) else [content]), note])
 
 
 def _failed(call: ToolCallPart, message: str) -> ToolReturnPart:

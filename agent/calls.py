@@ -1,0 +1,64 @@
+"""The tool calls of a run: with which tools, whom they wait for, that each has one result and what is said with it."""
+
+from collections.abc import Callable, Sequence
+
+from pydantic_ai.messages import ToolCallPart, ToolReturnPart
+
+from agent.responses import Piece, result_content
+from agent.result import Plan
+from agent.suspension import Pending, Resumption, asks, waiting
+from agent.tools import cancelled, execute_all
+from agent.toolsets import Sessions
+from agent.watch import Watch
+
+
+class Calls:
+    """The tool calls of one run. Owner of its tools, of their sessions, and of the names of those left running.
+
+    `say` is given each result as it comes.
+    """
+
+    def __init__(self, plan: Plan, watch: Watch, resumed: Resumption | None, say: Callable[[Piece], None]) -> None:
+        self.tools = plan.tools
+        self.left_running: list[str] = []
+        self._plan, self._watch, self._resumed, self._say = plan, watch, resumed, say
+        self._sessions = Sessions()
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether somebody is there who can be asked whether to go on."""
+        return self._plan.limits.interactive or any(map(asks, self.tools.values()))
+
+    async def open(self) -> None:
+        """Open the toolsets. Raises an `AgentError` with a sentence."""
+        self.tools = await self._sessions.open(self._plan.tools, self._plan.toolsets)
+
+    async def close(self, *, hurried: bool) -> None:
+        """Close them."""
+        await self._sessions.close(hurried=hurried)
+
+    def waiting(self, calls: Sequence[ToolCallPart]) -> tuple[Pending, ...]:
+        """What the calls wait for that may not be made at once."""
+        return tuple(one for call in calls if (one := waiting(call, self.tools)))
+
+    async def make(
+        self, calls: Sequence[ToolCallPart], asked: Sequence[ToolCallPart], done: list[ToolReturnPart]
+    ) -> None:
+        """Run the calls at once; their results go to `done`, one for each, also when the run is cancelled meanwhile.
+
+        Then those that are `asked` for have theirs too: nobody will be asked any more.
+        """
+
+        def said(result: ToolReturnPart) -> None:
+            result = self._resumed.told(result) if self._resumed else result
+            done.append(self._watch.result(result))
+            self._say(("tool_call_result", result_content(done[-1])))
+            if isinstance(result.metadata, dict):
+                self.left_running.append(result.tool_name)
+
+        try:
+            await execute_all(self.tools, calls, timeout=self._plan.limits.tool_seconds, said=said)
+        except BaseException:
+            for call in asked:
+                said(cancelled(call))
+            raise

@@ -1,0 +1,48 @@
+"""What was used up, as a folder with a file for each id: creating one is what only one process can do."""
+
+import asyncio
+import os
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+
+from agent.errors import ConfigError
+from agent.history import now
+
+_NEVER = "never"
+
+
+class FileLedger:
+    """A `Ledger` in a folder, for any number of processes of one machine. The folder is made when it is first used."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = Path(folder)
+
+    async def use(self, id: str, expires_at: datetime | None) -> bool:
+        """As in `Ledger.use`. Raises `ConfigError` where the folder cannot be used."""
+        until = _NEVER if expires_at is None else repr(expires_at.timestamp())
+        try:
+            return await asyncio.to_thread(self._use, sha256(id.encode()).hexdigest(), until)
+        except OSError as error:
+            raise ConfigError(f"The folder {str(self._folder)!r} cannot be used: {error.strerror or error}.") from error
+
+    def _use(self, name: str, until: str) -> bool:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._purge()
+        try:
+            file = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return False
+        with os.fdopen(file, "w") as out:
+            out.write(until)
+        return True
+
+    def _purge(self) -> None:
+        moment = now().timestamp()
+        for path in self._folder.iterdir():
+            try:
+                text = path.read_text()
+                if text not in ("", _NEVER) and float(text) <= moment:  # "" is being written at this moment
+                    path.unlink()
+            except (OSError, ValueError):  # another process was first, or it is no file of ours
+                continue

@@ -1,0 +1,166 @@
+"""Seals: a suspended run as a text that only its owner can hand back, whole, in time and once.
+
+The text is `key id . length . record . signature`: the record is canonical JSON in base64 and the signature covers all
+before it. It is signed, not encrypted: who has it can read the conversation in it.
+"""
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import cache
+from hashlib import sha256
+from typing import Any, cast
+
+from itsdangerous import BadData, Signer
+from itsdangerous.encoding import base64_decode, base64_encode
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from agent.errors import ConfigError, SuspensionError, SuspensionReason
+from agent.history import now
+from agent.ledgers import Ledger, MemoryLedger
+from agent.responses import whole
+from agent.suspension import SCHEMA, Suspension
+
+DAY = 24 * 3600.0
+SHORTEST_SECRET = 16
+_SIGNATURE = 43
+"""Characters of a SHA-256 in base64."""
+_KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+# As in the stores: a list, because an adapter of one dataclass takes no config, and bytes need this one.
+_RECORDS = TypeAdapter(list[Suspension], config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64"))
+
+_SAID: Mapping[SuspensionReason, str] = {
+    "tampered": "This is not a suspended run as it was sealed: something in it was changed.",
+    "truncated": "This suspended run is not whole: its end is missing.",
+    "expired": "This suspended run has expired.",
+    "used": "This suspended run was resumed already.",
+    "owner": "This suspended run is somebody else's.",
+    "key": "This suspended run was sealed with a key that is not known here.",
+    "schema": "This suspended run was sealed by another version of this program.",
+}
+
+
+@cache
+def _own_key() -> str:
+    """A key of this process alone."""
+    return secrets.token_urlsafe(32)
+
+
+_used_here = MemoryLedger()
+
+
+def keys_of(env: Mapping[str, str] = os.environ) -> Mapping[str, str]:
+    """The keys of SUSPENSION_KEYS, "id:secret,id2:secret2", the one that signs first; without it, this process's own.
+
+    Raises `ConfigError` where they cannot be used. What is sealed with the process's own key, this process alone opens.
+    """
+    text = env.get("SUSPENSION_KEYS", "").strip()
+    if not text:
+        return {"process": _own_key()}
+    keys: dict[str, str] = {}
+    for number, item in enumerate(text.split(","), start=1):
+        name, _, secret = (part.strip() for part in item.partition(":"))
+        if not _KEY_ID.fullmatch(name) or len(secret) < SHORTEST_SECRET or name in keys:
+            raise ConfigError(
+                f"SUSPENSION_KEYS: key {number} must be id:secret, with an id of letters and digits of its own and a "
+                f"secret of at least {SHORTEST_SECRET} characters"
+            )
+        keys[name] = secret
+    return keys
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seals:
+    """How suspended runs are sealed: `keys` by their ids, of which the first signs and all open; for which owner;
+    for how many seconds (None: for ever); and the ledger of those that were used.
+
+    By default the keys are those of SUSPENSION_KEYS, or one of this process, and the ledger is this process's memory.
+    Where several processes resume, give them the same keys and a `FileLedger` or `SqliteLedger`.
+    """
+
+    keys: Mapping[str, str] = field(default_factory=keys_of, repr=False)
+    owner: str = ""
+    ledger: Ledger = field(default=_used_here, repr=False)
+    seconds: float | None = DAY
+
+    def __post_init__(self) -> None:
+        if not self.keys or any(not _KEY_ID.fullmatch(name) or not secret for name, secret in self.keys.items()):
+            raise ConfigError("seals need at least one key, by an id of letters and digits")
+
+    def seal(self, suspension: Suspension) -> str:
+        """The suspended run as a text of ASCII letters, digits and `-_.`, this owner's and with its time set."""
+        expires_at = None if self.seconds is None else now() + timedelta(seconds=self.seconds)
+        record = canonical(replace(suspension, owner=self.owner, expires_at=expires_at))
+        return signed(record, *next(iter(self.keys.items())))
+
+    def open(self, sealed: str) -> Suspension:
+        """The suspended run in it. Raises `SuspensionError`, whose `reason` is what is wrong with it."""
+        match sealed.strip().split("."):
+            case [name, length, record, signature] if length.isascii() and length.isdecimal():
+                if len(record) < int(length[:12]) or (len(record) == int(length[:12]) and len(signature) < _SIGNATURE):
+                    raise _refused("truncated")
+            case [name, *rest] if _KEY_ID.fullmatch(name) and len(rest) < 3:
+                raise _refused("truncated")
+            case _:
+                raise _refused("tampered")
+        if name not in self.keys:
+            raise _refused("key")
+        text = f"{name}.{length}.{record}"
+        if not (_canonical(signature) and _signer(self.keys[name]).verify_signature(text, signature)):
+            raise _refused("tampered")
+        suspension = _read(base64_decode(record))
+        if suspension.owner != self.owner:
+            raise _refused("owner")
+        if suspension.expires_at is not None and suspension.expires_at <= now():
+            raise _refused("expired")
+        return suspension
+
+    async def use(self, suspension: Suspension) -> None:
+        """Take note that it is resumed. Raises `SuspensionError` where it was before."""
+        if not await self.ledger.use(suspension.id, suspension.expires_at):
+            raise _refused("used")
+
+
+def canonical(suspension: Suspension) -> bytes:
+    """The whole record as JSON in UTF-8, in the one form that equal records have: sorted names, no white space."""
+    (plain,) = cast(list[Any], _RECORDS.dump_python([suspension], mode="json", warnings=False))
+    return whole(json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)).encode()
+
+
+def signed(record: bytes, name: str, secret: str) -> str:
+    """The record sealed with one key."""
+    body = base64_encode(record).decode()
+    return _signer(secret).sign(f"{name}.{len(body)}.{body}").decode()
+
+
+def _signer(secret: str) -> Signer:
+    return Signer(secret, salt="agent.suspension", key_derivation="hmac", digest_method=sha256)
+
+
+def _canonical(signature: str) -> bool:
+    """Whether it is the one text for its bytes: the last letter of base64 has bits to spare."""
+    try:
+        return base64_encode(base64_decode(signature)).decode() == signature
+    except (BadData, ValueError):
+        return False
+
+
+def _read(record: bytes) -> Suspension:
+    """Raises `SuspensionError` for the record of another version; it was signed, so it is no stranger's."""
+    plain = json.loads(record)
+    if plain.get("schema") != SCHEMA:
+        raise _refused("schema")
+    try:
+        (suspension,) = _RECORDS.validate_json(b"[" + record + b"]")
+    except ValidationError as error:
+        raise _refused("schema") from error
+    return suspension
+
+
+def _refused(reason: SuspensionReason) -> SuspensionError:
+    return SuspensionError(_SAID[reason], reason=reason)

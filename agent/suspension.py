@@ -1,0 +1,239 @@
+"""A run that waits for people, as a value: what it waits for, what they may say to it, all that going on needs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from hashlib import sha256
+from json import dumps
+from typing import Any, Literal
+
+from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart
+
+from agent.context import Context
+from agent.errors import InputError, SuspensionError
+from agent.guardrails import Limit, Limits, explained
+from agent.history import new_id, now
+from agent.messages import repaired, unanswered
+from agent.responses import whole
+from agent.tools import Tool, ask_user, noted
+from agent.watch import Spent
+
+SCHEMA = 1
+"""Of the record. One that was written with another is refused by its name, never guessed at."""
+
+GO_ON, STOP = "Go on", "Stop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """What a suspended run waits for.
+
+    A `question` has its text and perhaps `choices`, and takes any text for an answer; an `approval` is that of the call
+    of the tool `name` with `arguments`. `call_id` names it in a reply.
+    """
+
+    call_id: str
+    kind: Literal["question", "approval"]
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    question: str = ""
+    choices: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """What it waits for, for people."""
+        return self.question if self.kind == "question" else f"May the tool {self.name} be used?"
+
+
+@dataclass(frozen=True, slots=True)
+class Approve:
+    """The call may be made, with other arguments where they are given."""
+
+    arguments: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The call may not be made, or the question is not answered; the model is told the reason."""
+
+    reason: str = ""
+
+
+Answer = str | Approve | Refuse
+Reply = Answer | Mapping[str, Answer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspension:
+    """All that resuming a run needs but the agent: its conversation, what it waits for, what it has used up.
+
+    `model` is the id of its model and `tools` has a digest of each tool by name: an agent that has others does not
+    resume it unasked. Empty, they are not compared. `limit` is the bound that suspended it, if it was one.
+    `owner` and `expires_at` are set when it is sealed.
+    """
+
+    schema: int = SCHEMA
+    id: str = field(default_factory=new_id)
+    owner: str = ""
+    run_id: str = ""
+    session_id: str
+    model: str = ""
+    tools: Mapping[str, str] = field(default_factory=dict[str, str])
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    messages: tuple[ModelMessage, ...]
+    pending: tuple[Pending, ...]
+    limit: Limit | None = None
+    spent: Spent = field(default_factory=Spent)
+    created_at: datetime = field(default_factory=now)
+    expires_at: datetime | None = None
+
+    @classmethod
+    def of(cls, context: Context, *, run_id: str = "") -> "Suspension":
+        """The suspension of a conversation whose last response has calls without results, as a store keeps it.
+
+        Only who knows how the run ended can tell a call that waits for people from one that was cut short: ask the
+        last entry's note whether it says `suspended`. Raises `InputError` where no call is without a result.
+        """
+        at, calls = unanswered(context.messages)
+        if not calls:
+            raise InputError("nothing is suspended here: every call has its result")
+        messages = (*repaired(context.messages[:at]), *context.messages[at:])
+        pending = tuple(_pending(call) for call in calls)
+        return cls(session_id=context.session_id, run_id=run_id, messages=messages, pending=pending)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumption:
+    """A suspended run and the answers to all that it waits for. `sealed` ones are used up by it."""
+
+    suspension: Suspension
+    answers: Mapping[str, Answer]
+    sealed: bool
+    changed_ok: bool
+
+    def check(self, tools: Mapping[str, Tool]) -> None:
+        """Raises `SuspensionError` where the tools are others now, `InputError` where new arguments do not fit."""
+        then = self.suspension.tools
+        if then and not self.changed_ok and (changed := _changed(then, digests(tools.values()))):
+            raise SuspensionError(f"This run was suspended with other tools: {changed}.", reason="tools")
+        for one in self.suspension.pending:
+            answer = self.answers[one.call_id]
+            wanted = tools.get(one.name)
+            if isinstance(answer, Approve) and answer.arguments is not None and wanted is not None:
+                try:
+                    wanted.arguments(ToolCallPart(one.name, dict(answer.arguments)))
+                except Exception as error:
+                    raise InputError(f"the changed arguments do not fit the tool {one.name!r}: {error}") from error
+
+    def results(self) -> list[ToolReturnPart]:
+        """The results that people themselves gave: answers and refusals."""
+        said: list[ToolReturnPart] = []
+        for one in self.suspension.pending:
+            match self.answers[one.call_id]:
+                case str(text):
+                    said.append(ToolReturnPart(one.name, whole(text), tool_call_id=one.call_id))
+                case Refuse(reason):
+                    what = "did not answer" if one.kind == "question" else "refused this call"
+                    text = f"The user {what}.{f' The reason given: {reason}' if reason else ''}"
+                    said.append(ToolReturnPart(one.name, whole(text), tool_call_id=one.call_id, outcome="denied"))
+                case Approve():
+                    continue
+        return said
+
+    def calls(self) -> list[ToolCallPart]:
+        """The calls that may be made, with the arguments that were approved."""
+        made: list[ToolCallPart] = []
+        for one in self.suspension.pending:
+            answer = self.answers[one.call_id]
+            if isinstance(answer, Approve):
+                arguments = one.arguments if answer.arguments is None else answer.arguments
+                made.append(ToolCallPart(one.name, dict(arguments), tool_call_id=one.call_id))
+        return made
+
+    def told(self, result: ToolReturnPart) -> ToolReturnPart:
+        """The result of such a call, with what it was really called with, where that was changed."""
+        answer = self.answers.get(result.tool_call_id)
+        if not isinstance(answer, Approve) or answer.arguments is None:
+            return result
+        return noted(result, f"The user changed the arguments to {dumps(answer.arguments, ensure_ascii=False)}.")
+
+
+def waiting(call: ToolCallPart, tools: Mapping[str, Tool]) -> Pending | None:
+    """What this call waits for, None for one that may be made at once, or that fails anyway."""
+    tool = tools.get(call.tool_name)
+    if tool is None or not (tool.needs_approval or asks(tool)):
+        return None
+    try:
+        tool.arguments(call)
+    except Exception:  # the model is told; people are not asked about nonsense
+        return None
+    return _pending(call)
+
+
+def asks(tool: Tool) -> bool:
+    """Whether it is the tool that asks the user."""
+    return tool.function is ask_user.function
+
+
+def whether_to_go_on(limit: Limit, limits: Limits) -> Pending:
+    """The question of a run that has reached a bound."""
+    question = f"{explained(limit, limits)} Go on?"
+    return Pending(call_id="limit", kind="question", name=limit, question=question, choices=(GO_ON, STOP))
+
+
+def answered(pending: Sequence[Pending], reply: Reply) -> dict[str, Answer]:
+    """The reply, by the ids of what it answers. Raises `InputError` where one is missing, unknown or empty."""
+    if isinstance(reply, Mapping):
+        answers = dict(reply)
+    elif len(pending) == 1:
+        answers = {pending[0].call_id: reply}
+    else:
+        raise InputError(f"{len(pending)} answers are wanted, by call id: {_ids(one.call_id for one in pending)}")
+    known = {one.call_id for one in pending}
+    if missing := known - answers.keys():
+        raise InputError(f"no answer is given to {_ids(missing)}")
+    if unknown := answers.keys() - known:
+        raise InputError(f"nothing waits for an answer to {_ids(unknown)}")
+    for one in pending:
+        answer = answers[one.call_id]
+        if isinstance(answer, str) and not answer.strip():
+            raise InputError(f"the answer to {one.call_id!r} is empty")
+        if not _fits(one, answer):
+            wanted = "a text" if one.kind == "question" else "Approve()"
+            raise InputError(f"{one.call_id!r} is a {one.kind}: it takes {wanted} or Refuse(), not {answer!r}")
+    return answers
+
+
+def _fits(one: Pending, answer: object) -> bool:
+    return isinstance(answer, (str, Refuse) if one.kind == "question" else (Approve, Refuse))
+
+
+def digests(tools: Iterable[Tool]) -> dict[str, str]:
+    """What a model knows of the arguments of each tool, by its name, as a short digest."""
+    schemas = {tool.name: tool.definition.parameters_json_schema for tool in tools}
+    return {name: sha256(dumps(schema, sort_keys=True).encode()).hexdigest()[:16] for name, schema in schemas.items()}
+
+
+def _pending(call: ToolCallPart) -> Pending:
+    arguments = call.args_as_dict()
+    if call.tool_name != ask_user.name:
+        return Pending(call_id=call.tool_call_id, kind="approval", name=call.tool_name, arguments=arguments)
+    return Pending(
+        call_id=call.tool_call_id,
+        kind="question",
+        name=call.tool_name,
+        arguments=arguments,
+        question=str(arguments.get("question", "")),
+        choices=tuple(map(str, arguments.get("choices") or ())),
+    )
+
+
+def _changed(then: Mapping[str, str], now: Mapping[str, str]) -> str:
+    said = [f"{name!r} is gone" for name in then.keys() - now.keys()]
+    said += [f"{name!r} is new" for name in now.keys() - then.keys()]
+    said += [f"{name!r} takes other arguments" for name in then.keys() & now.keys() if then[name] != now[name]]
+    return ", ".join(sorted(said))
+
+
+def _ids(ids: Iterable[str]) -> str:
+    return ", ".join(repr(one) for one in sorted(ids))
