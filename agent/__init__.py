@@ -4,6 +4,7 @@ from agent.agent import Agent
 from agent.catalog import ModelSpec
 from agent.chat import Chat
 from agent.context import Context
+from agent.display import display, stream_to_display
 from agent.errors import AgentError, Busy, ConfigError, InputError, ProviderError, SingleRun, UnknownModel
 from agent.guardrails import Limits
 from agent.parts import Audio, Image
@@ -40,5 +41,7 @@ __all__ = [
     "Tool",
     "UnknownModel",
     "connect",
+    "display",
+    "stream_to_display",
     "tool",
 ]
