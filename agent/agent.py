@@ -3,17 +3,22 @@
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from agent.context import Context
 from agent.errors import InputError, SuspensionError
 from agent.guardrails import Limits
+from agent.observe import Audience, Observer
 from agent.prompt import Prompt, to_messages
 from agent.providers import Connection, named
+from agent.recorder import Recorder
+from agent.replay import PREFIX, Replay
 from agent.result import OPTIONS, Journal, Options, Plan, RunResult
 from agent.run import Run
 from agent.seals import Seals
 from agent.suspension import Reply, Resumption, Suspension, answered
+from agent.telemetry import Telemetry
 from agent.tools import Function, Tool, Toolset, as_tool
 from agent.toolsets import by_name
 
@@ -22,8 +27,10 @@ class Agent:
     """A model, a system message, tools, limits. No conversation lives in it: history is what is passed in.
 
     The model is a name with its provider, `Agent("my-model", provider="vllm", base_url="http://.../v1")`, or what
-    `agent.connect` returned. `seals` are for runs that are suspended. Raises `UnknownModel`, and `InputError` for two
-    tools of one name or a limit in dollars where the model's price is not known; touches no network.
+    `agent.connect` returned; `Agent("replay:path")` plays a flight record. `seals` are for runs that are suspended,
+    `telemetry` makes spans of what they do (None: as SWITCHBOARD_TELEMETRY says). Raises `UnknownModel`, and
+    `InputError` for two tools of one name or a limit in dollars where the model's price is not known; touches no
+    network.
     """
 
     def __init__(
@@ -37,13 +44,20 @@ class Agent:
         tools: Sequence[Tool | Function | Toolset] = (),
         limits: Limits | None = None,
         seals: Seals | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
-        self.connection = named(model, provider, base_url, api_key) if isinstance(model, str) else model
+        if isinstance(model, str):
+            replayed = model.startswith(PREFIX)
+            model = Replay.named(model) if replayed else named(model, provider, base_url, api_key)
+        self.connection = model
         self.system_message = system_message
         self.toolsets = tuple(item for item in tools if isinstance(item, Toolset))
         self.tools = by_name([as_tool(item) for item in tools if not isinstance(item, Toolset)])
         self.limits = limits or Limits()
+        if isinstance(model, Replay):  # what the tools gave then is in the record, and so is what ended the run
+            self.tools, self.toolsets, self.limits = dict(model.tools), (), model.limits
         self.seals = seals or Seals()
+        self.telemetry = telemetry or Telemetry.from_env()
         if self.limits.dollars is not None and self.connection.spec.price is None:
             raise InputError(
                 f"a limit in dollars cannot be kept: the price of {self.connection.spec.label} is not known"
@@ -56,21 +70,29 @@ class Agent:
         context: Context | None = None,
         options: Options | None = None,
         journal: Journal | None = None,
+        record: str | Path | None = None,
         **more: Any,
     ) -> Run:
         """Begin a run: iterate over it, await it, or cancel it. Raises `InputError` before any network.
 
-        `more` are the fields of `Options`, for those who write `run(..., reasoning=True)`.
+        `record` is a file for a flight record of it. `more` are the fields of `Options`, for those who write
+        `run(..., reasoning=True)`.
         """
         plan = self._plan(replace(options or Options(), **more))
-        return Run(plan, to_messages(prompt), context or Context(), journal)
+        return Run(plan, to_messages(prompt), context or Context(), journal, audience=self._audience(record))
 
     async def ask(self, prompt: Prompt, *, context: Context | None = None, **more: Any) -> RunResult:
         """Run to the end. Never raises for what a model or a tool did: see `finish_reason`."""
         return await self.run(prompt, context=context, **more)
 
     def resume(
-        self, suspended: str | Suspension, reply: Reply, *, journal: Journal | None = None, changed_ok: bool = False
+        self,
+        suspended: str | Suspension,
+        reply: Reply,
+        *,
+        journal: Journal | None = None,
+        changed_ok: bool = False,
+        record: str | Path | None = None,
     ) -> Run:
         """Go on with a suspended run: a run of its own, which begins with the results of the calls that waited.
 
@@ -89,13 +111,18 @@ class Agent:
             raise SuspensionError(f"This run was suspended with {suspension.model}, not {spec.id}.", reason="model")
         resumed = Resumption(suspension=suspension, answers=answers, sealed=sealed, changed_ok=changed_ok)
         context = Context(session_id=suspension.session_id, messages=suspension.messages)
-        return Run(self._plan(OPTIONS.validate_python(suspension.options)), [], context, journal, resumed=resumed)
+        plan = self._plan(OPTIONS.validate_python(suspension.options))
+        return Run(plan, [], context, journal, resumed=resumed, audience=self._audience(record))
 
     def with_tools(self, *tools: Tool) -> "Agent":
         """This agent with opened tools in the place of its toolsets: who opened them closes them."""
         other = copy(self)
         other.tools, other.toolsets = by_name([*self.tools.values(), *tools]), ()
         return other
+
+    def _audience(self, record: str | Path | None) -> Audience:
+        observers: list[Observer] = [self.telemetry()] if self.telemetry is not None else []
+        return Audience([*observers, Recorder(record)] if record is not None else observers)
 
     def _plan(self, options: Options) -> Plan:
         return Plan(

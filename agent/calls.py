@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 
+from agent.observe import Audience, CallBegan, CallEnded
 from agent.responses import Piece, result_content
 from agent.result import Plan
 from agent.suspension import Pending, Resumption, asks, waiting
@@ -15,13 +16,21 @@ from agent.watch import Watch
 class Calls:
     """The tool calls of one run. Owner of its tools, of their sessions, and of the names of those left running.
 
-    `say` is given each result as it comes.
+    `say` is given each result as it comes; the `audience` hears of it, too.
     """
 
-    def __init__(self, plan: Plan, watch: Watch, resumed: Resumption | None, say: Callable[[Piece], None]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        watch: Watch,
+        resumed: Resumption | None,
+        say: Callable[[Piece], None],
+        audience: Audience,
+    ) -> None:
         self.tools = plan.tools
         self.left_running: list[str] = []
         self._plan, self._watch, self._resumed, self._say = plan, watch, resumed, say
+        self._audience = audience
         self._sessions = Sessions()
 
     @property
@@ -53,12 +62,23 @@ class Calls:
             result = self._resumed.told(result) if self._resumed else result
             done.append(self._watch.result(result))
             self._say(("tool_call_result", result_content(done[-1])))
+            self.told(done[-1])
             if isinstance(result.metadata, dict):
                 self.left_running.append(result.tool_name)
 
         try:
-            await execute_all(self.tools, calls, timeout=self._plan.limits.tool_seconds, said=said)
+            limit = self._plan.limits.tool_seconds
+            await execute_all(self.tools, calls, timeout=limit, said=said, began=self._began)
         except BaseException:
             for call in asked:
                 said(cancelled(call))
             raise
+
+    def told(self, result: ToolReturnPart) -> None:
+        """A call has this result: let it be known."""
+        if self._audience:
+            self._audience(CallEnded(result))
+
+    def _began(self, call: ToolCallPart) -> None:
+        if self._audience:
+            self._audience(CallBegan(call))

@@ -81,6 +81,10 @@ class Replay:
         """The player."""
         return self._player
 
+    def effort(self, reasoning: Any) -> None:
+        """None: how hard it reasoned is long over."""
+        del reasoning
+
     def settings(self, reasoning: Any) -> ModelSettings:
         """None: what was asked for then has been answered."""
         del reasoning

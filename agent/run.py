@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from time import monotonic
 from uuid import uuid4
 
@@ -22,7 +23,9 @@ from agent.guardrails import Limit, explained
 from agent.history import Note
 from agent.messages import repaired
 from agent.meter import Meter
-from agent.responses import call_content, result_content
+from agent.observe import Audience, RunBegan, RunEnded, Said
+from agent.recorder import Recorder
+from agent.responses import Piece, call_content, result_content
 from agent.result import OPTIONS, CancelReason, Ended, FinishReason, Journal, Plan, RunResult, files_of, text_of
 from agent.retry import Waiting
 from agent.step import Requests
@@ -44,6 +47,7 @@ class Run(Followed):
         journal: Journal | None = None,
         *,
         resumed: Resumption | None = None,
+        audience: Audience | None = None,
     ) -> None:
         super().__init__()
         self.id = uuid4().hex
@@ -55,10 +59,11 @@ class Run(Followed):
         self._from = len(self._messages)
         self._begun = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._audience = audience or Audience()
         self._begin()
         spent = resumed.suspension.spent.allowing(resumed.suspension.limit) if resumed else Spent()
         self._watch = Watch(plan.limits, spent)
-        self._calls = Calls(plan, self._watch, resumed, self._say)
+        self._calls = Calls(plan, self._watch, resumed, self._say, self._audience)
         self._pending: tuple[Pending, ...] = ()
         self._limit: Limit | None = None
         self._last: ModelMessage | None = None
@@ -84,6 +89,16 @@ class Run(Followed):
         self.cancel_reason, self._cancelled_at = reason, monotonic()
         if self._loop is not None and self._task is not None:
             self._loop.call_soon_threadsafe(self._task.cancel)
+
+    def record(self, path: str | Path) -> "Run":
+        """Write a flight record of it to `path`, which is replaced; to be asked for before it begins.
+
+        `Agent("replay:path")` plays it. Raises `InputError`.
+        """
+        if self._task is not None:
+            raise InputError("a run is recorded from its beginning; ask for it before iterating or awaiting")
+        self._audience.add(Recorder(path))
+        return self
 
     @property
     def context(self) -> Context:
@@ -177,6 +192,7 @@ class Run(Followed):
         results = resumed.results()
         for result in results:
             self._say(("tool_call_result", result_content(result)))
+            self._calls.told(result)
         await self._make(resumed.calls(), results=results)
         return None
 
@@ -184,6 +200,9 @@ class Run(Followed):
 
     async def _guarded(self) -> None:
         hurried = False
+        if self._audience:
+            before = Context(session_id=self._session_id, messages=tuple(self._messages))
+            self._audience(RunBegan(self.id, self._plan, before, self._prompt))
         try:
             ending = await self._timed()
         except asyncio.CancelledError:
@@ -259,8 +278,12 @@ class Run(Followed):
             files=tuple(files_of(self._messages[self._from :])),
             suspension=sealed,
             pending=self._pending if reason == "suspended" else (),
+            effort=self._plan.effort,
+            notes=self._plan.notes,
             system_message=self._plan.system_message,
         )
+        if self._audience:
+            self._audience(RunEnded(self.result))
         self._news.set()
 
     def _sealed(self, last: ModelMessage) -> str:
@@ -285,7 +308,14 @@ class Run(Followed):
     def _begin(self) -> None:
         """The clock runs from here."""
         self._meter = Meter()
-        self._requests = Requests(self.id, self._plan, self._meter, self._say, self._news.set)
+        self._requests = Requests(self.id, self._plan, self._meter, self._say, self._news.set, self._audience)
+
+    def _say(self, piece: Piece) -> None:
+        if self._plan.options.ignore_reasoning and piece[0] == "reasoning":
+            return
+        super()._say(piece)
+        if self._audience:
+            self._audience(Said(self.responses[-1]))
 
     async def _keep(self, message: ModelMessage, note: Note | None = None) -> None:
         """Write ahead: what the journal has not taken is not part of the conversation.

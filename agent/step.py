@@ -17,6 +17,7 @@ from pydantic_ai.tools import ToolDefinition
 from agent.errors import AgentError, ProviderError
 from agent.fitting import sendable
 from agent.meter import Meter
+from agent.observe import Audience, StepBegan, StepEnded, Streamed, TryFailed
 from agent.responses import Live, Piece, settle
 from agent.result import Plan
 from agent.retry import Waiting, before_next, given_up
@@ -28,15 +29,23 @@ log = logging.getLogger(__name__)
 class Requests:
     """The model requests of one run, one after the other. Owner of the open stream and of the pause between two tries.
 
-    `say` is given each piece of text and reasoning, `changed` is called when a pause begins and when it ends.
+    `say` is given each piece of text and reasoning, `changed` is called when a pause begins and when it ends, the
+    `audience` hears of all that happens.
     """
 
     def __init__(
-        self, run_id: str, plan: Plan, meter: Meter, say: Callable[[Piece], None], changed: Callable[[], None]
+        self,
+        run_id: str,
+        plan: Plan,
+        meter: Meter,
+        say: Callable[[Piece], None],
+        changed: Callable[[], None],
+        audience: Audience,
     ) -> None:
         self.waiting: Waiting | None = None
         self.freed_at = 0.0
         self._run_id, self._plan, self._meter, self._say, self._changed = run_id, plan, meter, say, changed
+        self._audience = audience
         self._open: StreamedResponse | None = None
         self._said = False
 
@@ -48,6 +57,22 @@ class Requests:
         spec = self._plan.connection.spec
         sent = sendable(messages, spec, self._plan.system_message)
         offered = [tool.definition for tool in tools]
+        if not self._audience:
+            return await self._tried(messages, sent, offered)
+        response, failed = None, None
+        self._audience(StepBegan(sent, self._settings()))
+        try:
+            response = await self._tried(messages, sent, offered)
+            return response
+        except ProviderError as failure:
+            failed = failure
+            raise
+        finally:
+            self._audience(StepEnded(response or self.broken_off(), failed))
+
+    async def _tried(
+        self, messages: Sequence[ModelMessage], sent: list[ModelMessage], offered: list[ToolDefinition]
+    ) -> ModelResponse:
         tried = 0
         while True:
             tried, self._said = tried + 1, False
@@ -58,6 +83,8 @@ class Requests:
                 pause = before_next(failure, tried=tried, retries=retries, now=monotonic())
                 if pause is None:
                     raise given_up(failure, tried=tried) from failure
+                if self._audience:
+                    self._audience(TryFailed(failure, pause))
                 self._open = None  # it said nothing, and if the run ends in the pause, nothing is kept of it
                 await self._wait(pause)
             else:
@@ -82,6 +109,8 @@ class Requests:
             ) as stream:
                 self._open = stream
                 async for event in stream:
+                    if self._audience:
+                        self._audience(Streamed(event))
                     for piece in live.feed(event):
                         self._said = True
                         self._meter.delta(piece[0])

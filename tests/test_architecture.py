@@ -16,17 +16,29 @@ from agent.settings import ROOT
 FLOORS = (
     ("agent.deploy",),
     ("app",),
-    ("agent.server", "agent.doctor"),
+    ("agent.__main__", "agent.server", "agent.doctor"),
     ("agent.health", "agent.share", "agent.shutdown"),
     ("agent.ui",),
     ("agent.streams",),
     ("agent.walls",),
-    ("agent", "agent.build", "agent.chat", "agent.display"),
+    ("agent.terminal",),
+    (
+        "agent",
+        "agent.asking",
+        "agent.background",
+        "agent.build",
+        "agent.chat",
+        "agent.conversation_file",
+        "agent.display",
+    ),
     ("agent.agent",),
     ("agent.run",),
     ("agent.calls", "agent.ending", "agent.following", "agent.step"),
+    ("agent.recorder", "agent.replay", "agent.telemetry"),
+    ("agent.flight", "agent.observe"),
     ("agent.result",),
     (
+        "agent.cleaning",
         "agent.fitting",
         "agent.guardrails",
         "agent.meter",
@@ -46,25 +58,28 @@ FLOORS = (
         "agent.catalog",
         "agent.checkpoints",
         "agent.guard",
+        "agent.images",
         "agent.messages",
         "agent.openai_format",
         "agent.parts",
         "agent.prompt",
         "agent.responses",
         "agent.settings",
+        "agent.sounds",
         "agent.space",
     ),
-    ("agent.addresses", "agent.errors"),
+    ("agent.apart", "agent.kinds"),
+    ("agent.addresses", "agent.decoding", "agent.errors"),
 )
 """From the roof down: a module imports from its own floor and from those below. A package stands for all in it."""
 
 ROOMS = ("agent.providers", "agent.tools", "agent.history", "agent.ledgers", "agent.knowledge")
 """Packages with a door: from outside, only their `__init__` may be imported ..."""
 
-BUILDERS = ("app", "agent.server", "agent.build", "agent.doctor.keeping", "agent.doctor.serving")
+BUILDERS = ("app", "agent.__main__", "agent.server", "agent.build", "agent.doctor.keeping", "agent.doctor.serving")
 """... except by those that put concrete things together ..."""
 
-PAST_THE_DOOR: set[tuple[str, str]] = set()
+PAST_THE_DOOR = {("agent.cleaning", "agent.providers.redact")}
 """... and for these."""
 
 APART = (
@@ -89,6 +104,10 @@ HOMES = {
     "xllamacpp": (),
     "vllm": (),
     "torch": (),
+    "av": (),
+    "soundfile": (),
+    "pillow_heif": (),
+    "numpy": (),
 }
 """Packages that cost much or may be missing: who may import them when it is itself imported. Nobody for the last."""
 
@@ -99,7 +118,21 @@ LAZY = {("agent.providers", f"agent.providers.{name}") for name in DIALECTS}
 LONGEST = 350
 """Lines of a file."""
 
-NOT_LOADED = ("gradio", "anthropic", "google.genai", "openai", "mcp", "redis", "psycopg", "xllamacpp", "aiosqlite")
+NOT_LOADED = (
+    "gradio",
+    "anthropic",
+    "google.genai",
+    "openai",
+    "mcp",
+    "redis",
+    "psycopg",
+    "xllamacpp",
+    "aiosqlite",
+    "av",
+    "soundfile",
+    "pillow_heif",
+    "numpy",
+)
 """What `import agent` leaves alone."""
 
 

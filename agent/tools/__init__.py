@@ -171,7 +171,10 @@ async def execute(tools: Mapping[str, Tool], call: ToolCallPart, *, timeout: flo
             return _failed(call, f"The tool took longer than {limit:g} s and was given up.")
         if work.cancelled():
             return _failed(call, "The tool was cancelled by something that it waited for.")
-        return ToolReturnPart(call.tool_name, _content(work.result()), tool_call_id=call.tool_call_id)
+        value = work.result()
+        if isinstance(value, ToolReturnPart):  # of a tool that was run another time
+            return replace(cast(ToolReturnPart[Any], value), tool_name=call.tool_name, tool_call_id=call.tool_call_id)
+        return ToolReturnPart(call.tool_name, _content(value), tool_call_id=call.tool_call_id)
     except AgentError as error:  # which is a sentence already
         return _failed(call, str(error))
     except Exception as error:
@@ -184,15 +187,19 @@ async def execute_all(
     *,
     timeout: float,  # noqa: ASYNC109 - not raised
     said: Callable[[ToolReturnPart], None],
+    began: Callable[[ToolCallPart], None] = lambda _: None,
 ) -> None:
     """Run calls at once and hand each result to `said` as it comes; return when each call has one.
 
-    Cancelled, it first gives a result to each call that has none; its metadata says `left_running` where the tool could
-    not be interrupted.
+    `began` is given each call in the task in which it is made. Cancelled, it first gives a result to each call that has
+    none; its metadata says `left_running` where the tool could not be interrupted.
     """
+    if not calls:
+        return
     unanswered = {call.tool_call_id: call for call in calls}
 
     async def one(call: ToolCallPart) -> None:
+        began(call)
         result = await execute(tools, call, timeout=timeout)
         if unanswered.pop(call.tool_call_id, None):
             said(result)
