@@ -1,0 +1,38 @@
+"""Decoding in a process of its own, for formats whose headers can hide how much there is in them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from agent.decoding import REFUSED
+from agent.errors import InputError
+
+PATIENCE = 60
+"""Seconds; the process has less of its processor, which may be busy."""
+
+_ENV = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
+"""All that it gets of ours; there are keys in the rest."""
+_PROGRAM = Path(__file__).with_name("decoding.py")
+
+
+def apart(job: str, *args: str, data: bytes) -> bytes:
+    """What `agent.decoding` makes of the data. Raises `InputError` for what it refuses, `ValueError` for the broken."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", str(_PROGRAM), job, *args],
+            input=data,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={"MALLOC_ARENA_MAX": "1", "OPENBLAS_NUM_THREADS": "1"}
+            | {name: os.environ[name] for name in _ENV if name in os.environ},
+            timeout=PATIENCE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ValueError("it took too long") from error
+    if done.returncode == REFUSED:
+        raise InputError(done.stdout[-300:].decode(errors="replace"))
+    if done.returncode:
+        raise ValueError(f"the decoder ended with {done.returncode}")
+    return done.stdout

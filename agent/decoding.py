@@ -1,0 +1,165 @@
+"""A program of its own, run by `agent.apart`: it decodes its input within limits that the system keeps.
+
+    python decoding.py picture WIDTH HEIGHT    an AVIF: a line with mode and size, then the pixels, scaled to that
+    python decoding.py sound FORMAT SECONDS    16 kHz, mono, 16 bits; at most so much and a little of it,
+                                               then a byte: whether it is clipped
+
+What cannot be taken is said in a sentence, with `REFUSED` for the exit status; any other status means a broken file. It
+imports nothing of its own package, or its start would cost a second.
+"""
+
+import sys
+from collections.abc import Iterator
+from io import BytesIO
+from typing import Any
+
+MEMORY = 320 * 1024 * 1024
+"""Bytes of data, of which the libraries have 120 MB when nothing has been decoded yet."""
+SECONDS = 20
+"""Of the processor: the longest sound that is taken needs a few."""
+REFUSED = 3
+RATE = 16_000
+SPARE = 1.0
+"""Seconds that are decoded beyond the longest, to see that there are more."""
+CLIPPED = 0.01
+"""Of the samples; a tone just as loud as can be has a little less at its top."""
+MAX_CHANNELS = 8
+RATES = range(4_000, 400_000)
+CODECS = ("aac", "alac", "flac", "mp3", "mp3float", "opus", "libopus", "vorbis")
+"""What FFmpeg may decode; it could do hundreds, and each is a way in."""
+
+_BLOCK = 1 << 16
+
+
+class Refused(Exception):
+    """The file is whole, but not taken; says why."""
+
+
+def limited() -> None:
+    """Let the system end this process where it takes more than it should."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such thing
+        return
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+
+
+def picture(data: bytes, width: str, height: str) -> Iterator[bytes]:
+    """The pixels of an AVIF: what is coded in it may be far more than its header says."""
+    from PIL import AvifImagePlugin, Image
+
+    AvifImagePlugin.DEFAULT_MAX_THREADS = 1
+    image = AvifImagePlugin.AvifImageFile(BytesIO(data))
+    image.load()
+    size = int(width), int(height)
+    small: Any = image if image.size == size else image.resize(size, Image.Resampling.LANCZOS, reducing_gap=3.0)
+    yield f"{small.mode} {small.width} {small.height}\n".encode()
+    yield small.tobytes()
+
+
+def sound(data: bytes, format_: str, seconds: str) -> Iterator[bytes]:
+    """The samples, stopped soon after so many seconds: how long a sound is only shows when it has been decoded."""
+    import av
+
+    resampler: Any = av.AudioResampler(format="s16", layout="mono", rate=RATE)
+    full = every = 0
+    left = int((float(seconds) + SPARE) * RATE * 2)
+    for frame in _frames(data, format_, float(seconds)):
+        values = frame.to_ndarray()
+        full, every = full + _full(values), every + values.size
+        for out in resampler.resample(frame):
+            samples = out.to_ndarray().tobytes()
+            left -= len(samples)
+            yield samples
+        if left < 0:
+            break
+    for out in resampler.resample(None):
+        yield out.to_ndarray().tobytes()
+    yield bytes([full > CLIPPED * every])
+
+
+def _full(values: Any) -> int:
+    """How many samples are as loud as can be, as are both beside them: the top of a wave that was cut off."""
+    import numpy as np
+
+    most = 0.9999 * (1 if values.dtype.kind == "f" else np.iinfo(values.dtype).max)
+    full = (values >= most) | (values <= -most)
+    return int((full[:, 2:] & full[:, 1:-1] & full[:, :-2]).sum())
+
+
+def _frames(data: bytes, format_: str, seconds: float) -> Iterator[Any]:
+    import soundfile  # pyright: ignore[reportMissingTypeStubs]
+
+    if format_ in ("wav", "mp3", "flac", "ogg", "aiff"):
+        try:
+            file: Any = soundfile.SoundFile(BytesIO(data))
+        except soundfile.LibsndfileError:
+            pass  # a codec that only FFmpeg knows
+        else:
+            return _from_sndfile(file, seconds)
+    return _from_ffmpeg(data, format_, seconds)
+
+
+def _from_sndfile(file: Any, seconds: float) -> Iterator[Any]:
+    import av
+
+    if file.channels > MAX_CHANNELS or file.samplerate not in RATES:
+        raise Refused(f"has {file.channels} channels of {file.samplerate} samples a second")
+    _claimed(file.frames / file.samplerate, seconds)
+    while len(block := file.read(_BLOCK, dtype="float32", always_2d=True)):
+        frame: Any = av.AudioFrame.from_ndarray(block.mean(axis=1, dtype="float32").reshape(1, -1), "flt", "mono")
+        frame.sample_rate = file.samplerate
+        yield frame
+
+
+def _from_ffmpeg(data: bytes, format_: str, seconds: float) -> Iterator[Any]:
+    import av
+    from av.stream import Disposition
+
+    # The format is named, so that FFmpeg takes nothing for a playlist and opens no other file.
+    container: Any = av.open(BytesIO(data), format=format_, metadata_errors="ignore")
+    with container:
+        if any(not stream.disposition & Disposition.attached_pic for stream in container.streams.video):
+            raise Refused("is a video; its sound alone would be taken")
+        if not container.streams.audio:
+            raise Refused("has no sound in it")
+        stream = container.streams.audio[0]
+        codec: Any = stream.codec_context
+        if codec.name not in CODECS:
+            raise Refused(f"has sound of a kind that is not taken, {codec.name}")
+        if codec.channels > MAX_CHANNELS or codec.sample_rate not in RATES:
+            raise Refused(f"has {codec.channels} channels of {codec.sample_rate} samples a second")
+        _claimed((container.duration or 0) / av.time_base, seconds)
+        codec.thread_count = 1
+        yield from container.decode(stream)
+
+
+def _claimed(length: float, seconds: float) -> None:
+    """A header that claims too much is believed, which saves the work; one that claims little is not."""
+    if length > seconds + SPARE:
+        raise Refused(too_long(seconds))
+
+
+def too_long(seconds: float) -> str:
+    """The sentence for a sound that is longer than that."""
+    most = f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
+    return f"is longer than {most}, which is the most that is taken"
+
+
+def main() -> int:
+    """Decode the input to the output."""
+    job, *args = sys.argv[1:]
+    limited()
+    out = sys.stdout.buffer
+    try:
+        for piece in {"picture": picture, "sound": sound}[job](sys.stdin.buffer.read(), *args):
+            out.write(piece)
+    except Refused as refused:
+        out.write(str(refused).encode())
+        return REFUSED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

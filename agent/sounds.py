@@ -1,0 +1,120 @@
+"""Sounds as a model takes them: 16 kHz, mono, WAV, or an MP3 as it is. Pure; trusts no byte.
+
+What holds memory and time is that another process decodes (`agent.decoding`), and stops where it has enough.
+"""
+
+from array import array
+from dataclasses import dataclass
+from sys import byteorder
+
+from agent.apart import apart
+from agent.decoding import CLIPPED, RATE, too_long
+from agent.errors import InputError
+from agent.kinds import Normal, kind, label
+
+FORMATS = {
+    "audio/wav": "wav",
+    "audio/mpeg": "mp3",
+    "audio/ogg": "ogg",
+    "audio/flac": "flac",
+    "audio/aiff": "aiff",
+    "audio/webm": "matroska",
+    "audio/mp4": "mp4",
+    "audio/aac": "aac",
+}
+"""What is read, and what FFmpeg calls it."""
+
+AS_IS = 5_000_000
+"""Bytes up to which an MP3 is sent as it is."""
+
+_SILENT = 33
+"""The largest sample that nobody hears: 60 dB below the loudest."""
+_FULL = (b"\xff\x7f" * 3, b"\x00\x80" * 3)
+"""Three samples at the limit, one after the other, which a sound has only where its top was cut off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoundLimits:
+    """What a model takes: media types, of which WAV always is one; seconds; bytes."""
+
+    types: tuple[str, ...] = ("audio/wav",)
+    seconds: int = 600
+    max_bytes: int = 20_000_000
+
+
+def normalised(data: bytes, limits: SoundLimits) -> Normal:
+    """The sound within these limits, and how long it is; a small MP3 as it is, but for its tags, where they are taken.
+
+    That it is silent or clipped is said in the notes, not refused. The same bytes give the same, and the result, given
+    again, is left as it is. Raises `InputError` for what is no sound, is broken, empty, too long or too large.
+    """
+    found = kind(data)
+    if found not in FORMATS:
+        raise InputError("is not a sound that can be read; WAV, MP3, Ogg, FLAC, WebM, M4A, AAC and AIFF are")
+    samples = _samples(data)
+    ours, clipped = samples is not None, samples is not None and _is_clipped(samples)
+    if samples is None:
+        try:
+            decoded = apart("sound", FORMATS[found], str(limits.seconds), data=data)
+            samples, clipped = decoded[:-1], decoded[-1:] == b"\1"
+        except ValueError as error:
+            raise InputError(f"is a sound ({label(found)}) that is broken or cut off") from error
+    seconds = len(samples) / 2 / RATE
+    if not samples:
+        raise InputError("has no sound in it")
+    if seconds > limits.seconds + 0.1:  # a resampler has a little more or less than there was
+        raise InputError(too_long(limits.seconds))
+    notes = _notes(samples, clipped=clipped)
+    if found == "audio/mpeg" and found in limits.types and len(data) <= min(AS_IS, limits.max_bytes):
+        bare = _without_tags(data)
+        said = "" if bare == data else "without its tags"
+        return Normal(data=bare, media_type=found, said=said, notes=notes, seconds=seconds)
+    out = data if ours else _head(len(samples)) + samples
+    if len(out) > limits.max_bytes:
+        raise InputError(f"has {len(out) / 1e6:.1f} MB as WAV; {limits.max_bytes / 1e6:.1f} MB is the most")
+    said = "" if ours else f"{label(found)} to WAV" if found != "audio/wav" else f"to {RATE // 1000} kHz, mono"
+    return Normal(data=out, media_type="audio/wav", said=said, notes=notes, seconds=seconds)
+
+
+def _samples(data: bytes) -> bytes | None:
+    """The samples of a WAV that is just as this module writes it, None for any other."""
+    return data[44:] if len(data) % 2 == 0 and data[:44] == _head(len(data) - 44) else None
+
+
+def _head(length: int) -> bytes:
+    """The header of a WAV with so many bytes of samples."""
+    return b"".join(
+        (
+            b"RIFF",
+            (36 + max(0, length)).to_bytes(4, "little"),
+            b"WAVEfmt ",
+            (16).to_bytes(4, "little"),
+            b"\1\0\1\0",
+            RATE.to_bytes(4, "little"),
+            (2 * RATE).to_bytes(4, "little"),
+            b"\2\0\x10\0data",
+            max(0, length).to_bytes(4, "little"),
+        )
+    )
+
+
+def _notes(samples: bytes, *, clipped: bool) -> tuple[str, ...]:
+    values = array("h", samples)
+    if byteorder == "big":
+        values.byteswap()
+    if max(max(values), -min(values)) <= _SILENT:
+        return ("It is silent.",)
+    return ("It is clipped: it was recorded too loud.",) if clipped else ()
+
+
+def _is_clipped(samples: bytes) -> bool:
+    """See `agent.decoding`, which hears of a sound at its own rate; at another, what was flat is so no more."""
+    return 6 * sum(samples.count(run) for run in _FULL) > CLIPPED * len(samples)
+
+
+def _without_tags(data: bytes) -> bytes:
+    """An MP3 without its ID3 tags, which say who made it, and where."""
+    while data[:3] == b"ID3" and len(data) > 10:
+        length = sum((byte & 0x7F) << shift for byte, shift in zip(data[6:10], (21, 14, 7, 0), strict=True))
+        data = data[10 + length + (10 if data[5] & 0x10 else 0) :]
+    return data[:-128] if data[-128:-125] == b"TAG" else data

@@ -1,0 +1,263 @@
+"""Pictures as models take them: upright, small enough, without metadata, and nothing harmful is ever unpacked."""
+
+import io
+import pickle
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from agent.errors import InputError
+from agent.images import ImageLimits, normalised
+from agent.kinds import kind, label
+from agent.settings import ROOT
+from tests import media_files
+from tests.media_files import drawn, encoded, exif, picture, red_corner
+
+ALL = ImageLimits(types=("image/png", "image/jpeg", "image/webp", "image/gif"))
+FEW = ImageLimits()
+SMALL = ImageLimits(side=32)
+
+
+def opened(data: bytes) -> Image.Image:
+    image = Image.open(io.BytesIO(data))
+    image.load()
+    return image
+
+
+# --- what becomes of each kind ----------------------------------------------------------------------------------------
+
+KINDS = [
+    ("png", picture("PNG"), "image/png"),
+    ("png, grey", picture("PNG", mode="L"), "image/png"),
+    ("png, 16 bits", picture("PNG", mode="I;16"), "image/png"),
+    ("png, two colours", picture("PNG", mode="1"), "image/png"),
+    ("png, palette", picture("PNG", mode="P"), "image/png"),
+    ("png, transparent", picture("PNG", mode="RGBA"), "image/png"),
+    ("png, moving", picture("PNG", save_all=True, append_images=[drawn().rotate(180)]), "image/png"),
+    ("jpeg", picture("JPEG"), "image/jpeg"),
+    ("jpeg, progressive", picture("JPEG", progressive=True), "image/jpeg"),
+    ("jpeg, cmyk", picture("JPEG", mode="CMYK"), "image/jpeg"),
+    ("gif", picture("GIF", mode="P"), "image/png"),
+    ("gif, moving", picture("GIF", save_all=True, append_images=[drawn().rotate(180)]), "image/png"),
+    ("webp", picture("WEBP"), "image/jpeg"),
+    ("webp, transparent", picture("WEBP", mode="RGBA"), "image/png"),
+    ("webp, moving", picture("WEBP", save_all=True, append_images=[drawn().rotate(180)]), "image/jpeg"),
+    ("heic", picture("HEIF"), "image/jpeg"),
+    ("avif", picture("AVIF"), "image/jpeg"),
+    ("avif, transparent", picture("AVIF", mode="RGBA"), "image/png"),
+]
+
+
+@pytest.mark.parametrize("limits", [FEW, SMALL], ids=["fits", "is scaled"])
+@pytest.mark.parametrize(("data", "becomes"), [case[1:] for case in KINDS], ids=[case[0] for case in KINDS])
+def test_every_kind_becomes_one_that_every_model_takes(data: bytes, becomes: str, limits: ImageLimits) -> None:
+    normal = normalised(data, limits)
+    image = opened(normal.data)
+    assert (normal.media_type, kind(normal.data)) == (becomes, becomes)
+    assert image.size == ((64, 48) if limits is FEW else (32, 24))
+    assert image.mode in ("1", "L", "P", "RGB", "RGBA")
+    assert getattr(image, "n_frames", 1) == 1
+    if image.mode not in ("1", "L"):
+        assert red_corner(image) == "upper left"
+    assert normalised(normal.data, limits) == normalised(normal.data, limits)
+    assert normalised(normal.data, limits).data == normal.data
+
+
+@pytest.mark.parametrize("turn", range(1, 9))
+@pytest.mark.parametrize("format_", ["JPEG", "PNG", "WEBP", "AVIF", "HEIF"])
+def test_a_picture_is_turned_as_its_camera_was_held_and_its_metadata_is_gone(format_: str, turn: int) -> None:
+    ways = Image.Transpose
+    undone = [None, ways.FLIP_LEFT_RIGHT, ways.ROTATE_180, ways.FLIP_TOP_BOTTOM, ways.TRANSPOSE, ways.ROTATE_90]
+    undo = [*undone, ways.TRANSVERSE, ways.ROTATE_270][turn - 1]
+    stored = drawn() if undo is None else drawn().transpose(undo)
+    data = encoded(stored, format_, exif=exif(turn))
+    assert media_files.SECRET.encode() in data
+    for limits in (ALL, SMALL):
+        normal = normalised(data, limits)
+        image = opened(normal.data)
+        assert red_corner(image) == "upper left"
+        assert image.size == ((64, 48) if limits is ALL else (32, 24))
+        assert media_files.SECRET.encode() not in normal.data
+        assert b"Exif" not in normal.data
+        assert not image.getexif()
+
+
+AS_IT_IS = [
+    ("png", picture("PNG")),
+    ("jpeg", picture("JPEG", quality=37)),
+    ("jpeg, progressive", picture("JPEG", progressive=True)),
+    ("webp", picture("WEBP")),
+    ("gif", picture("GIF", mode="P")),
+    ("at the limit", picture("PNG", (1568, 10 + 6))),
+]
+
+
+@pytest.mark.parametrize("data", [case[1] for case in AS_IT_IS], ids=[case[0] for case in AS_IT_IS])
+def test_what_fits_and_is_clean_keeps_every_byte(data: bytes) -> None:
+    normal = normalised(data, ALL)
+    assert normal.data == data
+    assert normal.said == ""
+
+
+@pytest.mark.parametrize(
+    "dirty",
+    [
+        picture("PNG", exif=exif()),
+        picture("JPEG", quality=37, exif=exif(), comment=b"hello"),
+        picture("WEBP", exif=exif(), xmp=b"<x/>"),
+        picture("JPEG") + b"what a phone appends: " * 9,
+        picture("PNG") + b"and something else",
+        picture("MPO", save_all=True, append_images=[drawn()]),
+    ],
+    ids=["png", "jpeg", "webp", "jpeg and more", "png and more", "two pictures"],
+)
+def test_metadata_goes_and_the_pixels_stay_as_they_were_coded(dirty: bytes) -> None:
+    normal = normalised(dirty, ALL)
+    assert len(normal.data) < len(dirty)
+    assert normal.said == "without its metadata"
+    assert normalised(normal.data, ALL).data == normal.data
+    assert opened(normal.data).tobytes() == opened(dirty).tobytes()
+
+
+def test_a_colour_profile_is_no_metadata() -> None:
+    from PIL import ImageCms
+
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    for format_ in ("PNG", "JPEG", "WEBP"):
+        for limits in (ALL, SMALL):
+            assert opened(normalised(picture(format_, icc_profile=profile), limits).data).info["icc_profile"] == profile
+    grey = opened(normalised(picture("PNG", mode="L", icc_profile=profile), SMALL).data)
+    assert "icc_profile" not in grey.info
+
+
+def test_sixteen_bits_and_transparency_look_the_same_afterwards() -> None:
+    wide = opened(normalised(picture("PNG", mode="I;16"), SMALL).data)
+    usual = opened(normalised(picture("PNG", mode="L"), SMALL).data)
+    assert max(abs(a - b) for a, b in zip(wide.tobytes(), usual.tobytes(), strict=True)) <= 2
+    clear = opened(normalised(picture("WEBP", mode="RGBA"), SMALL).data)
+    assert clear.mode == "RGBA"
+    assert clear.getpixel((3, 3))[3] == 128  # type: ignore[index]
+
+
+def test_what_is_said_of_a_conversion() -> None:
+    large = drawn((400, 300))
+    assert normalised(encoded(large, "HEIF"), ImageLimits(side=100)).said == "HEIC to JPEG, 400 to 100 px"
+    assert normalised(encoded(large, "PNG"), ImageLimits(side=100)).said == "400 to 100 px"
+    moving = picture("GIF", save_all=True, append_images=[drawn().rotate(180)])
+    assert normalised(moving, ALL).said == "GIF to PNG, its first picture"
+    noise = Image.effect_noise((300, 300), 90).convert("RGB")
+    noise.putalpha(Image.linear_gradient("L").resize((300, 300)))
+    on_white = normalised(encoded(noise, "PNG"), ImageLimits(max_bytes=60_000))
+    assert on_white.said == "PNG to JPEG, on white"
+    assert len(on_white.data) <= 60_000
+    assert normalised(encoded(noise.convert("RGB"), "PNG"), ImageLimits(max_bytes=60_000)).media_type == "image/jpeg"
+
+
+@given(
+    size=st.tuples(st.integers(1, 90), st.integers(1, 90)),
+    format_=st.sampled_from(["PNG", "JPEG", "WEBP", "GIF"]),
+    side=st.integers(1, 100),
+    types=st.sampled_from([ALL.types, FEW.types]),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_picture_is_never_enlarged_and_the_result_is_left_as_it_is(
+    size: tuple[int, int], format_: str, side: int, types: tuple[str, ...]
+) -> None:
+    limits = ImageLimits(types=types, side=side)
+    normal = normalised(picture(format_, size), limits)
+    image = opened(normal.data)
+    assert normal.media_type in types
+    assert max(image.size) == min(side, max(size))
+    assert all(now <= before for now, before in zip(image.size, size, strict=True))
+    assert normalised(normal.data, limits).data == normal.data
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+CUT = [(format_, cut) for format_ in ("PNG", "JPEG", "WEBP", "GIF", "HEIF", "AVIF") for cut in (0.3, 0.7, 0.98)]
+
+
+@pytest.mark.parametrize(("format_", "cut"), CUT)
+def test_a_picture_that_is_cut_off_is_refused(format_: str, cut: float) -> None:
+    data = encoded(Image.effect_noise((200, 150), 60).convert("RGB"), format_)
+    with pytest.raises(InputError, match="broken or cut off"):
+        normalised(data[: int(cut * len(data))], ALL)
+
+
+@given(st.sampled_from([case[1] for case in KINDS]), st.data())
+@settings(max_examples=60, deadline=None)
+def test_broken_bytes_are_refused_or_read_but_never_raise_anything_else(data: bytes, draw: Any) -> None:
+    if kind(data) == "image/avif":
+        return  # read in a process of its own, which costs too much for chance
+    broken = bytearray(data)
+    for _ in range(draw.draw(st.integers(1, 8))):
+        broken[draw.draw(st.integers(0, len(broken) - 1))] = draw.draw(st.integers(0, 255))
+    with suppress(InputError):
+        assert max(opened(normalised(bytes(broken), FEW).data).size) <= FEW.side
+
+
+def test_names_say_nothing_and_other_files_are_no_pictures() -> None:
+    for data in (b"", b"GIF", b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"BM" + bytes(60), b"II*\0" + bytes(60)):
+        with pytest.raises(InputError, match="not a picture"):
+            normalised(data, ALL)
+    assert label(kind(picture("HEIF"))) == "HEIC"
+
+
+WATCHED = """
+import pickle, resource, sys, time
+from PIL import AvifImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
+import pillow_heif
+from agent.errors import InputError
+from agent.images import ImageLimits, normalised
+
+files = pickle.load(open(sys.argv[1], "rb"))
+most = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+idle = most()
+for name, data in files.items():
+    began = time.process_time()
+    try:
+        outcome = f"taken, {len(normalised(data, ImageLimits()).data)}"
+    except InputError as refused:
+        outcome = f"refused: {refused}"
+    print(name, round(time.process_time() - began, 2), (most() - idle) // 1024, outcome, sep="|")
+print("apart", 0, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024, "", sep="|")
+"""
+
+
+def measured(files: dict[str, bytes], folder: Path) -> dict[str, tuple[float, int, str]]:
+    """Of each file the seconds of the processor, the megabytes up to then and what became of it, in a fresh process."""
+    (folder / "files").write_bytes(pickle.dumps(files))
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, str(folder / "files")], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    rows = [line.split("|", 3) for line in done.stdout.splitlines()]
+    return {name: (float(seconds), int(megabytes), outcome) for name, seconds, megabytes, outcome in rows}
+
+
+def test_what_would_unpack_to_gigabytes_is_refused_by_its_header(tmp_path: Path) -> None:
+    found = measured(media_files.harmful_pictures(), tmp_path)
+    for name, (seconds, megabytes, outcome) in found.items():
+        assert megabytes < 200, name
+        assert seconds < 1, name  # of the processor; decoding any of them would take many
+        assert outcome.startswith("refused") or name in ("apart", "avif, lying"), (name, outcome)
+        if name not in ("apart", "avif, lying"):
+            assert megabytes < 30, f"{name} was decoded"
+
+
+def test_the_largest_that_are_taken_stay_within_the_same_memory(tmp_path: Path) -> None:
+    files = {
+        "png": media_files.png_of(5900, 4000, 8),
+        "jpeg": encoded(Image.new("RGB", (9000, 6000)), "JPEG"),
+        "progressive": encoded(Image.new("RGB", (5000, 4900)), "JPEG", progressive=True, subsampling=0),
+        "webp": encoded(Image.new("RGB", (4000, 2950)), "WEBP", method=0),
+    }
+    for name, (_, megabytes, outcome) in measured(files, tmp_path).items():
+        assert megabytes < 230, name
+        assert outcome.startswith("taken") or name == "apart", (name, outcome)

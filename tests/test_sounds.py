@@ -1,0 +1,127 @@
+"""Sounds as models take them: what is heard stays, what is said of them, and nothing harmful is unpacked to its end."""
+
+import resource
+from functools import cache
+
+import numpy as np
+import pytest
+
+from agent.errors import InputError
+from agent.kinds import kind
+from agent.sounds import SoundLimits, normalised
+from tests import media_files
+from tests.media_files import FORMATS, heard, sound, tone
+
+WAV = SoundLimits()
+BOTH = SoundLimits(types=("audio/wav", "audio/mpeg"))
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_every_format_becomes_a_wav_that_sounds_the_same(format_: str) -> None:
+    normal = normalised(sound(format_, tone(1.5, hertz=440)), WAV)
+    seconds, hertz = heard(normal.data)
+    assert (normal.media_type, kind(normal.data)) == ("audio/wav", "audio/wav")
+    assert abs(seconds - 1.5) < 0.1
+    assert abs(normal.seconds - seconds) < 0.001
+    assert abs(hertz - 440) < 3
+    assert len(normal.data) == 44 + 2 * 16_000 * seconds
+    assert normal.notes == ()
+    assert normalised(normal.data, WAV) == normalised(normal.data, BOTH)
+    assert normalised(normal.data, WAV).data == normal.data
+
+
+def test_what_is_sent_as_it_is() -> None:
+    ours = normalised(sound("wav", rate=44_100), WAV)
+    assert ours.said == "to 16 kHz, mono"
+    assert normalised(ours.data, WAV).said == ""
+    mp3 = sound("mp3")
+    assert (normalised(mp3, BOTH).data, normalised(mp3, BOTH).said) == (mp3, "")
+    assert normalised(mp3, WAV).said == "MP3 to WAV"
+    tag = b"ID3\4\0\0\0\0\0\x14" + b"TPE1\0\0\0\x0a\0\0somebody.."
+    tagged = tag + mp3 + b"TAG" + b"somebody".ljust(125)
+    assert (normalised(tagged, BOTH).data, normalised(tagged, BOTH).said) == (mp3, "without its tags")
+
+
+def test_channels_are_mixed_and_high_tones_do_not_fold_back() -> None:
+    both = np.stack([tone(1, hertz=500), tone(1, hertz=500)])
+    assert heard(normalised(sound("wav", both), WAV).data) == pytest.approx((1, 500), abs=2)
+    too_high = normalised(sound("wav", tone(1, hertz=15_000) + tone(1, hertz=300, loud=0.05)), WAV)
+    assert heard(too_high.data)[1] == pytest.approx(300, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("loud", "says"),
+    [(0.0, "silent"), (0.0005, "silent"), (0.01, ""), (1.0, ""), (1.5, "clipped"), (8.0, "clipped")],
+)
+@pytest.mark.parametrize(("format_", "rate"), [("wav", 16_000), ("wav", 44_100), ("m4a, lossless", 48_000)])
+def test_silence_and_clipping_are_noticed(loud: float, says: str, format_: str, rate: int) -> None:
+    normal = normalised(sound(format_, tone(1, hertz=300, loud=loud, rate=rate), rate=rate), WAV)
+    notes = normal.notes
+    assert says in "".join(notes)
+    assert bool(notes) == bool(says)
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+REFUSED = [
+    ("text", b"hello", "not a sound"),
+    ("picture", media_files.picture("PNG"), "not a sound"),
+    ("nothing", b"", "not a sound"),
+    ("empty", sound("wav", tone(0)), "no sound in it"),
+    ("cut", sound("m4a")[:3000], "broken or cut off"),
+    ("rubbish", b"OggS" + bytes(3000), "broken or cut off"),
+    ("too long", sound("flac", tone(6, rate=8000), rate=8000), "longer than 5 s"),
+    ("too long, no length", sound("aac", tone(6)), "longer than 5 s"),
+    ("too large", sound("wav", tone(4)), r"0\.1 MB as WAV; 0\.1 MB is the most"),
+]
+
+
+@pytest.mark.parametrize(("data", "says"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_what_is_refused_and_why(data: bytes, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        normalised(data, SoundLimits(seconds=5, max_bytes=100_000))
+
+
+def test_a_video_is_no_sound() -> None:
+    import io
+    from typing import Any
+
+    import av
+
+    out = io.BytesIO()
+    with av.open(out, "w", format="webm") as file:
+        stream: Any = file.add_stream("libvpx", rate=5)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        frame = av.VideoFrame.from_ndarray(np.zeros((48, 64, 3), np.uint8), "rgb24")
+        for given in (frame, None):
+            file.mux(stream.encode(given))
+    with pytest.raises(InputError, match="is a video"):
+        normalised(out.getvalue(), WAV)
+
+
+@cache
+def harmful() -> dict[str, bytes]:
+    return media_files.harmful_sounds()
+
+
+@pytest.mark.parametrize("name", ["opus, two hours", "webm, two hours", "flac, two hours", "m4a, samples",
+                                  "wav, channels", "wav, rate"])  # fmt: skip
+def test_what_would_unpack_to_hours_is_refused_by_its_header(name: str) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with pytest.raises(InputError):
+        normalised(harmful()[name], WAV)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime - before.ru_utime < 2  # of the processor; to decode one of them takes a minute
+    assert after.ru_maxrss < 200 * 1024
+
+
+def test_a_header_that_claims_too_little_is_not_believed() -> None:
+    long = media_files.hours_of_opus(0.01)
+    short = media_files.hours_of_opus(0.0001)
+    # The end of a short one makes the reader think that there is no more than that.
+    with pytest.raises(InputError, match="longer than 5 s"):
+        normalised(long + short[short.rindex(b"OggS") :], SoundLimits(seconds=5))
+
+
+def test_a_header_that_claims_too_much_costs_nothing() -> None:
+    assert normalised(media_files.wav_of(), WAV).seconds == pytest.approx(1)
