@@ -13,7 +13,8 @@ from agent.media import MediaStore
 from agent.providers import Endpoint, Served, Status
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.ui.handlers import Handlers
-from agent.ui.turn import Choices, Conversations
+from agent.ui.start import Choices
+from agent.ui.turn import Conversations
 from tests.scripted_server import Config, running
 
 SMALL = ModelSpec(id="local:small", name="small", label="Small", provider="llama.cpp", tools="none")

@@ -9,7 +9,8 @@ import gradio as gr
 from agent.errors import InputError
 from agent.ui.handlers import send, told
 from agent.ui.seats import Seats
-from agent.ui.turn import Choices, Conversations
+from agent.ui.start import Choices
+from agent.ui.turn import Conversations
 
 
 class Api:
@@ -39,6 +40,9 @@ class Api:
         choices = await told(_options(model, options))
         seat, live = await send(self._all, message, seat, choices, request)
         self._seats.take(request, seat)
+        if live is None:  # one of several questions was answered
+            yield {"text": "", "bubbles": [], "finish_reason": "suspended"}
+            return
         async for answer in self._all.answers(live):
             yield answer
 

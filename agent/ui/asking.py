@@ -3,12 +3,16 @@
 import html
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
+
+from agent.errors import InputError
+from agent.suspension import Answer, Approve, Refuse
+from agent.tools import ask_user
 
 Call = Mapping[str, Any]
 """`{id, name, arguments}`, as a `tool_call` response has it."""
 
-ASK_USER = "ask_user"
+ASK_USER = ask_user.name
 ALLOW, REFUSE = "Allow", "Refuse"
 
 
@@ -38,3 +42,28 @@ def asked(call: Call) -> str:
         arguments = html.escape(json.dumps(call["arguments"], ensure_ascii=False, indent=2, default=str))
         text = f"<p>May <b>{html.escape(str(call['name']))}</b> run with this?</p><pre>{arguments}</pre>"
     return f'<div class="asking" role="group">{text}<p class="caption">{hint}</p></div>'
+
+
+def meant(call: Call, text: str) -> Answer:
+    """What was pressed or written, as an answer to the call. Raises `InputError` with a sentence."""
+    text = text.strip()
+    if not text:
+        raise InputError("Write an answer first.")
+    if is_question(call):
+        return text
+    match text.casefold():
+        case "allow":
+            return Approve()
+        case "refuse":
+            return Refuse()
+        case _ if text.startswith("{"):
+            return Approve(_arguments(text))
+        case _:
+            return Refuse(text)
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        return cast(dict[str, Any], json.loads(text))
+    except ValueError as error:
+        raise InputError(f"These arguments are not JSON: {error}.") from error

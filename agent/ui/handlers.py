@@ -12,10 +12,12 @@ import gradio as gr
 from agent.catalog import ModelSpec
 from agent.errors import AgentError
 from agent.providers import preload
+from agent.ui.examples import FILES, example_message
 from agent.ui.live import LiveRun
 from agent.ui.render import Wire
 from agent.ui.seats import Seat, Seats
-from agent.ui.turn import WINDOW, Choices, Conversations
+from agent.ui.start import Choices
+from agent.ui.turn import WINDOW, Conversations
 from agent.ui.widgets import (
     FOR_MODEL,
     KEYS,
@@ -96,7 +98,7 @@ class Handlers:
         try:
             spec = self._all.offers.find((model or "").strip())
         except AgentError as error:
-            gr.Warning(html.escape(str(error)), title="No such model")
+            gr.Warning(html.escape(str(error)), title=seat.words("no_model"))
             spec = self._all.spec(seat.owner, None)
         if spec is not None:
             self._all.choose(seat.owner, replace(chosen, model=spec.id, picked=True))
@@ -121,7 +123,7 @@ class Handlers:
             try:
                 self._all.offers.keys.put(seat.owner, provider.id, key or "")
             except AgentError as error:
-                gr.Warning(str(error), title="Not taken")
+                gr.Warning(str(error), title=seat.words("not_taken"))
         return *self._menu(seat, spec), *self._keys(seat, spec)
 
     async def key_forgotten(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
@@ -145,17 +147,26 @@ class Handlers:
         """A message was sent. The composer is emptied only when the message is kept."""
         seat = self._seats.of(request)
         choices = self._chosen(seat, given)
-        seat, _ = await send(self._all, values(given)["composer"], seat, choices, request)
+        seat, live = await send(self._all, values(given)["composer"], seat, choices, request)
         self._seats.take(request, seat)
-        return composer(busy=True, value=None)
+        return composer(busy=live is not None, value=None)
 
     async def example(self, event: gr.SelectData, given: Given, request: gr.Request) -> Any:
         """A starter example was pressed: it is sent as if typed."""
         seat = self._seats.of(request)
-        value = {"text": str(event.value["text"])}
+        value = example_message(str(event.value["text"]), seat.words)
         seat, _ = await send(self._all, value, seat, self._chosen(seat, given), request)
         self._seats.take(request, seat)
         return composer(busy=True)
+
+    async def option(self, event: gr.SelectData, given: Given, request: gr.Request) -> Any:
+        """A button under a question was pressed: its words are the answer."""
+        seat = self._seats.of(request)
+        if seat.conversation is None:
+            return gr.skip()
+        choices = self._chosen(seat, given)
+        live = await told(self._all.answer(seat.owner, seat.conversation, str(event.value), choices, seat.login))
+        return composer(busy=live is not None)
 
     async def retry(self, given: Given, request: gr.Request) -> Any:
         """Answer the last message again."""
@@ -173,7 +184,7 @@ class Handlers:
         index = event.index if isinstance(event.index, int) else event.index[0]
         entry = view.ids[index] if 0 <= index < len(view.ids) else None
         if entry is None:
-            raise gr.Error("That message cannot be changed any more.", print_exception=False)
+            raise gr.Error(seat.words("not_changed"), print_exception=False)
         text = event.value if isinstance(event.value, str) else _text(event.value)
         await told(self._all.edit(seat.owner, seat.conversation, entry, text, self._chosen(seat, given), seat.login))
         return composer(busy=True)
@@ -202,13 +213,13 @@ class Handlers:
         """The list of models, what is said of the one on its way, and the offer of one that has come."""
         said = "" if self._all.settled else notice(self._all.offers.local.status)
         better = self._all.better(seat.owner, spec.id if spec else "")
-        return menu(self._all.offers.menu(seat.owner, spec, seat.login), spec), said, offer(better)
+        return menu(self._all.offers.menu(seat.owner, spec, seat.login), spec), said, offer(better, seat.words)
 
     def _for(
         self, seat: Seat, spec: ModelSpec | None, chosen: Choices | None = None, busy: bool | None = None
     ) -> tuple[Any, ...]:
         """All that depends on the chosen model."""
-        return *switches(spec, chosen, busy), *self._keys(seat, spec)
+        return *switches(spec, chosen, busy, seat.words), *self._keys(seat, spec)
 
     def _keys(self, seat: Seat, spec: ModelSpec | None) -> tuple[Any, ...]:
         offers = self._all.offers
@@ -216,7 +227,9 @@ class Handlers:
         typed = provider is not None and offers.keys.get(seat.owner, provider.id) is not None
         missing = spec is not None and offers.key_missing(seat.owner, spec, seat.login)
         login = None if spec is None or not offers.may_log_in(spec) else "done" if seat.login else "possible"
-        panel = key_panel(spec, provider, missing=missing, typed=typed, taken=offers.keys_taken, login=login)
+        panel = key_panel(
+            spec, provider, missing=missing, typed=typed, taken=offers.keys_taken, login=login, words=seat.words
+        )
         return *panel, gr.Timer(active=offers.keys.any(seat.owner))
 
     def _chosen(self, seat: Seat, given: Given) -> Choices:
@@ -228,15 +241,18 @@ class Handlers:
 
 async def send(
     conversations: Conversations, value: dict[str, Any] | None, seat: Seat, choices: Choices, request: gr.Request
-) -> tuple[Seat, LiveRun]:
-    """Take a message whose files this visitor brought; return the seat at its conversation, and the answer."""
+) -> tuple[Seat, LiveRun | None]:
+    """Take a message whose files this visitor brought; return the seat at its conversation, and the answer.
+
+    There is none where the message answered one of several questions.
+    """
     assert request.request is not None
     scope = request.request.scope
     for file in (value or {}).get("files") or []:
-        if not scope["state"]["walls"].owns(str(file), visitor_of(scope)):
+        if str(file) not in FILES.values() and not scope["state"]["walls"].owns(str(file), visitor_of(scope)):
             raise gr.Error("An attachment could not be read. Attach it again.", print_exception=False)
     live = await told(conversations.send(seat.owner, seat.conversation, value, choices, seat.login))
-    return replace(seat, conversation=live.conversation), live
+    return (replace(seat, conversation=live.conversation) if live else seat), live
 
 
 async def told(work: Awaitable[T]) -> T:

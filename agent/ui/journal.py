@@ -23,16 +23,20 @@ class Unsent:
 
 
 class StoreJournal:
-    """Writes a run's messages behind a conversation's head, one save each. Owner of the newest record."""
+    """Writes a run's messages behind a conversation's head, one save each. Owner of the newest record.
+
+    `unsent` is what the run's model is not sent.
+    """
 
     def __init__(self, store: HistoryStore, media: MediaStore, record: Record, unsent: Unsent) -> None:
         self.record = record
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._store, self._media, self._unsent = store, media, unsent
+        self.unsent = unsent
+        self._store, self._media = store, media
 
     async def write(self, message: ModelMessage, note: Note) -> None:
         """See `agent.run.Journal`."""
-        note = self._unsent.on(note)
+        note = self.unsent.on(note)
         entry = Entry(parent_id=self.record.head_id, message=self._media.stored(message), note=note)
         timings = note.timings
         moved = replace(
@@ -48,6 +52,7 @@ class StoreJournal:
         except BaseException as failure:
             if not self.begun.done():
                 self.begun.set_exception(failure)
+                self.begun.exception()  # which not everybody waits for; the run ends with it in any case
             raise
         if not self.begun.done():
             self.begun.set_result(None)

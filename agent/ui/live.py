@@ -23,10 +23,12 @@ Closing = Callable[[], Awaitable[None]]
 
 
 class LiveRun:
-    """A run and the number of pages that look at it."""
+    """A run and the number of pages that look at it. `resumed`: it goes on with a turn that was suspended."""
 
-    def __init__(self, run: Run, conversation: str, owner: str, grace: float, unsent: Unsent) -> None:
-        self.run, self.conversation, self.owner, self.unsent = run, conversation, owner, unsent
+    def __init__(
+        self, run: Run, conversation: str, owner: str, grace: float, unsent: Unsent, *, resumed: bool = False
+    ) -> None:
+        self.run, self.conversation, self.owner, self.unsent, self.resumed = run, conversation, owner, unsent, resumed
         self._grace = grace
         self._watchers = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -94,7 +96,14 @@ class Live:
         return found if found is not None and found.owner == owner else None
 
     def begin(
-        self, conversation: str, owner: str, run: Run, unsent: Unsent | None = None, closing: Closing | None = None
+        self,
+        conversation: str,
+        owner: str,
+        run: Run,
+        unsent: Unsent | None = None,
+        closing: Closing | None = None,
+        *,
+        resumed: bool = False,
     ) -> LiveRun:
         """Start the run as a task of the server; `closing` is called after its end.
 
@@ -104,7 +113,9 @@ class Live:
             raise Conflict("The server is going down. Try again in a minute; what you typed stays here.")
         if conversation in self._runs:
             raise Conflict("An answer is still being written. Stop it, or wait for it to end.")
-        live = self._runs[conversation] = LiveRun(run.start(), conversation, owner, self._grace, unsent or Unsent())
+        live = self._runs[conversation] = LiveRun(
+            run.start(), conversation, owner, self._grace, unsent or Unsent(), resumed=resumed
+        )
         task = asyncio.create_task(self._end(conversation, live, closing))
         self._ends.add(task)
         task.add_done_callback(self._ends.discard)

@@ -8,47 +8,32 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import asdict, replace
+from typing import Any, cast
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserContent, UserPromptPart
 
-from agent.agent import Agent
 from agent.catalog import ModelSpec, load
-from agent.context import Context
 from agent.errors import AgentError, Conflict, InputError, NotFound
-from agent.fitting import fitted
-from agent.guardrails import Limits
 from agent.history import Entry, HistoryStore, Record
 from agent.media import MediaStore
-from agent.messages import newest_that_fit
+from agent.prompt import Prompt
 from agent.providers import Connection, Models
-from agent.result import Options
+from agent.run import Run
 from agent.settings import Settings
+from agent.suspension import Suspension
 from agent.tools import Tool
+from agent.ui.asking import meant
 from agent.ui.gate import Gate
 from agent.ui.inputs import parts_of
-from agent.ui.journal import StoreJournal, Unsent
 from agent.ui.live import Live, LiveRun
 from agent.ui.offers import Offers
-from agent.ui.render import Turn, said, turns, wire
+from agent.ui.render import Turn, said, turns, unanswered, wire
+from agent.ui.start import Choices, Start, start
 from agent.ui.view import View, shown
 
 WINDOW = 30
 """Bubbles shown at first; the cost of an update grows with them, and only with them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choices:
-    """What a visitor has set on the page; `picked` where the model was their own choice, not the first there was."""
-
-    model: str = ""
-    picked: bool = False
-    system_message: str = ""
-    reasoning: bool = True
-    temperature: float | None = None
-    max_tokens: int | None = None
-    tools: bool = False
 
 
 class Conversations:
@@ -73,6 +58,8 @@ class Conversations:
         self._store = store
         self._gate = Gate(settings.public)
         self._choices: OrderedDict[str, Choices] = OrderedDict()
+        self._replies: dict[str, dict[str, str]] = {}
+        """By conversation and call, while a suspended answer that asks for several things has not got them all."""
 
     # What there is
 
@@ -121,7 +108,8 @@ class Conversations:
             return View(messages=[], ids=[])
         live = self.live.get(conversation, owner)
         running = live.run.id if live else None
-        return shown(turns(entries, running=running), window, cut=cut, busy=live is not None)
+        replies = self._replies.get(conversation or "")
+        return shown(turns(entries, running=running, replies=replies), window, cut=cut, busy=live is not None)
 
     async def watch(self, owner: str, conversation: str | None, window: int = WINDOW) -> AsyncIterator[View]:
         """The view, again and again while an answer is being written, and once more when it is there."""
@@ -132,14 +120,23 @@ class Conversations:
         run = live.run
         async with aclosing(live.bubbles()) as stream:
             entries, cut = await self._newest(owner, conversation, window)
+            mine = [entry for entry in entries if entry.note.run_id == run.id]
             before = turns([entry for entry in entries if entry.note.run_id != run.id])
-            user = next((entry for entry in entries if entry.note.run_id == run.id), None)
+            turn = Turn(user=mine[0] if mine else None, bubbles=(), note=None)
+            if live.resumed and before:
+                turn = before.pop()
             base = shown(before, window, cut=cut)
             async for bubbles in stream:
-                note = live.unsent.on(run.result.note) if run.result else None
-                now = wire(Turn(user=user, bubbles=bubbles, note=note, reasoning=run.reasoning), live.waiting)
-                ids = [*base.ids, user.id if user else None, *([None] * (len(now) - 1))]
-                yield View(messages=base.messages + now, ids=ids, earlier=base.earlier, busy=not run.done)
+                now = replace(
+                    turn,
+                    bubbles=[*turn.bubbles, *bubbles],
+                    note=live.unsent.on(run.result.note) if run.result else None,
+                    reasoning=(*turn.reasoning, *run.reasoning),
+                    replies={} if run.result and run.result.finish_reason == "suspended" else None,
+                )
+                made = wire(now, live.waiting)
+                ids = [*base.ids, turn.user.id if turn.user else None, *([None] * (len(made) - 1))]
+                yield View(messages=base.messages + made, ids=ids, earlier=base.earlier, busy=not run.done)
 
     async def answers(self, live: LiveRun) -> AsyncIterator[dict[str, Any]]:
         """An answer as it is written, for programs: its text, its bubbles, and how it ended, once it has.
@@ -167,13 +164,16 @@ class Conversations:
         value: dict[str, Any] | None,
         choices: Choices,
         login: str | None = None,
-    ) -> LiveRun:
+    ) -> LiveRun | None:
         """Take a message and begin the answer; return that when the message is kept.
 
+        Where an answer waits for people, a text is taken for what it asks; None: it asks for more.
         Raises an `AgentError` with a sentence; then nothing has been kept.
         """
         if conversation is not None and self.live.busy(conversation):
             raise Conflict("An answer is still being written. Stop it, or wait for it to end.")
+        if conversation is not None and not (value or {}).get("files") and await self._asks(owner, conversation):
+            return await self.answer(owner, conversation, str((value or {}).get("text") or ""), choices, login)
         self._gate.enter(owner, self.live.count)
         connection, own = await self.offers.open(owner, choices.model, login)
         parts = await parts_of(
@@ -186,6 +186,32 @@ class Conversations:
             except NotFound:
                 conversation = None
         return await self._begin(record, parts, choices, connection, own)
+
+    async def answer(
+        self, owner: str, conversation: str, text: str, choices: Choices, login: str | None = None
+    ) -> LiveRun | None:
+        """Answer what a suspended answer asks, which then goes on; None: it asks for more.
+
+        Raises `Conflict` where nothing is asked, and `InputError` for words that are no answer.
+        """
+        entries, record = await self._entries(owner, conversation)
+        turn = turns(entries, replies=self._replies.get(conversation))[-1] if entries else None
+        if turn is None or turn.asks is None:
+            raise Conflict("Nothing is asked here any more; the page shows what is.")
+        meant(turn.asks, text)
+        replies = {**(turn.replies or {}), turn.asks["id"]: text.strip()}
+        if replace(turn, replies=replies).asks is not None:
+            self._replies[conversation] = replies
+            return None
+        self._gate.enter(owner, self.live.count)
+        connection, own = await self.offers.open(owner, choices.model, login)
+        start = await self._started(record, choices, connection)
+        answers = {call["id"]: meant(call, replies[call["id"]]) for call in unanswered(turn.bubbles)}
+        suspension = replace(Suspension.of(start.context), options=asdict(start.options))
+        run = start.agent.resume(suspension, answers, journal=start.journal)
+        live = self._launch(record, run, start, connection, own, resumed=True)
+        self._replies.pop(conversation, None)
+        return live
 
     async def retry(self, owner: str, conversation: str, choices: Choices, login: str | None = None) -> None:
         """Answer the last message again, on a branch of its own."""
@@ -247,41 +273,42 @@ class Conversations:
             parts = [text, *(part for part in parts if not isinstance(part, str))]
         await self._begin(_branch(record, entry.parent_id), parts, choices, connection, own)
 
+    async def _asks(self, owner: str, conversation: str) -> bool:
+        """Whether the last answer is suspended and waits for people."""
+        try:
+            entries, _ = await self._newest(owner, conversation, WINDOW)
+        except NotFound:
+            return False
+        return bool(entries) and turns(entries)[-1].asks is not None
+
     async def _begin(
         self, record: Record, parts: list[UserContent], choices: Choices, connection: Connection, own: bool
     ) -> LiveRun:
         """Start the run and return it when the user's message is kept. `own`: the connection ends with the run."""
-        spec = connection.spec
-        stored = await self._store.history(record) if record.revision else []
-        messages = [entry.message for entry in stored]
-        most = min(choices.max_tokens or spec.usual_output_tokens, spec.max_output_tokens)
-        kept = newest_that_fit(messages, spec.context_tokens - most - 256)
-        context = Context(session_id=record.id, messages=tuple(await self.media.loaded(record.owner, kept)))
-        switched = bool(stored) and stored[-1].note.model != spec.id
-        unsent = Unsent(len(messages) - len(kept), fitted(kept, spec).sentence(spec) if switched else "")
-        journal = StoreJournal(self._store, self.media, record, unsent)
-        settings = self.settings
-        agent = Agent(
-            connection,
-            system_message=choices.system_message,
-            tools=self.tools if choices.tools and spec.tools != "none" else (),
-            limits=Limits(
-                steps=settings.max_steps,
-                seconds=settings.run_seconds,
-                tool_seconds=settings.tool_seconds,
-                retries=settings.retries,
-            ),
-        )
-        options = Options(
-            reasoning=choices.reasoning if spec.reasoning else None,
-            temperature=choices.temperature,
-            max_tokens=most,
-        )
-        prompt = parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts
-        run = agent.run(prompt, context=context, options=options, journal=journal)
-        live = self.live.begin(record.id, record.owner, run, unsent, connection.aclose if own else None)
-        await asyncio.shield(journal.begun)
+        start = await self._started(record, choices, connection)
+        prompt = cast(Prompt, parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts)
+        run = start.agent.run(prompt, context=start.context, options=start.options, journal=start.journal)
+        live = self._launch(record, run, start, connection, own)
+        await asyncio.shield(start.journal.begun)
+        self._replies.pop(record.id, None)
         return live
+
+    async def _started(self, record: Record, choices: Choices, connection: Connection) -> Start:
+        return await start(
+            record,
+            choices,
+            connection,
+            settings=self.settings,
+            store=self._store,
+            media=self.media,
+            tools=self.tools,
+        )
+
+    def _launch(
+        self, record: Record, run: Run, start: Start, connection: Connection, own: bool, resumed: bool = False
+    ) -> LiveRun:
+        closing = connection.aclose if own else None
+        return self.live.begin(record.id, record.owner, run, start.journal.unsent, closing, resumed=resumed)
 
 
 def _branch(record: Record, head_id: str | None) -> Record:

@@ -1,0 +1,221 @@
+"""Questions and approvals on the page: buttons, words of one's own, reload, restart, two tabs, programs."""
+
+import json
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from gradio_client import Client
+from playwright.sync_api import expect
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
+
+from agent.errors import InputError
+from agent.history import Entry, Note
+from agent.suspension import Approve, Refuse
+from agent.ui.asking import meant
+from agent.ui.render import Turn, Wire, turns, wire
+from tests.conftest import App, Visitor
+from tests.scripted_server import Running
+
+CONFIG = """
+[server]
+grace_seconds = 1.5
+[agent]
+tools = ["agent.tools:ask_user", "tests.asking_tools:send", "agent.tools.builtin:calculate"]
+"""
+ASK = '!text I must know. !tool ask_user {"question": "Which <b>table</b>?", "choices": ["monthly", "yearly"]} !echo'
+SEND = '!tool send {"to": "Ann", "text": "Hi!"} !text Done.'
+BOTH = '!tools ask_user {"question": "Which?"} send {"to": "Ann", "text": "Hi!"} !text Both done.'
+
+Visit = Callable[..., Visitor]
+
+
+# --- pure -------------------------------------------------------------------------------------------------------------
+
+
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"id": "1", "name": name, "arguments": arguments}
+
+
+MEANT = {
+    "an answer": ("ask_user", " the monthly one ", "the monthly one"),
+    "an answer that looks like leave": ("ask_user", "Allow", "Allow"),
+    "leave": ("send", "Allow", Approve()),
+    "leave, typed": ("send", "allow", Approve()),
+    "refusal": ("send", "Refuse", Refuse()),
+    "refusal with a reason": ("send", "Not to Ann.", Refuse("Not to Ann.")),
+    "other arguments": ("send", '{"to": "Bob"}', Approve({"to": "Bob"})),
+}
+
+
+@pytest.mark.parametrize(("name", "text", "answer"), MEANT.values(), ids=MEANT)
+def test_what_words_mean(name: str, text: str, answer: object) -> None:
+    assert meant(call(name), text) == answer
+
+
+@pytest.mark.parametrize("text", ["", "  ", '{"to": '])
+def test_words_that_are_no_answer(text: str) -> None:
+    with pytest.raises(InputError):
+        meant(call("send"), text)
+
+
+def turn_of(*messages: ModelMessage, ended: str, replies: dict[str, str] | None = None) -> Turn:
+    entries = [Entry(parent_id=None, message=one, note=Note(run_id="r")) for one in messages]
+    entries[-1] = replace(entries[-1], note=Note(run_id="r", ended=ended))
+    return turns(entries, replies=replies)[-1]
+
+
+def asked(messages: list[Wire]) -> str:
+    return next((one["content"][0]["text"] for one in messages if "asking" in one["content"][0]["text"]), "")
+
+
+def test_several_things_are_asked_one_after_the_other_and_a_turn_that_is_past_asks_nothing() -> None:
+    said = ModelRequest(parts=[UserPromptPart("Do it.", timestamp=datetime.now(UTC))])
+    first = ToolCallPart("ask_user", {"question": "Which?"}, tool_call_id="1")
+    second = ToolCallPart("send", {"to": "Ann"}, tool_call_id="2")
+    both = ModelResponse(parts=[first, second])
+    assert "Which?" in asked(wire(turn_of(said, both, ended="suspended")))
+    half = wire(turn_of(said, both, ended="suspended", replies={"1": "This."}))
+    assert "<b>send</b>" in asked(half)
+    assert [one["content"][0]["text"] for one in half if one["role"] == "user"] == ["Do it.", "This."]
+    assert asked(wire(turn_of(said, both, ended="stop"))) == ""
+    rest = ModelRequest(parts=[ToolReturnPart("send", "Sent.", tool_call_id="2")])
+    assert "Which?" in asked(wire(turn_of(said, both, rest, ended="suspended")))
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def asking(start_app: Callable[..., App]) -> App:
+    return start_app(CONFIG)
+
+
+def visitor_with_tools(visit: Visit, app: App, **how: Any) -> Visitor:
+    visitor = visit(app.url, **how)
+    visitor.page.locator(".toggle-button").first.click()
+    visitor.page.get_by_label("Tools").check()
+    visitor.page.locator(".toggle-button").first.click()
+    return visitor
+
+
+def question(visitor: Visitor) -> Any:
+    return visitor.chat.locator(".asking")
+
+
+def press(visitor: Visitor, label: str) -> None:
+    visitor.chat.get_by_role("button", name=label, exact=True).click()
+
+
+def sent(app: App) -> list[str]:
+    file = app.folder / "data" / "sent.txt"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.mark.browser
+def test_a_question_is_answered_by_a_button_and_stays_after_reload_and_restart(asking: App, visit: Visit) -> None:
+    visitor = visitor_with_tools(visit, asking)
+    visitor.say(ASK)
+    expect(question(visitor)).to_contain_text("Which <b>table</b>?", timeout=15_000)
+    visitor.shot("question")
+    visitor.page.reload()
+    expect(question(visitor)).to_contain_text("Which <b>table</b>?", timeout=15_000)
+    asking.stop(signal.SIGKILL)
+    asking.start()
+    visitor.open(asking.url)
+    expect(question(visitor)).to_contain_text("Which <b>table</b>?", timeout=15_000)
+    press(visitor, "yearly")
+    expect(visitor.mine.last).to_have_text("yearly")
+    expect(visitor.chat.locator(".caption").last).to_contain_text("tokens", timeout=15_000)
+    expect(visitor.bubbles.filter(has_text='"role": "tool"')).to_contain_text('"content": "yearly"')
+    expect(question(visitor)).to_have_count(0)
+    before = visitor.chat.locator("[data-testid]").all_inner_texts()
+    visitor.shot("question-answered")
+    visitor.page.reload()
+    expect(visitor.mine.last).to_have_text("yearly")
+    assert visitor.chat.locator("[data-testid]").all_inner_texts() == before
+
+
+@pytest.mark.browser
+def test_a_tool_runs_when_it_is_allowed_and_only_then(asking: App, visit: Visit, model_server: Running) -> None:
+    visitor = visitor_with_tools(visit, asking)
+    visitor.say(SEND)
+    expect(question(visitor)).to_contain_text("May send run with this?", timeout=15_000)
+    expect(question(visitor)).to_contain_text('"to": "Ann"')
+    visitor.shot("approval")
+    already = sent(asking)
+    press(visitor, "Refuse")
+    expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible(timeout=15_000)
+    visitor.idle()
+    assert sent(asking) == already
+    visitor.say(SEND)
+    expect(question(visitor)).to_be_visible(timeout=15_000)
+    press(visitor, "Allow")
+    expect(question(visitor)).to_have_count(0, timeout=15_000)
+    visitor.idle()
+    assert sent(asking) == [*already, "Ann: Hi!"]
+    visitor.say(SEND)
+    expect(question(visitor)).to_be_visible(timeout=15_000)
+    visitor.say('{"to": "Bob", "text": "Changed."}')
+    expect(question(visitor)).to_have_count(0, timeout=15_000)
+    visitor.idle()
+    assert sent(asking) == [*already, "Ann: Hi!", "Bob: Changed."]
+    visitor.say(SEND)
+    expect(question(visitor)).to_be_visible(timeout=15_000)
+    visitor.say("Ann is on holiday.")
+    expect(question(visitor)).to_have_count(0, timeout=15_000)
+    visitor.idle()
+    assert len(sent(asking)) == len(already) + 2
+    results = [m["content"] for m in model_server.journal()[-1]["body"]["messages"] if m["role"] == "tool"]
+    assert "Ann is on holiday." in results[-1]
+
+
+@pytest.mark.browser
+def test_two_tabs_use_an_approval_once(asking: App, visit: Visit) -> None:
+    one = visitor_with_tools(visit, asking)
+    one.say(SEND)
+    expect(question(one)).to_be_visible(timeout=15_000)
+    other = visit(asking.url, like=one)
+    expect(question(other)).to_be_visible(timeout=15_000)
+    already = sent(asking)
+    press(one, "Allow")
+    expect(question(one)).to_have_count(0, timeout=15_000)
+    one.idle()
+    press(other, "Allow")
+    expect(other.toast).to_contain_text("Nothing is asked here any more", timeout=15_000)
+    assert sent(asking) == [*already, "Ann: Hi!"]
+
+
+@pytest.mark.browser
+def test_both_are_asked_one_after_the_other(asking: App, visit: Visit) -> None:
+    visitor = visitor_with_tools(visit, asking, phone=True)
+    visitor.say(BOTH)
+    expect(question(visitor)).to_contain_text("Which?", timeout=15_000)
+    already = sent(asking)
+    visitor.say("The second.")
+    expect(question(visitor)).to_contain_text("May send run", timeout=15_000)
+    expect(visitor.mine.last).to_have_text("The second.")
+    assert sent(asking) == already
+    visitor.shot("approval-phone")
+    press(visitor, "Allow")
+    expect(visitor.bubbles.filter(has_text="Both done.")).to_be_visible(timeout=15_000)
+    visitor.idle()
+    assert sent(asking) == [*already, "Ann: Hi!"]
+
+
+def test_programs_answer_with_their_next_message(asking: App) -> None:
+    client = Client(asking.url, verbose=False)
+    try:
+        said = {"text": ASK, "files": []}
+        first = client.predict(said, "", {"tools": True}, api_name="/chat")
+        assert first["finish_reason"] == "suspended"
+        assert first["bubbles"][-1]["content"]["arguments"]["choices"] == ["monthly", "yearly"]
+        second = client.predict({"text": "monthly", "files": []}, "", {"tools": True}, api_name="/chat")
+        assert second["finish_reason"] == "stop"
+        got = json.loads(second["text"].removeprefix("```json\n").removesuffix("\n```"))
+        assert [one["content"] for one in got["messages"] if one["role"] == "tool"] == ["monthly"]
+    finally:
+        client.close()
