@@ -39,6 +39,7 @@ FLOORS = (
     ("agent.result",),
     (
         "agent.cleaning",
+        "agent.conversion",
         "agent.fitting",
         "agent.guardrails",
         "agent.meter",
@@ -94,7 +95,7 @@ HOMES = {
     "aiosqlite": ("agent.history.sqlite",),
     "redis": ("agent.history.redis",),
     "psycopg": ("agent.history.postgres",),
-    "mcp": ("agent.tools.mcp",),
+    "mcp": ("agent.tools.mcp", "agent.tools.mcp_child"),
     "openai": ("agent.providers.completions", "agent.providers.openai_chat", "agent.providers.hosted"),
     "pydantic_ai.models.openai": ("agent.providers.openai_chat", "agent.providers.hosted"),
     "anthropic": ("agent.providers.hosted",),

@@ -1,0 +1,274 @@
+"""MCP servers as toolsets: a session with one is opened, its tools become tools, and it is closed again.
+
+Over stdio the server is a child process that is gone with its session; over streamable HTTP it is a URL of the owner's.
+"""
+
+import asyncio
+import base64
+import hashlib
+import json
+import logging
+import re
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import httpx2
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    CONNECTION_CLOSED,
+    AudioContent,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    Implementation,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+from mcp.types import Tool as Described
+from pydantic_ai.messages import BinaryContent
+
+from agent.errors import InputError, ToolError
+from agent.guard import trust
+from agent.tools import Tool
+from agent.tools.mcp_child import Command, child
+
+log = logging.getLogger(__name__)
+
+LONGEST_NAME = 64
+"""Of a tool, for every provider."""
+MAX_CHARACTERS = 100_000
+MAX_PAGES = 50
+
+_serving: set[asyncio.Task[None]] = set()
+"""Sessions that are open: the event loop holds tasks only weakly."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens; `headers`, such as Authorization, are never shown."""
+
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+
+@dataclass(frozen=True)
+class McpServer:
+    """A server and what is wanted of it; made by `McpServer.stdio` or `McpServer.http`.
+
+    Its tools are named "name-tool". `tools` are the only ones that are taken, by the server's own names; None takes
+    all. Calls of those in `needs_approval` (True: of all) wait for somebody's approval. `timeout` is how many seconds a
+    call may take, `start_seconds` how many the server has to answer at all.
+    """
+
+    where: Command | Address
+    _: KW_ONLY
+    name: str
+    tools: Sequence[str] | None = None
+    needs_approval: Sequence[str] | bool = ()
+    timeout: float = 60.0
+    start_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,31}", self.name):
+            raise InputError(
+                f"an MCP server's name is at most 32 letters, digits, - and _, with a letter first; not {self.name!r}"
+            )
+
+    @classmethod
+    def stdio(
+        cls,
+        command: str,
+        args: Sequence[str] = (),
+        *,
+        name: str,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        **more: Any,
+    ) -> "McpServer":
+        """A program to start. It sees nothing of our environment but PATH, HOME and the like, and what `env` adds."""
+        return cls(Command(command, tuple(args), env or {}, cwd), name=name, **more)
+
+    @classmethod
+    def http(cls, url: str, *, name: str, headers: Mapping[str, str] | None = None, **more: Any) -> "McpServer":
+        """A server that listens at `url`, by streamable HTTP; `headers` go with every request to it."""
+        return cls(Address(url, headers or {}), name=name, **more)
+
+    @asynccontextmanager
+    async def session(self) -> AsyncGenerator[Sequence[Tool]]:
+        """Its tools, while the session is open. Raises `ToolError` with a sentence where none can be opened."""
+        # The client must be left in the task that entered it, while who uses the session may be another task each time.
+        ready: asyncio.Future[Sequence[Tool]] = asyncio.get_running_loop().create_future()
+        over = asyncio.Event()
+        serving = asyncio.create_task(self._serve(ready, over), name=f"MCP server {self.name}")
+        _serving.add(serving)
+        serving.add_done_callback(_serving.discard)
+        try:
+            yield await ready
+        finally:
+            over.set()
+            if not ready.done() or ready.cancelled():
+                serving.cancel()
+            await asyncio.wait([serving])
+
+    async def _serve(self, ready: "asyncio.Future[Sequence[Tool]]", over: asyncio.Event) -> None:
+        """Hold a session open until it is over. Never raises: what goes wrong is told to who waits for `ready`."""
+        last_words: deque[str] = deque(maxlen=20)
+        try:
+            async with AsyncExitStack() as stack:
+                async with asyncio.timeout(self.start_seconds):
+                    client = await self._connected(stack, last_words)
+                    tools = [tool async for tool in self._tools(client, last_words)]
+                if not ready.done():
+                    ready.set_result(tools)
+                await over.wait()
+        except BaseException as failure:
+            if not ready.done():
+                ready.set_exception(ToolError(self._sentence(failure, last_words)))
+            elif isinstance(failure, Exception):
+                log.warning("%s", self._sentence(failure, last_words), exc_info=True)
+            if isinstance(failure, asyncio.CancelledError):
+                raise
+
+    async def _connected(self, stack: AsyncExitStack, last_words: deque[str]) -> Client:
+        """A client whose handshake is done; all it stands on is closed by the stack."""
+        match self.where:
+            case Command() as command:
+                transport = child(self.name, command, last_words)
+            case Address(url, headers):
+                here = httpx2.URL(url).host in ("localhost", "127.0.0.1", "::1")  # no proxy leads to this machine
+                http = httpx2.AsyncClient(
+                    headers=dict(headers),
+                    timeout=httpx2.Timeout(30, read=300),
+                    trust_env=not here,
+                    verify=await asyncio.to_thread(trust),
+                )
+                await stack.enter_async_context(http)
+                transport = streamable_http_client(url, http_client=http)
+        us = Implementation(name="switchboard", version="1")
+        return await stack.enter_async_context(Client(transport, client_info=us, cache=None))
+
+    async def _tools(self, client: Client, last_words: deque[str]) -> "AsyncGenerator[Tool]":
+        """The tools that are wanted, as ours. Raises `ToolError` where one that is wanted is not there."""
+        listed = {tool.name: tool for tool in await _listed(client)}
+        wanted = list(listed) if self.tools is None else self.tools
+        approved = wanted if self.needs_approval is True else self.needs_approval or ()
+        for name in {*wanted, *approved} - listed.keys():
+            known = ", ".join(sorted(listed)) or "none"
+            raise ToolError(f"The MCP server {self.name} has no tool {name!r}. It has: {known}.")
+        for name in wanted:
+            yield self._tool(client, listed[name], name in approved, last_words)
+
+    def _tool(self, client: Client, described: Described, needs_approval: bool, last_words: deque[str]) -> Tool:
+        async def call(**arguments: Any) -> Any:
+            try:
+                result = await client.call_tool(described.name, arguments)
+            except Exception as failure:
+                raise ToolError(self._sentence(failure, last_words)) from failure
+            if result.is_error:
+                raise ToolError("\n".join(filter(None, map(str, _contents(result)))) or "The tool failed.")
+            return _value(result)
+
+        return Tool(
+            call,
+            fitting(self.name, described.name),
+            self.timeout,
+            needs_approval=needs_approval,
+            schema=described.input_schema,
+            description=described.description or described.title or "",
+        )
+
+    def _sentence(self, failure: BaseException, last_words: deque[str]) -> str:
+        leaf = _leaf(failure)
+        match leaf:
+            case ToolError():
+                return str(leaf)
+            case TimeoutError():
+                said = f"did not answer within {self.start_seconds:g} s"
+            case asyncio.CancelledError():
+                return f"The MCP server {self.name} was given up."
+            case FileNotFoundError() | PermissionError() if isinstance(self.where, Command):
+                said = f"cannot be started: {self.where.command!r}: {leaf.strerror}"
+            case MCPError() if leaf.code == CONNECTION_CLOSED:
+                said = "has ended"
+            case MCPError():
+                return f"The MCP server {self.name} refused: {leaf.message}"
+            case httpx2.HTTPError():
+                said = f"cannot be reached: {leaf or type(leaf).__name__}"
+            case _:
+                said = f"answered with what cannot be used: {type(leaf).__name__}: {leaf}"
+        why = f" Its last words: {last_words[-1]}" if last_words else ""
+        return f"The MCP server {self.name} {said}.{why}"
+
+
+def fitting(server: str, tool: str) -> str:
+    """A tool's name with its server's in front, as every provider takes it; of two tools it is never the same."""
+    name = f"{server}-{tool}"
+    fit = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    if fit == name and len(name) <= LONGEST_NAME:
+        return name
+    return f"{fit[: LONGEST_NAME - 9]}-{hashlib.sha256(tool.encode()).hexdigest()[:8]}"
+
+
+async def _listed(client: Client) -> list[Described]:
+    found: list[Described] = []
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        found += page.tools
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    return found
+
+
+def _value(result: CallToolResult) -> Any:
+    """What the model gets: a text where there is nothing else, else texts, pictures and sound in their order."""
+    contents = list(_contents(result))
+    if not contents and result.structured_content is not None:
+        return json.dumps(result.structured_content, ensure_ascii=False)
+    if all(isinstance(one, str) for one in contents):
+        text = "\n".join(map(str, contents))
+        return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]} … (and more)"
+    return contents[0] if len(contents) == 1 else contents
+
+
+def _contents(result: CallToolResult) -> "Iterator[str | BinaryContent]":
+    for block in result.content:
+        yield _content(block)
+
+
+def _content(block: ContentBlock) -> "str | BinaryContent":
+    match block:
+        case TextContent():
+            return block.text
+        case ImageContent() | AudioContent():
+            return _binary(block.data, block.mime_type)
+        case ResourceLink():
+            return f"{block.name}: {block.uri}"
+        case EmbeddedResource():
+            held = block.resource
+            if isinstance(held, TextResourceContents):
+                return held.text
+            return _binary(held.blob, held.mime_type or "application/octet-stream")
+
+
+def _binary(coded: str, kind: str) -> "str | BinaryContent":
+    try:
+        return BinaryContent(base64.b64decode(coded, validate=True), media_type=kind)
+    except ValueError:
+        return f"({kind} that cannot be read)"
+
+
+def _leaf(failure: BaseException) -> BaseException:
+    """The first cause inside the groups in which task groups wrap what went wrong."""
+    while isinstance(failure, BaseExceptionGroup):
+        failure = cast("BaseExceptionGroup[BaseException]", failure).exceptions[0]
+    return failure
