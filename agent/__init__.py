@@ -5,18 +5,32 @@ from agent.catalog import ModelSpec
 from agent.chat import Chat
 from agent.context import Context
 from agent.display import display, stream_to_display
-from agent.errors import AgentError, Busy, ConfigError, InputError, ProviderError, SingleRun, UnknownModel
+from agent.errors import (
+    AgentError,
+    Busy,
+    ConfigError,
+    InputError,
+    ProviderError,
+    SingleRun,
+    SuspensionError,
+    ToolError,
+    UnknownModel,
+)
 from agent.guardrails import Limits
 from agent.parts import Audio, Image
-from agent.providers import Connection, Endpoint, connect
+from agent.providers import Connection, Effort, Endpoint, connect
 from agent.responses import Response, ResponseType
 from agent.result import CancelReason, FinishReason, Journal, Options, RunResult
 from agent.run import Run
-from agent.tools import Tool, tool
+from agent.seals import Seals
+from agent.suspension import Approve, Pending, Refuse, Suspension
+from agent.telemetry import Telemetry
+from agent.tools import Tool, Toolset, ask_user, tool
 
 __all__ = [
     "Agent",
     "AgentError",
+    "Approve",
     "Audio",
     "Busy",
     "CancelReason",
@@ -24,6 +38,7 @@ __all__ = [
     "ConfigError",
     "Connection",
     "Context",
+    "Effort",
     "Endpoint",
     "FinishReason",
     "Image",
@@ -32,14 +47,23 @@ __all__ = [
     "Limits",
     "ModelSpec",
     "Options",
+    "Pending",
     "ProviderError",
+    "Refuse",
     "Response",
     "ResponseType",
     "Run",
     "RunResult",
+    "Seals",
     "SingleRun",
+    "Suspension",
+    "SuspensionError",
+    "Telemetry",
     "Tool",
+    "ToolError",
+    "Toolset",
     "UnknownModel",
+    "ask_user",
     "connect",
     "display",
     "stream_to_display",
