@@ -195,7 +195,10 @@ class _Player(Model):
         number = _steps_since_the_prompt(messages)
         if number >= len(self._flight.steps):
             raise _ending(self._flight)
-        yield _Played(model_request_parameters, step=self._flight.steps[number], flight=self._flight, speed=self._speed)
+        step = self._flight.steps[number]
+        ids = {call.tool_call_id for call in step.calls}
+        _IN_TURN.set(_InTurn([id_ for id_ in self._flight.results if id_ in ids]))
+        yield _Played(model_request_parameters, step=step, flight=self._flight, speed=self._speed)
 
 
 @dataclass
