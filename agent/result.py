@@ -12,7 +12,7 @@ from agent.errors import AgentError
 from agent.guardrails import Limits
 from agent.history import Note
 from agent.openai_format import to_openai
-from agent.providers import Connection
+from agent.providers import Connection, Reasoning, effort_note
 from agent.seals import Seals
 from agent.suspension import Pending
 from agent.tools import Tool, Toolset
@@ -39,9 +39,14 @@ class Journal(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What may differ from run to run. None leaves it to the model."""
+    """What may differ from run to run. None leaves it to the model.
 
-    reasoning: bool | None = None
+    `reasoning` is on, off, or an effort; see `RunResult.effort` for what a model made of it. `ignore_reasoning` leaves
+    reasoning out of the responses; it stays in the conversation, as some providers must be sent it again.
+    """
+
+    reasoning: Reasoning | None = None
+    ignore_reasoning: bool = False
     temperature: float | None = None
     max_tokens: int | None = None
 
@@ -66,6 +71,17 @@ class Plan:
     seals: Seals
     prepare: Callable[[list[ModelMessage]], Awaitable[list[ModelMessage]]] | None = None
 
+    @property
+    def effort(self) -> Reasoning | None:
+        """What requests say of reasoning; see `RunResult`."""
+        return self.connection.effort(self.options.reasoning)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was asked for and cannot be had, as sentences."""
+        said = effort_note(self.options.reasoning, self.effort, self.connection.spec)
+        return (said,) if said else ()
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
@@ -73,6 +89,9 @@ class RunResult:
 
     `files` are those that the model made or a tool returned. A run that is suspended waits for what is `pending`, and
     `suspension` is the text that `Agent.resume` takes; without it `context` can be gone on from all the same.
+
+    `effort` is what the requests said of reasoning, in the words of `Options.reasoning`; None: nothing. `notes` are
+    sentences on what was asked for and could not be had.
     """
 
     finish_reason: FinishReason
@@ -82,6 +101,8 @@ class RunResult:
     files: tuple[BinaryContent, ...] = ()
     suspension: str | None = field(default=None, repr=False)
     pending: tuple[Pending, ...] = ()
+    effort: Reasoning | None = None
+    notes: tuple[str, ...] = ()
     system_message: str = field(default="", repr=False)
 
     @property

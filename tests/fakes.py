@@ -17,6 +17,7 @@ from pydantic_ai.settings import ModelSettings
 
 from agent.catalog import ModelSpec
 from agent.errors import ProviderError
+from agent.providers import Reasoning
 
 SPEC = ModelSpec(id="fake:parts", name="parts", label="Parts", provider="fake", reasoning=True)
 
@@ -175,7 +176,10 @@ class FakeConnection:
     def model(self) -> Model:
         return self.played
 
-    def settings(self, reasoning: bool | None) -> ModelSettings:
+    def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
+        return None
+
+    def settings(self, reasoning: Reasoning | None) -> ModelSettings:
         return ModelSettings()
 
     def explain(self, error: Exception) -> ProviderError:

@@ -11,6 +11,9 @@ from pydantic_ai.settings import ModelSettings
 
 from agent.catalog import Dialect, ModelSpec, ProviderSpec, load
 from agent.errors import ProviderError, UnknownModel
+from agent.providers.efforts import Effort as Effort
+from agent.providers.efforts import Reasoning as Reasoning
+from agent.providers.efforts import effort_note as effort_note
 
 Phase = Literal["starting", "fetching", "loading", "ready", "failed"]
 
@@ -35,8 +38,12 @@ class Connection(Protocol):
         """The model for the running event loop; made at the first call in each."""
         ...
 
-    def settings(self, reasoning: bool | None) -> ModelSettings:
-        """The request settings this model needs, with reasoning on, off, or as it comes."""
+    def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
+        """What a request says of reasoning when so much is asked for, in the same words; None: nothing."""
+        ...
+
+    def settings(self, reasoning: Reasoning | None) -> ModelSettings:
+        """The request settings this model needs, with reasoning on, off, at an effort, or as it comes (None)."""
         ...
 
     def explain(self, error: Exception) -> ProviderError:

@@ -16,7 +16,7 @@ from pydantic_ai.settings import ModelSettings
 
 from agent.catalog import ModelSpec, ProviderSpec
 from agent.errors import ProviderError
-from agent.providers import Endpoint
+from agent.providers import Endpoint, Reasoning
 from agent.providers.explain import explain, no_key
 
 READ_EVERY = 0.03
@@ -52,8 +52,12 @@ class ClientConnection(ABC):
         return self._open_ones[loop][0]
 
     @abstractmethod
-    def settings(self, reasoning: bool | None) -> ModelSettings:
-        """The request settings this model needs, with reasoning on, off, or as it comes."""
+    def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
+        """What a request says of reasoning when so much is asked for; `settings` says just that."""
+
+    @abstractmethod
+    def settings(self, reasoning: Reasoning | None) -> ModelSettings:
+        """The request settings this model needs, with reasoning on, off, at an effort, or as it comes."""
 
     @abstractmethod
     def _open(self, http: httpx2.AsyncClient) -> Model:

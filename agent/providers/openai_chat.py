@@ -20,8 +20,10 @@ from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.providers.vllm import VLLMProvider
 from pydantic_ai.settings import ModelSettings
 
+from agent.providers import Reasoning
 from agent.providers.client import ClientConnection
 from agent.providers.completions import sdk_client
+from agent.providers.efforts import is_off
 from agent.providers.router import RouterModel
 
 _TEMPLATED = ("vllm", "llama.cpp")
@@ -31,15 +33,21 @@ _TEMPLATED = ("vllm", "llama.cpp")
 class Connection(ClientConnection):
     """A `Connection` to one model of a server that speaks Chat Completions."""
 
-    def settings(self, reasoning: bool | None) -> ModelSettings:
+    def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
+        """On or off, where a chat template has a switch for it: it knows no efforts."""
+        if not self.spec.reasoning or reasoning is None or self.spec.provider not in _TEMPLATED:
+            return None
+        return self.spec.always_reasons or not is_off(reasoning)
+
+    def settings(self, reasoning: Reasoning | None) -> ModelSettings:
         """The spec's own defaults, and the chat template's switch for models that reason.
 
         The Hugging Face router has no switch that all who serve behind it know, so it is asked for none.
         """
         named = {name: value for name, value in self.spec.defaults if name in ModelSettings.__annotations__}
         body: dict[str, Any] = {name: value for name, value in self.spec.defaults if name not in named}
-        if self.spec.reasoning and reasoning is not None and self.spec.provider in _TEMPLATED:
-            body["chat_template_kwargs"] = {"enable_thinking": reasoning}
+        if (on := self.effort(reasoning)) is not None:
+            body["chat_template_kwargs"] = {"enable_thinking": on}
         return cast(ModelSettings, {**named, "extra_body": body} if body else named)
 
     def _open(self, http: httpx2.AsyncClient) -> Model:

@@ -1,7 +1,7 @@
 """Gemini, over generateContent: thinking by level or budget, and streams whose sockets close when we leave them."""
 
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, cast
@@ -17,7 +17,9 @@ from pydantic_ai.providers.google import GoogleProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import RunContext
 
+from agent.providers import Effort, Reasoning
 from agent.providers.client import ClientConnection
+from agent.providers.efforts import is_off, least, nearest
 
 _begun: ContextVar[list[httpx2.Response]] = ContextVar("_begun")
 """The responses that the running request has begun."""
@@ -26,7 +28,20 @@ _begun: ContextVar[list[httpx2.Response]] = ContextVar("_begun")
 class Connection(ClientConnection):
     """A `Connection` to one Gemini model."""
 
-    def settings(self, reasoning: bool | None) -> ModelSettings:
+    def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
+        """One of the model's levels, or a budget for those that have none; on is the highest, or without a bound."""
+        if not (self.spec.reasoning and self._profile.get("supports_thinking")) or reasoning is None:
+            return None
+        levelled = self._profile.get("google_supports_thinking_level")
+        if is_off(reasoning):
+            if not levelled:
+                return "minimal" if self._profile.get("thinking_always_enabled") else False
+            return False if self._profile.get("google_disables_thinking_with_zero_budget") else least(self._levels)
+        if reasoning is True:
+            return nearest("high", self._levels) if levelled else True
+        return nearest(cast(Effort, reasoning), self._levels)
+
+    def settings(self, reasoning: Reasoning | None) -> ModelSettings:
         """The longest answer, and thinking, whose text is sent only where it is asked for.
 
         On is the highest level or, for models with a budget, as much as the model sees fit; as it comes is the vendor's
@@ -35,14 +50,15 @@ class Connection(ClientConnection):
         given = GoogleModelSettings(max_tokens=self.spec.usual_output_tokens)
         if not (self.spec.reasoning and self._profile.get("supports_thinking")):
             return given
-        if reasoning is False:
+        effort = self.effort(reasoning)
+        if is_off(reasoning):
             given["thinking"] = False
-        elif reasoning is None:
+        elif effort is None:
             given["google_thinking_config"] = {"include_thoughts": True}
-        elif self._profile.get("google_supports_thinking_level"):
-            given["thinking"] = "high"
-        else:
+        elif effort is True:
             given["google_thinking_config"] = {"include_thoughts": True, "thinking_budget": -1}
+        else:
+            given["thinking"] = cast(Any, effort)
         return given
 
     def _open(self, http: httpx2.AsyncClient) -> Model:
@@ -66,6 +82,12 @@ class Connection(ClientConnection):
         client = Client(vertexai=False, api_key=self.endpoint.api_key or "none", http_options=options)
         always = GoogleModelProfile(thinking_always_enabled=self._profile.get("thinking_always_enabled", False))
         return _Gemini(self.spec.name, provider=GoogleProvider(client=client), profile=always)
+
+    @property
+    def _levels(self) -> Collection[str]:
+        """The efforts that the model has. Budgets go as far as "high", too."""
+        some = self._profile.get("google_thinking_levels")
+        return ["minimal", "low", "medium", "high"] if some is None else [level.lower() for level in some]
 
     @property
     def _profile(self) -> GoogleModelProfile:

@@ -1,6 +1,7 @@
 """Claude, over Messages: thinking as each family takes it, and the vendor's own prompt cache."""
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any, cast
@@ -24,7 +25,9 @@ from pydantic_ai.profiles.anthropic import AnthropicModelProfile, anthropic_mode
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.settings import ModelSettings
 
+from agent.providers import Effort, Reasoning
 from agent.providers.client import ClientConnection
+from agent.providers.efforts import is_off, nearest
 from agent.providers.hosted import Taking
 
 LEAST_BUDGET = 1024
@@ -34,7 +37,23 @@ LEAST_BUDGET = 1024
 class Connection(ClientConnection):
     """A `Connection` to one Claude model."""
 
-    def settings(self, reasoning: bool | None) -> ModelSettings:
+    def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
+        """One of the model's own efforts, or a part of the answer's length for models with a budget; on names none.
+
+        Off is the least where it cannot be off.
+        """
+        if not self.spec.reasoning or reasoning is None:
+            return None
+        known = self._profile.get("anthropic_supports_effort", False)
+        if is_off(reasoning):
+            always = self._profile.get("thinking_always_enabled", False)
+            return False if not always else "low" if known else None
+        if self._is_adaptive and (reasoning is True or not known):
+            return True
+        asked = "high" if reasoning is True else cast(Effort, reasoning)
+        return nearest(asked, self._efforts if self._is_adaptive else _PARTS)
+
+    def settings(self, reasoning: Reasoning | None) -> ModelSettings:
         """The longest answer (this API wants it said), the prompt cache, and thinking.
 
         On, it is summarized: some models would leave its text out. As it comes, it is sent for those models that
@@ -42,10 +61,13 @@ class Connection(ClientConnection):
         """
         # With one marker for the whole request the vendor moves its breakpoint by itself: no earlier block changes.
         given = AnthropicModelSettings(max_tokens=self.spec.usual_output_tokens, anthropic_cache=True)
-        if self.spec.reasoning and reasoning is False:
-            given["thinking"] = False
-        elif self.spec.reasoning and (reasoning or self._profile.get("thinking_enabled_by_default")):
-            given["anthropic_thinking"] = self._thinking()
+        effort = self.effort(reasoning)
+        if self.spec.reasoning and is_off(reasoning):
+            given["thinking"] = False  # which is "low" and not off where it must be
+        elif effort or (self.spec.reasoning and self._profile.get("thinking_enabled_by_default")):
+            given["anthropic_thinking"] = self._thinking(effort)
+            if isinstance(effort, str) and self._is_adaptive:
+                given["anthropic_effort"] = cast(Any, effort)
         return given
 
     def _open(self, http: httpx2.AsyncClient) -> Model:
@@ -66,11 +88,25 @@ class Connection(ClientConnection):
             return {**profile, "thinking_always_enabled": True, "thinking_enabled_by_default": True}
         return profile
 
-    def _thinking(self) -> BetaThinkingConfigParam:
-        if self._profile.get("anthropic_supports_adaptive_thinking") or not _BUDGETED.match(self.spec.name):
-            return {"type": "adaptive", "display": "summarized"}
-        return {"type": "enabled", "budget_tokens": self.spec.usual_output_tokens // 2}
+    @property
+    def _is_adaptive(self) -> bool:
+        return bool(self._profile.get("anthropic_supports_adaptive_thinking")) or not _BUDGETED.match(self.spec.name)
 
+    @property
+    def _efforts(self) -> Collection[str]:
+        more = {"xhigh": "anthropic_supports_xhigh_effort", "max": "anthropic_supports_max_effort"}
+        some = [name for name, field in more.items() if self._profile.get(field, name == "max")]
+        return ["low", "medium", "high", *some]
+
+    def _thinking(self, effort: Reasoning | None) -> BetaThinkingConfigParam:
+        if self._is_adaptive:
+            return {"type": "adaptive", "display": "summarized"}
+        part = _PARTS[effort] if isinstance(effort, str) else _PARTS["high"]
+        return {"type": "enabled", "budget_tokens": max(LEAST_BUDGET, self.spec.usual_output_tokens // part)}
+
+
+_PARTS = {"low": 8, "medium": 4, "high": 2}
+"""Which part of the usual answer's length is the budget of an effort."""
 
 _BUDGETED = re.compile(r"claude-(?:[23]|instant|4-|(?:opus|sonnet|haiku)-4(?:-[0125]|@|$))")
 """The families before adaptive thinking. They are named, as what is newer than the library is not older than these."""

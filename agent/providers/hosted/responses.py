@@ -1,21 +1,24 @@
 """OpenAI and xAI, over Responses: the vendor keeps nothing, so sealed reasoning travels with the conversation."""
 
+from collections.abc import Collection
 from dataclasses import replace
+from typing import cast, get_args
 
 import httpx2
 from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart, TextPart, ThinkingPart, ToolCallPart
 from pydantic_ai.models import Model
 from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
 from pydantic_ai.profiles.grok import GrokModelProfile, grok_model_profile
-from pydantic_ai.profiles.openai import OpenAIModelProfile
+from pydantic_ai.profiles.openai import OpenAIModelProfile, openai_model_profile
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings
 
 from agent.catalog import ModelSpec, ProviderSpec
-from agent.providers import Endpoint
+from agent.providers import Effort, Endpoint, Reasoning
 from agent.providers.client import ClientConnection
 from agent.providers.completions import sdk_client
+from agent.providers.efforts import is_off, least, nearest
 from agent.providers.hosted import Taking
 
 XAI_TIMEOUT = httpx2.Timeout(connect=5.0, read=900.0, write=30.0, pool=5.0)
@@ -30,17 +33,40 @@ class Connection(ClientConnection):
         if provider.id == "xai":
             self.timeout = XAI_TIMEOUT
 
-    def settings(self, reasoning: bool | None) -> ModelSettings:
-        """Nothing stored; for models that reason, a summary to be seen, and on or off where that is a choice."""
+    def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
+        """One of the model's own efforts; on is medium or what is next to it. Off is "none", where the model has it."""
+        if not self.spec.reasoning or reasoning is None:
+            return None
+        if is_off(reasoning):
+            return None if self.spec.always_reasons else least(self._efforts)
+        return nearest("medium" if reasoning is True else cast(Effort, reasoning), self._efforts)
+
+    def settings(self, reasoning: Reasoning | None) -> ModelSettings:
+        """Nothing stored; for models that reason, a summary to be seen, and an effort where that is a choice."""
         given = OpenAIResponsesModelSettings(openai_store=False)
         if not self.spec.reasoning:
             return given
-        off = reasoning is False and not self.spec.always_reasons
-        if not off:
+        effort = self.effort(reasoning)
+        if effort != "none":
             given["openai_reasoning_summary"] = "auto"
-        if reasoning or off:
-            given["thinking"] = bool(reasoning)
+        if isinstance(effort, str):
+            given["openai_reasoning_effort"] = effort
         return given
+
+    @property
+    def _efforts(self) -> Collection[str]:
+        """Those that the model takes, as far as the library knows them; of a model newer than it, those of today."""
+        if self.spec.provider == "xai":
+            return cast(GrokModelProfile, grok_model_profile(self.spec.name) or {}).get("grok_reasoning_efforts", ())
+        known = cast(OpenAIModelProfile, openai_model_profile(self.spec.name) or {})
+        if (pinned := known.get("openai_reasoning_efforts")) is not None:
+            return pinned
+        missing = {
+            "none": self.spec.always_reasons or known.get("thinking_always_enabled", False),
+            "minimal": not known.get("openai_supports_minimal_reasoning_effort", True),
+            "max": not known.get("openai_responses_supports_max_reasoning_effort", False),
+        }
+        return [effort for effort in get_args(Effort) if not missing.get(effort, False)]
 
     def _open(self, http: httpx2.AsyncClient) -> Model:
         id_ = self.spec.provider
