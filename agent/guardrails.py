@@ -167,10 +167,11 @@ def withheld(details: Mapping[str, Any]) -> str:
 
 def table() -> str:
     """The table of the documentation, in Markdown."""
-    lines = ["| kind | when | what happens | what is said |", "|---|---|---|---|"]
+    lines = ["| kind | when | what happens | the model is told | the run ends with |", "|---|---|---|---|---|"]
     for kind, rail in GUARDRAILS.items():
-        said = " ".join(part for part in (rail.sentence.format_map(_Names()), rail.note.format_map(_Names())) if part)
-        lines.append(f"| {kind.replace('_', ' ')} | {rail.when} | {', then '.join(rail.actions)} | {said} |")
+        said, told = rail.sentence.format_map(_Names()), rail.note.format_map(_Names())
+        happens = ", then ".join(rail.actions)
+        lines.append(f"| {kind.replace('_', ' ')} | {rail.when} | {happens} | {told} | {said} |")
     return "\n".join(lines) + "\n"
 
 
@@ -181,11 +182,12 @@ class _Names(dict[str, Any]):
         return _Name(name)
 
 
-class _Name(str):
-    __slots__ = ()
+@dataclass(frozen=True, slots=True)
+class _Name:
+    name: str
 
     def __format__(self, spec: str) -> str:
-        return f"`{self}`"
+        return f"`{self.name}`"
 
 
 PAGE = """# Guardrails

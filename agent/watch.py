@@ -22,7 +22,8 @@ class Spent:
     """What a run has used up and what it has done, as far as limits ask for it; a resumed run goes on from there.
 
     `trail` has a digest of the calls of each step, `known` digests of calls and results, `errors` by tool the digest
-    of its last error and how often it came in a row; `idle` counts steps that brought nothing new.
+    of its last error and how often it came in a row; `idle` counts steps that brought nothing new; `circle` is the
+    limit that all this has reached.
     """
 
     steps: int = 0
@@ -33,6 +34,7 @@ class Spent:
     known: tuple[str, ...] = ()
     errors: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     idle: int = 0
+    circle: Limit | None = None
 
     def allowing(self, limit: Limit | None) -> "Spent":
         """The same with that limit as if nothing of it were used."""
@@ -48,7 +50,7 @@ class Spent:
             case "money" | "unpriced":
                 return replace(self, dollars=0.0)
             case "repeated_call" | "cycle" | "repeated_error" | "no_progress":
-                return replace(self, trail=(), known=(), errors={}, idle=0)
+                return replace(self, trail=(), known=(), errors={}, idle=0, circle=None)
 
 
 class Watch:
@@ -62,7 +64,7 @@ class Watch:
         self._pollers: set[str] = set()
         self._notes: dict[str, str] = {}
         self._new = True
-        self._circle: Limit | None = None
+        self._circle = spent.circle
 
     @property
     def seconds_left(self) -> float:
@@ -81,6 +83,7 @@ class Watch:
             known=tuple(self._known)[-2 * REMEMBERED :],
             errors=dict(self._errors),
             idle=self._idle,
+            circle=self._circle,
         )
 
     def next_step(self, timings: Timings, dollars: float | None) -> Limit | None:
