@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import quote, quote_plus
 
+from pydantic import ConfigDict
+
 from agent.errors import ConfigError
 
 
@@ -34,6 +36,8 @@ class Auth:
     `kind` is "bearer", "basic" (the secret is "user:password"), "header" or "query"; for the last two `name` is that of
     the header or of the query's field.
     """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     kind: Literal["bearer", "basic", "header", "query"]
     variable: str

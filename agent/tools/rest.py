@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import jmespath
 from jmespath.exceptions import JMESPathError
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from pydantic_ai.messages import BinaryContent
 
 from agent.errors import InputError, ToolError
@@ -52,6 +52,8 @@ class Parameter:
     It must be given unless it has a `default` or is `optional`; what stands at the place of one that is not given is
     left out.
     """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     description: str = ""
     type: Literal["string", "integer", "number", "boolean"] = "string"

@@ -1,0 +1,164 @@
+"""Tools by reference: a preset, which is a TOML file that describes a REST tool or an MCP server, or a Python function.
+
+    [rest]                                    [mcp]
+    name = "rates"                            name = "files"
+    description = "Exchange rates."           command = "npx"
+    url = "https://.../{day}?base={base}"     args = ["-y", "@modelcontextprotocol/server-filesystem", "/srv/files"]
+    [rest.parameters]                         tools = ["read_text_file"]
+    base = { description = "As in EUR." }     env = ["A_TOKEN"]    # variables of ours that it may see
+    day = { default = "latest" }              # or, of a server that listens: url = "https://.../mcp"
+
+The other keys are those of `rest_tool` and `McpServer`, and `allow`, a list of private hosts as in "127.0.0.1:8000".
+Secrets come by `auth = { kind = "bearer", variable = "A_KEY" }`.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from agent.errors import AgentError, ConfigError
+from agent.guard import Guard
+from agent.tools import Tool, Toolset, as_tool
+from agent.tools.auth import Auth
+from agent.tools.rest import Parameter, rest_tool
+
+FOLDER = Path(__file__).resolve().parent.parent.parent / "configs" / "tools"
+
+
+def load(reference: str, *, env: Mapping[str, str] = os.environ, folder: Path = FOLDER) -> Tool | Toolset:
+    """The tool or the tools that a reference names; touches no network.
+
+    "preset:currency" or "currency" is `configs/tools/currency.toml`, what ends with ".toml" is a preset's path, and
+    "module:name" is a function, a `Tool` or a `Toolset` in a module. Raises `ConfigError` naming file, line and key.
+    """
+    name = reference.removeprefix("preset:")
+    if name.endswith(".toml"):
+        return _preset(Path(name), env)
+    if ":" in name:
+        return _in_module(name)
+    path = folder / f"{name}.toml"
+    if not re.fullmatch(r"[\w-]+", name) or not path.exists():
+        known = ", ".join(sorted(one.stem for one in folder.glob("*.toml"))) or "none"
+        raise ConfigError(f"there is no preset {name!r} for a tool; known are {known}")
+    return _preset(path, env)
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Rest(_Table):
+    name: str
+    url: str
+    description: str
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "GET"
+    parameters: dict[str, Parameter] = {}
+    headers: dict[str, str] = {}
+    auth: Auth | None = None
+    body: Any = None
+    result: str = ""
+    timeout: float = 20.0
+    needs_approval: bool = False
+    allow: tuple[str, ...] = ()
+
+    def made(self, env: Mapping[str, str]) -> Tool:
+        given = {key: getattr(self, key) for key in _Rest.model_fields if key not in ("name", "url", "allow")}
+        return rest_tool(self.name, self.url, **given, guard=Guard(allow=self.allow), env=env)
+
+
+class _Mcp(_Table):
+    name: str
+    command: str = ""
+    args: tuple[str, ...] = ()
+    cwd: Path | None = None
+    env: tuple[str, ...] = ()
+    url: str = ""
+    headers: dict[str, str] = {}
+    auth: Auth | None = None
+    tools: tuple[str, ...] | None = None
+    needs_approval: tuple[str, ...] | bool = ()
+    timeout: float = 60.0
+    start_seconds: float = 30.0
+
+    def made(self, env: Mapping[str, str]) -> Toolset:
+        from agent.tools.mcp import McpServer  # its library takes half a second to import
+
+        if bool(self.command) == bool(self.url):
+            raise ConfigError("mcp needs either a command or a url")
+        if self.url and (self.args or self.cwd or self.env):
+            raise ConfigError("mcp.args, mcp.cwd and mcp.env are for a command")
+        if self.command and (self.headers or self.auth):
+            raise ConfigError("mcp.headers and mcp.auth are for a url")
+        more = {key: getattr(self, key) for key in ("name", "tools", "needs_approval", "timeout", "start_seconds")}
+        if self.url:
+            secret = self.auth.credentials(env) if self.auth else None
+            if secret and secret.query:
+                raise ConfigError("mcp.auth cannot be of the kind query")
+            return McpServer.http(self.url, headers={**self.headers, **(secret.headers if secret else {})}, **more)
+        if missing := [name for name in self.env if name not in env]:
+            raise ConfigError(f"the environment variable {missing[0]} is not set")
+        given = {name: env[name] for name in self.env}
+        return McpServer.stdio(self.command, self.args, env=given, cwd=self.cwd, **more)
+
+
+class _File(_Table):
+    rest: _Rest | None = None
+    mcp: _Mcp | None = None
+
+
+def _preset(path: Path, env: Mapping[str, str]) -> Tool | Toolset:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the tool {path.name} cannot be read: {error}") from error
+    try:
+        file = _File.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:  # which says the line itself
+        raise ConfigError(f"{path.name} is not valid TOML: {error}") from error
+    except AgentError as error:
+        raise ConfigError(f"{path.name}: {error}") from error
+    except ValidationError as error:
+        raise ConfigError(f"{path.name}{_explained(error, text)}") from error
+    described = file.rest or file.mcp
+    if described is None or (file.rest and file.mcp):
+        raise ConfigError(f"{path.name} must have one table, [rest] or [mcp]")
+    try:
+        return described.made(env)
+    except AgentError as error:
+        raise ConfigError(f"{path.name}: {error}") from error
+
+
+def _explained(failure: ValidationError, text: str) -> str:
+    """The first thing that is wrong, by its line and key. The value is left out: it could be a secret."""
+    first = failure.errors(include_input=False, include_url=False)[0]
+    keys = [key for key in first["loc"] if isinstance(key, str)]
+    what = "is not known" if first["type"] in ("extra_forbidden", "unexpected_keyword_argument") else first["msg"]
+    return f"{_line(text, keys)}: {'.'.join(keys)}: {what}"
+
+
+def _line(text: str, keys: list[str]) -> str:
+    """Where the innermost of these keys that is written down is written down; TOML's reader does not tell."""
+    for key in reversed(keys):
+        for number, line in enumerate(text.splitlines(), 1):
+            if re.search(rf"""(^|[\s.{{,\["']){re.escape(key)}["']?\s*([=\].]|$)""", line.partition("#")[0]):
+                return f", line {number}"
+    return ""
+
+
+def _in_module(name: str) -> Tool | Toolset:
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"the tool {name!r} cannot be imported: {error}") from error
+    if isinstance(found, Toolset):
+        return found
+    if not callable(found):
+        raise ConfigError(f"the tool {name!r} is no function, but {type(found).__name__}")
+    return as_tool(found)
