@@ -41,6 +41,7 @@ class ProviderSpec:
     What it carries: `image_types` and `audio_types` are media types, none where it carries none, whatever a model
     could take. Limits are for one request, those of bytes before base64; `max_image_bytes`, `max_image_side` (pixels)
     and `max_audio_bytes` are for one item, `max_audio_seconds` and `max_media_bytes` for all of them. 0: none is known.
+    `image_side` is the longest side that its models look at: a larger picture costs more and shows them no more.
     """
 
     __pydantic_config__ = _NO_OTHERS
@@ -57,6 +58,7 @@ class ProviderSpec:
     max_images: int = 0
     max_image_bytes: int = 0
     max_image_side: int = 0
+    image_side: int = 1_568
     audio_types: tuple[str, ...] = ()
     max_audios: int = 0
     max_audio_bytes: int = 0

@@ -14,6 +14,7 @@ from pydantic_ai.models import ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
+from agent.conversion import taken
 from agent.errors import AgentError, ProviderError
 from agent.fitting import sendable
 from agent.meter import Meter
@@ -55,7 +56,7 @@ class Requests:
         A request is made again only while nothing of its answer has been said: what people saw is never unsaid.
         """
         spec = self._plan.connection.spec
-        sent = sendable(messages, spec, self._plan.system_message)
+        sent = await taken(sendable(messages, spec, self._plan.system_message), spec)
         offered = [tool.definition for tool in tools]
         if not self._audience:
             return await self._tried(messages, sent, offered)

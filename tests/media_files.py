@@ -2,6 +2,7 @@
 
 import io
 import struct
+import wave
 import zlib
 from fractions import Fraction
 from typing import Any
@@ -200,6 +201,15 @@ def sound(format_: str, samples: Samples | None = None, *, rate: int = 48_000) -
     return out.getvalue()
 
 
+def ready(samples: Samples | None = None) -> bytes:
+    """A WAV as every model takes it."""
+    out = io.BytesIO()
+    with wave.open(out, "wb") as file:
+        file.setparams((1, 2, 16_000, 0, "NONE", ""))
+        file.writeframes(((tone(0.1, rate=16_000) if samples is None else samples) * 32_767).astype("<i2").tobytes())
+    return out.getvalue()
+
+
 def heard(wav: bytes) -> tuple[float, float]:
     """How long a sound is, in seconds, and which frequency is the loudest in it, in hertz."""
     samples, rate = soundfile.read(io.BytesIO(wav), always_2d=True)
@@ -250,3 +260,7 @@ def harmful_sounds() -> dict[str, bytes]:
         "wav, channels": wav_of(channels=20_000),
         "wav, rate": wav_of(rate=4_000_000_000),
     }
+
+
+PNG, WAV, MP3 = picture("PNG", (8, 8)), ready(), sound("mp3", tone(0.1))
+"""What goes to any model as it is; the MP3 to those that take MP3."""

@@ -12,6 +12,7 @@ from pydantic_ai.messages import BinaryContent, ModelResponse, ThinkingPart
 from agent import Agent, Context, Endpoint, Limits, ProviderError, RunResult, connect
 from agent.catalog import load
 from tests import dialects
+from tests.media_files import ready
 from tests.peers.aimock import Aimock, aimock
 from tests.peers.tee import Tee, tee
 
@@ -24,7 +25,7 @@ USAGE = {"prompt_tokens": 12, "completion_tokens": 7, "total_tokens": 19}
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-WAV = b"RIFF$\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x80>\0\0\0}\0\0\x02\0\x10\0data\0\0\0\0"
+WAV = ready()
 
 Bubbles = list[tuple[str, Any]]
 JSON = Mapping[str, Any]

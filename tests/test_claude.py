@@ -25,6 +25,7 @@ from agent.catalog import load
 from agent.result import RunResult
 from tests import dialects
 from tests.dialect_server import Playing, Reply
+from tests.media_files import PNG
 
 KEY = "sk-ant-a-very-secret-key"
 SPEC = load().find("anthropic:claude-sonnet-5-5")
@@ -491,8 +492,8 @@ def result(id_: str, content: str, *, is_error: bool = False) -> dict[str, Any]:
 
 async def test_an_image_goes_as_base64(server: Playing) -> None:
     server.play(HI)
-    await ask(server, ["See:", BinaryContent(b"\x89PNG", media_type="image/png")])
-    source = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(b"\x89PNG").decode()}
+    await ask(server, ["See:", BinaryContent(PNG, media_type="image/png")])
+    source = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(PNG).decode()}
     assert sent(server)[0]["messages"][0]["content"] == [
         {"type": "text", "text": "See:"},
         {"type": "image", "source": source},

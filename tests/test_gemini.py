@@ -26,6 +26,7 @@ from agent.catalog import load
 from agent.result import RunResult
 from tests import dialects
 from tests.dialect_server import Playing, Reply
+from tests.media_files import PNG, WAV
 
 KEY = "AIzaSyAVerySecretKeyOfSomebody1234567"
 SPEC = load().find("google:gemini-3.8-flash")
@@ -412,7 +413,7 @@ async def test_ids_that_are_absent_are_made_up_and_never_twice(server: Playing) 
 
 async def test_images_and_sound_go_as_base64(server: Playing) -> None:
     server.play(HI)
-    png, wav = BinaryContent(b"\x89PNG\xff", media_type="image/png"), BinaryContent(b"RIFF\xff", media_type="audio/wav")
+    png, wav = BinaryContent(PNG, media_type="image/png"), BinaryContent(WAV, media_type="audio/wav")
     await ask(server, ["See and hear:", png, wav])
     assert sent(server)[0]["contents"][0]["parts"] == [
         {"text": "See and hear:"},

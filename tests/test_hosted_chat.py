@@ -15,6 +15,7 @@ from agent.catalog import load
 from agent.run import Run
 from tests import dialects
 from tests.dialect_server import Playing, Reply
+from tests.media_files import MP3, PNG, WAV
 
 ROUTER = replace(load().find("huggingface:Qwen/Qwen3-8B"), reasoning=True, tools="native")
 AUDIO = load().find("openai:gpt-audio-1.5")
@@ -427,7 +428,7 @@ async def test_the_router_is_sent_only_what_it_documents(server: Playing, wish: 
 
 
 async def test_sound_and_its_answer(server: Playing) -> None:
-    wav, mp3 = b"RIFF-and-so-on", b"ID3-and-so-on"
+    wav, mp3 = WAV, MP3
     server.play(ANSWER)
     async with agent(server, AUDIO) as one:
         await one.ask(
@@ -455,10 +456,10 @@ async def test_sound_and_its_answer(server: Playing) -> None:
 async def test_a_picture_goes_as_a_data_url(server: Playing) -> None:
     server.play(ANSWER)
     async with agent(server, replace(ROUTER, image=True)) as one:
-        await one.ask(["What is it?", BinaryContent(b"\x89PNG", media_type="image/png")])
+        await one.ask(["What is it?", BinaryContent(PNG, media_type="image/png")])
     assert server.requests[0].json["messages"][0]["content"] == [
         {"type": "text", "text": "What is it?"},
-        {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(PNG).decode()}"}},
     ]
 
 

@@ -1,6 +1,7 @@
 """OpenAI and xAI over Responses: what comes out of each wire sequence, and what is really sent, turn after turn."""
 
 import asyncio
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,9 +18,11 @@ from agent.providers.client import TIMEOUT, ClientConnection
 from agent.result import RunResult
 from tests import dialects
 from tests.dialect_server import Playing, Reply
+from tests.media_files import PNG, WAV
 
 OPENAI = load().find("openai:gpt-6-luna")
 XAI = load().find("xai:grok-4.6")
+PNG_URL = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
 KEY = "sk-proj-a-very-secret-key-1234"
 USAGE = {
     "input_tokens": 5,
@@ -463,14 +466,14 @@ async def test_the_turn_after_two_calls_gives_back_what_was_sealed(server: Playi
 async def test_a_picture_goes_as_a_data_url_and_no_sound_goes_at_all(server: Playing) -> None:
     server.play(ANSWER, ANSWER)
     async with agent(server) as one:
-        await one.ask(["What is it?", BinaryContent(b"\x89PNG", media_type="image/png")])
-        await one.ask(["Listen.", BinaryContent(b"RIFF", media_type="audio/wav")])
+        await one.ask(["What is it?", BinaryContent(PNG, media_type="image/png")])
+        await one.ask(["Listen.", BinaryContent(WAV, media_type="audio/wav")])
     assert server.requests[0].json["input"] == [
         {
             "role": "user",
             "content": [
                 {"type": "input_text", "text": "What is it?"},
-                {"type": "input_image", "image_url": "data:image/png;base64,iVBORw==", "detail": "auto"},
+                {"type": "input_image", "image_url": PNG_URL, "detail": "auto"},
             ],
         }
     ]
@@ -482,7 +485,7 @@ async def test_a_picture_goes_as_a_data_url_and_no_sound_goes_at_all(server: Pla
 
 async def test_sound_for_a_model_that_only_we_think_hears_goes_nowhere(server: Playing) -> None:
     async with agent(server, replace(OPENAI, audio=True)) as one:
-        result = await one.ask(["Listen.", BinaryContent(b"RIFF", media_type="audio/wav")])
+        result = await one.ask(["Listen.", BinaryContent(WAV, media_type="audio/wav")])
     assert result.note.detail == "'gpt-6-luna' cannot take what was attached."
     assert server.requests == []
 
