@@ -7,7 +7,6 @@ import os
 import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,7 +31,8 @@ from agent.share import share
 from agent.shutdown import Server
 from agent.space import FLEETING
 from agent.streams import Streams
-from agent.tools import Tool, as_tool
+from agent.tools import Tool, Toolset
+from agent.tools.presets import load
 from agent.ui.api import Api
 from agent.ui.handlers import Handlers
 from agent.ui.layout import build
@@ -189,16 +189,7 @@ async def _store(settings: Settings) -> HistoryStore:
     return await SqliteStore.open(settings.data_dir / "history.sqlite")
 
 
-def _tools(settings: Settings) -> list[Tool]:
-    """The tools that the settings name as `module:function`. Raises `ConfigError`."""
-    tools: list[Tool] = []
-    named = (
-        settings.tools if settings.public is None else [one for one in settings.tools if one in settings.public.tools]
-    )
-    for name in named:
-        module, _, attribute = name.partition(":")
-        try:
-            tools.append(as_tool(getattr(import_module(module), attribute)))
-        except (ImportError, AttributeError, ValueError) as error:
-            raise ConfigError(f"agent.tools names {name!r}, which cannot be imported: {error}") from error
-    return tools
+def _tools(settings: Settings) -> list[Tool | Toolset]:
+    """The tools that the settings name, as `agent.tools.presets.load` takes them. Raises `ConfigError`."""
+    public = settings.public
+    return [load(name) for name in settings.tools if public is None or name in public.tools]

@@ -13,7 +13,7 @@ from agent.messages import newest_that_fit
 from agent.providers import Connection
 from agent.result import Options
 from agent.settings import Settings
-from agent.tools import Tool
+from agent.tools import Tool, Toolset
 from agent.ui.journal import StoreJournal, Unsent
 
 
@@ -48,7 +48,7 @@ async def start(
     settings: Settings,
     store: HistoryStore,
     media: MediaStore,
-    tools: Sequence[Tool],
+    tools: Sequence[Tool | Toolset],
 ) -> Start:
     """Read the history of `record` and put together what a run behind it needs."""
     spec = connection.spec

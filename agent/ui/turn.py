@@ -22,7 +22,7 @@ from agent.providers import Connection, Models
 from agent.run import Run
 from agent.settings import Settings
 from agent.suspension import Suspension
-from agent.tools import Tool
+from agent.tools import Tool, Toolset
 from agent.ui.asking import meant
 from agent.ui.gate import Gate
 from agent.ui.inputs import parts_of
@@ -40,7 +40,7 @@ class Conversations:
     """All that a page can do with conversations. Owner of the runs going on."""
 
     def __init__(
-        self, settings: Settings, store: HistoryStore, media: MediaStore, models: Models, tools: Sequence[Tool]
+        self, settings: Settings, store: HistoryStore, media: MediaStore, models: Models, tools: Sequence[Tool | Toolset]
     ) -> None:
         self.settings, self.media, self.offers = (
             settings,
