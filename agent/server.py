@@ -16,7 +16,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.middleware import Middleware
 
-from agent.errors import ConfigError, NotFound
+from agent.errors import NotFound
 from agent.health import Health
 from agent.history import HistoryStore
 from agent.history.memory import MemoryStore

@@ -40,7 +40,12 @@ class Conversations:
     """All that a page can do with conversations. Owner of the runs going on."""
 
     def __init__(
-        self, settings: Settings, store: HistoryStore, media: MediaStore, models: Models, tools: Sequence[Tool | Toolset]
+        self,
+        settings: Settings,
+        store: HistoryStore,
+        media: MediaStore,
+        models: Models,
+        tools: Sequence[Tool | Toolset],
     ) -> None:
         self.settings, self.media, self.offers = (
             settings,
