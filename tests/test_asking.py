@@ -2,9 +2,10 @@
 
 import json
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,13 +13,24 @@ from gradio_client import Client
 from playwright.sync_api import expect
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 
-from agent.errors import InputError
+from agent.catalog import ModelSpec
+from agent.errors import Conflict, InputError, NotFound
 from agent.history import Entry, Note
+from agent.history.memory import MemoryStore
+from agent.media import MediaStore
+from agent.providers import Endpoint, Served, Status
+from agent.settings import LocalSettings, Settings
 from agent.suspension import Approve, Refuse
+from agent.tools import ask_user
+from agent.tools.builtin import calculate
 from agent.ui.asking import meant
 from agent.ui.render import Turn, Wire, turns, wire
+from agent.ui.start import Choices
+from agent.ui.turn import Conversations
+from tests.asking_tools import send
 from tests.conftest import App, Visitor
 from tests.scripted_server import Running
+from tests.test_handlers import Models
 
 CONFIG = """
 [server]
@@ -84,6 +96,49 @@ def test_several_things_are_asked_one_after_the_other_and_a_turn_that_is_past_as
     assert asked(wire(turn_of(said, both, ended="stop"))) == ""
     rest = ModelRequest(parts=[ToolReturnPart("send", "Sent.", tool_call_id="2")])
     assert "Which?" in asked(wire(turn_of(said, both, rest, ended="suspended")))
+
+
+@pytest.fixture
+async def restarted(model_server: Running, tmp_path: Path) -> AsyncIterator[Callable[[], Conversations]]:
+    """The conversations of a server; called again, those of the next server over the same store."""
+    store, begun = MemoryStore(), list[Conversations]()
+    spec = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm")
+    models = Models(Status("ready", "", None), (Served(spec, Endpoint(model_server.base_url)),))
+
+    def start() -> Conversations:
+        settings = Settings(local=LocalSettings(cache_dir=tmp_path), retries=0)
+        begun.append(Conversations(settings, store, MediaStore(tmp_path), models, [ask_user, send, calculate]))
+        return begun[-1]
+
+    yield start
+    for one in begun:
+        await one.aclose()
+
+
+async def test_an_answer_goes_on_in_another_process_and_shows_the_same_live_and_after_a_reload(
+    restarted: Callable[[], Conversations], model_server: Running
+) -> None:
+    before = restarted()
+    live = await before.send("ann", None, {"text": f"!think 5 {ASK}"}, Choices(tools=True))
+    assert live is not None
+    seen = [view async for view in before.watch("ann", live.conversation)]
+    assert (await live.run).finish_reason == "suspended"
+    after = restarted()
+    assert (await after.view("ann", live.conversation)).messages == seen[-1].messages
+    with pytest.raises(NotFound):
+        await after.answer("bob", live.conversation, "yearly", Choices())
+    went_on = await after.answer("ann", live.conversation, "yearly", Choices())  # the switch for tools is off by now
+    assert went_on is not None
+    seen = [view async for view in after.watch("ann", live.conversation)]
+    assert (await went_on.run).finish_reason == "stop"
+    again = await after.view("ann", live.conversation)
+    assert again.messages == seen[-1].messages
+    assert [one["content"][0]["text"] for one in again.messages if one["role"] == "user"][1:] == ["yearly"]
+    assert asked(again.messages) == ""
+    results = [one for one in model_server.journal()[-1]["body"]["messages"] if one["role"] == "tool"]
+    assert [one["content"] for one in results] == ["yearly"]
+    with pytest.raises(Conflict, match="Nothing is asked"):
+        await after.answer("ann", live.conversation, "monthly", Choices())
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

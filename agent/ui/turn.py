@@ -210,7 +210,8 @@ class Conversations:
             return None
         self._gate.enter(owner, self.live.count)
         connection, own = await self.offers.open(owner, choices.model, login)
-        start = await self._started(record, choices, connection)
+        # Whatever the switch says by now: the calls that wait are those of tools.
+        start = await self._started(record, replace(choices, tools=True), connection)
         answers = {call["id"]: meant(call, replies[call["id"]]) for call in unanswered(turn.bubbles)}
         suspension = replace(Suspension.of(start.context), options=asdict(start.options))
         run = start.agent.resume(suspension, answers, journal=start.journal)
