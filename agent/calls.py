@@ -36,7 +36,8 @@ class Calls:
     @property
     def can_ask(self) -> bool:
         """Whether somebody is there who can be asked whether to go on."""
-        return self._plan.limits.interactive or any(map(asks, self.tools.values()))
+        chosen = self._plan.limits.interactive
+        return any(map(asks, self.tools.values())) if chosen is None else chosen
 
     async def open(self) -> None:
         """Open the toolsets. Raises an `AgentError` with a sentence."""

@@ -25,8 +25,8 @@ class Limits:
     own; `tokens` counts what was sent and what came, `dollars` what it cost, both checked before each step.
     `retries` is how often one request may be made again after failures that pass (see `agent.retry`); 0: never.
     After `repeats` equal steps, and after `idle` steps that bring nothing new, the model is told so; after twice as
-    many the run ends. With `interactive`, or where the model has the tool `ask_user`, a run that reaches a bound is
-    suspended with the question whether to go on.
+    many the run ends. Where it is `interactive` (None: where the model has the tool `ask_user`) a run that reaches a
+    bound is suspended with the question whether to go on.
     """
 
     steps: int = 12
@@ -37,7 +37,7 @@ class Limits:
     dollars: float | None = None
     repeats: int = 3
     idle: int = 4
-    interactive: bool = False
+    interactive: bool | None = None
 
     def steps_reached(self) -> str:
         """Said when the model still calls tools after the last step."""
@@ -193,9 +193,9 @@ class _Name:
 PAGE = """# Guardrails
 
 What may go wrong in a run, and what happens then. Bounds are the fields of `Limits`; a run that ends early says why in
-`result.note.detail`. "Ask the user" is done where somebody can be asked: the model has the tool `ask_user`, or the
-limits are `interactive`. The run is then suspended, and `agent.resume(result.suspension, "Go on")` gives the bound that
-was reached once more. Elsewhere the run ends.
+`result.note.detail`. "Ask the user" is done where somebody can be asked: `Limits(interactive=...)` says whether, else
+the model's having the tool `ask_user`. The run is then suspended, and `agent.resume(result.suspension, "Go on")` gives
+the bound that was reached once more. Elsewhere the run ends.
 
 Made by `python -m agent.guardrails` from the table in `agent/guardrails.py`; change it there.
 

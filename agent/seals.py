@@ -139,7 +139,7 @@ def signed(record: bytes, name: str, secret: str) -> str:
 
 
 def _signer(secret: str) -> Signer:
-    return Signer(secret, salt="agent.suspension", key_derivation="hmac", digest_method=sha256)
+    return Signer(secret, salt="suspended run", key_derivation="hmac", digest_method=sha256)
 
 
 def _canonical(signature: str) -> bool:

@@ -72,6 +72,5 @@ async def _entered(work: asyncio.Task[Sequence[Tool]], toolset: Toolset) -> Sequ
         raise
     except Exception as failure:
         log.exception("the tools %s could not be opened", toolset.name)
-        raise AgentError(f"The tools {toolset.name!r} could not be opened: {failure or type(failure).__name__}") from (
-            failure
-        )
+        why = str(failure) or type(failure).__name__
+        raise AgentError(f"The tools {toolset.name!r} could not be opened: {why}") from failure
