@@ -1,0 +1,41 @@
+"""A REST API as a tool: `python examples/rest_tool.py "What are 12 dollars in euros?"`
+
+The model is one that a vLLM (or llama.cpp) server serves, at VLLM_BASE_URL. With RATES_URL the rates come from a server
+of your own instead: being private, it must be allowed by name.
+"""
+
+import asyncio
+import os
+import sys
+from urllib.parse import urlsplit
+
+from agent import Agent
+from agent.guard import GUARD, Guard
+from agent.tools.rest import Parameter, rest_tool
+
+RATES = os.environ.get("RATES_URL", "https://api.frankfurter.dev/v1")
+
+rates = rest_tool(
+    "currency_rates",
+    RATES + "/{date}?base={base}&symbols={symbols}",
+    description="Exchange rates of the European Central Bank.",
+    parameters={
+        "base": Parameter(description="The currency to convert from, as in USD."),
+        "symbols": Parameter(description="Only these, as in EUR,JPY.", optional=True),
+        "date": Parameter(description="A day as in 2024-02-29.", default="latest"),
+    },
+    result="rates",
+    guard=Guard(allow=(urlsplit(RATES).netloc,)) if "RATES_URL" in os.environ else GUARD,
+)
+
+
+async def main(question: str) -> None:
+    """Ask, and print what is called and what comes of it."""
+    server = os.environ.get("VLLM_BASE_URL", "http://127.0.0.1:8000/v1")
+    async with Agent("Qwen/Qwen3-8B", provider="vllm", base_url=server, tools=[rates]) as agent:
+        async for response in agent.run(question):
+            print(f"{response.type}: {response.content}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(" ".join(sys.argv[1:]) or "What are 12 dollars in euros?"))

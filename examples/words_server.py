@@ -1,0 +1,15 @@
+"""An MCP server with one tool, which `examples/mcp_server.py` starts. It needs nothing of this project."""
+
+from mcp.server.mcpserver import MCPServer
+
+server: MCPServer = MCPServer("words")
+
+
+@server.tool()
+def length(word: str) -> int:
+    """Count the letters of a word."""
+    return len(word)
+
+
+if __name__ == "__main__":
+    server.run("stdio")
