@@ -68,6 +68,7 @@ async def start(
                 seconds=settings.run_seconds,
                 tool_seconds=settings.tool_seconds,
                 retries=settings.retries,
+                interactive=False,  # the page says which bound was reached, and the next message goes on
             ),
         ),
         context=Context(session_id=record.id, messages=tuple(await media.loaded(record.owner, kept))),
