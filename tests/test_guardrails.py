@@ -161,6 +161,8 @@ async def test_what_the_table_says_is_what_happens(made: Callable[..., Agent], s
     if "ask the user" in actions:
         await _asks(made(scene.price, [ask_user], **given), scene)
         await _asks(made(scene.price, interactive=True, **given), scene)
+        unasked = await made(scene.price, [ask_user], interactive=False, **given).ask(scene.script)
+        assert (unasked.finish_reason, unasked.suspension) == (scene.ends, None)
 
 
 async def _asks(agent: Agent, scene: Scene) -> None:

@@ -6,22 +6,24 @@ import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolReturnPart
 
 from agent import Agent, Context, Endpoint, InputError, Limits, ModelSpec, Run, connect, tool
 from agent.catalog import Price
-from agent.errors import Conflict
+from agent.errors import AgentError, Conflict
 from agent.guardrails import withheld
 from agent.history import Note
 from agent.openai_format import to_openai
 from tests import fakes
 from tests.fakes import FakeConnection, Step, Words
 from tests.scripted_server import Config, Running, running
+from tests.strategies import conversations
 from tests.test_laws import accepted
 
 SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm", reasoning=True)
@@ -239,6 +241,141 @@ async def test_who_waits_and_is_cancelled_stops_the_run(agent: Agent, server: Ru
     await asyncio.gather(waiter, return_exceptions=True)
     assert (await closed_line(server, seen))["ended"] == "client_closed"
     assert (await run).finish_reason == "cancelled"
+
+
+# --- toolsets ---------------------------------------------------------------------------------------------------------
+
+
+class Shelf:
+    """A toolset that notes what happens to it; `opens` and `closes` are awaited, and may be deaf to cancellation."""
+
+    name = "the shelf"
+
+    def __init__(self, *, opens: Any = None, closes: Any = None, tools: Any = (quick,)) -> None:
+        self.events: list[str] = []
+        self.opening, self.over = asyncio.Event(), asyncio.Event()
+        self._opens, self._closes, self._tools = opens, closes, tools
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Any]:
+        self.events.append("open")
+        self.opening.set()
+        try:
+            if self._opens:
+                await self._opens()
+            yield self._tools
+        finally:
+            self.events.append("close")
+            if self._closes:
+                await self._closes()
+                self.events.append("closed late")
+            self.over.set()
+
+
+async def raises(error: BaseException) -> None:
+    raise error
+
+
+async def test_a_run_opens_its_toolsets_and_closes_them(agent: Agent, server: Running) -> None:
+    first, second = Shelf(), Shelf(tools=[waits])
+    able = with_tools(agent, first, second, blocks)
+    for _ in range(2):
+        result = await able.ask("!tool quick {} !text Done.")
+        assert (result.finish_reason, result.text) == ("stop", "Done.")
+    assert first.events == second.events == ["open", "close"] * 2, "each run has its own session"
+    assert [one["function"]["name"] for one in server.journal()[-1]["body"]["tools"]] == ["blocks", "quick", "waits"]
+    opened = able.with_tools(quick)
+    assert (await opened.ask("!tool quick {} !text Done.")).text == "Done."
+    assert first.events == ["open", "close"] * 2, "who opened the tools before leaves them open"
+
+
+@pytest.mark.parametrize(
+    ("shelves", "says"),
+    [
+        ([{}, {"opens": lambda: raises(AgentError("It is locked."))}], "It is locked."),
+        ([{}, {"opens": lambda: raises(OSError(2, "gone"))}], "The tools 'the shelf' could not be opened: "),
+        ([{}, {"opens": lambda: raises(LookupError())}], "The tools 'the shelf' could not be opened: LookupError"),
+        ([{}, {}], "two tools are named 'quick'"),
+    ],
+)
+async def test_a_toolset_that_cannot_be_opened_ends_the_run_with_a_sentence(
+    agent: Agent, server: Running, shelves: list[Any], says: str
+) -> None:
+    seen = len(server.journal())
+    made = [Shelf(**one) for one in shelves]
+    run = with_tools(agent, *made).run("!text never said")
+    result = await run
+    assert (result.finish_reason, len(server.journal())) == ("error", seen)
+    assert says in str(run.responses[-1].content)
+    assert [shelf.events for shelf in made] == [["open", "close"]] * 2
+    await go_on(agent, server, run)
+
+
+async def test_closing_that_fails_or_takes_long_is_not_in_the_way(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = await with_tools(agent, Shelf(closes=lambda: raises(OSError("gone")))).ask("!text Done.")
+    assert (result.finish_reason, result.text) == ("stop", "Done.")
+    monkeypatch.setattr("agent.toolsets.PATIENCE", 0.05)
+    late = asyncio.Event()
+    shelf = Shelf(closes=late.wait)
+    assert (await with_tools(agent, shelf).ask("!text Done.")).text == "Done."
+    assert shelf.events == ["open", "close"]
+    late.set()
+    await asyncio.wait_for(shelf.over.wait(), 5)
+    assert shelf.events[-1] == "closed late"
+
+
+async def for_ever() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+async def for_ever_and_deaf() -> None:
+    until = time.monotonic() + 1.5
+    while time.monotonic() < until:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.2)
+
+
+@pytest.mark.parametrize("cancel", [by_loop, by_thread])
+@pytest.mark.parametrize("opens", [for_ever, for_ever_and_deaf])
+async def test_stop_ends_the_opening_of_a_toolset(
+    agent: Agent, server: Running, opens: Any, cancel: Callable[[Run], None]
+) -> None:
+    shelf = Shelf(opens=opens)
+    run = with_tools(agent, shelf).run("!text never said").start()
+    await shelf.opening.wait()
+    at = time.monotonic()
+    cancel(run)
+    result = await run
+    assert time.monotonic() - at < 1
+    assert (result.finish_reason, result.text, run.responses) == ("cancelled", "", [])
+    await go_on(agent, server, run)
+    await asyncio.wait_for(shelf.over.wait(), 5)
+    assert shelf.events == ["open", "close"], "what was deaf is closed when it has opened at last"
+
+
+async def test_what_a_prompt_is_made_of_may_take_time_and_may_be_refused(agent: Agent, server: Running) -> None:
+    """As a picture does that is fetched first. What is refused has not happened."""
+    run = agent.run("!text never said")
+    seen = len(server.journal())
+
+    async def refuse(messages: list[ModelMessage]) -> list[ModelMessage]:
+        raise InputError("There is no such picture.")
+
+    run._plan = replace(run._plan, prepare=refuse)
+    with pytest.raises(InputError, match="no such picture"):
+        await run
+    assert run.result is not None
+    assert (run.result.finish_reason, run.context.messages, len(server.journal())) == ("error", (), seen)
+    assert [response.type for response in run.responses] == ["error"]
+
+    waiting = agent.run("!text never said")
+    waiting._plan = replace(waiting._plan, prepare=lambda _: asyncio.get_running_loop().create_future())
+    waiting.start()
+    await asyncio.sleep(0)
+    waiting.cancel()
+    assert (await waiting).finish_reason == "cancelled"
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -522,6 +659,38 @@ async def test_a_context_survives_json(agent: Agent, server: Running) -> None:
     again = await agent.ask("!text Yes.", context=context)
     assert again.text == "Yes."
     accepted(server.journal()[-1]["body"]["messages"])
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(conversations(6))
+def test_a_context_is_the_same_bytes_after_any_number_of_round_trips(messages: list[ModelMessage]) -> None:
+    text = Context(messages=tuple(messages)).to_json()
+    back = Context.from_json(text)
+    assert back.to_json() == text
+    assert Context.from_json(back.to_json().encode()).to_json() == text
+    assert list(back.messages) == messages
+
+
+async def test_a_session_is_given_or_minted_and_stays(agent: Agent) -> None:
+    first, second = await agent.ask("!text One."), await agent.ask("!text Two.")
+    assert len({first.context.session_id, second.context.session_id}) == 2
+    given = await agent.ask("!text One.", context=Context(session_id="mine"))
+    again = await agent.ask("!text Two.", context=given.context)
+    assert (given.context.session_id, again.context.session_id) == ("mine", "mine")
+
+
+async def test_of_a_context_only_the_system_message_is_refreshed(agent: Agent, server: Running) -> None:
+    before = await agent.ask("!text One.")
+    first = server.journal()[-1]["body"]["messages"]
+    pirate = Agent(agent.connection, system_message="Speak like a pirate.")
+    await pirate.ask("!text Two.", context=Context.from_json(before.context.to_json()))
+    second = server.journal()[-1]["body"]["messages"]
+    assert [first[0], second[0]] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "system", "content": "Speak like a pirate."},
+    ]
+    assert second[1:2] == first[1:]
+    assert [message["role"] for message in second[2:]] == ["assistant", "user"]
 
 
 async def test_the_context_of_a_run_is_valid_in_mid_run(agent: Agent, server: Running) -> None:
