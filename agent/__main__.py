@@ -1,0 +1,152 @@
+"""`python -m agent`: a chat in the terminal with the models of the page.
+
+Without a model it is the server that VLLM_BASE_URL names, else the small one that is started on this machine.
+"""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from io import TextIOWrapper
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from agent.conversation_file import ConversationFile
+from agent.errors import AgentError, ConfigError, UnknownModel
+from agent.guardrails import Limits
+from agent.providers import Connection, Endpoint, connect, named
+from agent.providers.discover import discover
+from agent.providers.local import LocalModels
+from agent.replay import PREFIX, Replay
+from agent.settings import Settings, load
+from agent.terminal import Background, Setup, Terminal
+from agent.tools import Function, Tool, Toolset
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Chat; return the exit status: 2 for arguments that do not fit, 1 where no model can be reached."""
+    given = _arguments(argv)
+    logging.basicConfig(level=os.environ.get("LOG_LEVEL", "ERROR"), format="%(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGTERM, _terminated)
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    background = Background()
+    models: Models | None = None
+    try:
+        settings = load()
+        models = Models(settings, given)
+        setup = Setup(
+            connection=background.wait(models.first()),
+            connect=models.named,
+            system_message=settings.system_prompt if given.system is None else given.system,
+            tools=_tools(settings.tools if given.tools is None else given.tools),
+            limits=Limits(
+                steps=settings.max_steps,
+                seconds=settings.run_seconds,
+                tool_seconds=settings.tool_seconds,
+                retries=settings.retries,
+                interactive=True,
+            ),
+            file=ConversationFile(Path(given.history)) if given.history else None,
+        )
+        return Terminal(setup, background).run()
+    except AgentError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        if models is not None:
+            background.wait(models.aclose())
+        background.close()
+
+
+class Models:
+    """The connections to models by their names; owner of the model server that was started for one, if any."""
+
+    def __init__(self, settings: Settings, given: argparse.Namespace) -> None:
+        self._settings, self._given = settings, given
+        self._local: LocalModels | None = None
+
+    async def first(self) -> Connection:
+        """The model that was asked for, or the one that answers here. Raises `AgentError`."""
+        given = self._given
+        if given.replay:
+            return Replay.named(PREFIX + given.replay.removeprefix(PREFIX))
+        if given.model:
+            return await self.named(given.model)
+        if given.base_url:
+            endpoint = Endpoint(given.base_url.rstrip("/"), self._settings.local.vllm_api_key)
+            return connect((await discover(endpoint))[0], endpoint)
+        say = print if sys.stdout.isatty() else _log
+        self._local = LocalModels(self._settings.local, say=say)
+        served = (await self._local.ready())[0]
+        return connect(served.spec, served.endpoint)
+
+    async def named(self, name: str) -> Connection:
+        """The model of that name: of the record, of the server that was named, or of the table. Raises `AgentError`."""
+        given, local = self._given, self._settings.local
+        if name.startswith(PREFIX):
+            return Replay.named(name)
+        if given.base_url:
+            return named(name, given.provider or "vllm", given.base_url, local.vllm_api_key)
+        try:
+            return named(name, given.provider, None)
+        except UnknownModel:
+            if local.vllm_base_url is None:
+                raise
+            endpoint = Endpoint(local.vllm_base_url, local.vllm_api_key)
+            for spec in await discover(endpoint):
+                if name in (spec.id, spec.name, spec.label):
+                    return connect(spec, endpoint)
+            raise
+
+    async def aclose(self) -> None:
+        """End the model server, if one was started."""
+        if self._local is not None:
+            await self._local.aclose()
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m agent", description="A chat in the terminal.")
+    parser.add_argument("--model", help="a name, as in openai:gpt-6-luna or Qwen/Qwen3-8B")
+    parser.add_argument("--provider", help="who serves it, where its name does not say so")
+    parser.add_argument("--base-url", help="where it is served: an OpenAI-compatible address that ends in /v1")
+    parser.add_argument("--system", metavar="TEXT", help="the system message")
+    parser.add_argument("--tools", nargs="*", metavar="MODULE:NAME", help="instead of the usual tools; alone: none")
+    parser.add_argument("--history", metavar="FILE", help="keep the conversation in this file, and go on from it")
+    parser.add_argument("--replay", metavar="FILE", help="play a flight record; FILE?speed=10 plays it faster")
+    given = parser.parse_args(argv)
+    if given.replay and (given.model or given.base_url):
+        parser.error("--replay plays a record and takes no model")
+    return given
+
+
+def _tools(names: Sequence[str]) -> list[Tool | Function | Toolset]:
+    """The tools named as `module:attribute`. Raises `ConfigError`."""
+    tools: list[Tool | Function | Toolset] = []
+    sys.path.insert(0, "")  # their modules may lie in the folder we are in
+    for name in names:
+        module, _, attribute = name.partition(":")
+        try:
+            tools.append(getattr(import_module(module), attribute))
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ConfigError(f"The tool {name!r} cannot be imported: {error}") from error
+    return tools
+
+
+def _log(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _terminated(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""One conversation in one file of JSON, for who keeps it: its context, and the run that waits for an answer, if any.
+
+The file is the owner's own and is trusted; it is replaced whole, so that it is never half written.
+"""
+
+import asyncio
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, cast
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_ai.messages import ModelMessage
+
+from agent.context import Context
+from agent.errors import HistoryError, InputError
+from agent.history import Note
+from agent.result import Journal
+from agent.suspension import Suspension
+
+FORMAT, VERSION = "switchboard conversation", 1
+
+# A list: an adapter of one dataclass takes no config, and bytes need this one.
+_SUSPENSIONS = TypeAdapter(list[Suspension], config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64"))
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a conversation is between two runs."""
+
+    context: Context = field(default_factory=Context)
+    suspension: Suspension | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationFile:
+    """Where a conversation is kept."""
+
+    path: Path
+
+    def load(self) -> Kept:
+        """What is there; a new conversation where there is no file yet. Raises `InputError` for any other file."""
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return Kept()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"The conversation {self.path.name!r} cannot be read: {error}") from error
+        try:
+            found: object = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or cast(dict[str, Any], found).get("format") != FORMAT:
+            raise InputError(f"{self.path.name!r} is no conversation that was kept here; it is left as it is.")
+        table = cast(dict[str, Any], found)
+        if table.get("version") != VERSION:
+            raise InputError(f"{self.path.name!r} was kept by another version of this program; it is left as it is.")
+        try:
+            context = Context.from_json(json.dumps(table.get("context")))
+            suspended = [table["suspension"]] if table.get("suspension") else []
+            [*suspension] = _SUSPENSIONS.validate_json(json.dumps(suspended))
+        except (InputError, ValidationError) as error:
+            raise InputError(f"The conversation {self.path.name!r} is damaged; it is left as it is.") from error
+        return Kept(context, suspension[0] if suspension else None)
+
+    def save(self, kept: Kept) -> None:
+        """Replace the file. Raises `HistoryError` where that cannot be done."""
+        waiting = [kept.suspension] if kept.suspension is not None else []
+        [*suspended] = json.loads(_SUSPENSIONS.dump_json(waiting))
+        value = {
+            "format": FORMAT,
+            "version": VERSION,
+            "context": json.loads(kept.context.to_json()),
+            "suspension": suspended[0] if suspended else None,
+        }
+        folder = self.path.parent
+        try:
+            with NamedTemporaryFile("w", dir=folder, prefix=".", suffix=".tmp", delete=False, encoding="utf-8") as new:
+                try:
+                    json.dump(value, new, ensure_ascii=False)
+                    new.flush()
+                    os.fsync(new.fileno())
+                    os.replace(new.name, self.path)
+                except BaseException:
+                    os.unlink(new.name)
+                    raise
+        except OSError as error:
+            raise HistoryError(f"The conversation cannot be kept in {str(self.path)!r}: {error.strerror}") from error
+
+    def journal(self, context: Context) -> Journal:
+        """Keeps each message of a run that goes on from `context` as it is finished: a crash loses the last alone."""
+        return _Journal(self, context)
+
+
+class _Journal:
+    """The conversation so far, in the file."""
+
+    def __init__(self, file: ConversationFile, context: Context) -> None:
+        self._file, self._context = file, context
+
+    async def write(self, message: ModelMessage, note: Note) -> None:
+        """Keep the conversation with this message."""
+        del note
+        self._context = self._context.extended(message)
+        await asyncio.to_thread(self._file.save, Kept(self._context))
