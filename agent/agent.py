@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agent.context import Context
 from agent.errors import InputError, SuspensionError
+from agent.guard import GUARD, Guard
 from agent.guardrails import Limits
 from agent.observe import Audience, Observer
-from agent.prompt import Prompt, to_messages
+from agent.prompt import Prompt, fetched, to_messages
 from agent.providers import Connection, named
 from agent.recorder import Recorder
 from agent.replay import PREFIX, Replay
@@ -28,7 +30,8 @@ class Agent:
 
     The model is a name with its provider, `Agent("my-model", provider="vllm", base_url="http://.../v1")`, or what
     `agent.connect` returned; `Agent("replay:path")` plays a flight record. `seals` are for runs that are suspended,
-    `telemetry` makes spans of what they do (None: as SWITCHBOARD_TELEMETRY says). Raises `UnknownModel`, and
+    `telemetry` makes spans of what they do (None: as SWITCHBOARD_TELEMETRY says), `guard` says from where pictures may
+    be fetched. Raises `UnknownModel`, and
     `InputError` for two tools of one name or a limit in dollars where the model's price is not known; touches no
     network.
     """
@@ -45,6 +48,7 @@ class Agent:
         limits: Limits | None = None,
         seals: Seals | None = None,
         telemetry: Telemetry | None = None,
+        guard: Guard = GUARD,
     ) -> None:
         if isinstance(model, str):
             replayed = model.startswith(PREFIX)
@@ -56,7 +60,7 @@ class Agent:
         self.limits = limits or Limits()
         if isinstance(model, Replay):  # what the tools gave then is in the record, and so is what ended the run
             self.tools, self.toolsets, self.limits = dict(model.tools), (), model.limits
-        self.seals = seals or Seals()
+        self.seals, self.guard = seals or Seals(), guard
         self.telemetry = telemetry or Telemetry.from_env()
         if self.limits.dollars is not None and self.connection.spec.price is None:
             raise InputError(
@@ -82,7 +86,10 @@ class Agent:
         return Run(plan, to_messages(prompt), context or Context(), journal, audience=self._audience(record))
 
     async def ask(self, prompt: Prompt, *, context: Context | None = None, **more: Any) -> RunResult:
-        """Run to the end. Never raises for what a model or a tool did: see `finish_reason`."""
+        """Run to the end. Never raises for what a model or a tool did: see `finish_reason`.
+
+        Raises `InputError` for what cannot be asked, also where a picture on the web cannot be had.
+        """
         return await self.run(prompt, context=context, **more)
 
     def resume(
@@ -133,6 +140,7 @@ class Agent:
             limits=self.limits,
             options=options,
             seals=self.seals,
+            prepare=partial(fetched, guard=self.guard),
         )
 
     async def aclose(self) -> None:

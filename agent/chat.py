@@ -17,13 +17,13 @@ from typing import Any, Self, TypeVar
 
 from agent.agent import Agent
 from agent.context import Context
-from agent.errors import AgentError, Busy, SingleRun
+from agent.errors import AgentError, Busy, InputError, SingleRun
 from agent.openai_format import to_openai
 from agent.prompt import Prompt
 from agent.responses import Response
 from agent.result import RunResult
 from agent.run import Run
-from agent.tools import Tool
+from agent.tools import GRACE, Tool
 
 log = logging.getLogger(__name__)
 
@@ -146,6 +146,8 @@ class Chat:
             while news := home.wait(_news(run, over, seen)):
                 seen += len(news)
                 yield from news
+        except _Ended:  # it was closed meanwhile
+            return
         finally:
             run.cancel("client_disconnect")
             with suppress(_Ended):
@@ -160,6 +162,8 @@ class Chat:
                 seen += len(news)
                 for response in news:
                     yield response
+        except _Ended:
+            return
         finally:
             run.cancel("client_disconnect")
             with suppress(_Ended):
@@ -212,6 +216,8 @@ class Chat:
             self.result = await run
             if self.result.finish_reason != "error":
                 self._context = self.result.context
+        except InputError:  # what was refused has not happened
+            self._used = False
         finally:
             self._run = None
             self._turn.release()
@@ -284,7 +290,8 @@ class _Home:
 
 def _work(loop: asyncio.AbstractEventLoop, sessions: AsyncExitStack, agent: Agent) -> None:
     async def close() -> None:
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(tasks, timeout=GRACE)  # readers hear of the end
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -305,9 +312,11 @@ def _work(loop: asyncio.AbstractEventLoop, sessions: AsyncExitStack, agent: Agen
 
 async def _news(run: Run, over: "asyncio.Task[None]", seen: int) -> Sequence[Response]:
     """What was said since `seen`; nothing once the run is over, and the conversation has moved."""
-    while len(run.responses) == seen:
+    while len(run.responses) == seen or run.refused:
         if run.done:
             await _waited(over)
+            if run.refused is not None:
+                raise run.refused
             return ()
         await run.news(seen)
     return run.responses[seen:]

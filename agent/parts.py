@@ -39,7 +39,8 @@ _KEPT = {"PNG": "image/png", "JPEG": "image/jpeg", "MPO": "image/jpeg", "WEBP": 
 _HEIF = {b"heic": "image/heic", b"heix": "image/heic", b"mif1": "image/heif", b"avif": "image/avif"}
 """Kinds that only some models take and Pillow does not always read, by their brand; they stay as they are."""
 
-_PNG_MODES = ("1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA")
+_PNG_MODES = ("1", "L", "LA", "I;16", "P", "RGB", "RGBA")
+_NEAREST_MODE = {"I": "I;16", "La": "LA", "RGBa": "RGBA", "PA": "RGBA"}
 
 
 class Image:
@@ -63,7 +64,7 @@ class Image:
         try:
             upright = ImageOps.exif_transpose(image)
             if upright.mode not in _PNG_MODES:
-                upright = upright.convert("RGBA" if upright.mode in ("La", "RGBa", "PA") else "RGB")
+                upright = upright.convert(_NEAREST_MODE.get(upright.mode, "RGB"))
             out = BytesIO()
             upright.save(out, format="PNG")
         except (OSError, ValueError, SystemError) as error:

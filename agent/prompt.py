@@ -1,11 +1,14 @@
 """What people pass in, as messages."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from pydantic_ai.messages import (
     BinaryContent,
+    FileUrl,
     ImageUrl,
     ModelMessage,
     ModelRequest,
@@ -15,6 +18,7 @@ from pydantic_ai.messages import (
 )
 
 from agent.errors import InputError
+from agent.guard import GUARD, Guard
 from agent.openai_format import from_openai, part_from_openai
 from agent.parts import Image, is_pillow
 from agent.responses import whole
@@ -27,6 +31,10 @@ Item: TypeAlias = "str | BinaryContent | ImageUrl | Picture | Mapping[str, Any] 
 
 Prompt: TypeAlias = "Item | Sequence[Item]"
 """What may be asked: one item, or several. Parts that stand side by side are one message of the user's."""
+
+MAX_BYTES = 20_000_000
+SECONDS = 20.0
+"""What a picture on the web may weigh, and how long it may take."""
 
 _Kind = Literal["part", "dict", "message"]
 
@@ -55,6 +63,53 @@ def to_messages(prompt: Prompt) -> list[ModelMessage]:
     if not isinstance(messages[-1], ModelRequest):
         raise InputError("the last message must be the user's")
     return messages
+
+
+async def fetched(messages: Sequence[ModelMessage], guard: Guard = GUARD) -> list[ModelMessage]:
+    """The messages with what lies on the web brought here, all at once: no model's server fetches for anybody.
+
+    Raises `InputError` with the guard's sentence where that is refused or fails, or is no picture.
+    """
+    urls = {item.url: item for message in messages for item in _asked(message) if isinstance(item, FileUrl)}
+    if odd := next((item for item in urls.values() if not isinstance(item, ImageUrl)), None):
+        raise InputError(f"of what lies on the web only pictures are fetched, not {type(odd).__name__!r}")
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = {url: group.create_task(_fetched(url, guard)) for url in urls}
+    except* InputError as failures:
+        raise failures.exceptions[0] from failures
+    found = {url: task.result() for url, task in tasks.items()}
+    return [_with(message, found) for message in messages] if found else list(messages)
+
+
+async def _fetched(url: str, guard: Guard) -> BinaryContent:
+    got = await guard.fetch(url, kinds=("image/*",), max_bytes=MAX_BYTES, seconds=SECONDS)
+    return await asyncio.to_thread(Image.from_bytes, got.data)
+
+
+def _asked(message: ModelMessage) -> Iterator[UserContent]:
+    for part in message.parts:
+        if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
+            yield from part.content
+
+
+def _with(message: ModelMessage, found: Mapping[str, BinaryContent]) -> ModelMessage:
+    """The message with bytes in the place of URLs."""
+
+    def brought(item: UserContent) -> UserContent:
+        if not isinstance(item, ImageUrl):
+            return item
+        return replace(found[item.url], vendor_metadata=item.vendor_metadata)
+
+    if not isinstance(message, ModelRequest) or not any(isinstance(item, ImageUrl) for item in _asked(message)):
+        return message
+    parts = [
+        replace(part, content=[brought(item) for item in part.content])
+        if isinstance(part, UserPromptPart) and not isinstance(part.content, str)
+        else part
+        for part in message.parts
+    ]
+    return replace(message, parts=parts)
 
 
 def _kind(item: object) -> _Kind:

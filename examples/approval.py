@@ -1,0 +1,42 @@
+"""A tool that must be approved, a model that asks: `python examples/approval.py "Delete my oldest mail."`
+
+A run that waits for an answer ends as suspended. What is printed as "sealed" may be kept, and resumed days later.
+"""
+
+import asyncio
+import sys
+
+from agent import Agent, Approve, Pending, Refuse, Seals, ask_user, tool
+
+DELETED: list[int] = []
+
+
+@tool(needs_approval=True)
+def delete(mail: int) -> str:
+    """Delete a mail for good."""
+    DELETED.append(mail)
+    return f"Mail {mail} is deleted."
+
+
+async def main(wish: str) -> None:
+    """Ask, and answer what is asked in return."""
+    # A key of one's own, from the environment as a rule, so that another process can open what was sealed.
+    seals = Seals(keys={"2026": "a long secret that is kept elsewhere"})
+    async with Agent("Qwen/Qwen3-8B", tools=[delete, ask_user], seals=seals) as agent:
+        result = await agent.ask(wish)
+        while result.suspension is not None:
+            print(f"sealed: {len(result.suspension)} characters")
+            result = await agent.resume(result.suspension, {one.call_id: answer(one) for one in result.pending})
+        print(result.text)
+
+
+def answer(pending: Pending) -> str | Approve | Refuse:
+    """What somebody at the keyboard says to it."""
+    if pending.kind == "question":
+        return input(f"{pending.question} {' / '.join(pending.choices)} ")
+    said = input(f"Allow {pending.name} {dict(pending.arguments)}? [y/N] ")
+    return Approve() if said == "y" else Refuse("The user does not want that.")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(" ".join(sys.argv[1:]) or "Delete my oldest mail, number 7."))

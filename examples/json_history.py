@@ -1,0 +1,27 @@
+"""A conversation that is kept in a JSON file: `python examples/json_history.py talk.json "Hello"`, again and again."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from agent import Agent, RunResult
+
+
+async def ask(*prompt: object) -> RunResult:
+    """Ask once."""
+    async with Agent("Qwen/Qwen3-8B", system_message="Be brief.") as agent:
+        return await agent.ask(prompt)
+
+
+def main(file: str, prompt: str) -> None:
+    """Ask, with all that was said before, and keep it."""
+    path = Path(file)
+    history = json.loads(path.read_text()) if path.exists() else []
+    result = asyncio.run(ask(*history, prompt))
+    path.write_text(json.dumps(result.to_input_list()))  # OpenAI's format; result.context.to_json() keeps all
+    print(result.text)
+
+
+if __name__ == "__main__":
+    main(*(sys.argv[1:] or ["talk.json", "What did I say before?"]))
