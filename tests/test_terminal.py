@@ -31,7 +31,8 @@ from tests.scripted_server import Config, Running, running
 from tests.strategies import conversations
 
 MODEL = "Qwen/Qwen3-VL-8B-Instruct"
-PATIENCE = 30.0
+PATIENCE = 60.0
+pytestmark = pytest.mark.timeout(300)  # several processes are started in turn, each of which imports all there is
 CTRL_C, CTRL_D, CTRL_U = "\x03", "\x04", "\x15"
 
 
