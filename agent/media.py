@@ -1,59 +1,43 @@
-"""What people attach: checked, kept under its owner's folder, referred to in histories by id and never by bytes."""
+"""What people attach and what models and tools make: kept under its owner's folder, referred to in histories by id."""
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from io import BytesIO
+from hashlib import sha256
 from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, cast
 
-from PIL import Image, UnidentifiedImageError
 from pydantic_ai.messages import (
     AudioUrl,
     BinaryContent,
+    DocumentUrl,
+    FilePart,
     ImageUrl,
     ModelMessage,
-    ModelRequest,
     ModelRequestPart,
-    UserContent,
+    ModelResponse,
+    ModelResponsePart,
+    TextPart,
+    ToolReturnPart,
     UserPromptPart,
 )
 
-from agent.errors import InputError, NotFound
+from agent.errors import NotFound
 from agent.history import new_id
+from agent.kinds import SUFFIXES
+from agent.responses import Response
 
-TYPES = {
-    "image/png": "png",
-    "image/jpeg": "jpg",
-    "image/webp": "webp",
-    "image/gif": "gif",
-    "audio/wav": "wav",
-    "audio/mpeg": "mp3",
-}
-MAX_PIXELS = 50_000_000
 ROUTE = "/media/"
+SHOWN = ("image/", "audio/")
+"""What a browser may show in the page; anything else it may only save, whatever its bytes would make it do."""
+UNKNOWN = "bin"
+DELETED = "(An attachment that was deleted.)"
 
-_IMAGES = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
-_ID = re.compile(r"[0-9a-f]{32}\.(?:png|jpg|webp|gif|wav|mp3)")
-
-
-def sniff(data: bytes, name: str) -> str:
-    """The media type that the bytes themselves show. Raises `InputError`, naming the file, for anything else."""
-    if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
-        return "audio/wav"
-    if data[:3] == b"ID3" or (len(data) > 1 and data[0] == 0xFF and data[1] & 0xE6 == 0xE2):
-        return "audio/mpeg"
-    try:
-        with Image.open(BytesIO(data)) as image:
-            kind = _IMAGES.get(image.format or "")
-            pixels = image.width * image.height
-    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
-        raise InputError(f"{name} is neither a picture, a sound nor a text that can be read") from error
-    if kind is None:
-        raise InputError(f"{name} is of a kind of picture that is not taken; PNG, JPEG, WebP and GIF are")
-    if pixels > MAX_PIXELS:
-        raise InputError(f"{name} has {pixels / 1e6:.0f} megapixels; {MAX_PIXELS / 1e6:.0f} is the most")
-    return kind
+_TYPES = {suffix: kind for kind, suffix in SUFFIXES.items()} | {UNKNOWN: "application/octet-stream"}
+_ID = re.compile(rf"[0-9a-f]{{32}}\.(?:{'|'.join(_TYPES)})")
+Url = ImageUrl | AudioUrl | DocumentUrl
 
 
 class MediaStore:
@@ -64,9 +48,8 @@ class MediaStore:
 
     async def add(self, owner: str, data: bytes, media_type: str) -> BinaryContent:
         """Keep the bytes; the content's `identifier` is the id they are known by."""
-        id_ = f"{new_id()}.{TYPES[media_type]}"
-        path = self._path(owner, id_)
-        await asyncio.to_thread(_write, path, data)
+        id_ = f"{new_id()}.{SUFFIXES.get(media_type, UNKNOWN)}"
+        await asyncio.to_thread(_write, self._path(owner, id_), data)
         return BinaryContent(data, media_type=media_type, identifier=id_)
 
     async def read(self, owner: str, id_: str) -> BinaryContent:
@@ -76,38 +59,87 @@ class MediaStore:
             data = await asyncio.to_thread(path.read_bytes)
         except OSError as error:
             raise NotFound("there is no such attachment") from error
-        kind = next(kind for kind, suffix in TYPES.items() if suffix == path.suffix[1:])
-        return BinaryContent(data, media_type=kind, identifier=id_)
+        return BinaryContent(data, media_type=_TYPES[path.suffix[1:]], identifier=id_)
 
-    def stored(self, message: ModelMessage) -> ModelMessage:
-        """The message with references in the place of bytes that this store keeps."""
-        if not isinstance(message, ModelRequest):
-            return message
-        return replace(message, parts=[_each(part, _reference) for part in message.parts])
+    async def kept(self, owner: str, conversation: str, message: ModelMessage) -> ModelMessage:
+        """The message with references in the place of bytes, which are kept first where they are not yet."""
+        if isinstance(message, ModelResponse):
+            made = [await self._file(owner, conversation, part) for part in message.parts]
+            return message if made == list(message.parts) else replace(message, parts=made)
+        parts: list[ModelRequestPart] = []
+        for part in message.parts:
+            items = _items(part)
+            new = [await self._reference(owner, conversation, item) for item in items]
+            parts.append(_with(part, new) if new != items else part)
+        return message if parts == list(message.parts) else replace(message, parts=parts)
+
+    async def said(self, owner: str, conversation: str, response: Response) -> Response:
+        """The response with references in the place of the bytes of its files, which are kept first."""
+        content: Any = response.content
+        if not isinstance(content, Mapping) or "files" not in content:
+            return response
+        given = cast(Mapping[str, Any], content)
+        files = [await self._reference(owner, conversation, item) for item in given["files"]]
+        return replace(response, content={**given, "files": files})
 
     async def loaded(self, owner: str, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
         """The messages with bytes in the place of references; what has been deleted becomes a sentence."""
         return [await self._loaded(owner, message) for message in messages]
 
     async def _loaded(self, owner: str, message: ModelMessage) -> ModelMessage:
-        if not isinstance(message, ModelRequest):
-            return message
-        found: dict[str, UserContent] = {}
+        if isinstance(message, ModelResponse):
+            made = [await self._made(owner, part) for part in message.parts]
+            return message if made == list(message.parts) else replace(message, parts=made)
+        parts: list[ModelRequestPart] = []
         for part in message.parts:
-            if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
-                for item in part.content:
-                    if isinstance(item, ImageUrl | AudioUrl) and item.url.startswith(ROUTE):
-                        try:
-                            found[item.url] = await self.read(owner, item.url.removeprefix(ROUTE))
-                        except NotFound:
-                            found[item.url] = "(An attachment that was deleted.)"
-        if not found:
-            return message
+            items = _items(part)
+            new = [await self._content(owner, item, part) for item in items]
+            parts.append(_with(part, new) if new != items else part)
+        return message if parts == list(message.parts) else replace(message, parts=parts)
 
-        def load(item: UserContent) -> UserContent:
-            return found.get(item.url, item) if isinstance(item, ImageUrl | AudioUrl) else item
+    async def _content(self, owner: str, item: Any, part: ModelRequestPart) -> Any:
+        if not isinstance(item, Url) or not item.url.startswith(ROUTE):
+            return item
+        try:
+            found = await self.read(owner, item.url.removeprefix(ROUTE))
+        except NotFound:
+            return DELETED
+        if isinstance(part, UserPromptPart):
+            return found
+        # What a tool returned is called by the name that the model was told.
+        return BinaryContent(found.data, media_type=item.media_type, identifier=item.identifier)
 
-        return replace(message, parts=[_each(part, load) for part in message.parts])
+    async def _made(self, owner: str, part: ModelResponsePart) -> ModelResponsePart:
+        if not isinstance(part, FilePart) or part.content.data or not _ID.fullmatch(part.content.identifier):
+            return part
+        try:
+            found = await self.read(owner, part.content.identifier)
+        except NotFound:
+            return TextPart(DELETED)
+        return replace(part, content=BinaryContent(found.data, media_type=part.content.media_type))
+
+    async def _reference(self, owner: str, conversation: str, item: Any) -> Any:
+        if not isinstance(item, BinaryContent):
+            return item
+        id_ = await self._keep(owner, conversation, item)
+        known = not id_.endswith(UNKNOWN)
+        kind = ImageUrl if known and item.is_image else AudioUrl if known and item.is_audio else DocumentUrl
+        return kind(ROUTE + id_, media_type=item.media_type, identifier=item.identifier)
+
+    async def _file(self, owner: str, conversation: str, part: ModelResponsePart) -> ModelResponsePart:
+        if not isinstance(part, FilePart) or not part.content.data:
+            return part
+        id_ = await self._keep(owner, conversation, part.content)
+        return replace(part, content=BinaryContent(b"", media_type=part.content.media_type, identifier=id_))
+
+    async def _keep(self, owner: str, conversation: str, item: BinaryContent) -> str:
+        """The id of these bytes in this conversation; they are written once."""
+        for id_ in (item.identifier, id_of(conversation, item)):
+            if _ID.fullmatch(id_) and await asyncio.to_thread(self._path(owner, id_).exists):
+                return id_
+        id_ = id_of(conversation, item)
+        await asyncio.to_thread(_write, self._path(owner, id_), item.data)
+        return id_
 
     def _path(self, owner: str, id_: str) -> Path:
         if not _ID.fullmatch(id_) or not re.fullmatch(r"[0-9A-Za-z_-]{1,64}", owner):
@@ -115,22 +147,33 @@ class MediaStore:
         return self._folder / owner / id_
 
 
+def id_of(conversation: str, item: BinaryContent) -> str:
+    """The id of what a model or a tool made in that conversation: the same for who writes it and who shows it."""
+    digest = sha256(conversation.encode() + b"\0" + item.data).hexdigest()[:32]
+    return f"{digest}.{SUFFIXES.get(item.media_type, UNKNOWN)}"
+
+
+def headers_of(content: BinaryContent) -> dict[str, str]:
+    """What a browser is told of a file besides its kind."""
+    shown = content.media_type.startswith(SHOWN)
+    how = "inline" if shown else f'attachment; filename="{content.identifier}"'
+    return {"cache-control": "private, max-age=86400", "content-disposition": how}
+
+
+def _items(part: ModelRequestPart) -> list[Any]:
+    if not isinstance(part, UserPromptPart | ToolReturnPart):
+        return []
+    content: Any = part.content
+    return list(cast(Sequence[Any], content)) if isinstance(content, list | tuple) else [content]
+
+
+def _with(part: Any, items: list[Any]) -> Any:
+    return replace(part, content=items if isinstance(part.content, list | tuple) else items[0])
+
+
 def _write(path: Path, data: bytes) -> None:
+    """Whole or not at all, as somebody may ask for it meanwhile."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with path.open("xb") as file:
+    with NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
         file.write(data)
-
-
-def _each(part: ModelRequestPart, change: Callable[[UserContent], UserContent]) -> ModelRequestPart:
-    if not isinstance(part, UserPromptPart) or isinstance(part.content, str):
-        return part
-    return replace(part, content=[change(item) for item in part.content])
-
-
-def _reference(item: UserContent) -> UserContent:
-    if isinstance(item, BinaryContent) and _ID.fullmatch(item.identifier):
-        url = ROUTE + item.identifier
-        if item.media_type.startswith("audio/"):
-            return AudioUrl(url, media_type=item.media_type)
-        return ImageUrl(url, media_type=item.media_type)
-    return item
+    Path(file.name).replace(path)

@@ -106,12 +106,17 @@ def call_content(part: ToolCallPart) -> Mapping[str, Any]:
 
 
 def result_content(part: ToolReturnPart) -> Mapping[str, Any]:
-    """`{id, name, content, is_error}`; content is what the model reads."""
+    """`{id, name, content, is_error}`; content is what the model reads of it as text.
+
+    Where there is more than text, `files` are the rest: `BinaryContent`, or URLs of what is kept elsewhere.
+    """
+    files = {"files": part.files} if part.files else {}
     return {
         "id": part.tool_call_id,
         "name": part.tool_name,
         "content": part.content if isinstance(part.content, str) else part.model_response_str(),
         "is_error": part.outcome != "success",
+        **files,
     }
 
 

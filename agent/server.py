@@ -21,7 +21,7 @@ from agent.health import Health
 from agent.history import HistoryStore
 from agent.history.memory import MemoryStore
 from agent.history.sqlite import SqliteStore
-from agent.media import ROUTE, MediaStore
+from agent.media import ROUTE, MediaStore, headers_of
 from agent.providers import preload
 from agent.providers.discover import discover
 from agent.providers.local import LocalModels
@@ -111,9 +111,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
             content = await media.read(visitor or "", id_)
         except NotFound:
             return Response("Not found.", status_code=404)
-        return Response(
-            content.data, media_type=content.media_type, headers={"cache-control": "private, max-age=86400"}
-        )
+        return Response(content.data, media_type=content.media_type, headers=headers_of(content))
 
     page.max_threads = STREAMS
     page.state_session_capacity = 500

@@ -1,17 +1,50 @@
-"""What the composer sends: text and files as message parts, refused with a reason before any network."""
+"""What the composer sends: text and files as message parts, and what becomes of each file for the chosen model."""
 
 import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic_ai.messages import UserContent
 
 from agent.catalog import ModelSpec
+from agent.conversion import most, normal
 from agent.errors import InputError
-from agent.media import MediaStore, sniff
+from agent.kinds import Normal, kind
+from agent.media import MediaStore
 
 MAX_TEXT = 200_000
 TEXT_SUFFIXES = {".txt", ".md", ".csv", ".json", ".py", ".log", ".toml", ".yaml", ".yml", ".html", ".css", ".js"}
+
+Outcome = Literal["as it is", "converted", "refused"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What happens to one attachment for a model.
+
+    `said` is for people: what is done ("HEIC to JPEG, 4032 to 1568 px"), or a sentence why it is refused. `others` are
+    models that could take it. `sent` is a quoted text, or the picture or sound as the model takes it; None: nothing.
+    """
+
+    name: str
+    outcome: Outcome
+    said: str
+    others: tuple[ModelSpec, ...] = ()
+    sent: str | Normal | None = None
+
+
+async def plans(
+    files: Sequence[Path], spec: ModelSpec, *, max_bytes: int, menu: Iterable[ModelSpec] = ()
+) -> list[Plan]:
+    """What happens to each of these files for this model, in their order. Nothing is kept; nothing is raised.
+
+    `menu` are the models that can be chosen, `max_bytes` is the most that one file may have.
+    """
+    left = {name: number for name, number in most(spec).items() if number}
+    made = await asyncio.gather(*(_plan(path, spec, max_bytes, tuple(menu)) for path in files))
+    return [_counted(plan, spec, left) for plan in made]
 
 
 async def parts_of(
@@ -24,11 +57,15 @@ async def parts_of(
         raise InputError("Write something first.")
     if len(text) > MAX_TEXT:
         raise InputError(f"The message has {len(text):,} characters; {MAX_TEXT:,} is the most.")
-    read = [(path.name, await asyncio.to_thread(_read, path, max_bytes)) for path in files]
-    checked = [(name, data, _kind(name, data, spec)) for name, data in read]
+    planned = await plans(files, spec, max_bytes=max_bytes)
+    if refused := [plan.said for plan in planned if plan.outcome == "refused"]:
+        raise InputError(" ".join(refused))
     parts: list[UserContent] = [text] if text.strip() else []
-    for name, data, kind in checked:
-        parts.append(_quoted(name, data) if kind == "text" else await media.add(owner, data, kind))
+    for plan in planned:
+        if isinstance(plan.sent, Normal):
+            parts.append(await media.add(owner, plan.sent.data, plan.sent.media_type))
+        elif plan.sent is not None:
+            parts.append(plan.sent)
     return parts
 
 
@@ -42,6 +79,52 @@ def takes(spec: ModelSpec | None) -> list[str]:
     return kinds
 
 
+async def _plan(path: Path, spec: ModelSpec, max_bytes: int, menu: Sequence[ModelSpec]) -> Plan:
+    name = path.name
+    try:
+        data = await asyncio.to_thread(_read, path, max_bytes)
+        found = kind(data).partition("/")[0]
+        if path.suffix.lower() in TEXT_SUFFIXES and (not found or _is_text(data)):
+            return Plan(name=name, outcome="as it is", said="sent as text", sent=_quoted(name, data))
+        if found not in ("image", "audio"):
+            raise InputError(f"{name} is neither a picture, a sound nor a text that can be read.")
+    except InputError as error:
+        return Plan(name=name, outcome="refused", said=str(error))
+    if not _senses(spec, found):
+        cannot = "see pictures" if found == "image" else "hear sound"
+        said = f"{spec.label} cannot {cannot}. Remove {name}, or choose a model that can."
+        return Plan(name=name, outcome="refused", said=said, others=tuple(one for one in menu if _senses(one, found)))
+    try:
+        made = await normal(data, spec)
+    except InputError as error:
+        return Plan(name=name, outcome="refused", said=f"{name} {error}.")
+    length = [f"{made.seconds:.0f} s"] if made.seconds >= 1 else []
+    done = ", ".join([made.said or "sent as it is", *length])
+    said = ". ".join([done, *(note.removesuffix(".") for note in made.notes)])
+    return Plan(name=name, outcome="converted" if made.said else "as it is", said=said, sent=made)
+
+
+def _counted(plan: Plan, spec: ModelSpec, left: dict[str, int]) -> Plan:
+    """The plan, refused where the message has as much already as the model takes in one request."""
+    if not isinstance(plan.sent, Normal):
+        return plan
+    what = "picture" if plan.sent.media_type.startswith("image/") else "sound"
+    needs = {what: 1, "bytes": len(plan.sent.data)}
+    for name, amount in needs.items():
+        if left.get(name, amount) < amount:
+            number = most(spec)[name]
+            allowed = f"{number / 1e6:.0f} MB" if name == "bytes" else f"{number} {name}{'s' if number > 1 else ''}"
+            said = f"{spec.label} takes {allowed} in one message. Send {plan.name} in another."
+            return Plan(name=plan.name, outcome="refused", said=said)
+    for name in left.keys() & needs.keys():
+        left[name] -= needs[name]
+    return plan
+
+
+def _senses(spec: ModelSpec, found: str) -> bool:
+    return spec.image if found == "image" else spec.audio
+
+
 def _read(path: Path, max_bytes: int) -> bytes:
     try:
         size = path.stat().st_size
@@ -52,15 +135,12 @@ def _read(path: Path, max_bytes: int) -> bytes:
         raise InputError(f"{path.name} could not be read. Attach it again.") from error
 
 
-def _kind(name: str, data: bytes, spec: ModelSpec) -> str:
-    if Path(name).suffix.lower() in TEXT_SUFFIXES:
-        return "text"
-    kind = sniff(data, name)
-    if kind.startswith("image/") and not spec.image:
-        raise InputError(f"{spec.label} cannot see pictures. Remove {name}, or choose a model that can.")
-    if kind.startswith("audio/") and not spec.audio:
-        raise InputError(f"{spec.label} cannot hear sound. Remove {name}, or choose a model that can.")
-    return kind
+def _is_text(data: bytes) -> bool:
+    """Whether a file that is called a text, and begins like something else, is a text all the same."""
+    try:
+        return "\0" not in data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return False
 
 
 def _quoted(name: str, data: bytes) -> str:

@@ -37,18 +37,10 @@ class StoreJournal:
     async def write(self, message: ModelMessage, note: Note) -> None:
         """See `agent.run.Journal`."""
         note = self.unsent.on(note)
-        entry = Entry(parent_id=self.record.head_id, message=self._media.stored(message), note=note)
-        timings = note.timings
-        moved = replace(
-            self.record,
-            head_id=entry.id,
-            title=self.record.title or _title(entry),
-            input_tokens=self.record.input_tokens + (timings.input_tokens if timings else 0),
-            output_tokens=self.record.output_tokens + (timings.output_tokens if timings else 0),
-            cost=self.record.cost + (note.cost or 0.0),
-        )
         try:
-            self.record = await self._store.save(moved, [entry])
+            kept = await self._media.kept(self.record.owner, self.record.id, message)
+            entry = Entry(parent_id=self.record.head_id, message=kept, note=note)
+            self.record = await self._store.save(self._moved(entry), [entry])
         except BaseException as failure:
             if not self.begun.done():
                 self.begun.set_exception(failure)
@@ -56,6 +48,17 @@ class StoreJournal:
             raise
         if not self.begun.done():
             self.begun.set_result(None)
+
+    def _moved(self, entry: Entry) -> Record:
+        timings = entry.note.timings
+        return replace(
+            self.record,
+            head_id=entry.id,
+            title=self.record.title or _title(entry),
+            input_tokens=self.record.input_tokens + (timings.input_tokens if timings else 0),
+            output_tokens=self.record.output_tokens + (timings.output_tokens if timings else 0),
+            cost=self.record.cost + (entry.note.cost or 0.0),
+        )
 
 
 def _title(entry: Entry) -> str:

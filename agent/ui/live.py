@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from time import monotonic
 
 from agent.errors import Conflict
+from agent.media import MediaStore
 from agent.run import Run
 from agent.ui.journal import Unsent
 from agent.ui.render import Bubble, fold
@@ -23,11 +24,23 @@ Closing = Callable[[], Awaitable[None]]
 
 
 class LiveRun:
-    """A run and the number of pages that look at it. `resumed`: it goes on with a turn that was suspended."""
+    """A run and the number of pages that look at it. `resumed`: it goes on with a turn that was suspended.
+
+    What is shown of the files that its tools return is where `media` keeps them.
+    """
 
     def __init__(
-        self, run: Run, conversation: str, owner: str, grace: float, unsent: Unsent, *, resumed: bool = False
+        self,
+        run: Run,
+        conversation: str,
+        owner: str,
+        grace: float,
+        unsent: Unsent,
+        media: MediaStore | None = None,
+        *,
+        resumed: bool = False,
     ) -> None:
+        self._media = media
         self.run, self.conversation, self.owner, self.unsent, self.resumed = run, conversation, owner, unsent, resumed
         self._grace = grace
         self._watchers = 0
@@ -41,6 +54,8 @@ class LiveRun:
             while True:
                 new, done = run.responses[seen:], run.done
                 seen += len(new)
+                if self._media is not None:
+                    new = [await self._media.said(self.owner, self.conversation, one) for one in new]
                 fold(bubbles, new)
                 yield bubbles
                 if done:
@@ -84,8 +99,8 @@ class LiveRun:
 class Live:
     """The runs by conversation, at most one each. Owner of the tasks that wait for their ends."""
 
-    def __init__(self, grace: float) -> None:
-        self._grace = grace
+    def __init__(self, grace: float, media: MediaStore | None = None) -> None:
+        self._grace, self._media = grace, media
         self._runs: dict[str, LiveRun] = {}
         self._ends: set[asyncio.Task[None]] = set()
         self.closing = False
@@ -114,7 +129,7 @@ class Live:
         if conversation in self._runs:
             raise Conflict("An answer is still being written. Stop it, or wait for it to end.")
         live = self._runs[conversation] = LiveRun(
-            run.start(), conversation, owner, self._grace, unsent or Unsent(), resumed=resumed
+            run.start(), conversation, owner, self._grace, unsent or Unsent(), self._media, resumed=resumed
         )
         task = asyncio.create_task(self._end(conversation, live, closing))
         self._ends.add(task)

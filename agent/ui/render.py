@@ -11,14 +11,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic_ai.messages import ImageUrl, ModelRequest, UserPromptPart
+from pydantic_ai.messages import (
+    AudioUrl,
+    DocumentUrl,
+    FilePart,
+    ImageUrl,
+    ModelMessage,
+    ModelRequest,
+    UserPromptPart,
+)
 
 from agent.history import Entry, Note
+from agent.kinds import SUFFIXES
+from agent.media import ROUTE, id_of
 from agent.responses import Piece, Response, Stamp, pieces
 from agent.ui.asking import ASK_USER, Call, asked, is_question, options, question
 
 Wire = dict[str, Any]
 
+SHOWN_AS = {suffix: kind.partition("/")[0] for kind, suffix in SUFFIXES.items()}
+"""By how the name of a file ends."""
 LOST = "Interrupted: the server went down before the answer was finished."
 NO_ENDING = Note(ended="error", detail=LOST)
 
@@ -37,8 +49,14 @@ class Bubble:
 
     @property
     def content(self) -> Any:
-        """Its text, or the call or result it shows."""
-        return self.text if isinstance(self.first.content, str) else dict(self.first.content)
+        """Its text, or the call or result it shows; of the files of a result, where they are kept."""
+        if isinstance(self.first.content, str):
+            return self.text
+        content = dict(self.first.content)
+        if "files" in content:
+            kept = [one for one in content["files"] if isinstance(one, ImageUrl | AudioUrl | DocumentUrl)]
+            content["files"] = [{"url": one.url, "media_type": one.media_type} for one in kept]
+        return content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +65,7 @@ class Turn:
 
     `note` is how it ended, None while it is still running; `reasoning` the seconds of its reasoning bubbles. `replies`,
     by the ids of the calls that wait for them, are what was said so far to an answer that is suspended; None where it
-    asks for nothing (any more).
+    asks for nothing (any more). `made` are the ids of the files that the model made.
     """
 
     user: Entry | None
@@ -55,6 +73,7 @@ class Turn:
     note: Note | None
     reasoning: tuple[float, ...] = ()
     replies: Mapping[str, str] | None = None
+    made: tuple[str, ...] = ()
 
     @property
     def asks(self) -> Call | None:
@@ -108,9 +127,21 @@ def turns(
                 note=note,
                 reasoning=tuple(seconds),
                 replies=(replies or {}) if open_ else None,
+                made=made(entry.message for entry in group),
             )
         )
     return out
+
+
+def made(messages: Iterable[ModelMessage], conversation: str = "") -> tuple[str, ...]:
+    """The ids of the files that the model made since the last prompt, in messages as they are stored, or in a run's."""
+    found: list[str] = []
+    for part in (part for message in messages for part in message.parts):
+        if isinstance(part, UserPromptPart):
+            found.clear()
+        elif isinstance(part, FilePart):
+            found.append(id_of(conversation, part.content) if part.content.data else part.content.identifier)
+    return tuple(found)
 
 
 def wire(turn: Turn, waiting: str = "") -> list[Wire]:
@@ -151,9 +182,12 @@ def wire(turn: Turn, waiting: str = "") -> list[Wire]:
                 metadata = {"title": "Failed" if bubble.content["is_error"] else "Result", "status": "done"}
                 if bubble.content["id"] in near:
                     metadata["parent_id"] = bubble.content["id"]
-                out.append(_assistant(_plain(str(bubble.content["content"])), metadata))
+                text, files = str(bubble.content["content"]), bubble.content.get("files", ())
+                parts = [_plain(text)] if text or not files else []
+                out.append(_assistant("", metadata, [*parts, *(_file(one["url"]) for one in files)]))
             case "error":
                 out.append(_assistant(f'<div class="problem" role="alert">{html.escape(bubble.text)}</div>', None))
+    out += [_assistant(_file(ROUTE + id_), None) for id_ in turn.made]
     if asks is not None:
         out.append({**_assistant(asked(asks), None), "options": options(asks) or None})
     elif turn.note is not None and (caption := _caption(turn.note)):
@@ -203,10 +237,21 @@ def _user_parts(entry: Entry) -> list[Wire]:
     for part in [content] if isinstance(content, str) else content:
         if isinstance(part, str):
             parts.append({"type": "text", "text": part})
-        elif isinstance(part, ImageUrl):
-            # Relative, because behind a proxy the page may be at a path of its host.
-            parts.append({"type": "text", "text": f"![attached picture]({part.url.removeprefix('/')})"})
+        elif isinstance(part, ImageUrl | AudioUrl | DocumentUrl):
+            parts.append({"type": "text", "text": _file(part.url, "attached picture")})
     return parts
+
+
+def _file(url: str, picture: str = "picture") -> str:
+    """What is kept under that URL, to be seen, heard or saved."""
+    url = url.removeprefix("/")  # relative, because behind a proxy the page may be at a path of its host
+    match SHOWN_AS.get(url.rpartition(".")[2]):
+        case "image":
+            return f"![{picture}]({url})"
+        case "audio":
+            return f'<audio controls preload="metadata" src="{html.escape(url)}"></audio>'
+        case _:
+            return f"[Save the file]({url})"
 
 
 def _user(parts: list[Wire]) -> Wire:
@@ -217,8 +262,9 @@ def _question(call: Call) -> str:
     return f'<div class="asked">{html.escape(question(call))}</div>'
 
 
-def _assistant(text: str, metadata: Wire | None) -> Wire:
-    return {"role": "assistant", "metadata": metadata, "content": [{"type": "text", "text": text}], "options": None}
+def _assistant(text: str, metadata: Wire | None, texts: Sequence[str] = ()) -> Wire:
+    content = [{"type": "text", "text": one} for one in texts or [text]]
+    return {"role": "assistant", "metadata": metadata, "content": content, "options": None}
 
 
 def _of(bubble: Bubble, key: str) -> Any:

@@ -28,7 +28,7 @@ from agent.ui.gate import Gate
 from agent.ui.inputs import parts_of
 from agent.ui.live import Live, LiveRun
 from agent.ui.offers import Offers
-from agent.ui.render import Turn, said, turns, unanswered, wire
+from agent.ui.render import Turn, made, said, turns, unanswered, wire
 from agent.ui.start import Choices, Start, start
 from agent.ui.view import View, shown
 
@@ -59,7 +59,7 @@ class Conversations:
             ),
         )
         self.tools = tuple(tools)
-        self.live = Live(settings.grace_seconds)
+        self.live = Live(settings.grace_seconds, media)
         self._store = store
         self._gate = Gate(settings.public)
         self._choices: OrderedDict[str, Choices] = OrderedDict()
@@ -138,10 +138,11 @@ class Conversations:
                     note=live.unsent.on(run.result.note) if run.result else None,
                     reasoning=(*turn.reasoning, *run.reasoning),
                     replies={} if run.result and run.result.finish_reason == "suspended" else None,
+                    made=made(run.result.context.messages, live.conversation) if run.result else turn.made,
                 )
-                made = wire(now, live.waiting)
-                ids = [*base.ids, turn.user.id if turn.user else None, *([None] * (len(made) - 1))]
-                yield View(messages=base.messages + made, ids=ids, earlier=base.earlier, busy=not run.done)
+                messages = wire(now, live.waiting)
+                ids = [*base.ids, turn.user.id if turn.user else None, *([None] * (len(messages) - 1))]
+                yield View(messages=base.messages + messages, ids=ids, earlier=base.earlier, busy=not run.done)
 
     async def answers(self, live: LiveRun) -> AsyncIterator[dict[str, Any]]:
         """An answer as it is written, for programs: its text, its bubbles, and how it ended, once it has.
