@@ -230,6 +230,7 @@ async def test_by_itself_a_tool_reaches_public_hosts_alone(there: Site) -> None:
     result = await call(tool)
     assert (result.outcome, there.asked) == ("failed", [])
     assert result.content == "127.0.0.1 is not on the public internet, so nothing is fetched from it."
+    assert (await call(rest_tool("look", "http://127.0.0.1/", description="Look."))).content == result.content
 
 
 # --- secrets --------------------------------------------------------------------------------------------------------
@@ -295,9 +296,10 @@ async def test_a_secret_is_sent_and_seen_nowhere_else(
     # What a server says is in the HTTP library's own trace of it, which only DEBUG turns on.
     logged = [one.getMessage() for one in caplog.records]
     logged = [line for line in logged if not line.startswith("receive_response_headers")]
-    shown = f"{result!r} {tool!r} {tool.definition!r} {auth!r} {logged}"
+    told = f"{result.content} {result!r} {tool!r} {tool.definition!r}"
+    shown = f"{told} {auth!r} {auth.credentials({'K': secret})!r} {logged}"
     coded = base64.b64encode(secret.encode()).decode()
-    for form in (SECRET, SECRET.replace('"', '\\"'), "k%2Fy%2B", coded):
+    for form in (SECRET, SECRET[:8], SECRET.replace('"', '\\"'), "k%2Fy%2B", coded):
         assert form not in shown
 
 
