@@ -113,7 +113,7 @@ HOMES = {
 """Packages that cost much or may be missing: who may import them when it is itself imported. Nobody for the last."""
 
 DIALECTS = ("openai_chat", "hosted.responses", "hosted.messages", "hosted.generate")
-LAZY = {("agent.providers", f"agent.providers.{name}") for name in DIALECTS} | {
+LAZY = {("agent.providers", f"agent.providers.{name}") for name in (*DIALECTS, "own")} | {
     ("agent.tools.presets", "agent.tools.mcp"),
 }
 """Own modules imported late, inside a function or by their name: the door opens only the provider that is asked for."""

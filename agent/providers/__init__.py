@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, cast
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 
+from agent import settings
 from agent.catalog import Dialect, ModelSpec, ProviderSpec, load
 from agent.errors import ProviderError, UnknownModel
 from agent.providers.efforts import Effort as Effort
@@ -125,7 +126,7 @@ def default_endpoint(provider: ProviderSpec, env: Mapping[str, str] = os.environ
 
     Raises `UnknownModel` where the provider has no address of its own and the environment names none.
     """
-    name = provider.id.upper().replace(".", "_") + "_BASE_URL"
+    name = _address_name(provider.id)
     base_url = (env.get(name) or provider.base_url).rstrip("/")
     if not base_url:
         raise UnknownModel(f"{provider.label} needs base_url=..., or {name} in the environment: where its server is")
@@ -133,13 +134,25 @@ def default_endpoint(provider: ProviderSpec, env: Mapping[str, str] = os.environ
     return Endpoint(base_url, key)
 
 
+_OWN = ("vllm", "llama.cpp")
+"""Whose servers we can start ourselves."""
+
+
+def _address_name(provider: str) -> str:
+    return provider.upper().replace(".", "_") + "_BASE_URL"
+
+
 def named(model: str, provider: str | None, base_url: str | None, api_key: str | None = None) -> Connection:
     """The connection to a model by its name, as `Catalog.find` reads it.
 
-    Raises `UnknownModel` where nobody is known to serve it, or where its provider needs a `base_url`.
+    One of open weights whose server nobody names is served by this machine, from its first request on. Raises
+    `UnknownModel` where nobody is known to serve it, or this machine cannot.
     """
     spec = load().find(model, provider)
     if base_url:
         return connect(spec, Endpoint(base_url, api_key))
+    if spec.provider in _OWN and not os.environ.get(_address_name(spec.provider)):
+        own: Any = import_module("agent.providers.own")
+        return cast(Connection, own.Connection(spec, settings.load().local))
     usual = default_endpoint(load().providers[spec.provider])
     return connect(spec, replace(usual, api_key=api_key or usual.api_key))

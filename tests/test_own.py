@@ -1,0 +1,106 @@
+"""Models by their name that this machine serves itself: started by the first request, ended with the agent."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from agent import Agent, Chat, UnknownModel
+from agent.providers.weights import SMOLLM2, fetch
+from agent.settings import ROOT
+
+NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
+
+
+@pytest.fixture(scope="module")
+def weights() -> Path:
+    """The real weights, fetched once into the project's cache."""
+    return asyncio.run(fetch(SMOLLM2, ROOT / ".cache", report=lambda _have, _total: None))
+
+
+@pytest.fixture(autouse=True)
+def a_machine_without_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nor a server that somebody named; what is fetched lies in a folder of the test's own, and downloads are off."""
+    for name in ("VLLM_BASE_URL", "LLAMA_CPP_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("SWITCHBOARD_CACHE", str(tmp_path))
+    monkeypatch.setenv("SWITCHBOARD_OFFLINE", "1")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+
+
+@pytest.fixture
+def on_disk(weights: Path, tmp_path: Path) -> None:
+    (tmp_path / "weights").mkdir()
+    os.link(weights, tmp_path / "weights" / SMOLLM2.file)
+
+
+def children() -> list[psutil.Process]:
+    return [one for one in psutil.Process().children() if any("llama_child" in word for word in one.cmdline())]
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize("name", [NAME, "smollm2-135m"])
+async def test_a_name_is_enough(name: str, on_disk: None) -> None:
+    async with Agent(name, provider="llama.cpp") as agent:
+        assert children() == [], "nothing is started before it is needed"
+        first = await agent.ask("Hello", max_tokens=8)
+        assert first.text, first.note.detail
+        [child] = children()
+        again = await agent.ask("And now?", context=first.context, max_tokens=8)
+        assert again.text
+        assert children() == [child], "the same server answers again"
+        child.kill()
+        child.wait(10)
+        third = await agent.ask("And after a crash?", max_tokens=8)
+        while third.finish_reason == "error":  # asyncio hears of a death a moment after psutil
+            third = await agent.ask("And after a crash?", max_tokens=8)
+        assert third.text
+        [other] = children()
+        assert other.pid != child.pid
+    assert children() == []
+
+
+@pytest.mark.weights
+def test_a_chat_ends_the_server_it_started(on_disk: None) -> None:
+    with Chat(Agent(f"llama.cpp:{NAME}")) as chat:
+        assert "".join(str(one.content) for one in chat.query("Hello", max_tokens=8))
+        assert len(children()) == 1
+    assert children() == []
+
+
+async def test_what_is_not_there_is_said_in_a_sentence() -> None:
+    async with Agent(f"llama.cpp:{NAME}") as agent:
+        result = await agent.ask("Hello")
+    assert result.finish_reason == "error"
+    assert "not on this disk, and downloads are off" in result.note.detail
+
+
+@pytest.mark.parametrize(
+    "name", [f"Qwen/Qwen3-{size}" for size in ("1.7B", "4B", "8B", "14B", "32B", "30B-A3B")] + ["vllm:org/any"]
+)
+def test_what_this_machine_cannot_serve_says_what_would_help(name: str) -> None:
+    with pytest.raises(UnknownModel, match=r"needs a GPU with vLLM.*base_url.*VLLM_BASE_URL.*qwen/qwen3-0.6b"):
+        Agent(name)
+    assert Agent("Qwen/Qwen3-0.6B").connection.spec.provider == "llama.cpp"
+
+
+@pytest.mark.parametrize("name", [f"Qwen/Qwen3-{size}" for size in ("0.6B", "8B", "30B-A3B")])
+def test_a_server_that_is_named_is_used(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    there: list[Any] = [Agent(name, base_url="http://127.0.0.1:9/v1")]
+    monkeypatch.setenv("VLLM_BASE_URL", "http://127.0.0.1:9/v1")
+    there.append(Agent(name))
+    for agent in there:
+        assert agent.connection.endpoint.base_url == "http://127.0.0.1:9/v1"
+        assert agent.connection.spec.name == name
+
+
+def test_with_a_gpu_and_vllm_every_name_is_served_by_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for program in ("vllm", "nvidia-smi"):
+        (tmp_path / program).write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / program).chmod(0o755)
+    spec = Agent("Qwen/Qwen3-32B").connection.spec
+    assert (spec.provider, spec.name) == ("vllm", "Qwen/Qwen3-32B")
