@@ -49,7 +49,8 @@ class PublicSettings:
 class Settings:
     """Everything the app is told from outside. Times are in seconds, sizes in bytes.
 
-    `framed_by` are the origins, as in "https://example.org", whose pages may show this one in a frame.
+    `framed_by` are the origins, as in "https://example.org", whose pages may show this one in a frame; `records` is a
+    folder of flight records that the page plays.
     """
 
     local: LocalSettings
@@ -64,6 +65,7 @@ class Settings:
     store: str = "sqlite"
     system_prompt: str = ""
     tools: tuple[str, ...] = ()
+    records: Path | None = None
     grace_seconds: float = 30.0
     drain_seconds: float = 10.0
     key_seconds: float = 180.0
@@ -207,7 +209,7 @@ _KNOWN = {
         "framed_by",
     },
     "history": {"store", "data_dir"},
-    "agent": {"system_prompt", "tools", "max_steps", "retries", "run_seconds", "tool_seconds"},
+    "agent": {"system_prompt", "tools", "records", "max_steps", "retries", "run_seconds", "tool_seconds"},
     "public": {"on", "messages", "messages_in_all", "answers", "public_tools"},
     "local": {"cache_dir", "downloads", "wait_seconds"},
 }
@@ -221,6 +223,7 @@ _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("port", "max_steps", "retries", "max_upload_bytes"), _count),
     **dict.fromkeys(("grace_seconds", "drain_seconds", "key_seconds", "run_seconds", "tool_seconds"), _number),
     "data_dir": _path,
+    "records": _path,
     "tools": _words,
     "framed_by": _origins,
 }

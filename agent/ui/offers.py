@@ -1,8 +1,12 @@
-"""Which models a visitor may choose: those that answer on this machine, and hosted ones, with their key or ours."""
+"""Which models a visitor may choose: those that answer on this machine, hosted ones with a key, the owner's records."""
+
+from pathlib import Path
 
 from agent.catalog import Catalog, ModelSpec, ProviderSpec
 from agent.errors import LocalModelError, ProviderError
+from agent.flight import in_folder
 from agent.providers import Connection, Endpoint, Models, Served, connect, default_endpoint
+from agent.replay import PREFIX, Replay
 from agent.ui.keys import Keys
 
 HUB = "huggingface"
@@ -13,13 +17,22 @@ class Offers:
     """The local models, the catalog and the keys, seen as one list. Owner of the connections that many runs share.
 
     A `login` is the hub's token of who asks: it counts for the hub's models after a key that they typed and before
-    the owner's, for as long as the call. `may_log_in`: visitors may have one.
+    the owner's, for as long as the call. `may_log_in`: visitors may have one. In the folder `records` lie flight
+    records, which are played as `replay:` and the name of one.
     """
 
     def __init__(
-        self, local: Models, catalog: Catalog, *, key_seconds: float, keys_taken: bool, may_log_in: bool = False
+        self,
+        local: Models,
+        catalog: Catalog,
+        *,
+        key_seconds: float,
+        keys_taken: bool,
+        may_log_in: bool = False,
+        records: Path | None = None,
     ) -> None:
         self.local, self.catalog, self.keys_taken, self._may_log_in = local, catalog, keys_taken, may_log_in
+        self._records = records
         self.keys = Keys(key_seconds)
         self._connections: dict[Served, Connection] = {}
 
@@ -30,16 +43,20 @@ class Offers:
         if chosen is not None and chosen not in specs:
             specs.append(chosen)
         missing = {True: " · needs a login", False: " · needs a key"}
+        recorded = sorted(self._records.glob("*.jsonl")) if self._records else []
         return [
             (spec.label + (missing[self.may_log_in(spec)] if self.key_missing(owner, spec, login) else ""), spec.id)
             for spec in specs
-        ]
+            if not spec.id.startswith(PREFIX)
+        ] + [(f"{path.stem} · recorded", PREFIX + path.stem) for path in recorded]
 
     def find(self, model: str) -> ModelSpec | None:
         """The model of that id or name; the first local one, if there is any yet, where none is named.
 
         Raises `UnknownModel` with what to write instead.
         """
+        if self._records and model.startswith(PREFIX):
+            return self._replay(model).spec
         served = self._served(model)
         if served is not None or not model:
             return served.spec if served else None
@@ -47,6 +64,8 @@ class Offers:
 
     def provider(self, spec: ModelSpec) -> ProviderSpec | None:
         """The hosted provider of a model; None for those that answer on this machine."""
+        if spec.id.startswith(PREFIX):
+            return None
         found = self.catalog.providers.get(spec.provider)
         return found if found is not None and found.base_url else None
 
@@ -68,6 +87,8 @@ class Offers:
 
         Waits for a local model that is still on its way. Raises an `AgentError` with a sentence.
         """
+        if self._records and model.startswith(PREFIX):
+            return self._replay(model), True
         spec = self.find(model) if model and self._served(model) is None else None
         provider = self.provider(spec) if spec is not None else None
         if spec is None or provider is None:
@@ -90,6 +111,11 @@ class Offers:
         """Close the shared connections."""
         for connection in self._connections.values():
             await connection.aclose()
+
+    def _replay(self, model: str) -> Replay:
+        """A record of the owner's folder, and of no other: what follows the prefix is what a visitor typed."""
+        assert self._records is not None
+        return Replay(in_folder(self._records, model.removeprefix(PREFIX)))
 
     def _visitors_key(self, owner: str, provider: ProviderSpec, login: str | None) -> str | None:
         return self.keys.get(owner, provider.id) or (login if provider.id == HUB else None)

@@ -56,6 +56,7 @@ class Conversations:
                 key_seconds=settings.key_seconds,
                 keys_taken=settings.public is None or settings.public.keys,
                 may_log_in=settings.space is not None and settings.space.login,
+                records=settings.records,
             ),
         )
         self.tools = tuple(tools)
