@@ -7,7 +7,6 @@ import os
 import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, cast
 
 import gradio as gr
@@ -36,14 +35,14 @@ from agent.tools.presets import load
 from agent.ui.api import Api
 from agent.ui.handlers import Handlers
 from agent.ui.layout import build
-from agent.ui.theme import theme
+from agent.ui.theme import head, theme
 from agent.ui.turn import Conversations
+from agent.ui.words import i18n, script
 from agent.visitor import Visitors
 from agent.walls import Walls, visitor_of
 
 log = logging.getLogger(__name__)
 
-UI = Path(__file__).parent / "ui"
 STREAMS = 300
 """Answers that may stream at once; Gradio's own default is 40."""
 
@@ -131,8 +130,9 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         ssr_mode=False,
         max_file_size=settings.max_upload_bytes,
         theme=theme(),
-        css=(UI / "page.css").read_text(encoding="utf-8"),
-        js=(UI / "page.js").read_text(encoding="utf-8"),
+        head=head(),
+        js=script(),
+        i18n=i18n(),
     )
     app.state.page = page
     return app

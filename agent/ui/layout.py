@@ -1,27 +1,20 @@
 """The page: which widgets there are, and which event of theirs calls which handler."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from agent.space import FLEETING
 from agent.ui.api import Api
 from agent.ui.handlers import Handlers
 from agent.ui.widgets import MOST_TOKENS, TEMPERATURE
+from agent.ui.words import static
 
-HERE = Path(__file__).parent
 QUIET: dict[str, Any] = {"show_progress": "hidden", "concurrency_limit": None, "api_visibility": "private"}
 LATEX: list[dict[str, str | bool]] = [
     {"left": "$$", "right": "$$", "display": True},
     {"left": "\\[", "right": "\\]", "display": True},
     {"left": "\\(", "right": "\\)", "display": False},
-]
-EXAMPLES: list[Any] = [
-    {"text": "What is the capital of France? Answer in one word.", "display_text": "Ask a quick question"},
-    {"text": "Write a Python function that reverses a string.", "display_text": "Write a little code"},
-    {"text": "Make a table of three planets and how many moons each has.", "display_text": "Draw up a table"},
 ]
 
 
@@ -38,21 +31,20 @@ def build(
     with gr.Blocks(
         title=title, fill_height=True, fill_width=True, analytics_enabled=False, delete_cache=(3600, 86_400)
     ) as page:
-        with gr.Sidebar(open=False, elem_id="settings", width=320):
-            gr.HTML("<h2>Settings</h2><p>They hold from the next message on.</p>", padding=False)
+        with gr.Sidebar(open=False, elem_id="settings", width=300):
+            gr.HTML(f"<h2>{static('settings')}</h2>", padding=False)
+            gr.HTML(f"<p>{static('settings_hold')}</p>", padding=False)
             system = gr.Textbox(
-                label="System prompt",
+                label=static("system"),
                 lines=3,
                 max_lines=10,
-                placeholder="How the model should behave",
+                placeholder=static("system_how"),
                 elem_id="system",
             )
-            reasoning = gr.Checkbox(label="Reasoning", value=True, elem_id="reasoning")
-            tools = gr.Checkbox(label="Tools", value=False, elem_id="tools")
-            warmth = gr.Slider(0, 2, value=TEMPERATURE, step=0.05, label="Temperature", elem_id="temperature")
-            most = gr.Slider(
-                16, 4096, value=MOST_TOKENS, step=16, label="Maximum tokens of an answer", elem_id="max-tokens"
-            )
+            reasoning = gr.Checkbox(label=static("reasoning"), value=True, elem_id="reasoning")
+            tools = gr.Checkbox(label=static("tools"), value=False, elem_id="tools")
+            warmth = gr.Slider(0, 2, value=TEMPERATURE, step=0.05, label=static("temperature"), elem_id="temperature")
+            most = gr.Slider(16, 4096, value=MOST_TOKENS, step=16, label=static("max_tokens"), elem_id="max-tokens")
             if login:
                 # Its icon is a file in Gradio's cache, which the walls give to nobody.
                 button = gr.LoginButton(
@@ -65,14 +57,16 @@ def build(
         with gr.Column(elem_id="page"):
             with gr.Row(elem_id="bar"):
                 gr.HTML(f"<h1>{title}</h1>", elem_id="name", padding=False)
-                model = gr.Dropdown([], label="Model", container=False, elem_id="model", allow_custom_value=True)
-                new = gr.Button("New chat", elem_id="new", size="sm")
+                new = gr.Button(static("new_chat"), elem_id="new", size="sm")
+                gr.HTML(
+                    '<button type="button" aria-label="Keyboard shortcuts">?</button>', elem_id="help", padding=False
+                )
             notice = gr.HTML(elem_id="notice", padding=False)
             switch = gr.Button("", elem_id="switch", size="sm", visible=False)
-            earlier = gr.Button("Show earlier messages", elem_id="earlier", size="sm", visible=False)
+            earlier = gr.Button(static("earlier"), elem_id="earlier", size="sm", visible=False)
             chat = gr.Chatbot(
                 elem_id="chat",
-                label="Conversation",
+                label=static("conversation"),
                 show_label=False,
                 container=False,
                 layout="bubble",
@@ -81,41 +75,44 @@ def build(
                 editable="user",
                 latex_delimiters=LATEX,
                 allow_tags=False,
-                placeholder=(HERE / "empty.html").read_text(encoding="utf-8"),
-                examples=EXAMPLES,
+                autoscroll=False,  # page.js does it
             )
             with gr.Column(elem_id="key"):
                 said = gr.HTML(elem_id="key-said", padding=False, visible=False)
                 key = gr.Textbox(
                     elem_id="key-box",
-                    label="Key",
+                    label=static("key"),
                     show_label=False,
                     type="password",
                     submit_btn="Use this key",
                     visible=False,
                     html_attributes=gr.InputHTMLAttributes(autocomplete="off"),
                 )
-                forget = gr.Button("Forget my keys", elem_id="key-forget", size="sm", visible=False)
-            box = gr.MultimodalTextbox(
-                elem_id="composer",
-                label="Message",
-                show_label=False,
-                placeholder="Message",
-                file_count="multiple",
-                max_plain_text_length=200_000,
-                max_lines=12,
-                autofocus=True,
-            )
+                forget = gr.Button(static("forget_keys"), elem_id="key-forget", size="sm", visible=False)
+            with gr.Column(elem_id="dock"):
+                box = gr.MultimodalTextbox(
+                    elem_id="composer",
+                    label=static("message"),
+                    show_label=False,
+                    placeholder=static("message"),
+                    file_count="multiple",
+                    max_plain_text_length=200_000,
+                    max_lines=12,
+                    autofocus=True,
+                )
+                model = gr.Dropdown(
+                    [], label=static("model"), container=False, elem_id="model", allow_custom_value=True
+                )
             about = gr.HTML(elem_id="about", padding=False)
             if fleeting:
-                gr.HTML(f"<p>{FLEETING}</p>", elem_id="fleeting", padding=False)
+                gr.HTML(f"<p>{static('fleeting')}</p>", elem_id="fleeting", padding=False)
         timer = gr.Timer(1.0)
         here = gr.Timer(sign_of_life, active=False)
 
         settings: set[Any] = {model, system, reasoning, warmth, most, tools}
         menu = [model, notice, switch]
         keys = [said, key, forget, here]
-        for_model = [reasoning, tools, warmth, most, box, about, *keys]
+        for_model = [reasoning, tools, warmth, most, box, chat, about, *keys]
 
         def follow(event: Any) -> None:
             """After `event`, show the answer as it comes, then give the buttons back, however it went."""
@@ -126,6 +123,7 @@ def build(
         follow(page.load(handlers.opened, None, [system, *menu, *for_model], **QUIET))
         follow(box.submit(handlers.accept, {box, *settings}, box, **QUIET))
         follow(chat.example_select(handlers.example, settings, box, **QUIET))
+        follow(chat.option_select(handlers.option, settings, box, **QUIET))
         follow(chat.retry(handlers.retry, settings, box, **QUIET))
         follow(chat.edit(handlers.edit, settings, box, **QUIET))
         follow(chat.undo(handlers.undo, None, box, **QUIET))

@@ -1,15 +1,28 @@
-// What the page does in the browser besides Gradio: copy an answer's text alone, stop with Escape, keep a draft.
-() => {
-  const chat = () => document.getElementById("chat");
+// What the page does in the browser besides Gradio: copying an answer alone, keys, following an answer down the page,
+// speaking it to a screen reader, seconds that a tool takes, labels in the visitor's language, a draft that is kept.
+// `words` are those of words.toml for the browser, by language. Nothing here looks at the whole page on each token.
+(words) => {
+  const language = (navigator.language || "en").slice(0, 2).toLowerCase();
+  const said = words[language] ?? words.en;
+  const $ = (selector, root = document) => root.querySelector(selector);
+  const last = (selector) => [...document.querySelectorAll(selector)].at(-1);
+  const box = () => $("#composer textarea");
+  const stop = () => $("#composer .input-row > .stop-button");
+  const text = (bubble) => (bubble.getAttribute("aria-label") ?? "").replace(/^bot's message: /, "");
+  const when = (selector, then) => {
+    const found = $(selector);
+    if (found) return then(found);
+    setTimeout(() => when(selector, then), 50);
+  };
 
   // Gradio's copy takes everything in the group, reasoning, tool calls and captions too. People want the answer.
   document.addEventListener("click", (event) => {
-    const button = event.target.closest?.('#chat button[title="Copy message"]');
+    const button = event.target.closest?.("#chat .message-buttons button");
     const row = button?.closest(".message-buttons")?.previousElementSibling;
-    if (!row?.classList.contains("bot-row")) return;
+    if (!row?.classList.contains("bot-row") || button !== $("button", button.parentElement)) return;
     const texts = [...row.querySelectorAll('[data-testid="bot"]')]
-      .filter((bubble) => !bubble.querySelector(".thought-group, .caption, .waiting, .problem"))
-      .map((bubble) => bubble.getAttribute("aria-label").replace(/^bot's message: /, ""));
+      .filter((bubble) => !$(".thought-group, .caption, .waiting, .problem", bubble))
+      .map(text);
     if (!texts.length) return;
     event.stopPropagation();
     event.preventDefault();
@@ -18,20 +31,185 @@
     setTimeout(() => button.classList.remove("copied"), 1200);
   }, true);
 
-  document.addEventListener("keydown", (event) => {
-    if (event.key !== "Escape" || event.isComposing) return;
-    document.querySelector('#composer button.stop-button')?.click();
+  // Keys. The window hears them before Gradio, which would send what an input method has not finished.
+  const shortcuts = document.createElement("dialog");
+  shortcuts.id = "shortcuts";
+  shortcuts.setAttribute("aria-labelledby", "shortcuts-title");
+  const rows = [["enter", "send"], ["shift_enter", "newline"], ["escape", "stop"], ["up", "edit"], ["help", "help"]];
+  shortcuts.innerHTML = `<h2 id="shortcuts-title">${said.shortcuts}</h2><dl>${rows.map(([key, does]) =>
+    `<dt><kbd>${said["key_" + key]}</kbd></dt><dd>${said["does_" + does]}</dd>`).join("")}</dl>` +
+    `<form method="dialog"><button>${said.close}</button></form>`;
+  document.body.append(shortcuts);
+  const help = () => (shortcuts.open ? shortcuts.close() : shortcuts.showModal());
+  shortcuts.addEventListener("click", (event) => event.target === shortcuts && shortcuts.close());
+  document.addEventListener("click", (event) => event.target.closest?.("#help button") && help());
+
+  const edit = (row) => {
+    const button = [...(row?.nextElementSibling?.querySelectorAll("button") ?? [])].at(-1);
+    if (!button || button.disabled) return false;
+    button.click();
+    when("#chat textarea.edit-textarea", (area) => {
+      area.focus();
+      area.setSelectionRange(area.value.length, area.value.length);
+    });
+    return true;
+  };
+  const editing = (event, area) => {
+    const buttons = area.closest(".message-row").nextElementSibling?.querySelectorAll("button") ?? [];
+    const sends = event.key === "Enter" && !event.shiftKey;
+    if (buttons.length < 2 || !(sends || event.key === "Escape")) return;
+    event.preventDefault();
+    event.stopPropagation();
+    buttons[sends ? 0 : 1].click();
+    box()?.focus();
+  };
+  window.addEventListener("keydown", (event) => {
+    const area = event.target.closest?.("#chat textarea.edit-textarea");
+    const typing = event.target.closest?.("input, textarea, select");
+    if (event.isComposing || event.keyCode === 229) {
+      if (event.key === "Enter") event.stopPropagation();
+    } else if (area) editing(event, area);
+    else if ((event.key === "/" && (event.ctrlKey || event.metaKey)) || (event.key === "?" && !typing)) {
+      event.preventDefault();
+      help();
+    } else if (shortcuts.open) return;
+    else if (event.key === "Escape" && !event.target.closest?.("#model")) {
+      if (stop()) stop().click();
+      else if ($("#settings.open")?.contains(event.target)) $("#settings .toggle-button").click();
+    } else if (event.key === "ArrowUp" && event.target === box() && !box().value && !stop()) {
+      if (edit(last("#chat .user-row"))) event.preventDefault();
+    } else if (event.key === "Enter" && event.target === box()) following = true;
+    else if (event.key === " " && event.target.matches?.('#chat [role="button"]')) {
+      event.preventDefault(); // Gradio's folds know Enter alone
+      event.target.click();
+    }
+  }, true);
+
+  let following = true;
+
+  // A tool or a thought that takes its time says for how long; Gradio says so only afterwards.
+  const tick = () => {
+    for (const title of document.querySelectorAll("#chat .title[data-since]")) {
+      if (!$(".loading-spinner", title)) {
+        title.removeAttribute("data-since");
+        title.removeAttribute("data-seconds");
+      }
+    }
+    for (const spinner of last("#chat .bot-row")?.querySelectorAll(".title .loading-spinner") ?? []) {
+      const title = spinner.closest(".title");
+      title.dataset.since ??= Date.now();
+      const seconds = Math.floor((Date.now() - title.dataset.since) / 1000);
+      if (seconds) title.dataset.seconds = `${seconds} s`;
+    }
+  };
+
+  // What Gradio leaves out of its chat: what a fold is, and that its arrow is none; that a bubble may have a name.
+  const mend = () => {
+    for (const arrow of document.querySelectorAll("#chat .thought-group .arrow:not([inert])")) arrow.inert = true;
+    for (const title of document.querySelectorAll("#chat .thought-group .title")) {
+      title.setAttribute("aria-expanded", title.classList.contains("expanded"));
+    }
+    for (const bubble of document.querySelectorAll("#chat :is([data-testid=bot], [data-testid=user]):not([role])")) {
+      bubble.setAttribute("role", "article");
+    }
+    $("#chat .examples")?.setAttribute("role", "group");
+  };
+  document.addEventListener("click", (event) => event.target.closest?.("#chat .title") && requestAnimationFrame(mend));
+
+  // A screen reader hears finished sentences. Gradio's log would have it hear every token.
+  const spoken = document.createElement("div");
+  spoken.id = "spoken";
+  spoken.className = "sr-only";
+  spoken.setAttribute("aria-live", "polite");
+  spoken.setAttribute("role", "status");
+  document.body.append(spoken);
+  const aloud = (markdown) => markdown.replace(/```\w*/g, " ").replace(/[*_`#|>~]+/g, " ").replace(/\s+/g, " ").trim();
+  const sentences = (markdown) => /^[\s\S]*(?:[.!?…](?=\s)|[。！？]|\n)/.exec(markdown)?.[0].length ?? 0;
+  const speak = (log) => {
+    log.setAttribute("aria-live", "off");
+    let row, told, timer, answering = false;
+    const look = () => {
+      timer = undefined;
+      const busy = Boolean(stop());
+      const now = last("#chat .bot-row");
+      if (now !== row) [row, told] = [now, []];
+      const news = [];
+      for (const [number, bubble] of [...(row?.querySelectorAll(".bot.message > .message > [data-testid]") ?? [])].entries()) {
+        const fold = $(".thought-group .title", bubble);
+        const words = fold ? "" : $(".caption, .waiting", bubble) ? "" : text(bubble).replace(/<[^>]*>/g, " ");
+        if (fold && told[number] === undefined) news.push(fold.innerText);
+        const from = told[number] ?? 0;
+        const to = busy && bubble.parentElement === bubble.parentElement.parentElement.lastElementChild
+          ? from + sentences(words.slice(from)) : words.length;
+        if (to > from) news.push(aloud(words.slice(from, to)));
+        told[number] = Math.max(from, to);
+      }
+      if (answering && news.join("")) {
+        const line = document.createElement("p");
+        line.textContent = news.join(" ");
+        spoken.append(line);
+        while (spoken.children.length > 12) spoken.firstChild.remove();
+      }
+      answering = busy;
+      if (busy) later();
+      tick();
+      mend();
+    };
+    const later = () => (timer ??= setTimeout(look, 1000));
+    new MutationObserver(later).observe(log, { childList: true, subtree: true, characterData: true });
+    when("#composer .input-row", (input) => new MutationObserver(() => {
+      answering ||= Boolean(stop());
+      later();
+    }).observe(input, { childList: true }));
+    later();
+  };
+
+  // The newest line stays in view unless somebody scrolls up: one look at the size when it changes.
+  when("#chat .bubble-wrap", (log) => {
+    let top = 0;
+    const down = () => following && log.scrollTo({ top: log.scrollHeight, behavior: "instant" });
+    log.addEventListener("scroll", () => {
+      const below = log.scrollHeight - log.clientHeight - log.scrollTop;
+      if (below < 3) following = true;
+      else if (log.scrollTop < top - 1) following = false;
+      top = log.scrollTop;
+    }, { passive: true });
+    const sizes = new ResizeObserver(down);
+    sizes.observe(log);
+    new MutationObserver(() => {
+      for (const child of log.children) sizes.observe(child);
+    }).observe(log, { childList: true });
+    for (const child of log.children) sizes.observe(child);
+    speak(log);
+  });
+
+  // Gradio's own labels are English; and what unfolds says whether it is.
+  const label = (root) => {
+    for (const element of [root, ...root.querySelectorAll("[aria-label]")]) {
+      const other = said.labels?.[element.getAttribute("aria-label")];
+      if (other) element.setAttribute("aria-label", other);
+    }
+  };
+  when("#dock", (dock) => {
+    label(dock);
+    new MutationObserver(() => label(dock)).observe(dock, { childList: true, subtree: true });
+  });
+  when("#help button", (button) => button.setAttribute("aria-label", said.shortcuts));
+  when("#settings", (settings) => {
+    label(settings);
+    const open = () => $(".toggle-button", settings).setAttribute("aria-expanded", settings.classList.contains("open"));
+    new MutationObserver(open).observe(settings, { attributes: true, attributeFilter: ["class"] });
+    open();
   });
 
   // Gradio loads the page anew when a server that was gone comes back: what was being typed must outlive that.
-  const box = () => document.querySelector("#composer textarea");
   addEventListener("pagehide", () => sessionStorage.setItem("draft", box()?.value ?? ""));
   const draft = sessionStorage.getItem("draft");
-  const restore = () => {
-    if (!box()) return void setTimeout(restore, 50);
-    if (box().value) return;
-    box().value = draft;
-    box().dispatchEvent(new Event("input", { bubbles: true }));
-  };
-  if (draft) restore();
+  if (draft) {
+    when("#composer textarea", (area) => {
+      if (area.value) return;
+      area.value = draft;
+      area.dispatchEvent(new Event("input", { bubbles: true }));
+    });
+  }
 }

@@ -13,6 +13,7 @@ from gradio.oauth import require_oauth_token
 
 from agent.history import new_id
 from agent.ui.turn import WINDOW
+from agent.ui.words import ENGLISH, Words, words_of
 from agent.walls import visitor_of
 
 MOST = 50_000
@@ -23,6 +24,7 @@ class Seat:
     """One page: who looks, which conversation it shows, how many bubbles of it. A guest is known by the page alone.
 
     `login` is the token of a visitor who has logged in to the hub. It comes with each request and is never kept.
+    `words` are those of the language that the request asks for.
     """
 
     owner: str
@@ -30,6 +32,7 @@ class Seat:
     conversation: str | None = None
     window: int = WINDOW
     login: str | None = field(default=None, repr=False)
+    words: Words = ENGLISH
 
 
 class Seats:
@@ -44,7 +47,7 @@ class Seats:
         seat = self._seats.get(request.session_hash or "")
         if seat is None or not (seat.owner == visitor or (visitor is None and seat.guest)):
             seat = self.take(request, Seat(owner=visitor or new_id(), guest=visitor is None))
-        return replace(seat, login=_login(request))
+        return replace(seat, login=_login(request), words=words_of(request))
 
     def take(self, request: gr.Request, seat: Seat) -> Seat:
         """Remember the seat of the page that asks, without its login."""

@@ -1,26 +1,108 @@
-"""Colour, type and spacing of the page, in one place; `page.css` uses the variables that this sets."""
+"""Colour, type and spacing of the page, in one place: the variables of `page.css`, and Gradio's set to the same."""
+
+from pathlib import Path
+from typing import Any
 
 from gradio.themes import Base
 from gradio.themes.utils import colors, sizes
 
+COLOURS = {  # light, dark; what is read stands out from what it stands on by 4.5:1, the edge of a control by 3:1
+    "ground": ("#fcfcfd", "#101217"),
+    "surface": ("#ffffff", "#191c23"),
+    "sunken": ("#f3f4f8", "#15181e"),
+    "hover": ("#e9ebf2", "#272b36"),
+    "line": ("#e3e6ed", "#2b303b"),
+    "edge": ("#858c9c", "#6f7789"),
+    "ink": ("#1b1e27", "#e8eaf0"),
+    "quiet": ("#5a6172", "#a0a8b8"),
+    "accent": ("#4f46e5", "#a5b0fb"),
+    "on-accent": ("#ffffff", "#14161c"),
+    "mine": ("#eceefe", "#262c4a"),
+    "bad": ("#a3212f", "#ff9aa4"),
+    "bad-ground": ("#fdeef0", "#35191d"),
+    "code-comment": ("#5f6675", "#949cad"),
+    "code-keyword": ("#7c3aad", "#c9a2f5"),
+    "code-string": ("#3b6f12", "#a6d189"),
+    "code-number": ("#a3321f", "#f0a988"),
+    "code-function": ("#1d5fb8", "#8fb8f7"),
+    "shadow": ("rgb(24 28 48 / 7%)", "rgb(0 0 0 / 35%)"),
+}
+SIZES = {
+    "column": "768px",
+    "edge-space": "16px",
+    "gap": "8px",
+    "round": "16px",
+    "rounder": "22px",
+    "touch": "36px",
+    "read": ".9688rem",
+    "small": ".875rem",
+    "tiny": ".78rem",
+}
+SANS = ("ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "Noto Sans CJK SC")
+MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
+GRADIO = {  # Gradio's name for it: ours
+    "body_background_fill": "ground",
+    "body_text_color": "ink",
+    "body_text_color_subdued": "quiet",
+    "block_info_text_color": "quiet",
+    "block_title_text_color": "ink",
+    "block_label_text_color": "quiet",
+    "background_fill_primary": "surface",
+    "background_fill_secondary": "sunken",
+    "border_color_primary": "line",
+    "border_color_accent": "accent",
+    "link_text_color": "accent",
+    "link_text_color_hover": "accent",
+    "link_text_color_active": "accent",
+    "link_text_color_visited": "accent",
+    "input_background_fill": "surface",
+    "input_border_color": "edge",
+    "input_border_color_focus": "accent",
+    "input_placeholder_color": "quiet",
+    "checkbox_background_color": "surface",
+    "checkbox_background_color_hover": "surface",
+    "checkbox_background_color_focus": "surface",
+    "checkbox_background_color_selected": "accent",
+    "checkbox_border_color": "edge",
+    "checkbox_border_color_hover": "accent",
+    "checkbox_border_color_focus": "accent",
+    "checkbox_border_color_selected": "accent",
+    "slider_color": "accent",
+    "button_secondary_background_fill": "sunken",
+    "button_secondary_background_fill_hover": "hover",
+    "button_secondary_text_color": "ink",
+    "button_secondary_text_color_hover": "ink",
+    "code_background_fill": "sunken",
+    "table_border_color": "line",
+    "table_odd_background_fill": "surface",
+    "table_even_background_fill": "surface",
+}
+
 
 def theme() -> Base:
     """A quiet theme without remote fonts; dark is Gradio's own dark mode with our colours."""
-    sans = ("ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif")
-    mono = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
     base = Base(
         primary_hue=colors.indigo,
         neutral_hue=colors.slate,
         radius_size=sizes.radius_lg,
-        font=list(sans),
-        font_mono=list(mono),
+        font=[*SANS, "sans-serif"],
+        font_mono=list(MONO),
     )
-    return base.set(
-        body_background_fill="#fbfbfd",
-        body_background_fill_dark="#111318",
-        block_border_width="0px",
-        block_background_fill="transparent",
-        block_background_fill_dark="transparent",
-        background_fill_secondary="#f2f3f7",
-        background_fill_secondary_dark="#1a1d24",
-    )
+    ours: dict[str, Any] = {f"{name}{dark}": f"var(--{to})" for name, to in GRADIO.items() for dark in ("", "_dark")}
+    clear = {f"block_background_fill{dark}": "transparent" for dark in ("", "_dark")}
+    return base.set(block_border_width="0px", checkbox_border_width="1.5px", input_border_width="1px", **clear, **ours)
+
+
+def head() -> str:
+    """The page's style: the variables, and the rules of `page.css` that use them.
+
+    Not given to Gradio as `css`, because it rewrites rules, leaves some out, and applies them late."""
+    light = {name: light for name, (light, _) in COLOURS.items()} | SIZES
+    dark = {name: dark for name, (_, dark) in COLOURS.items()}
+    rules = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
+    both = "--color-accent: var(--accent);"  # which Gradio has once for light and dark
+    return f"<style>:root {{ {_declared(light)} {both} }}\n.dark {{ {_declared(dark)} {both} }}\n{rules}</style>"
+
+
+def _declared(values: dict[str, str]) -> str:
+    return " ".join(f"--{name}: {value};" for name, value in values.items())

@@ -3,20 +3,22 @@
 import html
 from collections.abc import Sequence
 from datetime import date
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import gradio as gr
 
 from agent.catalog import ModelSpec, ProviderSpec
 from agent.providers import Status
+from agent.ui.examples import examples
 from agent.ui.inputs import takes
-from agent.ui.turn import Choices
+from agent.ui.start import Choices
+from agent.ui.words import ENGLISH, Words
 
 TEMPERATURE = 0.7
 MOST_TOKENS = 1024
 KEYS = 4
 """Widgets that have to do with keys: what `key_panel` gives, and the timer of its page's signs of life."""
-FOR_MODEL = 6 + KEYS
+FOR_MODEL = 7 + KEYS
 """Widgets that depend on the chosen model: what `switches` gives, and those."""
 
 LOGIN = "/login/huggingface?_target_url=/"
@@ -24,12 +26,6 @@ LOGIN = "/login/huggingface?_target_url=/"
 
 Given = dict[Any, Any]
 """What Gradio passes where inputs are given as a set: the values by widget."""
-ALWAYS = "This model always reasons."
-TOOLS = {
-    "native": "It may calculate, tell the time and convert units.",
-    "router": "This small model is guided to call tools by a schema; it errs more often.",
-    "none": "This model is too small to call tools.",
-}
 
 
 def values(given: Given) -> dict[str, Any]:
@@ -61,9 +57,9 @@ def notice(status: Status) -> str:
     return f'<p class="{status.phase}" role="status">{html.escape(status.text)} {bar}</p>'
 
 
-def offer(better: ModelSpec | None) -> Any:
+def offer(better: ModelSpec | None, words: Words = ENGLISH) -> Any:
     """The button that offers a better model, gone where there is none."""
-    return gr.Button(f"{better.label} is ready: switch to it" if better else "", visible=better is not None)
+    return gr.Button(words("better", model=better.label) if better else "", visible=better is not None)
 
 
 def composer(*, busy: bool | None = None, **more: Any) -> Any:
@@ -73,13 +69,19 @@ def composer(*, busy: bool | None = None, **more: Any) -> Any:
     return gr.MultimodalTextbox(**more)
 
 
-def switches(spec: ModelSpec | None, chosen: Choices | None = None, busy: bool | None = None) -> tuple[Any, ...]:
-    """Reasoning, tools, temperature, the most tokens, the composer with its files, what is said of the model.
+def switches(
+    spec: ModelSpec | None, chosen: Choices | None = None, busy: bool | None = None, words: Words = ENGLISH
+) -> tuple[Any, ...]:
+    """Reasoning, tools, temperature, the most tokens, the composer with its files, the examples of the empty chat,
+    what is said of the model.
 
     The switches have the values `chosen` before, where there are any, else those that suit the model.
     """
+    empty = gr.Chatbot(
+        placeholder=f'<div class="empty">{html.escape(words("empty"))}</div>', examples=cast(Any, examples(spec, words))
+    )
     if spec is None:
-        return gr.skip(), gr.skip(), gr.skip(), gr.skip(), composer(busy=busy), ""
+        return gr.skip(), gr.skip(), gr.skip(), gr.skip(), composer(busy=busy), empty, ""
     chosen = chosen or Choices()
     suits = dict(spec.defaults).get("temperature", TEMPERATURE)
     can_reason, can_call = spec.reasoning, spec.tools != "none"
@@ -88,17 +90,18 @@ def switches(spec: ModelSpec | None, chosen: Choices | None = None, busy: bool |
         gr.Checkbox(
             value=can_reason and (chosen.reasoning or spec.always_reasons),
             interactive=can_reason and not spec.always_reasons,
-            info=ALWAYS if spec.always_reasons else None if can_reason else "This model does not reason aloud.",
+            info=words("always_reasons") if spec.always_reasons else None if can_reason else words("never_reasons"),
         ),
-        gr.Checkbox(value=can_call and chosen.tools, interactive=can_call, info=TOOLS[spec.tools]),
+        gr.Checkbox(value=can_call and chosen.tools, interactive=can_call, info=words(f"tools_{spec.tools}")),
         gr.Slider(
             value=suits if chosen.temperature is None else chosen.temperature,
             interactive=spec.temperature,
-            info=None if spec.temperature else "This model sets its own.",
+            info=None if spec.temperature else words("own_temperature"),
         ),
         gr.Slider(maximum=spec.max_output_tokens, value=most),
-        composer(busy=busy, file_types=takes(spec)),
-        _about(spec),
+        composer(busy=busy, file_types=takes(spec), sources=["upload", "microphone"] if spec.audio else ["upload"]),
+        empty,
+        _about(spec, words),
     )
 
 
@@ -110,6 +113,7 @@ def key_panel(
     typed: bool,
     taken: bool,
     login: Literal["possible", "done"] | None = None,
+    words: Words = ENGLISH,
 ) -> tuple[Any, Any, Any]:
     """What stands between the chosen model and an answer: what is said of it, the box for a key, the way to forget it.
 
@@ -117,35 +121,34 @@ def key_panel(
     where none would do for a key.
     """
     said = [html.escape(spec.advice(date.today()))] if spec else []
-    if spec is not None and provider is not None and missing and not taken:
-        said.append(
-            f"<b>{html.escape(spec.label)} needs a key of {provider.label}.</b> This page is shared over a link, where "
-            f"keys are not taken. Who runs the server can set {provider.key_names[0]}."
-        )
-    elif spec is not None and provider is not None and missing:
-        link = f'<a href="{provider.keys_at}" target="_blank" rel="noopener">{provider.keys_at.split("//")[-1]}</a>'
-        said.append(
-            f"<b>{html.escape(spec.label)} needs a key of {provider.label}.</b> Get one at {link} and paste it here: "
-            "the server keeps it in memory while this page is open, and nowhere else. Who runs the server can set "
-            f"{provider.key_names[0]} instead."
-        )
-        if login:
-            said.append(f'Or <a href="{LOGIN}">log in with {provider.label}</a>, and it is asked in your name.')
+    if spec is not None and provider is not None and missing:
+        needs = f"<b>{html.escape(words('key_missing', model=spec.label, provider=provider.label))}</b> "
+        if taken:
+            link = f'<a href="{provider.keys_at}" target="_blank" rel="noopener">{provider.keys_at.split("//")[-1]}</a>'
+            said.append(needs + words("key_how", link=link, name=provider.key_names[0]))
+        else:
+            said.append(needs + words("key_not_taken", name=provider.key_names[0]))
+        if login and taken:
+            link = f'<a href="{LOGIN}">{words("login_link", provider=provider.label)}</a>'
+            said.append(words("key_or_login", link=link))
     elif provider is not None and typed:
-        said.append(f"{provider.label} is asked with your key, which is forgotten soon after this page is closed.")
+        said.append(words("key_used", provider=provider.label))
     elif provider is not None and login == "done":
-        said.append(
-            f"{provider.label} is asked in your name, because you have logged in there. You can log out under Settings."
-        )
+        said.append(words("login_used", provider=provider.label))
     text = "".join(f"<p>{one}</p>" for one in said if one)
     return (
         gr.HTML(text, visible=bool(text)),
-        gr.Textbox(value="", visible=missing and taken, placeholder=f"Key of {provider.label}" if provider else ""),
+        gr.Textbox(
+            value="",
+            visible=missing and taken,
+            placeholder=words("key_of", provider=provider.label) if provider else "",
+            submit_btn=words("use_key"),
+        ),
         gr.Button(visible=typed),
     )
 
 
-def _about(spec: ModelSpec) -> str:
+def _about(spec: ModelSpec, words: Words) -> str:
     """Which model it is, from where and under which licence."""
-    said = (spec.label, spec.source, f"{spec.licence} licence" if spec.licence else "")
+    said = (spec.label, spec.source, words("licence", licence=spec.licence) if spec.licence else "")
     return f"<p>{' · '.join(html.escape(part) for part in said if part)}</p>"
