@@ -473,6 +473,14 @@ def test_no_character_of_the_seal_can_be_changed(at: int, character: str) -> Non
         assert reason(changed) in ("tampered", "truncated", "key")
 
 
+@pytest.mark.parametrize("at", [0, 2, 3, len(SEALED) - 44, -1], ids=["key", "dot", "length", "last-dot", "spare-bits"])
+def test_not_even_what_says_little_can_be_changed(at: int) -> None:
+    for character in {*string.ascii_letters, *string.digits, *"-_."} - {SEALED[at]}:
+        changed = list(SEALED)
+        changed[at] = character
+        assert reason("".join(changed)) in ("tampered", "truncated", "key")
+
+
 @settings(deadline=None, max_examples=100)
 @given(st.integers(1, len(SEALED) - 1))
 def test_what_is_cut_short_is_called_so(length: int) -> None:
