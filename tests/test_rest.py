@@ -303,6 +303,12 @@ async def test_a_secret_is_sent_and_seen_nowhere_else(
         assert form not in shown
 
 
+async def test_a_secret_at_the_edge_of_what_is_shown_is_not_half_shown() -> None:
+    async with site(star=lambda _: answer("x" * 496 + SECRET, status=400)) as there:
+        result = await call(made(there, auth=Auth(kind="bearer", variable="K"), env={"K": SECRET}))
+    assert SECRET[:2] not in result.content
+
+
 @pytest.mark.parametrize(
     ("env", "said"), [({}, "K is not set"), ({"K": " "}, "K is not set"), ({"K": "a\nb"}, "header")]
 )
