@@ -23,6 +23,7 @@ from agent.prompt import Prompt
 from agent.responses import Response
 from agent.result import RunResult
 from agent.run import Run
+from agent.suspension import Reply
 from agent.tools import GRACE, Tool
 
 log = logging.getLogger(__name__)
@@ -100,6 +101,17 @@ class Chat:
         assert self.result is not None
         return self.result
 
+    def resume(self, reply: Reply) -> Iterator[Response]:
+        """Answer what the last run waits for, as `Agent.resume` takes it, and get the rest piece by piece.
+
+        It is still the same run to `single_run`. Raises `InputError` where nothing waits or the reply does not fit.
+        """
+        return self._pulled(self._answer(reply), same_run=True)
+
+    def stream_resume(self, reply: Reply) -> AsyncIterator[Response]:
+        """The same as `resume`, for `async for`, in any event loop."""
+        return self._streamed(self._answer(reply), same_run=True)
+
     def cancel(self) -> None:
         """End the run that is going on, if there is one, from any thread; what it had stays."""
         if (run := self._run) is not None:
@@ -138,9 +150,17 @@ class Chat:
     def _question(self, prompt: Prompt, options: dict[str, Any]) -> _Make:
         return lambda able: able.run(prompt, context=self._context, **options)
 
-    def _pulled(self, make: _Make) -> Iterator[Response]:
+    def _answer(self, reply: Reply) -> _Make:
+        def make(able: Agent) -> Run:
+            if self.result is None or self.result.suspension is None:
+                raise InputError("nothing in this chat waits for an answer")
+            return able.resume(self.result.suspension, reply)
+
+        return make
+
+    def _pulled(self, make: _Make, *, same_run: bool = False) -> Iterator[Response]:
         home = self._started()
-        run, over = home.wait(self._begin(make))
+        run, over = home.wait(self._begin(make, same_run))
         seen = 0
         try:
             while news := home.wait(_news(run, over, seen)):
@@ -153,9 +173,9 @@ class Chat:
             with suppress(_Ended):
                 home.wait(_waited(over))
 
-    async def _streamed(self, make: _Make) -> AsyncIterator[Response]:
+    async def _streamed(self, make: _Make, *, same_run: bool = False) -> AsyncIterator[Response]:
         home = self._started()
-        run, over = await home.bring(self._begin(make))
+        run, over = await home.bring(self._begin(make, same_run))
         seen = 0
         try:
             while news := await home.bring(_news(run, over, seen)):
@@ -169,8 +189,8 @@ class Chat:
             with suppress(_Ended):
                 await home.bring(_waited(over))
 
-    async def _begin(self, make: _Make) -> tuple[Run, "asyncio.Task[None]"]:
-        self._check()
+    async def _begin(self, make: _Make, same_run: bool) -> tuple[Run, "asyncio.Task[None]"]:
+        self._check(same_run=same_run)
         if self._turn.locked() and not self._queue:
             raise Busy(
                 "A run of this chat is going on: wait for its end, cancel it, or make the chat with queue=True. "
@@ -178,7 +198,7 @@ class Chat:
             )
         await self._turn.acquire()
         try:
-            self._check()  # it may have been closed, or used, in the meantime
+            self._check(same_run=same_run)  # it may have been closed, or used, in the meantime
             run = make(await self._ready())
             self._used, self._run = True, run
             return run, asyncio.create_task(self._over(run.start()))
@@ -186,10 +206,10 @@ class Chat:
             self._turn.release()
             raise
 
-    def _check(self) -> None:
+    def _check(self, *, same_run: bool) -> None:
         if self._closed:
             raise AgentError("This chat is closed. Its messages can still be read.")
-        if self._single_run and self._used:
+        if self._single_run and self._used and not same_run:
             raise SingleRun(
                 "This chat is for a single run (single_run=True) and has had it. Make another Chat for another run; "
                 "to go on in one conversation, make it without single_run, or give its context to another."
@@ -232,7 +252,7 @@ class Chat:
 
     def _started(self) -> "_Home":
         with self._starting:
-            self._check()
+            self._check(same_run=True)
             if self._home is None:
                 self._home = _Home(self._open, self.agent)
                 weakref.finalize(self, self._home.end)  # also when the program ends

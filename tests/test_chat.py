@@ -15,7 +15,22 @@ from typing import Any
 import pytest
 from PIL import Image as Pillow
 
-from agent import Agent, AgentError, Busy, Chat, Context, Endpoint, Image, InputError, SingleRun, Tool, connect, tool
+from agent import (
+    Agent,
+    AgentError,
+    Approve,
+    Busy,
+    Chat,
+    Context,
+    Endpoint,
+    Image,
+    InputError,
+    Refuse,
+    SingleRun,
+    Tool,
+    connect,
+    tool,
+)
 from agent.settings import ROOT
 from tests.scripted_server import Config, Running, running
 from tests.test_laws import accepted
@@ -267,6 +282,41 @@ def test_a_tool_cannot_wait_for_its_own_chat(server: Running) -> None:
         results = [one.content for one in chat.query("!tool nested {} !text Done.") if one.type == "tool_call_result"]
         assert results[0]["is_error"]
         assert "cannot wait" in results[0]["content"]
+
+
+@tool(needs_approval=True)
+def delete(name: str) -> str:
+    """Delete it."""
+    return f"{name} is gone"
+
+
+async def test_what_waits_for_an_answer_is_answered_in_the_chat(server: Running) -> None:
+    script = '!tool delete {"name": "x"} !text Done.'
+    async with Chat(Agent(connect(SPEC, Endpoint(server.base_url)), tools=[delete]), single_run=True) as chat:
+        first = await chat.ask(script)
+        assert first.finish_reason == "suspended"
+        with pytest.raises(SingleRun):
+            await chat.ask("!text Another.")
+        with pytest.raises(InputError):
+            [_ async for _ in chat.stream_resume({"nobody": Approve()})]
+        rest = [one async for one in chat.stream_resume({first.pending[0].call_id: Approve()})]
+        assert rest[0].content["content"] == "x is gone"  # type: ignore[index]
+        assert said(chat)[-1] == "Done."
+        with pytest.raises(SingleRun):
+            await chat.ask("!text No.")
+
+
+def test_a_suspended_chat_may_be_asked_something_else(server: Running) -> None:
+    with Chat(Agent(connect(SPEC, Endpoint(server.base_url)), tools=[delete])) as chat:
+        with pytest.raises(InputError, match="nothing"):
+            list(chat.resume("Yes."))
+        list(chat.query('!tool delete {"name": "x"}'))
+        assert chat.result is not None
+        call = chat.result.pending[0].call_id
+        assert text(chat.query("!text Other.")) == "Other."
+        accepted(server.journal()[-1]["body"]["messages"])
+        with pytest.raises(InputError, match="nothing"):
+            list(chat.resume({call: Refuse("No.")}))
 
 
 # --- what is opened and closed ----------------------------------------------------------------------------------------
