@@ -12,7 +12,10 @@ from agent.errors import InputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """Everything a run needs to go on from: the session's id and its messages, the system message not among them."""
+    """Everything a run needs to go on from: the session's id and its messages, the system message not among them.
+
+    `version` is that of its JSON: what a session comes to hold besides, such as files, raises it.
+    """
 
     session_id: str = field(default_factory=lambda: uuid4().hex)
     messages: tuple[ModelMessage, ...] = ()
