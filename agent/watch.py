@@ -64,7 +64,7 @@ class Watch:
         self._pollers: set[str] = set()
         self._notes: dict[str, str] = {}
         self._new = True
-        self._circle = spent.circle
+        self._circle: Limit | None = spent.circle
 
     @property
     def seconds_left(self) -> float:
