@@ -9,14 +9,13 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from agent.conversation_file import ConversationFile
-from agent.errors import AgentError, ConfigError, UnknownModel
+from agent.errors import AgentError, UnknownModel
 from agent.guardrails import Limits
 from agent.providers import Connection, Endpoint, connect, named
 from agent.providers.discover import discover
@@ -24,7 +23,7 @@ from agent.providers.local import LocalModels
 from agent.replay import PREFIX, Replay
 from agent.settings import Settings, load
 from agent.terminal import Background, Setup, Terminal
-from agent.tools import Function, Tool, Toolset
+from agent.tools import Tool, Toolset, presets
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -118,7 +117,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--provider", help="who serves it, where its name does not say so")
     parser.add_argument("--base-url", help="where it is served: an OpenAI-compatible address that ends in /v1")
     parser.add_argument("--system", metavar="TEXT", help="the system message")
-    parser.add_argument("--tools", nargs="*", metavar="MODULE:NAME", help="instead of the usual tools; alone: none")
+    parser.add_argument(
+        "--tools",
+        nargs="*",
+        metavar="TOOL",
+        help="MODULE:NAME, preset:NAME or a preset's file, instead of the usual tools; alone: none",
+    )
     parser.add_argument("--history", metavar="FILE", help="keep the conversation in this file, and go on from it")
     parser.add_argument("--replay", metavar="FILE", help="play a flight record; FILE?speed=10 plays it faster")
     given = parser.parse_args(argv)
@@ -127,17 +131,10 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return given
 
 
-def _tools(names: Sequence[str]) -> list[Tool | Function | Toolset]:
-    """The tools named as `module:attribute`. Raises `ConfigError`."""
-    tools: list[Tool | Function | Toolset] = []
+def _tools(references: Sequence[str]) -> list[Tool | Toolset]:
+    """The tools by their references, as in configs/app.toml. Raises `ConfigError`."""
     sys.path.insert(0, "")  # their modules may lie in the folder we are in
-    for name in names:
-        module, _, attribute = name.partition(":")
-        try:
-            tools.append(getattr(import_module(module), attribute))
-        except (ImportError, AttributeError, ValueError) as error:
-            raise ConfigError(f"The tool {name!r} cannot be imported: {error}") from error
-    return tools
+    return [presets.load(one) for one in references]
 
 
 def _log(line: str) -> None:

@@ -320,7 +320,7 @@ WRONG = {
     "no such model": (["--model", "no-such-model"], 1, "No model named 'no-such-model'"),
     "no server": (["--base-url", "http://127.0.0.1:1/v1"], 1, "cannot be reached"),
     "a server without it": (["--model", "vllm:another"], 1, "another"),
-    "no such tool": (["--tools", "agent:nothing"], 1, "The tool 'agent:nothing' cannot be imported"),
+    "no such tool": (["--tools", "agent:nothing"], 1, "the tool 'agent:nothing' cannot be imported"),
     "no such record": (["--replay", "none.jsonl"], 1, "The record 'none.jsonl' cannot be read"),
     "no such option": (["--loud"], 2, "--loud"),
     "two models": (["--replay", "none.jsonl", "--model", "x"], 2, "takes no model"),
