@@ -24,8 +24,12 @@ from agent.kinds import Normal, kind, label
 from agent.sounds import SoundLimits
 
 UNREADABLE = "[A file was here that cannot be read: it {why}.]"
+NO_FILE = "[A file was here ({kind}), which this model cannot read.]"
 TOO_MANY = "[A {what} was here; this model takes no more than the later ones.]"
 
+PAPERS = ("responses", "messages", "generate")
+"""The dialects that have a place for a PDF."""
+_TEXTS = ("application/json", "application/xml", "application/yaml", "application/x-yaml", "application/toml")
 AT_ONCE = 2
 """Files that are converted at the same time; each may hold 200 MB."""
 REMEMBERED = 64_000_000
@@ -76,7 +80,7 @@ async def normal(data: bytes, spec: ModelSpec) -> Normal:
 
 
 async def taken(messages: Sequence[ModelMessage], spec: ModelSpec) -> list[ModelMessage]:
-    """The messages with their pictures and sounds as the model takes them; of too many, the latest.
+    """The messages with their pictures, sounds and files as the model takes them; of too many, the latest.
 
     A file that cannot be read is a short text, like one too many; in the last prompt it is an `InputError`. Messages
     that need nothing are returned as they are, and what a file is called by stays.
@@ -100,16 +104,20 @@ async def _part(part: Any, spec: ModelSpec, left: dict[str, int], *, last: bool)
         return part
     content: Any = part.content
     items = list(content) if _is_list(content) else [content]
-    if not any(_is_media(item) for item in items):
+    if not any(isinstance(item, BinaryContent) for item in items):
         return part
     refuse = last and part.part_kind == "user-prompt"
-    new = [await _item(item, spec, left, refuse=refuse) if _is_media(item) else item for item in reversed(items)][::-1]
+    new = [await _item(item, spec, left, refuse=refuse) for item in reversed(items)][::-1]
     if all(one is other for one, other in zip(new, items, strict=True)):
         return part
     return replace(part, content=new if _is_list(content) else new[0])
 
 
-async def _item(item: BinaryContent, spec: ModelSpec, left: dict[str, int], *, refuse: bool) -> BinaryContent | str:
+async def _item(item: Any, spec: ModelSpec, left: dict[str, int], *, refuse: bool) -> Any:
+    if not isinstance(item, BinaryContent):
+        return item
+    if not (item.is_image or item.is_audio):
+        return _document(item, spec, refuse=refuse)
     what = "picture" if item.is_image else "sound"
     try:
         made = await normal(item.data, spec)
@@ -134,6 +142,17 @@ async def _item(item: BinaryContent, spec: ModelSpec, left: dict[str, int], *, r
     )
 
 
+def _document(item: BinaryContent, spec: ModelSpec, *, refuse: bool) -> BinaryContent | str:
+    """A file that is neither: its text, a PDF where there is a place for it, else what kind of file it was."""
+    if item.media_type == "application/pdf" and spec.dialect in PAPERS:
+        return item
+    if item.media_type.startswith("text/") or item.media_type in _TEXTS:
+        return item.data.decode(errors="replace")
+    if refuse:
+        raise InputError(f"{spec.label} cannot read a file of the kind {item.media_type}.")
+    return NO_FILE.format(kind=item.media_type)
+
+
 def _counted(what: str, size: int, left: dict[str, int]) -> bool:
     """Take it off what is left; False where that has been used up, which then holds for all earlier ones too."""
     for name, amount in ((what, 1), ("bytes", size)):
@@ -156,10 +175,6 @@ def _provider(spec: ModelSpec) -> ProviderSpec | None:
 
 def _is_prompt(message: ModelMessage) -> bool:
     return isinstance(message, ModelRequest) and any(isinstance(part, UserPromptPart) for part in message.parts)
-
-
-def _is_media(item: object) -> TypeGuard[BinaryContent]:
-    return isinstance(item, BinaryContent) and (item.is_image or item.is_audio)
 
 
 def _is_list(value: object) -> TypeGuard[Sequence[Any]]:

@@ -124,8 +124,9 @@ def _within(image: Image, data: bytes, found: str, limits: ImageLimits) -> Norma
         image.load()
         turn = image.getexif().get(0x0112, 1)
     _check_size(image.size, found)  # headers lie
-    if not large and turn == 1 and not moving and found in limits.types and _ordinary(image):
-        clean = _CLEAN[found](data)
+    cleaning = _CLEAN.get(found) if found in limits.types else None  # HEIC and AVIF are never cleaned, but written anew
+    if cleaning and not large and turn == 1 and not moving and _ordinary(image):
+        clean = cleaning(data)
         if clean is not None and len(clean) <= limits.max_bytes:
             return Normal(data=clean, media_type=found, said="" if clean == data else "without its metadata")
     profile = image.info.get("icc_profile") or b""

@@ -116,7 +116,8 @@ class MediaStore:
             found = await self.read(owner, part.content.identifier)
         except NotFound:
             return TextPart(DELETED)
-        return replace(part, content=BinaryContent(found.data, media_type=part.content.media_type))
+        content = BinaryContent(found.data, media_type=part.content.media_type)
+        return replace(part, content=BinaryContent.narrow_type(content))
 
     async def _reference(self, owner: str, conversation: str, item: Any) -> Any:
         if not isinstance(item, BinaryContent):

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from agent.errors import InputError
+from agent.images import KINDS as KINDS_READ
 from agent.images import ImageLimits, normalised
 from agent.kinds import kind, label
 from agent.settings import ROOT
 from tests import media_files
 from tests.media_files import drawn, encoded, exif, picture, red_corner
 
-ALL = ImageLimits(types=("image/png", "image/jpeg", "image/webp", "image/gif"))
+ALL = ImageLimits(types=KINDS_READ)
 FEW = ImageLimits()
 SMALL = ImageLimits(side=32)
 
@@ -215,6 +216,7 @@ import pickle, resource, sys, time
 from PIL import AvifImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 import pillow_heif
 from agent.errors import InputError
+from agent.images import KINDS as KINDS_READ
 from agent.images import ImageLimits, normalised
 
 files = pickle.load(open(sys.argv[1], "rb"))

@@ -1,0 +1,409 @@
+"""Pictures, sounds and files on their way: what reaches each vendor's server, what is kept, what people are told."""
+
+import asyncio
+import base64
+import io
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from pydantic_ai.messages import BinaryContent, FilePart, ModelMessage, ModelRequest, ModelResponse, ToolReturnPart
+from pydantic_ai.messages import UserPromptPart as Prompt
+
+from agent import Agent, Endpoint, InputError, ModelSpec, connect, tool
+from agent.catalog import load
+from agent.conversion import image_limits, sound_limits, taken
+from agent.errors import NotFound
+from agent.history.memory import MemoryStore
+from agent.kinds import kind
+from agent.media import MediaStore, headers_of
+from agent.providers import Served
+from agent.settings import LocalSettings, Settings
+from agent.ui.inputs import parts_of, plans
+from agent.ui.start import Choices
+from agent.ui.turn import Conversations
+from tests import dialects, test_claude, test_gemini, test_hosted_chat, test_responses
+from tests.dialect_server import Playing, Reply
+from tests.media_files import MP3, PNG, SECRET, WAV, drawn, encoded, exif, heard, picture, red_corner, sound, tone
+from tests.scripted_server import Config, Running, running
+from tests.test_laws import OneServer
+
+running_server, server = dialects.running_server, dialects.server
+
+JPEG_SIDEWAYS = encoded(drawn((1500, 2000)).transpose(Image.Transpose.ROTATE_90), "JPEG", exif=exif(6))
+GIVEN = {
+    "jpeg, sideways, large": (JPEG_SIDEWAYS, (1176, 1568)),
+    "heic": (picture("HEIF", (640, 480)), (640, 480)),
+    "webp": (picture("WEBP", (640, 480)), (640, 480)),
+    "png, 16 bits": (picture("PNG", (64, 48), "I;16"), (64, 48)),
+}
+
+
+# --- what reaches a server, by its bytes ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """A model of it, under which path it is asked, how it answers, and under which key its messages stand."""
+
+    spec: ModelSpec
+    path: str
+    reply: Reply
+    items: str
+
+
+DIALECTS = {
+    "responses": Dialect(load().find("openai:gpt-6-luna"), "/v1", test_responses.ANSWER, "input"),
+    "responses, xai": Dialect(load().find("xai:grok-4.6"), "/v1", test_responses.ANSWER, "input"),
+    "messages": Dialect(load().find("anthropic:claude-sonnet-5-5"), "", test_claude.HI, "messages"),
+    "generate": Dialect(load().find("google:gemini-3.8-flash"), "", test_gemini.HI, "contents"),
+    "chat": Dialect(load().find("vllm:Qwen/Qwen3-Omni-30B-A3B-Instruct"), "/v1", test_hosted_chat.ANSWER, "messages"),
+    "chat, openai": Dialect(load().find("openai:gpt-audio-1.5"), "/v1", test_hosted_chat.ANSWER, "messages"),
+}
+SEEING = [name for name, dialect in DIALECTS.items() if dialect.spec.image]
+HEARING = [name for name, dialect in DIALECTS.items() if dialect.spec.audio]
+
+
+def decoded(data: str) -> bytes:
+    """Google's library writes the alphabet of URLs, which JSON for protocol buffers takes as well."""
+    return base64.b64decode(data.replace("-", "+").replace("_", "/"), validate=True)
+
+
+def arrived(body: Any) -> Iterator[tuple[str, bytes]]:
+    """Every file in a request, as its dialect writes it: its kind and its bytes."""
+    match body:
+        case str() if body.startswith("data:"):
+            head, _, data = body.partition(";base64,")
+            yield head.removeprefix("data:"), decoded(data)
+        case {"data": str(data), "media_type": str(kind_)} | {"data": str(data), "mime_type": str(kind_)}:
+            yield kind_, decoded(data)
+        case {"data": str(data), "format": str(format_)}:
+            yield {"wav": "audio/wav", "mp3": "audio/mpeg"}[format_], decoded(data)
+        case dict():
+            for value in body.values():
+                yield from arrived(value)
+        case list():
+            for value in body:
+                yield from arrived(value)
+        case _:
+            return
+
+
+def asked(dialect: Dialect, server: Playing, **more: Any) -> Agent:
+    return Agent(connect(dialect.spec, Endpoint(server.url + dialect.path, "key")), **more)
+
+
+@pytest.mark.parametrize("name", SEEING)
+@pytest.mark.parametrize("given", GIVEN)
+async def test_what_a_model_sees_is_the_picture_upright_and_no_larger_than_it_looks_at(
+    server: Playing, name: str, given: str
+) -> None:
+    dialect, (data, size) = DIALECTS[name], GIVEN[given]
+    server.play(dialect.reply, dialect.reply)
+    async with asked(dialect, server) as agent:
+        first = await agent.ask(["What is this?", BinaryContent(data, media_type=kind(data))])
+        second = await agent.ask("And now?", context=first.context)
+    assert (first.finish_reason, second.finish_reason) == ("stop", "stop")
+    [(kind_, sent)] = arrived(server.requests[0].json)
+    image = Image.open(io.BytesIO(sent))
+    assert kind_ == kind(sent)
+    assert kind_ in image_limits(dialect.spec).types
+    assert image.size == size
+    assert red_corner(image) == ("upper left" if image.mode != "L" else "")
+    assert SECRET.encode() not in sent
+    assert list(arrived(server.requests[1].json)) == [(kind_, sent)]
+    dialects.assert_prefixes([request.raw for request in server.requests], dialect.items, 2)
+    kept = first.context.messages[0].parts[0].content
+    assert kept[1].data == data, "the history keeps what was given"
+
+
+@pytest.mark.parametrize("name", HEARING)
+@pytest.mark.parametrize("format_", ["webm", "m4a", "opus", "flac", "wav", "mp3"])
+async def test_what_a_model_hears_is_as_long_and_as_high_as_it_was(server: Playing, name: str, format_: str) -> None:
+    dialect, data = DIALECTS[name], sound(format_, tone(1.2, hertz=660))
+    server.play(dialect.reply)
+    async with asked(dialect, server) as agent:
+        result = await agent.ask(["What is this?", BinaryContent(data, media_type=kind(data))])
+    assert result.finish_reason == "stop"
+    [(kind_, sent)] = arrived(server.requests[0].json)
+    assert (kind_, kind(sent)) == (("audio/mpeg",) * 2 if format_ == "mp3" else ("audio/wav",) * 2)
+    assert kind_ in sound_limits(dialect.spec).types
+    assert heard(sent) == pytest.approx((1.2, 660), abs=4)
+    assert abs(heard(sent)[0] - 1.2) < 0.1
+
+
+@pytest.mark.parametrize("name", SEEING)
+async def test_a_picture_that_a_tool_returns_reaches_the_model_as_it_takes_it(server: Playing, name: str) -> None:
+    @tool
+    def draw() -> list[Any]:
+        """Draw."""
+        return ["Drawn:", BinaryContent(picture("WEBP", (3000, 1500)), media_type="image/webp")]
+
+    calls = {
+        "responses": test_responses.reply(
+            test_responses.created(), test_responses.call("{}", name="draw"), test_responses.completed()
+        ),
+        "messages": test_claude.reply(
+            test_claude.begin(), test_claude.call(0, "toolu_1", "{}", name="draw"), test_claude.CALLS
+        ),
+        "generate": test_gemini.reply(
+            test_gemini.chunk({"functionCall": {"name": "draw", "args": {}, "id": "c1"}}), test_gemini.end()
+        ),
+        "chat": test_hosted_chat.reply(
+            test_hosted_chat.calls(test_hosted_chat.piece("{}", id="c1", name="draw")),
+            *test_hosted_chat.ending("tool_calls"),
+        ),
+    }
+    dialect = DIALECTS[name]
+    server.play(calls[name.split(",")[0]], dialect.reply, dialect.reply)
+    async with asked(dialect, server, tools=[draw]) as agent:
+        result = await agent.ask("Draw.")
+        await agent.ask("Again?", context=result.context)
+    assert [(file.media_type, file.data) for file in result.files] == [("image/webp", picture("WEBP", (3000, 1500)))]
+    [(kind_, sent)] = arrived(server.requests[1].json)
+    assert kind_ in image_limits(dialect.spec).types
+    assert Image.open(io.BytesIO(sent)).size == (1568, 784)
+    before, after = (json.dumps(request.json[dialect.items])[:-1] for request in server.requests[1:])
+    assert after.startswith(before)
+
+
+# --- what cannot be sent ----------------------------------------------------------------------------------------------
+
+BROKEN = BinaryContent(PNG[:40], media_type="image/png")
+CLAUDE, QWEN = DIALECTS["messages"].spec, DIALECTS["chat"].spec
+
+
+async def test_a_broken_file_is_refused_when_it_is_asked_about_and_a_short_text_ever_after(server: Playing) -> None:
+    dialect = DIALECTS["messages"]
+    server.play(dialect.reply)
+    async with asked(dialect, server) as agent:
+        first = await agent.ask(["See:", BROKEN])
+        assert first.finish_reason == "error"
+        assert first.note.detail == "The picture (PNG) in the message is a PNG that is broken or cut off."
+        assert server.requests == []
+        second = await agent.ask("Hello", context=first.context)
+    assert second.finish_reason == "stop"
+    [body] = [json.dumps(request.json) for request in server.requests]
+    assert "[A file was here that cannot be read: it is a PNG that is broken or cut off.]" in body
+    assert list(arrived(json.loads(body))) == []
+
+
+async def test_of_too_many_pictures_the_latest_go() -> None:
+    pictures = [BinaryContent(picture("PNG", (8, number)), media_type="image/png") for number in range(8, 20)]
+    messages: list[ModelMessage] = [ModelRequest([Prompt(["See:", one])]) for one in pictures]
+    sent = [message.parts[0].content for message in await taken(messages, QWEN)]  # type: ignore[union-attr]
+    assert [one[1] for one in sent[4:]] == pictures[4:]  # type: ignore[index]
+    assert {one[1] for one in sent[:4]} == {"[A picture was here; this model takes no more than the later ones.]"}  # type: ignore[index]
+    with pytest.raises(InputError, match="does not take so many pictures"):
+        await taken([ModelRequest([Prompt(["See:", *pictures])])], QWEN)
+
+
+@pytest.mark.parametrize(
+    ("data", "media_type", "goes"),
+    [
+        (b"%PDF-1.7", "application/pdf", {"messages": None, "chat": "[A file was here (application/pdf), which "}),
+        (b"a,b", "text/csv", {"messages": "a,b", "chat": "a,b"}),
+        (b"PK", "application/zip", {name: "[A file was here (application/zip), which " for name in SEEING}),
+    ],
+)
+async def test_a_file_of_another_kind_never_ends_a_run_by_itself(
+    data: bytes, media_type: str, goes: dict[str, str | None]
+) -> None:
+    content = BinaryContent(data, media_type=media_type)
+    for name, text in goes.items():
+        spec = DIALECTS[name].spec
+        [sent] = await taken([ModelRequest([ToolReturnPart("get", content, "c1")])], spec)
+        was: Any = sent.parts[0].content  # type: ignore[union-attr]
+        assert was is content if text is None else was.startswith(text)
+        if text and text.startswith("["):
+            with pytest.raises(InputError, match=f"cannot read a file of the kind {media_type}"):
+                await taken([ModelRequest([Prompt(["Read:", content])])], spec)
+
+
+async def test_messages_that_need_nothing_are_the_same_ones_and_names_of_files_stay() -> None:
+    plain = ModelRequest([Prompt(["See:", BinaryContent(PNG, media_type="image/png")])])
+    webp = BinaryContent(picture("WEBP"), media_type="image/webp", identifier="drawing")
+    drawn_ = ModelRequest([ToolReturnPart("draw", webp, "c1")])
+    sent = await taken([plain, ModelResponse([]), drawn_], DIALECTS["responses, xai"].spec)
+    assert sent[0] is plain
+    content: Any = sent[2].parts[0].content  # type: ignore[union-attr]
+    assert (content.identifier, content.media_type) == ("drawing", "image/jpeg")
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+OWNER, OTHER = "somebody", "else"
+FILES = [
+    (PNG, "image/png", "png"),
+    (WAV, "audio/wav", "wav"),
+    (MP3, "audio/mpeg", "mp3"),
+    (b"%PDF-1.7", "application/pdf", "pdf"),
+    (b"<script>", "text/html", "bin"),
+    (b"<svg onload=x>", "image/svg+xml", "bin"),
+]
+
+
+@pytest.mark.parametrize(("data", "media_type", "suffix"), FILES, ids=[case[2] for case in FILES])
+async def test_files_of_every_part_are_kept_once_and_come_back_as_they_were(
+    tmp_path: Path, data: bytes, media_type: str, suffix: str
+) -> None:
+    store = MediaStore(tmp_path)
+    content = BinaryContent(data, media_type=media_type)
+    messages: list[ModelMessage] = [
+        ModelRequest([Prompt(["See:", content])]),
+        ModelResponse([FilePart(BinaryContent.narrow_type(content))]),
+        ModelRequest([ToolReturnPart("one", content, "a"), ToolReturnPart("two", ["Two:", content], "b")]),
+    ]
+    kept = [await store.kept(OWNER, "talk", message) for message in messages]
+    assert data not in repr(kept).encode()
+    [file] = (tmp_path / OWNER).iterdir()
+    assert (file.suffix, file.read_bytes()) == (f".{suffix}", data)
+    assert file.stat().st_mode & 0o077 == 0
+    assert [await store.kept(OWNER, "talk", message) for message in kept] == kept
+    back = await store.loaded(OWNER, kept)
+    assert back[1] == messages[1]
+    assert back[2] == messages[2]
+    assert back[0].parts[0].content[1].data == data  # type: ignore[union-attr, index]
+    results: Any = [part for message in (messages[2], back[2]) for part in message.parts]
+    assert len({item.identifier for part in results for item in part.files}) == 1, "the model was told that name"
+    for part in (part for message in await store.loaded(OTHER, kept) for part in message.parts):
+        assert "(An attachment that was deleted.)" in str(part.content)  # type: ignore[union-attr]
+    with pytest.raises(NotFound):
+        await store.read(OTHER, file.name)
+    served = await store.read(OWNER, file.name)
+    inline = suffix in ("png", "wav", "mp3")
+    assert headers_of(served)["content-disposition"].startswith("inline" if inline else "attachment")
+    if suffix == "bin":
+        assert served.media_type == "application/octet-stream"
+
+
+@tool
+def drawing() -> BinaryContent:
+    """Draw."""
+    return BinaryContent(PNG, media_type="image/png")
+
+
+@tool
+def report() -> list[Any]:
+    """Say and write."""
+    return ["Here:", BinaryContent(WAV, media_type="audio/wav"), BinaryContent(b"PK", media_type="application/zip")]
+
+
+@pytest.fixture(scope="module")
+def scripted() -> Iterator[Running]:
+    with running(Config(rate=0)) as server:
+        yield server
+
+
+@pytest.fixture
+async def page(scripted: Running, tmp_path: Path) -> AsyncIterator[Conversations]:
+    spec = ModelSpec(
+        id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="One", provider="vllm", image=True, audio=True
+    )
+    models: Any = OneServer((Served(spec, Endpoint(scripted.base_url)),))
+    settings = Settings(local=LocalSettings(cache_dir=tmp_path))
+    made = Conversations(settings, MemoryStore(), MediaStore(tmp_path / "media"), models, [drawing, report])
+    yield made
+    await made.aclose()
+
+
+async def test_what_tools_return_is_shown_live_as_after_a_reload_and_is_there(
+    page: Conversations, scripted: Running
+) -> None:
+    live = await page.send(OWNER, None, {"text": "!tools drawing {} report {} !text Done."}, Choices(tools=True))
+    assert live is not None
+    shown: set[str] = set()
+    async for view in page.watch(OWNER, live.conversation):
+        for text in (part["text"] for message in view.messages for part in message["content"]):
+            for id_ in (id_ for id_ in _ids(text) if id_ not in shown):
+                shown.add(id_)
+                assert (await page.media.read(OWNER, id_)).data, "what is shown is there to be fetched"
+    assert {id_.rpartition(".")[2] for id_ in shown} == {"png", "wav", "bin"}
+    await live.run
+    await asyncio.sleep(0)
+    assert (await page.view(OWNER, live.conversation)).messages == view.messages
+    assert live.run.result is not None
+    assert sorted(file.data for file in live.run.result.files) == sorted([PNG, WAV, b"PK"])
+    [said] = [one async for one in page.answers(live)]
+    assert "media/" in json.dumps(said), "a program is told, too"
+    again = await page.send(OWNER, live.conversation, {"text": "!text Yes."}, Choices(tools=True))
+    assert again is not None
+    assert (await again.run).finish_reason == "stop"
+    bodies = [line["body"]["messages"] for line in scripted.journal()[-3:]]
+    for before, after in pairwise(bodies):
+        assert json.dumps(after).startswith(json.dumps(before)[:-1]), "also what the files are called"
+
+
+def _ids(text: str) -> list[str]:
+    return re.findall(r"media/([0-9a-f]{32}\.\w+)", text)
+
+
+# --- what people are told ---------------------------------------------------------------------------------------------
+
+MENU = [load().find(name) for name in ("openai:gpt-6-luna", "google:gemini-3.8-flash")]
+BLIND = replace(QWEN, label="Qwen3", image=False, audio=False)
+PLANS = [
+    ("photo.heic", encoded(drawn((2000, 1500)), "HEIF"), CLAUDE, "converted", "HEIC to JPEG, 2000 to 1568 px", []),
+    ("a.png", PNG, CLAUDE, "as it is", "sent as it is", []),
+    ("voice.webm", sound("webm", tone(2)), QWEN, "converted", "WebM to WAV, 2 s", []),
+    ("audio.wav", sound("wav", tone(2, loud=0), rate=44_100), QWEN, "converted",
+     "to 16 kHz, mono, 2 s. It is silent", []),
+    ("notes.md", b"# Hello", CLAUDE, "as it is", "sent as text", []),
+    ("ID3.txt", b"ID3 is a kind of tag", CLAUDE, "as it is", "sent as text", []),
+    ("a picture.txt", PNG, CLAUDE, "as it is", "sent as it is", []),
+    ("a.png", PNG, BLIND, "refused", "Qwen3 cannot see pictures. Remove a.png, or choose a model that can.",
+     ["gpt-6-luna", "gemini-3.8-flash"]),
+    ("a.wav", WAV, CLAUDE, "refused",
+     f"{CLAUDE.label} cannot hear sound. Remove a.wav, or choose a model that can.", ["gemini-3.8-flash"]),
+    ("cut.png", PNG[:50], CLAUDE, "refused", "cut.png is a PNG that is broken or cut off.", []),
+    ("a.exe", b"MZ", CLAUDE, "refused", "a.exe is neither a picture, a sound nor a text that can be read.", []),
+    ("large.txt", b"x" * 300_000, CLAUDE, "refused", "large.txt has 0.3 MB; 0 MB is the most.", []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "spec", "outcome", "said", "others"), PLANS, ids=[f"{case[0]}, {case[3]}" for case in PLANS]
+)
+async def test_what_will_happen_to_an_attachment(
+    tmp_path: Path, name: str, data: bytes, spec: ModelSpec, outcome: str, said: str, others: list[str]
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    [plan] = await plans([path], spec, max_bytes=250_000, menu=MENU)
+    assert (plan.outcome, plan.said, [one.name for one in plan.others]) == (outcome, said, others)
+    assert (plan.sent is None) == (outcome == "refused")
+
+
+async def test_files_are_judged_each_by_itself_and_together_by_what_a_request_may_have(tmp_path: Path) -> None:
+    files = [tmp_path / f"{number}.png" for number in range(10)]
+    for path in files:
+        path.write_bytes(PNG)
+    files[3].write_bytes(PNG[:50])
+    planned = await plans(files, QWEN, max_bytes=1000)
+    assert [plan.outcome == "refused" for plan in planned] == [number in (3, 9) for number in range(10)]
+    assert planned[9].said == f"{QWEN.label} takes 8 pictures in one message. Send 9.png in another."
+
+
+async def test_a_message_with_a_file_that_is_refused_keeps_nothing_and_the_others_are_kept_as_they_are_sent(
+    tmp_path: Path,
+) -> None:
+    good, bad = tmp_path / "good.jpg", tmp_path / "bad.png"
+    good.write_bytes(JPEG_SIDEWAYS)
+    bad.write_bytes(PNG[:50])
+    store: Any = {"spec": CLAUDE, "media": MediaStore(tmp_path / "media"), "owner": OWNER, "max_bytes": 10**7}
+    with pytest.raises(InputError, match=r"^bad\.png is a PNG that is broken or cut off\.$"):
+        await parts_of({"text": "See", "files": [str(good), str(bad)]}, **store)
+    assert not (tmp_path / "media").exists()
+    text, kept = await parts_of({"text": "See", "files": [str(good)]}, **store)
+    assert text == "See"
+    assert isinstance(kept, BinaryContent)
+    assert Image.open(io.BytesIO(kept.data)).size == (1176, 1568)
+    assert SECRET.encode() not in kept.data
+    [sent] = await taken([ModelRequest([Prompt([kept])])], CLAUDE)
+    assert sent.parts[0].content[0] is kept  # type: ignore[union-attr, index]
