@@ -34,10 +34,10 @@ from agent.tools import Tool, Toolset
 from agent.tools.presets import load
 from agent.ui.api import Api
 from agent.ui.handlers import Handlers
-from agent.ui.layout import build
+from agent.ui.layout import build, i18n
 from agent.ui.theme import head, theme
 from agent.ui.turn import Conversations
-from agent.ui.words import i18n, script
+from agent.ui.words import script
 from agent.visitor import Visitors
 from agent.walls import Walls, visitor_of
 

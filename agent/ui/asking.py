@@ -8,6 +8,7 @@ from typing import Any, cast
 from agent.errors import InputError
 from agent.suspension import Answer, Approve, Refuse
 from agent.tools import ask_user
+from agent.ui.words import ENGLISH, Words, table
 
 Call = Mapping[str, Any]
 """`{id, name, arguments}`, as a `tool_call` response has it."""
@@ -26,21 +27,24 @@ def question(call: Call) -> str:
     return str(call["arguments"].get("question") or "")
 
 
-def options(call: Call) -> list[dict[str, str]]:
+def options(call: Call, words: Words = ENGLISH) -> list[dict[str, str]]:
     """The buttons under the question: the answers that the model proposes, or leave and refusal."""
-    labels: Sequence[Any] = (call["arguments"].get("choices") or []) if is_question(call) else (ALLOW, REFUSE)
-    return [{"label": str(label), "value": str(label)} for label in labels]
+    if not is_question(call):
+        return [{"label": words("allow"), "value": ALLOW}, {"label": words("refuse"), "value": REFUSE}]
+    choices: Sequence[Any] = call["arguments"].get("choices") or []
+    return [{"label": str(choice), "value": str(choice)} for choice in choices]
 
 
-def asked(call: Call) -> str:
+def asked(call: Call, words: Words = ENGLISH) -> str:
     """The bubble that asks, as HTML."""
     if is_question(call):
-        hint = "Choose, or write your answer below." if options(call) else "Write your answer below."
+        hint = words("ask_choose" if options(call) else "ask_write")
         text = f"<p>{html.escape(question(call))}</p>"
     else:
-        hint = "Or write below: other arguments as JSON, or why not."
+        hint = words("ask_arguments")
         arguments = html.escape(json.dumps(call["arguments"], ensure_ascii=False, indent=2, default=str))
-        text = f"<p>May <b>{html.escape(str(call['name']))}</b> run with this?</p><pre>{arguments}</pre>"
+        name = f"<b>{html.escape(str(call['name']))}</b>"
+        text = f"<p>{words('ask_leave', name=name)}</p><pre>{arguments}</pre>"
     return f'<div class="asking" role="group">{text}<p class="caption">{hint}</p></div>'
 
 
@@ -51,15 +55,12 @@ def meant(call: Call, text: str) -> Answer:
         raise InputError("Write an answer first.")
     if is_question(call):
         return text
-    match text.casefold():
-        case "allow":
-            return Approve()
-        case "refuse":
-            return Refuse()
-        case _ if text.startswith("{"):
-            return Approve(_arguments(text))
-        case _:
-            return Refuse(text)
+    word = text.casefold()
+    if word in map(str.casefold, table("say")["allow"].values()):
+        return Approve()
+    if word in map(str.casefold, table("say")["refuse"].values()):
+        return Refuse()
+    return Approve(_arguments(text)) if text.startswith("{") else Refuse(text)
 
 
 def _arguments(text: str) -> dict[str, Any]:

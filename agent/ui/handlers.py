@@ -62,7 +62,7 @@ class Handlers:
         if seat.conversation is None:  # nothing, rather than an empty list that would come after a first message
             yield gr.skip()
             return
-        async for view in self._all.watch(seat.owner, seat.conversation, seat.window):
+        async for view in self._all.watch(seat.owner, seat.conversation, seat.window, seat.words):
             yield view.messages
 
     async def settle(self, request: gr.Request) -> tuple[Any, Any]:
@@ -213,7 +213,11 @@ class Handlers:
         """The list of models, what is said of the one on its way, and the offer of one that has come."""
         said = "" if self._all.settled else notice(self._all.offers.local.status)
         better = self._all.better(seat.owner, spec.id if spec else "")
-        return menu(self._all.offers.menu(seat.owner, spec, seat.login), spec), said, offer(better, seat.words)
+        return (
+            menu(self._all.offers.menu(seat.owner, spec, seat.login, seat.words), spec),
+            said,
+            offer(better, seat.words),
+        )
 
     def _for(
         self, seat: Seat, spec: ModelSpec | None, chosen: Choices | None = None, busy: bool | None = None

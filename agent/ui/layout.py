@@ -8,7 +8,7 @@ import gradio as gr
 from agent.ui.api import Api
 from agent.ui.handlers import Handlers
 from agent.ui.widgets import MOST_TOKENS, TEMPERATURE
-from agent.ui.words import static
+from agent.ui.words import LANGUAGES, column
 
 QUIET: dict[str, Any] = {"show_progress": "hidden", "concurrency_limit": None, "api_visibility": "private"}
 LATEX: list[dict[str, str | bool]] = [
@@ -16,6 +16,20 @@ LATEX: list[dict[str, str | bool]] = [
     {"left": "\\[", "right": "\\]", "display": True},
     {"left": "\\(", "right": "\\)", "display": False},
 ]
+
+
+LOCALES = {locale: locale for locale in LANGUAGES} | {"zh-CN": "zh", "zh-TW": "zh"}
+"""Our name of a language by Gradio's."""
+
+
+def i18n() -> gr.I18n:
+    """The words of widgets that never change, as Gradio gives them to the browser."""
+    return gr.I18n(**{locale: column(language, "static") for locale, language in LOCALES.items()})
+
+
+def static(key: str) -> Any:
+    """A word that the browser looks up in `i18n`."""
+    return gr.I18n()(key)
 
 
 def build(

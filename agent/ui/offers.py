@@ -8,6 +8,7 @@ from agent.flight import in_folder
 from agent.providers import Connection, Endpoint, Models, Served, connect, default_endpoint
 from agent.replay import PREFIX, Replay
 from agent.ui.keys import Keys
+from agent.ui.words import ENGLISH, Words
 
 HUB = "huggingface"
 """The provider that takes a login for a key."""
@@ -36,13 +37,15 @@ class Offers:
         self.keys = Keys(key_seconds)
         self._connections: dict[Served, Connection] = {}
 
-    def menu(self, owner: str, chosen: ModelSpec | None, login: str | None = None) -> list[tuple[str, str]]:
+    def menu(
+        self, owner: str, chosen: ModelSpec | None, login: str | None = None, words: Words = ENGLISH
+    ) -> list[tuple[str, str]]:
         """(label, id) of each model: what answers here, then the hosted ones; the chosen one is always among them."""
         specs = [one.spec for one in self.local.served]
         specs += [spec for spec in self.catalog.menu() if spec not in specs]
         if chosen is not None and chosen not in specs:
             specs.append(chosen)
-        missing = {True: " · needs a login", False: " · needs a key"}
+        missing = {True: f" · {words('needs_login')}", False: f" · {words('needs_key')}"}
         recorded = sorted(self._records.glob("*.jsonl")) if self._records else []
         return [
             (spec.label + (missing[self.may_log_in(spec)] if self.key_missing(owner, spec, login) else ""), spec.id)

@@ -26,6 +26,7 @@ from agent.kinds import SUFFIXES
 from agent.media import ROUTE, id_of
 from agent.responses import Piece, Response, Stamp, pieces
 from agent.ui.asking import ASK_USER, Call, asked, is_question, options, question
+from agent.ui.words import ENGLISH, Words
 
 Wire = dict[str, Any]
 
@@ -144,11 +145,11 @@ def made(messages: Iterable[ModelMessage], conversation: str = "") -> tuple[str,
     return tuple(found)
 
 
-def wire(turn: Turn, waiting: str = "") -> list[Wire]:
+def wire(turn: Turn, waiting: str = "", words: Words = ENGLISH) -> list[Wire]:
     """The messages of one turn; `waiting` says why nothing comes at the moment, while it runs."""
     out: list[Wire] = []
     if turn.user is not None:
-        out.append(_user(_user_parts(turn.user)))
+        out.append(_user(_user_parts(turn.user, words)))
     seconds = list(turn.reasoning)
     unsaid = {call["id"] for call in unanswered(turn.bubbles)}
     replies, asks = turn.replies or {}, turn.asks
@@ -159,7 +160,7 @@ def wire(turn: Turn, waiting: str = "") -> list[Wire]:
             case "output_text":
                 out.append(_assistant(bubble.text, None))
             case "reasoning":
-                metadata: Wire = {"title": "Reasoning", "status": "pending" if running else "done"}
+                metadata: Wire = {"title": words("reasoning"), "status": "pending" if running else "done"}
                 if seconds and not running:
                     metadata["duration"] = round(seconds.pop(0), 1)
                 out.append(_assistant(bubble.text, metadata))
@@ -173,27 +174,28 @@ def wire(turn: Turn, waiting: str = "") -> list[Wire]:
                 id_, name = bubble.content["id"], bubble.content["name"]
                 near.add(id_)
                 busy = turn.note is None and id_ in unsaid
-                metadata = {"title": f"Tool · {name}", "id": id_, "status": "pending" if busy else "done"}
+                metadata = {"title": words("tool", name=name), "id": id_, "status": "pending" if busy else "done"}
                 out.append(_assistant(_code(bubble.content["arguments"]), metadata))
             case "tool_call_result" if bubble.content["name"] == ASK_USER and not bubble.content["is_error"]:
                 near.clear()
                 out.append(_user([{"type": "text", "text": str(bubble.content["content"])}]))
             case "tool_call_result":
-                metadata = {"title": "Failed" if bubble.content["is_error"] else "Result", "status": "done"}
+                title = words("failed" if bubble.content["is_error"] else "result")
+                metadata = {"title": title, "status": "done"}
                 if bubble.content["id"] in near:
                     metadata["parent_id"] = bubble.content["id"]
                 text, files = str(bubble.content["content"]), bubble.content.get("files", ())
                 parts = [_plain(text)] if text or not files else []
-                out.append(_assistant("", metadata, [*parts, *(_file(one["url"]) for one in files)]))
+                out.append(_assistant("", metadata, [*parts, *(_file(one["url"], words) for one in files)]))
             case "error":
                 out.append(_assistant(f'<div class="problem" role="alert">{html.escape(bubble.text)}</div>', None))
-    out += [_assistant(_file(ROUTE + id_), None) for id_ in turn.made]
+    out += [_assistant(_file(ROUTE + id_, words), None) for id_ in turn.made]
     if asks is not None:
-        out.append({**_assistant(asked(asks), None), "options": options(asks) or None})
-    elif turn.note is not None and (caption := _caption(turn.note)):
+        out.append({**_assistant(asked(asks, words), None), "options": options(asks, words) or None})
+    elif turn.note is not None and (caption := _caption(turn.note, words)):
         out.append(_assistant(f'<div class="caption">{caption}</div>', None))
     elif turn.note is None and (waiting or not turn.bubbles):
-        dots = '<div class="waiting" aria-label="waiting for the model"><i></i><i></i><i></i></div>'
+        dots = f'<div class="waiting" role="img" aria-label="{words("waiting")}"><i></i><i></i><i></i></div>'
         why = f'<div class="caption" role="status">{html.escape(waiting)}</div>' if waiting else ""
         out.append(_assistant(dots + why, None))
     return out
@@ -231,27 +233,27 @@ def _error(note: Note) -> Iterator[Piece]:
         yield "error", note.detail
 
 
-def _user_parts(entry: Entry) -> list[Wire]:
+def _user_parts(entry: Entry, words: Words) -> list[Wire]:
     content = _said(entry)
     parts: list[Wire] = []
     for part in [content] if isinstance(content, str) else content:
         if isinstance(part, str):
             parts.append({"type": "text", "text": part})
         elif isinstance(part, ImageUrl | AudioUrl | DocumentUrl):
-            parts.append({"type": "text", "text": _file(part.url, "attached picture")})
+            parts.append({"type": "text", "text": _file(part.url, words)})
     return parts
 
 
-def _file(url: str, picture: str = "picture") -> str:
+def _file(url: str, words: Words) -> str:
     """What is kept under that URL, to be seen, heard or saved."""
     url = url.removeprefix("/")  # relative, because behind a proxy the page may be at a path of its host
     match SHOWN_AS.get(url.rpartition(".")[2]):
         case "image":
-            return f"![{picture}]({url})"
+            return f"![{words('picture')}]({url})"
         case "audio":
             return f'<audio controls preload="metadata" src="{html.escape(url)}"></audio>'
         case _:
-            return f"[Save the file]({url})"
+            return f"[{words('save')}]({url})"
 
 
 def _user(parts: list[Wire]) -> Wire:
@@ -284,26 +286,26 @@ def _plain(text: str) -> str:
     return f"{fence}\n{text}\n{fence}"
 
 
-def _caption(note: Note) -> str:
+def _caption(note: Note, words: Words) -> str:
     """How it ended and its figures, in one line under the answer; "≈" marks what was estimated here."""
     said: list[str] = []
     if note.ended == "cancelled":
         said.append(html.escape(note.detail.removesuffix(".")))
     if note.ended == "length":
-        said.append("Cut at the maximum number of tokens")
+        said.append(words("cut"))
     if note.ended == "content_filter":
-        said.append(html.escape(note.detail.removesuffix(".") or "Withheld by the provider's content filter"))
+        said.append(html.escape(note.detail.removesuffix(".") or words("withheld")))
     if note.left_out:
-        said.append(f"{note.left_out} earlier messages no longer fit and were not sent")
+        said.append(words("left_out", count=note.left_out))
     if note.omitted:
         said.append(html.escape(note.omitted.removesuffix(".")))
     timings = note.timings
     if timings is not None and timings.first_token is not None:
         about = "≈ " if timings.estimated else ""
-        said.append(f"{timings.first_token:.2f} s to first token")
-        said.append(f"{about}{timings.output_tokens} tokens")
+        said.append(words("first_token", seconds=f"{timings.first_token:.2f}"))
+        said.append(about + words("tokens", count=timings.output_tokens))
         if timings.generating > 0.05 and timings.generated > 1:
-            said.append(f"{about}{timings.generated / timings.generating:.0f} tokens/s")
+            said.append(about + words("rate", count=f"{timings.generated / timings.generating:.0f}"))
     if note.cost:
         said.append(_dollars(note.cost))
     return " · ".join(said)

@@ -13,7 +13,7 @@ from gradio.oauth import require_oauth_token
 
 from agent.history import new_id
 from agent.ui.turn import WINDOW
-from agent.ui.words import ENGLISH, Words, words_of
+from agent.ui.words import ENGLISH, Words, words_for
 from agent.walls import visitor_of
 
 MOST = 50_000
@@ -47,7 +47,8 @@ class Seats:
         seat = self._seats.get(request.session_hash or "")
         if seat is None or not (seat.owner == visitor or (visitor is None and seat.guest)):
             seat = self.take(request, Seat(owner=visitor or new_id(), guest=visitor is None))
-        return replace(seat, login=_login(request), words=words_of(request))
+        accepted = str(request.headers.get("accept-language", "")) if request.request else ""
+        return replace(seat, login=_login(request), words=words_for(accepted))
 
     def take(self, request: gr.Request, seat: Seat) -> Seat:
         """Remember the seat of the page that asks, without its login."""

@@ -31,6 +31,7 @@ from agent.ui.offers import Offers
 from agent.ui.render import Turn, made, said, turns, unanswered, wire
 from agent.ui.start import Choices, Start, start
 from agent.ui.view import View, shown
+from agent.ui.words import ENGLISH, Words
 
 WINDOW = 30
 """Bubbles shown at first; the cost of an update grows with them, and only with them."""
@@ -106,7 +107,7 @@ class Conversations:
             return None
         return first
 
-    async def view(self, owner: str, conversation: str | None, window: int = WINDOW) -> View:
+    async def view(self, owner: str, conversation: str | None, window: int = WINDOW, words: Words = ENGLISH) -> View:
         """The newest turns of a stored conversation. An empty view where this owner has none of that id."""
         try:
             entries, cut = await self._newest(owner, conversation, window)
@@ -115,13 +116,16 @@ class Conversations:
         live = self.live.get(conversation, owner)
         running = live.run.id if live else None
         replies = self._replies.get(conversation or "")
-        return shown(turns(entries, running=running, replies=replies), window, cut=cut, busy=live is not None)
+        stored = turns(entries, running=running, replies=replies)
+        return shown(stored, window, cut=cut, busy=live is not None, words=words)
 
-    async def watch(self, owner: str, conversation: str | None, window: int = WINDOW) -> AsyncIterator[View]:
+    async def watch(
+        self, owner: str, conversation: str | None, window: int = WINDOW, words: Words = ENGLISH
+    ) -> AsyncIterator[View]:
         """The view, again and again while an answer is being written, and once more when it is there."""
         live = self.live.get(conversation, owner)
         if live is None:
-            yield await self.view(owner, conversation, window)
+            yield await self.view(owner, conversation, window, words)
             return
         run = live.run
         async with aclosing(live.bubbles()) as stream:
@@ -131,7 +135,7 @@ class Conversations:
             turn = Turn(user=mine[0] if mine else None, bubbles=(), note=None)
             if live.resumed and before:
                 turn = before.pop()
-            base = shown(before, window, cut=cut)
+            base = shown(before, window, cut=cut, words=words)
             async for bubbles in stream:
                 now = replace(
                     turn,
@@ -141,7 +145,7 @@ class Conversations:
                     replies={} if run.result and run.result.finish_reason == "suspended" else None,
                     made=made(run.result.context.messages, live.conversation) if run.result else turn.made,
                 )
-                messages = wire(now, live.waiting)
+                messages = wire(now, live.waiting, words)
                 ids = [*base.ids, turn.user.id if turn.user else None, *([None] * (len(messages) - 1))]
                 yield View(messages=base.messages + messages, ids=ids, earlier=base.earlier, busy=not run.done)
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from agent.ui.render import Turn, Wire, wire
+from agent.ui.words import ENGLISH, Words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,14 +19,14 @@ class View:
     busy: bool = False
 
 
-def shown(all_turns: list[Turn], window: int, *, cut: bool, busy: bool = False) -> View:
+def shown(all_turns: list[Turn], window: int, *, cut: bool, busy: bool = False, words: Words = ENGLISH) -> View:
     """The newest turns with at most `window` bubbles, at least one turn; a turn that the limit cut is left out."""
     if cut and all_turns and all_turns[0].user is None:
         all_turns = all_turns[1:]
     newest: list[tuple[Turn, list[Wire]]] = []
     total = 0
     for turn in reversed(all_turns):
-        made = wire(turn)
+        made = wire(turn, words=words)
         total += len(made)
         if newest and total > window:
             break

@@ -1,18 +1,15 @@
 """The page's own words in the visitor's language: one table (`words.toml`), one lookup."""
 
 import json
+import re
 import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import gradio as gr
-
 HERE = Path(__file__).parent
 LANGUAGES = ("en", "zh", "ko", "de", "fr")
-LOCALES = {"zh-CN": "zh", "zh-TW": "zh"}
-"""What Gradio calls a language, where it is not what we call it."""
 
 Table = dict[str, dict[str, str]]
 
@@ -32,10 +29,9 @@ class Words:
 ENGLISH = Words()
 
 
-def words_of(request: gr.Request) -> Words:
-    """The words for who asks. The first language of the browser's list decides, as it does for Gradio's own words."""
-    wanted = str(request.headers.get("accept-language", "")) if request.request else ""
-    language = wanted.strip()[:2].lower()
+def words_for(accepted: str) -> Words:
+    """The words for who sends this Accept-Language. Its first language decides, as it does for Gradio's own words."""
+    language = re.split(r"[-,;]", accepted.strip(), maxsplit=1)[0].lower()
     return Words(language) if language in LANGUAGES else ENGLISH
 
 
@@ -45,23 +41,15 @@ def table(section: str) -> Table:
     return tomllib.loads((HERE / "words.toml").read_text(encoding="utf-8"))[section]
 
 
-def static(key: str) -> Any:
-    """A word of a widget that never changes: the browser looks it up in what `i18n` gave it."""
-    return gr.I18n()(key)
-
-
-def i18n() -> gr.I18n:
-    """The words of widgets that never change, as Gradio gives them to the browser."""
-    locales = {locale: locale for locale in LANGUAGES} | LOCALES
-    return gr.I18n(**{locale: _in(language, "static") for locale, language in locales.items()})
-
-
 def script() -> str:
     """`page.js` with its words."""
-    words = {one: _in(one, "browser") | {"labels": _in(one, "labels")} for one in LANGUAGES}
+    words: dict[str, dict[str, Any]] = {
+        one: column(one, "browser") | {"labels": column(one, "labels")} for one in LANGUAGES
+    }
     page = (HERE / "page.js").read_text(encoding="utf-8").split("\n(words) =>", 1)[1]
     return f"() => ((words) =>{page})({json.dumps(words, ensure_ascii=False)})"
 
 
-def _in(language: str, section: str) -> dict[str, str]:
+def column(language: str, section: str) -> dict[str, str]:
+    """The words of a section in one language."""
     return {key: said[language] for key, said in table(section).items()}
