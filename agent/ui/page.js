@@ -75,7 +75,10 @@
     } else if (shortcuts.open) return;
     else if (event.key === "Escape" && !event.target.closest?.("#model")) {
       if (stop()) stop().click();
-      else if ($("#settings.open")?.contains(event.target)) $("#settings .toggle-button").click();
+      else if ($("#settings.open")?.contains(event.target)) {
+        $("#settings .toggle-button").click();
+        $("#settings .toggle-button").focus();
+      }
     } else if (event.key === "ArrowUp" && event.target === box() && !box().value && !stop()) {
       if (edit(last("#chat .user-row"))) event.preventDefault();
     } else if (event.key === "Enter" && event.target === box()) following = true;
@@ -113,8 +116,9 @@
       bubble.setAttribute("role", "article");
     }
     $("#chat .examples")?.setAttribute("role", "group");
+    $("#chat textarea.edit-textarea")?.setAttribute("aria-label", said.edited);
   };
-  document.addEventListener("click", (event) => event.target.closest?.("#chat .title") && requestAnimationFrame(mend));
+  document.addEventListener("click", (event) => event.target.closest?.("#chat") && requestAnimationFrame(mend), true);
 
   // A screen reader hears finished sentences. Gradio's log would have it hear every token.
   const spoken = document.createElement("div");
@@ -137,7 +141,7 @@
       for (const [number, bubble] of [...(row?.querySelectorAll(".bot.message > .message > [data-testid]") ?? [])].entries()) {
         const fold = $(".thought-group .title", bubble);
         const words = fold ? "" : $(".caption, .waiting", bubble) ? "" : text(bubble).replace(/<[^>]*>/g, " ");
-        if (fold && told[number] === undefined) news.push(fold.innerText);
+        if (fold && told[number] === undefined) news.push($(".prose", fold).textContent.trim());
         const from = told[number] ?? 0;
         const to = busy && bubble.parentElement === bubble.parentElement.parentElement.lastElementChild
           ? from + sentences(words.slice(from)) : words.length;
@@ -155,7 +159,7 @@
       tick();
       mend();
     };
-    const later = () => (timer ??= setTimeout(look, 1000));
+    const later = () => (timer ??= setTimeout(look, stop() ? 1000 : 100));
     new MutationObserver(later).observe(log, { childList: true, subtree: true, characterData: true });
     when("#composer .input-row", (input) => new MutationObserver(() => {
       answering ||= Boolean(stop());
