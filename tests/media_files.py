@@ -217,10 +217,10 @@ def heard(wav: bytes) -> tuple[float, float]:
     return len(samples) / rate, float(np.fft.rfftfreq(len(samples), 1 / rate)[int(spectrum.argmax())])
 
 
-def hours_of_opus(hours: float, *, container: str = "ogg") -> bytes:
+def hours_of_opus(hours: float, *, container: str = "ogg", **options: str) -> bytes:
     """Silence, of which each 20 ms have three bytes."""
     out = io.BytesIO()
-    with av.open(out, "w", format=container) as file:
+    with av.open(out, "w", format=container, options=options) as file:
         stream: Any = file.add_stream("libopus", rate=48_000, layout="mono")
         stream.codec_context.open()
         for number in range(int(hours * 3600 * 50)):

@@ -255,10 +255,11 @@ async def test_files_of_every_part_are_kept_once_and_come_back_as_they_were(
 ) -> None:
     store = MediaStore(tmp_path)
     content = BinaryContent(data, media_type=media_type)
+    named = BinaryContent(data, media_type=media_type, identifier="drawing")
     messages: list[ModelMessage] = [
         ModelRequest([Prompt(["See:", content])]),
         ModelResponse([FilePart(BinaryContent.narrow_type(content))]),
-        ModelRequest([ToolReturnPart("one", content, "a"), ToolReturnPart("two", ["Two:", content], "b")]),
+        ModelRequest([ToolReturnPart("one", named, "a"), ToolReturnPart("two", ["Two:", named], "b")]),
     ]
     kept = [await store.kept(OWNER, "talk", message) for message in messages]
     assert data not in repr(kept).encode()
@@ -271,7 +272,7 @@ async def test_files_of_every_part_are_kept_once_and_come_back_as_they_were(
     assert back[2] == messages[2]
     assert back[0].parts[0].content[1].data == data  # type: ignore[union-attr, index]
     results: Any = [part for message in (messages[2], back[2]) for part in message.parts]
-    assert len({item.identifier for part in results for item in part.files}) == 1, "the model was told that name"
+    assert {item.identifier for part in results for item in part.files} == {"drawing"}, "the model was told that name"
     for part in (part for message in await store.loaded(OTHER, kept) for part in message.parts):
         assert "(An attachment that was deleted.)" in str(part.content)  # type: ignore[union-attr]
     with pytest.raises(NotFound):
@@ -301,16 +302,42 @@ def scripted() -> Iterator[Running]:
         yield server
 
 
+def conversations(spec: ModelSpec, endpoint: Endpoint, folder: Path) -> Conversations:
+    """The page's, of one model that has tools."""
+    models: Any = OneServer((Served(spec, endpoint),))
+    settings = Settings(local=LocalSettings(cache_dir=folder))
+    return Conversations(settings, MemoryStore(), MediaStore(folder / "media"), models, [drawing, report])
+
+
 @pytest.fixture
 async def page(scripted: Running, tmp_path: Path) -> AsyncIterator[Conversations]:
-    spec = ModelSpec(
-        id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="One", provider="vllm", image=True, audio=True
-    )
-    models: Any = OneServer((Served(spec, Endpoint(scripted.base_url)),))
-    settings = Settings(local=LocalSettings(cache_dir=tmp_path))
-    made = Conversations(settings, MemoryStore(), MediaStore(tmp_path / "media"), models, [drawing, report])
+    name = "Qwen/Qwen3-8B"
+    spec = ModelSpec(id=f"vllm:{name}", name=name, label="One", provider="vllm", image=True, audio=True)
+    made = conversations(spec, Endpoint(scripted.base_url), tmp_path)
     yield made
     await made.aclose()
+
+
+async def test_what_a_model_makes_is_shown_as_after_a_reload_and_goes_back_to_it(
+    server: Playing, tmp_path: Path
+) -> None:
+    dialect, inline = DIALECTS["generate"], {"mimeType": "image/png", "data": base64.b64encode(PNG).decode()}
+    drawn_ = test_gemini.reply(test_gemini.chunk(test_gemini.text("Look: "), {"inlineData": inline}), test_gemini.end())
+    server.play(drawn_, dialect.reply)
+    page = conversations(dialect.spec, Endpoint(server.url, "key"), tmp_path)
+    live = await page.send(OWNER, None, {"text": "Draw."}, Choices())
+    assert live is not None
+    views = [view async for view in page.watch(OWNER, live.conversation)]
+    await live.run
+    await asyncio.sleep(0)
+    assert (await page.view(OWNER, live.conversation)).messages == views[-1].messages
+    [id_] = _ids(json.dumps(views[-1].messages))
+    assert (await page.media.read(OWNER, id_)).data == PNG
+    again = await page.send(OWNER, live.conversation, {"text": "And now?"}, Choices())
+    assert again is not None
+    assert (await again.run).finish_reason == "stop"
+    assert list(arrived(server.requests[1].json)) == [("image/png", PNG)]
+    await page.aclose()
 
 
 async def test_what_tools_return_is_shown_live_as_after_a_reload_and_is_there(

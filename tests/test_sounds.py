@@ -1,13 +1,18 @@
 """Sounds as models take them: what is heard stays, what is said of them, and nothing harmful is unpacked to its end."""
 
 import resource
+import subprocess
+import sys
 from functools import cache
 
 import numpy as np
 import pytest
 
+from agent.apart import apart
+from agent.decoding import RATE, SPARE
 from agent.errors import InputError
 from agent.kinds import kind
+from agent.settings import ROOT
 from agent.sounds import SoundLimits, normalised
 from tests import media_files
 from tests.media_files import FORMATS, heard, sound, tone
@@ -115,12 +120,20 @@ def test_what_would_unpack_to_hours_is_refused_by_its_header(name: str) -> None:
     assert after.ru_maxrss < 200 * 1024
 
 
-def test_a_header_that_claims_too_little_is_not_believed() -> None:
-    long = media_files.hours_of_opus(0.01)
-    short = media_files.hours_of_opus(0.0001)
-    # The end of a short one makes the reader think that there is no more than that.
+def test_a_sound_whose_header_says_no_length_is_decoded_to_the_limit_and_no_further() -> None:
+    silent = media_files.hours_of_opus(0.01, container="webm", live="1")
     with pytest.raises(InputError, match="longer than 5 s"):
-        normalised(long + short[short.rindex(b"OggS") :], SoundLimits(seconds=5))
+        normalised(silent, SoundLimits(seconds=5))
+    assert 5 < len(apart("sound", "matroska", "5", data=silent)) / 2 / RATE < 5 + 2 * SPARE
+
+
+def test_a_decoder_that_takes_too_much_is_ended() -> None:
+    greedy = "import sys, agent.decoding as d; d.sound = lambda *_: iter([bytes(400 << 20)]); sys.exit(d.main())"
+    with_args = [sys.executable, "-c", greedy, "sound"]
+    done = subprocess.run(with_args, cwd=ROOT, input=b"", capture_output=True, check=False)
+    assert done.returncode == 1
+    assert b"MemoryError" in done.stderr
+    assert done.stdout == b""
 
 
 def test_a_header_that_claims_too_much_costs_nothing() -> None:
