@@ -101,7 +101,8 @@ class _Fit:
                 continue
             if isinstance(part, ThinkingPart) and by is None and self.spec.dialect == "chat":
                 # It goes back in the field that such servers have for it, as their own does.
-                part = replace(part, id=part.id or "reasoning", provider_name=self.spec.provider)
+                id_ = part.id if part.id and part.id in _CHAT_FIELDS else "reasoning"
+                part = replace(part, id=id_, signature=None, provider_name=self.spec.provider)
             if isinstance(part, ToolCallPart):
                 self.ids.pop(part.tool_call_id, None)
             parts.append(part if by in (None, self.spec.provider) else self._unbound(part))

@@ -29,6 +29,7 @@ from agent.fitting import NO_PICTURE, NO_SOUND, fitted, sendable
 from agent.messages import repaired
 from agent.openai_format import to_openai
 from tests.fakes import FakeConnection, Step, Words
+from tests.media_files import picture, ready, tone
 from tests.scripted_server import Config, Running, running
 from tests.strategies import conversations
 from tests.test_laws import accepted, one_prompt_each
@@ -120,6 +121,11 @@ def test_the_request_of_a_turn_begins_with_that_of_the_turn_before_also_after_an
     assert after[: len(before)] == before
 
 
+def _taken_for_own(new: object, old: ThinkingPart, model: ModelSpec) -> bool:
+    """Reasoning that nobody signed goes back in the field where the server's own stands."""
+    return isinstance(new, ThinkingPart) and (new.content, new.provider_name) == (old.content, model.provider)
+
+
 @QUICK
 @given(histories(), SPECS)
 def test_only_what_the_model_cannot_take_is_missing(messages: list[ModelMessage], model: ModelSpec) -> None:
@@ -134,7 +140,8 @@ def test_only_what_the_model_cannot_take_is_missing(messages: list[ModelMessage]
             foreign = isinstance(old, ModelResponse) and writer(part, old) not in (None, model.provider)
             if isinstance(part, ThinkingPart):
                 assert isinstance(old, ModelResponse)
-                if left and left[0] is part:
+                nobodys = writer(part, old) is None and model.dialect == "chat"
+                if left and (left[0] is part or (nobodys and _taken_for_own(left[0], part, model))):
                     assert not foreign
                     left.pop(0)
                 else:
@@ -190,8 +197,8 @@ def test_every_call_still_has_its_result(messages: list[ModelMessage], model: Mo
 
 # --- examples ---------------------------------------------------------------------------------------------------------
 
-PICTURE = BinaryContent(b"\x89PNG", media_type="image/png")
-SOUND = BinaryContent(b"RIFF", media_type="audio/wav")
+PICTURE = BinaryContent(picture("PNG", (4, 4)), media_type="image/png")
+SOUND = BinaryContent(ready(tone(0.05)), media_type="audio/wav")
 
 
 def test_the_sentence_counts_what_was_left_out() -> None:

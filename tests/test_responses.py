@@ -262,6 +262,7 @@ CASES = [
         [reply(created(), text("On and"), incomplete("max_output_tokens"))],
         [("output_text", "On and")],
         finish="length",
+        detail="The answer was cut off at its greatest length.",
         usage=ONCE,
     ),
     Case(
@@ -517,7 +518,7 @@ ALL = {"context": "all_turns"}
         (GROK, False, SUMMARY),
         (GROK_43, False, {"effort": "none"}),
         (GROK_4, True, SUMMARY),
-        (GROK_4, False, None),
+        (GROK_4, False, SUMMARY),  # it has no efforts, so it cannot be told not to
     ],
 )
 async def test_reasoning_is_asked_for_as_each_model_takes_it(
