@@ -1,0 +1,263 @@
+"""How the page looks and moves: one frame for the composer, nothing that jumps, colours one can read, waiting shown."""
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, Route, expect
+
+from agent.catalog import load
+from agent.ui.examples import FILES, example_message, examples
+from agent.ui.theme import COLOURS
+from agent.ui.words import LANGUAGES, Words
+from tests.conftest import App, Visitor
+from tests.scripted_server import Config, Running, running
+
+Visit = Callable[..., Visitor]
+SIZES = {"phone": (390, 844), "tablet": (820, 1180), "desktop": (1100, 900)}
+
+
+@pytest.fixture
+def sized(browser: Browser, app: App) -> Iterator[Callable[..., Visitor]]:
+    """Open the page in a window of that size."""
+    contexts: list[BrowserContext] = []
+
+    def open_page(size: tuple[int, int], url: str = app.url, motion: str = "reduce", dark: bool = False) -> Visitor:
+        width, height = size
+        contexts.append(
+            browser.new_context(
+                viewport={"width": width, "height": height},
+                reduced_motion=motion,  # pyright: ignore[reportArgumentType]
+                color_scheme="dark" if dark else "light",
+                has_touch=width < 1000,
+                permissions=["microphone"],
+            )
+        )
+        visitor = Visitor(contexts[-1].new_page())
+        visitor.open(url)
+        return visitor
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+# Without a browser
+
+
+def luminance(colour: str) -> float:
+    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (one / 12.92 if one <= 0.03928 else ((one + 0.055) / 1.055) ** 2.4 for one in channels)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("mode", [0, 1], ids=["light", "dark"])
+def test_what_is_read_and_pressed_stands_out_in_both_modes(mode: int) -> None:
+    colour = {name: modes[mode] for name, modes in COLOURS.items()}
+    code = [name for name in colour if name.startswith("code-")]
+    pairs = {(text, on, 4.5) for text in ("ink", "quiet") for on in ("ground", "surface", "sunken", "hover")}
+    pairs |= {(text, "sunken", 4.5) for text in code} | {(text, "surface", 4.5) for text in code}
+    pairs |= {
+        ("ink", "mine", 4.5),
+        ("bad", "bad-ground", 4.5),
+        ("on-accent", "accent", 4.5),
+        ("accent", "surface", 4.5),
+    }
+    pairs |= {("edge", on, 3.0) for on in ("ground", "surface", "sunken")}
+    assert not [(one, other) for one, other, least in pairs if contrast(colour[one], colour[other]) < least]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_examples_suit_the_model_and_bring_their_files(language: str) -> None:
+    words, catalog = Words(language), load()
+    for spec in (None, *catalog.menu()):
+        offered = [one["text"] for one in examples(spec, words)]
+        files = [file for text in offered for file in example_message(text, words)["files"]]
+        assert 2 <= len(offered) <= 4
+        assert len(set(offered)) == len(offered)
+        assert (FILES["picture"] in files) == (spec is not None and spec.image)
+        assert (FILES["sound"] in files) == (spec is not None and spec.audio)
+
+
+# In a browser
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES.keys())
+def test_the_composer_is_one_frame_at_the_bottom(sized: Callable[..., Visitor], size: tuple[int, int]) -> None:
+    visitor = sized(size)
+    page, (width, height) = visitor.page, size
+
+    def place(part: Locator) -> tuple[float, float, float, float]:
+        box = part.bounding_box()
+        assert box
+        return box["x"], box["y"], box["x"] + box["width"], box["y"] + box["height"]
+
+    def inside(part: Locator, frame: tuple[float, float, float, float]) -> bool:
+        left, top, right, bottom = place(part)
+        return frame[0] <= left and frame[1] <= top and right <= frame[2] and bottom <= frame[3]
+
+    dock, model = place(page.locator("#dock")), page.locator("#model")
+    assert height * 0.75 < dock[1] < dock[3] <= height
+    for part in (visitor.box, visitor.submit, page.get_by_test_id("upload-button").first, model):
+        assert inside(part, dock)
+    assert place(model)[2] <= place(visitor.submit)[0]
+    model.locator("input").click()
+    assert inside(page.get_by_role("listbox"), (0, 0, width, height))
+    page.keyboard.press("Escape")
+    visitor.ask("!text " + "word " * 60 + "a_very_long_name_without_any_space_in_it_" * 8)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    expect(page.locator("footer")).to_be_hidden()
+
+
+WATCH_THE_LAYOUT = """() => {
+  window.shifted = 0;
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) window.shifted += entry.value;
+  }).observe({ type: "layout-shift" });
+  const log = document.querySelector("#chat .bubble-wrap");
+  window.places = new Set();
+  const look = () => {
+    const tops = [...log.querySelectorAll("[data-testid]")].slice(0, 4)
+      .map((bubble) => Math.round(bubble.getBoundingClientRect().top + log.scrollTop));
+    window.places.add(JSON.stringify([tops, Math.round(document.querySelector("#dock").getBoundingClientRect().top)]));
+    window.looking = requestAnimationFrame(look);
+  };
+  look();
+}"""
+
+
+@pytest.mark.browser
+def test_nothing_jumps_while_an_answer_streams(sized: Callable[..., Visitor]) -> None:
+    visitor = sized(SIZES["desktop"])
+    visitor.ask("!reasoning Short. !text A first answer.")
+    visitor.say("!reasoning hm !tokens 80 @40")
+    expect(visitor.chat).to_contain_text("word2")
+    visitor.page.evaluate(WATCH_THE_LAYOUT)
+    expect(visitor.chat).to_contain_text("word79")
+    visitor.idle()
+    places = visitor.page.evaluate("cancelAnimationFrame(window.looking), [...window.places]")
+    assert len(places) == 1, places
+    assert visitor.page.evaluate("window.shifted") < 0.02
+
+
+@pytest.mark.browser
+def test_the_newest_line_stays_in_view_unless_somebody_reads_above(sized: Callable[..., Visitor]) -> None:
+    visitor = sized(SIZES["phone"])
+    log = visitor.chat.locator(".bubble-wrap")
+    below = "log => log.scrollHeight - log.clientHeight - log.scrollTop"
+    visitor.say("!tokens 900 @150")
+    expect(visitor.chat).to_contain_text("word300")
+    assert log.evaluate("log => log.scrollTop") > 0
+    assert log.evaluate(below) < 40
+    visitor.page.mouse.move(200, 300)
+    visitor.page.mouse.wheel(0, -60)
+    visitor.page.wait_for_function(
+        "() => { const l = document.querySelector('#chat .bubble-wrap');"
+        " return l.scrollHeight - l.clientHeight - l.scrollTop > 200 }"
+    )
+    top = log.evaluate("log => log.scrollTop")
+    expect(visitor.chat).to_contain_text("word700")
+    assert abs(log.evaluate("log => log.scrollTop") - top) < 2
+    visitor.idle()
+    visitor.say("!text Short.")
+    expect(visitor.chat).to_contain_text("Short.")
+    visitor.idle()
+    assert log.evaluate(below) < 40
+
+
+@pytest.mark.browser
+def test_a_tool_says_for_how_long_it_runs(sized: Callable[..., Visitor]) -> None:
+    visitor = sized(SIZES["desktop"])
+    visitor.page.get_by_role("button", name="Toggle Sidebar").click()
+    visitor.page.get_by_label("Tools").check()
+    visitor.page.get_by_role("button", name="Toggle Sidebar").click()
+    visitor.say('!tool nap {"seconds": 20}')
+    title = visitor.chat.locator(".title[data-seconds]")
+    expect(title).to_have_attribute("data-seconds", re.compile(r"[2-9] s"))
+    assert "s" in title.evaluate("title => getComputedStyle(title, '::after').content")
+    visitor.shot("tool-running")
+    visitor.stop.click()
+    visitor.idle()
+    expect(title).to_have_count(0)
+
+
+@pytest.mark.browser
+def test_an_upload_on_its_way_is_seen(sized: Callable[..., Visitor]) -> None:
+    visitor = sized(SIZES["desktop"])
+    held: list[Route] = []
+    visitor.page.route("**/gradio_api/upload*", lambda route: held.append(route))
+    file = {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"hello"}
+    visitor.page.locator("#composer input[type=file]").set_input_files(file)  # pyright: ignore[reportArgumentType]
+    expect(visitor.page.locator("#composer").get_by_role("status", name="Uploading")).to_be_visible()
+    visitor.shot("uploading")
+    held[0].continue_()
+    expect(visitor.page.locator("#composer").get_by_role("listitem", name="File thumbnail")).to_be_visible()
+    expect(visitor.page.locator("#composer").get_by_role("status", name="Uploading")).to_have_count(0)
+    remove = visitor.page.locator("#composer").get_by_role("button", name="Remove file")
+    assert remove.evaluate("button => getComputedStyle(button).opacity") == "1"  # a finger cannot hover
+
+
+@pytest.fixture(scope="module")
+def sees(start_app: Callable[..., App]) -> Iterator[tuple[App, Running]]:
+    """An app whose model takes pictures."""
+    with running(Config(models=("Qwen/Qwen3-VL-8B-Instruct",), rate=200.0)) as server:
+        yield start_app(VLLM_BASE_URL=server.base_url), server
+
+
+@pytest.mark.browser
+def test_a_picture_among_the_examples_reaches_the_model(
+    sized: Callable[..., Visitor], sees: tuple[App, Running]
+) -> None:
+    own, server = sees
+    visitor = sized(SIZES["desktop"], own.url)
+    expect(visitor.chat.locator(".example img").first).to_be_visible()
+    visitor.shot("empty-pictures")
+    visitor.chat.get_by_role("button", name="Read a chart").click()
+    expect(visitor.chat.locator(".caption")).to_be_visible()
+    assert "data:image/" in str(server.journal()[-1]["body"]["messages"][-1]["content"])
+    expect(visitor.chat.locator(".user-row img")).to_be_visible()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("motion", "moves"), [("reduce", False), ("no-preference", True)])
+def test_nothing_moves_for_who_asked_for_that(sized: Callable[..., Visitor], motion: str, moves: bool) -> None:
+    visitor = sized(SIZES["desktop"], motion=motion)
+    visitor.say("!stall-before")
+    expect(visitor.chat.locator(".waiting")).to_be_visible()
+    visitor.page.wait_for_timeout(300)
+    running_on = "document.getAnimations().filter(one => one.effect.getTiming().iterations === Infinity).length"
+    assert bool(visitor.page.evaluate(running_on)) == moves
+    visitor.stop.click()
+    visitor.idle()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES.keys())
+def test_pictures_to_look_at(sized: Callable[..., Visitor], size: tuple[int, int], dark: bool) -> None:
+    visitor = sized(size, dark=dark)
+    name = f"{size[0]}-{'dark' if dark else 'light'}"
+    expect(visitor.chat.locator(".example")).to_have_count(4)
+    visitor.shot(f"looks-empty-{name}")
+    visitor.page.get_by_role("button", name="Toggle Sidebar").click()
+    visitor.page.get_by_label("Tools").check()
+    visitor.shot(f"looks-settings-{name}")
+    unchecked = visitor.page.get_by_label("Reasoning", exact=True)
+    unchecked.uncheck()
+    unchecked.blur()
+    visitor.page.mouse.move(0, 0)
+    edge = COLOURS["edge"][dark].removeprefix("#")
+    rgb = tuple(int(edge[at : at + 2], 16) for at in (0, 2, 4))
+    assert unchecked.evaluate("box => getComputedStyle(box).borderTopColor") == f"rgb{rgb}"
+    visitor.page.get_by_role("button", name="Toggle Sidebar").click()
+    visitor.ask(
+        '!text # Head\\n\\n**Bold** words.\\n\\n```python\\nprint("hello")\\n``` !tool calculate {"expression": "6*7"}'
+    )
+    visitor.ask("!status 401")
+    visitor.shot(f"looks-chat-{name}")
