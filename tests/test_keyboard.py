@@ -43,7 +43,7 @@ def compose(cdp: Any, text: str) -> None:
 def enter(cdp: Any, code: int) -> None:
     """Enter, as browsers report it while a word is composed: with its own code on some systems, with 229 on others."""
     key = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": code}
-    cdp.send("Input.dispatchKeyEvent", {"type": "rawKeyDown", **key})
+    cdp.send("Input.dispatchKeyEvent", {"type": "keyDown", "text": "\r", "unmodifiedText": "\r", **key})
     cdp.send("Input.dispatchKeyEvent", {"type": "keyUp", **key})
 
 
@@ -65,6 +65,15 @@ def test_enter_that_ends_a_composition_sends_nothing(app: App, visit: Visit, mod
     expect(visitor.chat.locator(".caption")).to_be_visible()
     assert len(model_server.journal()) == before + 1
     assert asked(model_server) == ["日本"]
+    visitor.idle()
+    visitor.box.press("ArrowUp")
+    area = visitor.page.locator("textarea.edit-textarea")
+    expect(area).to_be_focused()
+    compose(cdp, "ご")
+    enter(cdp, code)
+    visitor.page.wait_for_timeout(500)
+    expect(area).to_have_value("日本ご")
+    assert len(model_server.journal()) == before + 1
 
 
 def test_up_edits_the_last_message(app: App, visit: Visit, model_server: Running) -> None:

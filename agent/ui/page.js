@@ -31,7 +31,7 @@
     setTimeout(() => button.classList.remove("copied"), 1200);
   }, true);
 
-  // Keys. The window hears them before Gradio, which would send what an input method has not finished.
+  // Keys. The window hears them before Gradio.
   const shortcuts = document.createElement("dialog");
   shortcuts.id = "shortcuts";
   shortcuts.setAttribute("aria-labelledby", "shortcuts-title");
@@ -63,12 +63,18 @@
     buttons[sends ? 0 : 1].click();
     box()?.focus();
   };
+  let composing = false;
+  window.addEventListener("keypress", (event) => {
+    if (event.key !== "Enter" || !(composing || event.isComposing)) return;
+    event.stopPropagation(); // Gradio would send what an input method has not finished
+    event.preventDefault();
+  }, true);
   window.addEventListener("keydown", (event) => {
     const area = event.target.closest?.("#chat textarea.edit-textarea");
     const typing = event.target.closest?.("input, textarea, select");
-    if (event.isComposing || event.keyCode === 229) {
-      if (event.key === "Enter") event.stopPropagation();
-    } else if (area) editing(event, area);
+    composing = event.isComposing || event.keyCode === 229; // 229: Safari has ended the composition by then
+    if (composing) return;
+    if (area) editing(event, area);
     else if ((event.key === "/" && (event.ctrlKey || event.metaKey)) || (event.key === "?" && !typing)) {
       event.preventDefault();
       help();
