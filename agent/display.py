@@ -51,7 +51,9 @@ def display(response: Response, *, console: "Console | None" = None) -> None:
             framed(text(_short(arguments)), f"calls {name}", "cyan")
         case ("tool_call_result", {"name": name, "content": content, "is_error": is_error}):
             failed = " failed" if is_error else " gave"
-            framed(text(_short(content)), f"{name}{failed}", "red" if is_error else "green")
+            files = [f"({one.media_type})" for one in response.content.get("files", ())]
+            shown = " ".join([*([_short(content)] if content or not files else []), *files])
+            framed(text(shown), f"{name}{failed}", "red" if is_error else "green")
         case (kind, content):
             framed(text(content, "red"), kind, "red")
 

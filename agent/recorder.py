@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -160,7 +161,7 @@ class Recorder:
                 self._word(piece)
             return
         self._flush_words()
-        clean = self._cleaner.complaint(content) if isinstance(content, str) else self._cleaner.value(content)
+        clean = self._cleaner.complaint(content) if isinstance(content, str) else self._cleaner.value(_named(content))
         self._line("response", at, type=response.type, content=clean)
 
     def _word(self, piece: Piece) -> None:
@@ -210,3 +211,11 @@ def _without_details(value: Any) -> Any:
         drop = ("signature", "provider_details", "provider_name", "id") if "part_kind" in table else ()
         return {name: _without_details(item) for name, item in table.items() if name not in drop}
     return value
+
+
+def _named(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What was said of a call or a result; of its files what they are called, as their bytes stand in the result."""
+    if "files" not in content:
+        return dict(content)
+    files = [{"identifier": one.identifier, "media_type": one.media_type} for one in content["files"]]
+    return {**content, "files": files}

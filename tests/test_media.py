@@ -16,7 +16,7 @@ from PIL import Image
 from pydantic_ai.messages import BinaryContent, FilePart, ModelMessage, ModelRequest, ModelResponse, ToolReturnPart
 from pydantic_ai.messages import UserPromptPart as Prompt
 
-from agent import Agent, Endpoint, InputError, ModelSpec, connect, tool
+from agent import Agent, Endpoint, InputError, ModelSpec, connect, display, tool
 from agent.catalog import load
 from agent.conversion import image_limits, sound_limits, taken
 from agent.errors import NotFound
@@ -338,6 +338,25 @@ async def test_what_a_model_makes_is_shown_as_after_a_reload_and_goes_back_to_it
     assert (await again.run).finish_reason == "stop"
     assert list(arrived(server.requests[1].json)) == [("image/png", PNG)]
     await page.aclose()
+
+
+async def test_a_record_of_a_run_with_files_plays_again_and_a_terminal_names_them(
+    scripted: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    connection = connect(load().find("vllm:Qwen/Qwen3-8B"), Endpoint(scripted.base_url))
+    async with Agent(connection, tools=[drawing, report]) as agent:
+        run = agent.run("!tools drawing {} report {} !text Done.", record=tmp_path / "flight")
+        async for response in run:
+            display(response)
+    assert run.result is not None
+    async with Agent(f"replay:{tmp_path / 'flight'}") as agent:
+        again = await agent.ask("Once more")
+    files = [(file.media_type, file.data) for file in run.result.files]
+    assert sorted(files) == sorted([("image/png", PNG), ("audio/wav", WAV), ("application/zip", b"PK")])
+    assert [(file.media_type, file.data) for file in again.files] == files
+    shown = capsys.readouterr().out
+    assert "(image/png)" in shown
+    assert "Here: (audio/wav) (application/zip)" in shown
 
 
 async def test_what_tools_return_is_shown_live_as_after_a_reload_and_is_there(
