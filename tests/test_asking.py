@@ -187,11 +187,13 @@ def test_a_question_is_answered_by_a_button_and_stays_after_reload_and_restart(a
     expect(visitor.chat.locator(".caption").last).to_contain_text("tokens", timeout=15_000)
     expect(visitor.bubbles.filter(has_text='"role": "tool"')).to_contain_text('"content": "yearly"')
     expect(question(visitor)).to_have_count(0)
-    before = visitor.chat.locator("[data-testid]").all_inner_texts()
+    visitor.idle()
+    said = visitor.chat.locator('[data-testid="bot"], [data-testid="user"]')
+    before = said.all_inner_texts()
     visitor.shot("question-answered")
     visitor.page.reload()
     expect(visitor.mine.last).to_have_text("yearly")
-    assert visitor.chat.locator("[data-testid]").all_inner_texts() == before
+    assert said.all_inner_texts() == before
 
 
 @pytest.mark.browser

@@ -41,7 +41,8 @@ from agent.responses import Live, Stamp, pieces, settle
 from agent.settings import LocalSettings, Settings
 from agent.ui.journal import StoreJournal, Unsent
 from agent.ui.render import Bubble, Turn, fold, turns, wire
-from agent.ui.turn import Choices, Conversations
+from agent.ui.start import Choices
+from agent.ui.turn import Conversations
 from tests.fakes import Act, Call, FakeConnection, Step, Words
 from tests.scripted_server import Config, Running, running
 from tests.strategies import conversations, responses
