@@ -185,8 +185,11 @@ def wire(turn: Turn, waiting: str = "", words: Words = ENGLISH) -> list[Wire]:
                 if bubble.content["id"] in near:
                     metadata["parent_id"] = bubble.content["id"]
                 text, files = str(bubble.content["content"]), bubble.content.get("files", ())
-                parts = [_plain(text)] if text or not files else []
-                out.append(_assistant("", metadata, [*parts, *(_file(one["url"], words) for one in files)]))
+                if text or not files:
+                    out.append(_assistant(_plain(text), metadata))
+                if files:  # beside the fold, where they are seen without opening it
+                    near.clear()
+                    out += [_assistant(_file(one["url"], words), None) for one in files]
             case "error":
                 out.append(_assistant(f'<div class="problem" role="alert">{html.escape(bubble.text)}</div>', None))
     out += [_assistant(_file(ROUTE + id_, words), None) for id_ in turn.made]
@@ -264,9 +267,8 @@ def _question(call: Call) -> str:
     return f'<div class="asked">{html.escape(question(call))}</div>'
 
 
-def _assistant(text: str, metadata: Wire | None, texts: Sequence[str] = ()) -> Wire:
-    content = [{"type": "text", "text": one} for one in texts or [text]]
-    return {"role": "assistant", "metadata": metadata, "content": content, "options": None}
+def _assistant(text: str, metadata: Wire | None) -> Wire:
+    return {"role": "assistant", "metadata": metadata, "content": [{"type": "text", "text": text}], "options": None}
 
 
 def _of(bubble: Bubble, key: str) -> Any:
