@@ -4,7 +4,6 @@ from agent.agent import Agent
 from agent.catalog import ModelSpec
 from agent.chat import Chat
 from agent.context import Context
-from agent.display import display, stream_to_display
 from agent.errors import (
     AgentError,
     Busy,
@@ -17,14 +16,15 @@ from agent.errors import (
     UnknownModel,
 )
 from agent.guardrails import Limits
+from agent.observe.telemetry import Telemetry
 from agent.parts import Audio, Image
 from agent.providers import Connection, Effort, Endpoint, connect
 from agent.responses import Response, ResponseType
 from agent.result import CancelReason, FinishReason, Journal, Options, RunResult
 from agent.run import Run
-from agent.seals import Seals
 from agent.suspension import Approve, Pending, Refuse, Suspension
-from agent.telemetry import Telemetry
+from agent.suspension.seals import Seals
+from agent.terminal.display import display, stream_to_display
 from agent.tools import Tool, Toolset, ask_user, tool
 
 __all__ = [

@@ -14,15 +14,15 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from agent.conversation_file import ConversationFile
 from agent.errors import AgentError, UnknownModel
 from agent.guardrails import Limits
+from agent.observe.replay import PREFIX, Replay
 from agent.providers import Connection, Endpoint, connect, named
 from agent.providers.discover import discover
 from agent.providers.local import LocalModels
-from agent.replay import PREFIX, Replay
 from agent.settings import Settings, load
-from agent.terminal import Background, Setup, Terminal
+from agent.terminal.conversation_file import ConversationFile
+from agent.terminal.session import Background, Setup, Terminal
 from agent.tools import Tool, Toolset, presets
 
 

@@ -12,17 +12,17 @@ from agent.errors import InputError, SuspensionError
 from agent.guard import GUARD, Guard
 from agent.guardrails import Limits
 from agent.observe import Audience, Observer
+from agent.observe.recorder import Recorder
+from agent.observe.replay import PREFIX, Replay
+from agent.observe.telemetry import Telemetry
 from agent.prompt import Prompt, fetched, to_messages
 from agent.providers import Connection, named
-from agent.recorder import Recorder
-from agent.replay import PREFIX, Replay
 from agent.result import OPTIONS, Journal, Options, Plan, RunResult
 from agent.run import Run
-from agent.seals import Seals
+from agent.runs.toolsets import by_name
 from agent.suspension import Reply, Resumption, Suspension, answered
-from agent.telemetry import Telemetry
+from agent.suspension.seals import Seals
 from agent.tools import Function, Tool, Toolset, as_tool
-from agent.toolsets import by_name
 
 
 class Agent:

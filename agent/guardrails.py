@@ -23,7 +23,7 @@ class Limits:
 
     `steps` are model requests, `seconds` its whole time, `tool_seconds` the time of a tool that names no time of its
     own; `tokens` counts what was sent and what came, `dollars` what it cost, both checked before each step.
-    `retries` is how often one request may be made again after failures that pass (see `agent.retry`); 0: never.
+    `retries` is how often one request may be made again after failures that pass (see `agent.runs.retry`); 0: never.
     After `repeats` equal steps, and after `idle` steps that bring nothing new, the model is told so; after twice as
     many the run ends. Where it is `interactive` (None: where the model has the tool `ask_user`) a run that reaches a
     bound is suspended with the question whether to go on.

@@ -13,8 +13,8 @@ from agent.guardrails import Limits
 from agent.history import Note
 from agent.openai_format import to_openai
 from agent.providers import Connection, Reasoning, effort_note
-from agent.seals import Seals
 from agent.suspension import Pending
+from agent.suspension.seals import Seals
 from agent.tools import Tool, Toolset
 
 FinishReason = Literal["stop", "length", "content_filter", "cancelled", "suspended", "limit", "error"]

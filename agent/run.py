@@ -14,24 +14,24 @@ from uuid import uuid4
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 
-from agent.calls import Calls
 from agent.context import Context
-from agent.ending import Ending, by_cancelling, by_response
 from agent.errors import AgentError, InputError
-from agent.following import Followed
 from agent.guardrails import Limit, explained
 from agent.history import Note
 from agent.messages import repaired
-from agent.meter import Meter
 from agent.observe import Audience, RunBegan, RunEnded, Said
-from agent.recorder import Recorder
+from agent.observe.recorder import Recorder
 from agent.responses import Piece, call_content, result_content
 from agent.result import OPTIONS, CancelReason, Ended, FinishReason, Journal, Plan, RunResult, files_of, text_of
-from agent.retry import Waiting
-from agent.step import Requests
+from agent.runs.calls import Calls
+from agent.runs.ending import Ending, by_cancelling, by_response
+from agent.runs.following import Followed
+from agent.runs.meter import Meter
+from agent.runs.retry import Waiting
+from agent.runs.step import Requests
+from agent.runs.unbroken import unbroken
+from agent.runs.watch import Spent, Watch
 from agent.suspension import STOP, Pending, Resumption, Suspension, digests, whether_to_go_on
-from agent.unbroken import unbroken
-from agent.watch import Spent, Watch
 
 log = logging.getLogger(__name__)
 

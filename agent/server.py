@@ -16,7 +16,6 @@ from fastapi.responses import JSONResponse
 from starlette.middleware import Middleware
 
 from agent.errors import NotFound
-from agent.health import Health
 from agent.history import HistoryStore
 from agent.history.memory import MemoryStore
 from agent.history.sqlite import SqliteStore
@@ -24,12 +23,15 @@ from agent.media import ROUTE, MediaStore, headers_of
 from agent.providers import preload
 from agent.providers.discover import discover
 from agent.providers.local import LocalModels
+from agent.serving.health import Health
+from agent.serving.share import close as close_tunnels
+from agent.serving.share import share
+from agent.serving.shutdown import Server
+from agent.serving.streams import Streams
+from agent.serving.visitor import Visitors
+from agent.serving.walls import Walls, visitor_of
 from agent.settings import Settings
-from agent.share import close as close_tunnels
-from agent.share import share
-from agent.shutdown import Server
 from agent.space import FLEETING
-from agent.streams import Streams
 from agent.tools import Tool, Toolset
 from agent.tools.presets import load
 from agent.ui.api import Api
@@ -38,8 +40,6 @@ from agent.ui.layout import build, i18n
 from agent.ui.theme import head, theme
 from agent.ui.turn import Conversations
 from agent.ui.words import script
-from agent.visitor import Visitors
-from agent.walls import Walls, visitor_of
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 
 from agent.history import Entry, Note, Record
 from agent.history.sqlite import SqliteStore
-from agent.visitor import COOKIE, Visitors
+from agent.serving.visitor import COOKIE, Visitors
 from bench.turns import earlier
 
 STORE_FILE = "history.sqlite"

@@ -17,75 +17,82 @@ FLOORS = (
     ("agent.deploy",),
     ("app",),
     ("agent.__main__", "agent.server", "agent.doctor"),
-    ("agent.health", "agent.share", "agent.shutdown"),
+    ("agent.serving.health", "agent.serving.share", "agent.serving.shutdown"),
     ("agent.ui",),
-    ("agent.streams",),
-    ("agent.walls",),
-    ("agent.terminal",),
+    ("agent.serving.streams",),
+    ("agent.serving.walls",),
+    ("agent.terminal.session",),
     (
         "agent",
-        "agent.asking",
-        "agent.background",
+        "agent.terminal.asking",
+        "agent.terminal.background",
         "agent.build",
         "agent.chat",
-        "agent.conversation_file",
-        "agent.display",
+        "agent.terminal.conversation_file",
+        "agent.terminal.display",
     ),
     ("agent.agent",),
     ("agent.run",),
-    ("agent.calls", "agent.ending", "agent.following", "agent.step"),
-    ("agent.recorder", "agent.replay", "agent.telemetry"),
-    ("agent.flight", "agent.observe"),
+    ("agent.runs.calls", "agent.runs.ending", "agent.runs.following", "agent.runs.step"),
+    ("agent.observe.recorder", "agent.observe.replay", "agent.observe.telemetry"),
+    ("agent.observe",),
     ("agent.result",),
     (
-        "agent.cleaning",
-        "agent.conversion",
+        "agent.observe.cleaning",
+        "agent.media.conversion",
         "agent.fitting",
         "agent.guardrails",
-        "agent.meter",
-        "agent.retry",
-        "agent.seals",
+        "agent.runs.meter",
+        "agent.runs.retry",
         "agent.suspension",
-        "agent.toolsets",
-        "agent.unbroken",
-        "agent.watch",
+        "agent.runs.toolsets",
+        "agent.runs.unbroken",
+        "agent.runs.watch",
     ),
     ("agent.providers", "agent.tools", "agent.knowledge"),
-    ("agent.context", "agent.media", "agent.visitor"),
-    ("agent.ledgers",),
+    ("agent.context", "agent.media", "agent.serving.visitor"),
+    ("agent.suspension.ledgers",),
     ("agent.history",),
     (
         "agent.capabilities",
         "agent.catalog",
         "agent.checkpoints",
         "agent.guard",
-        "agent.images",
+        "agent.media.images",
         "agent.messages",
         "agent.openai_format",
         "agent.parts",
         "agent.prompt",
         "agent.responses",
         "agent.settings",
-        "agent.sounds",
+        "agent.media.sounds",
         "agent.space",
     ),
-    ("agent.apart", "agent.kinds"),
-    ("agent.addresses", "agent.decoding", "agent.errors"),
+    ("agent.media.apart", "agent.media.kinds"),
+    (
+        "agent.errors",
+        "agent.guard.addresses",
+        "agent.media.decoding",
+        # Rooms without a word of their own.
+        "agent.runs",
+        "agent.serving",
+        "agent.terminal",
+    ),
 )
 """From the roof down: a module imports from its own floor and from those below. A package stands for all in it."""
 
-ROOMS = ("agent.providers", "agent.tools", "agent.history", "agent.ledgers", "agent.knowledge")
+ROOMS = ("agent.providers", "agent.tools", "agent.history", "agent.suspension.ledgers", "agent.knowledge")
 """Packages with a door: from outside, only their `__init__` may be imported ..."""
 
 BUILDERS = ("app", "agent.__main__", "agent.server", "agent.build", "agent.doctor.keeping", "agent.doctor.serving")
 """... except by those that put concrete things together ..."""
 
-PAST_THE_DOOR = {("agent.cleaning", "agent.providers.redact")}
+PAST_THE_DOOR = {("agent.observe.cleaning", "agent.providers.redact")}
 """... and for these."""
 
 APART = (
     tuple(f"agent.history.{name}" for name in ("memory", "json_files", "sqlite", "redis", "postgres")),
-    ("agent.ledgers.files", "agent.ledgers.sqlite"),
+    ("agent.suspension.ledgers.files", "agent.suspension.ledgers.sqlite"),
 )
 """Siblings that never import each other; what two of them share lies beside them."""
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.cleaning import Cleaner, CleanStream, Piece
+from agent.observe.cleaning import Cleaner, CleanStream, Piece
 from agent.providers.redact import HIDDEN
 
 OWN = "correct-horse-battery"

@@ -474,14 +474,14 @@ def test_an_update_removes_what_it_once_sent_and_leaves_the_rest_alone(checkout:
     space.secrets["MINE_TOO"] = {"value": "2"}
     space.volumes.append({"type": "model", "source": "a/b", "mountPath": "/models"})
     (checkout.root / "agent/run.py").unlink()
-    checkout.write("agent/step.py", "STEP = 1\n")
+    checkout.write("agent/runs/step.py", "STEP = 1\n")
     hub.asked.clear()
     spacefile = SPACEFILE.replace('"kept"', '"other"').replace("LOG_LEVEL", "LEVEL").replace('"l4x1"', '"t4-small"')
     assert checkout.deploy(spacefile.replace(', "HF_TOKEN"', "")) == 0, checkout.output
     assert {path for path in space.files if path.startswith("agent")} == {
         "agent/__init__.py",
         "agent/mine.py",
-        "agent/step.py",
+        "agent/runs/step.py",
     }
     assert space.files["notes.txt"] == b"mine"
     assert space.variables.keys() == {"MINE", "LEVEL"}

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import BinaryContent
 
 from agent import Agent, Approve, InputError, Limits, Response, Run, UnknownModel, ask_user, tool
-from agent.flight import in_folder, load
 from agent.observe import Audience, Event
+from agent.observe.flight import in_folder, load
 from agent.settings import ROOT
 from tests.fakes import Call, FakeConnection, Step, Words
 from tests.scripted_server import running
@@ -331,7 +331,7 @@ async def test_an_observer_that_fails_is_told_nothing_more_and_the_run_goes_on(
     audience = Audience([broken])
     assert audience
     agent = Agent(FakeConnection([Step([Words("output_text", ["Yes"])])]))
-    agent.telemetry = lambda: broken  # type: ignore[assignment]
+    agent.observe.telemetry = lambda: broken  # type: ignore[assignment]
     result = await agent.ask("Hello")
     assert result.text == "Yes"
     assert broken.told == 1

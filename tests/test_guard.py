@@ -20,9 +20,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent import guard
-from agent.addresses import Address, is_public
 from agent.errors import InputError
 from agent.guard import Guard, system_resolver
+from agent.guard.addresses import Address, is_public
 from tests.small_site import Asked, Site, answer, site, to, zipped
 
 # --- addresses ------------------------------------------------------------------------------------------------------

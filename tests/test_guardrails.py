@@ -15,10 +15,10 @@ from agent import Agent, Endpoint, InputError, Limits, ModelSpec, RunResult, con
 from agent.catalog import Price
 from agent.guardrails import GUARDRAILS, page
 from agent.history import Timings
+from agent.runs.watch import LONGEST_CYCLE, Spent, Watch
 from agent.settings import ROOT
 from agent.suspension import Refuse
 from agent.tools import as_tool, ask_user
-from agent.watch import LONGEST_CYCLE, Spent, Watch
 from tests.scripted_server import Config, Running, running
 from tests.test_laws import accepted
 

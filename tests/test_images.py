@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from agent.errors import InputError
-from agent.images import KINDS as KINDS_READ
-from agent.images import ImageLimits, normalised
-from agent.kinds import kind, label
+from agent.media.images import KINDS as KINDS_READ
+from agent.media.images import ImageLimits, normalised
+from agent.media.kinds import kind, label
 from agent.settings import ROOT
 from tests import media_files
 from tests.media_files import drawn, encoded, exif, picture, red_corner
@@ -216,8 +216,8 @@ import pickle, resource, sys, time
 from PIL import AvifImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 import pillow_heif
 from agent.errors import InputError
-from agent.images import KINDS as KINDS_READ
-from agent.images import ImageLimits, normalised
+from agent.media.images import KINDS as KINDS_READ
+from agent.media.images import ImageLimits, normalised
 
 files = pickle.load(open(sys.argv[1], "rb"))
 most = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -11,10 +11,10 @@ import pytest
 
 from agent.errors import ConfigError
 from agent.history import new_id, now
-from agent.ledgers import Ledger, MemoryLedger
-from agent.ledgers.files import FileLedger
-from agent.ledgers.sqlite import SqliteLedger
 from agent.settings import ROOT
+from agent.suspension.ledgers import Ledger, MemoryLedger
+from agent.suspension.ledgers.files import FileLedger
+from agent.suspension.ledgers.sqlite import SqliteLedger
 
 LEDGERS: dict[str, Callable[[Path], Ledger]] = {
     "memory": lambda _: MemoryLedger(),

@@ -18,11 +18,11 @@ from pydantic_ai.messages import UserPromptPart as Prompt
 
 from agent import Agent, Endpoint, InputError, ModelSpec, connect, display, tool
 from agent.catalog import load
-from agent.conversion import image_limits, sound_limits, taken
 from agent.errors import NotFound
 from agent.history.memory import MemoryStore
-from agent.kinds import kind
 from agent.media import MediaStore, headers_of
+from agent.media.conversion import image_limits, sound_limits, taken
+from agent.media.kinds import kind
 from agent.providers import Served
 from agent.settings import LocalSettings, Settings
 from agent.ui.inputs import parts_of, plans

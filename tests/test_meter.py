@@ -6,11 +6,11 @@ import pytest
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 from pydantic_ai.usage import RequestUsage
 
-from agent import meter
 from agent.catalog import Price
 from agent.history import Entry, Note, Timings
 from agent.history.codec import dump_entries, load_entries
-from agent.meter import Meter
+from agent.runs import meter
+from agent.runs.meter import Meter
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from agent import Agent, Endpoint, Limits, ModelSpec, ProviderError, Run, connec
 from agent.history import Note
 from agent.history.memory import MemoryStore
 from agent.openai_format import to_openai
-from agent.retry import CAP, before_next, given_up
+from agent.runs.retry import CAP, before_next, given_up
 from tests import test_run
 from tests.dialect_server import Playing, Reply, playing
 from tests.fakes import Act, Call, FakeConnection, Step, Words

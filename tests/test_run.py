@@ -116,7 +116,7 @@ async def test_a_half_answer_that_cannot_be_read_does_not_keep_the_run_from_endi
 ) -> None:
     run = agent.run("!text Half. !stall-after 1")
     async for _ in run:
-        monkeypatch.setattr("agent.step.settle", lambda *_, **__: 1 / 0)
+        monkeypatch.setattr("agent.runs.step.settle", lambda *_, **__: 1 / 0)
         run.cancel()
     assert run.result is not None
     assert run.result.finish_reason == "cancelled"
@@ -316,7 +316,7 @@ async def test_closing_that_fails_or_takes_long_is_not_in_the_way(
 ) -> None:
     result = await with_tools(agent, Shelf(closes=lambda: raises(OSError("gone")))).ask("!text Done.")
     assert (result.finish_reason, result.text) == ("stop", "Done.")
-    monkeypatch.setattr("agent.toolsets.PATIENCE", 0.05)
+    monkeypatch.setattr("agent.runs.toolsets.PATIENCE", 0.05)
     late = asyncio.Event()
     shelf = Shelf(closes=late.wait)
     assert (await with_tools(agent, shelf).ask("!text Done.")).text == "Done."

@@ -30,7 +30,7 @@ from pydantic_ai.messages import ModelResponse, TextPart
 
 from agent.history.codec import load_entries
 from agent.providers.weights import SMOLLM2, fetch
-from agent.shutdown import ECHO
+from agent.serving.shutdown import ECHO
 from tests.conftest import CONFIG, ROOT, App, Visitor
 from tests.scripted_server import Config, Running, running
 

@@ -8,12 +8,12 @@ from functools import cache
 import numpy as np
 import pytest
 
-from agent.apart import apart
-from agent.decoding import RATE, SPARE
 from agent.errors import InputError
-from agent.kinds import kind
+from agent.media.apart import apart
+from agent.media.decoding import RATE, SPARE
+from agent.media.kinds import kind
+from agent.media.sounds import SoundLimits, normalised
 from agent.settings import ROOT
-from agent.sounds import SoundLimits, normalised
 from tests import media_files
 from tests.media_files import FORMATS, heard, sound, tone
 
@@ -128,7 +128,7 @@ def test_a_sound_whose_header_says_no_length_is_decoded_to_the_limit_and_no_furt
 
 
 def test_a_decoder_that_takes_too_much_is_ended() -> None:
-    greedy = "import sys, agent.decoding as d; d.sound = lambda *_: iter([bytes(400 << 20)]); sys.exit(d.main())"
+    greedy = "import sys, agent.media.decoding as d; d.sound = lambda *_: iter([bytes(400 << 20)]); sys.exit(d.main())"
     with_args = [sys.executable, "-c", greedy, "sound"]
     done = subprocess.run(with_args, cwd=ROOT, input=b"", capture_output=True, check=False)
     assert done.returncode == 1

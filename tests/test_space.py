@@ -17,12 +17,12 @@ from starlette.types import Receive, Scope, Send
 
 from agent.catalog import load as catalog
 from agent.errors import ConfigError
+from agent.serving.visitor import COOKIE, Visitors
+from agent.serving.walls import LOGIN, POLICY, Walls
 from agent.settings import load
 from agent.space import FLEETING, Space, find
 from agent.ui.offers import Offers
 from agent.ui.seats import Seats
-from agent.visitor import COOKIE, Visitors
-from agent.walls import LOGIN, POLICY, Walls
 from tests.conftest import CONFIG, FLAGS, SHOTS, App, Visitor
 from tests.openid_server import Provider, provider
 from tests.scripted_server import Config, Running, running

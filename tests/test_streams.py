@@ -5,8 +5,8 @@ from time import monotonic
 
 from starlette.types import Message, Receive, Scope, Send
 
-from agent.streams import SETTLE, Streams
-from agent.walls import API
+from agent.serving.streams import SETTLE, Streams
+from agent.serving.walls import API
 
 CLOSE = b'data: {"msg":"close_stream","event_id":null}\n\n'
 TEXT = b'data: {"msg":"process_generating","output":{"data":["\\"msg\\":\\"close_stream\\""]}}\n\n'

@@ -32,17 +32,17 @@ from agent import Agent, Context, Endpoint, InputError, Limits, ModelSpec, Run, 
 from agent.errors import ConfigError, SuspensionError
 from agent.history import Entry, Record
 from agent.history.memory import MemoryStore
-from agent.ledgers import MemoryLedger
-from agent.ledgers.files import FileLedger
 from agent.media import MediaStore
 from agent.messages import repaired, to_send, unanswered
 from agent.openai_format import to_openai
-from agent.seals import Seals, canonical, keys_of, signed
+from agent.runs.watch import Spent
 from agent.settings import ROOT
 from agent.suspension import Approve, Pending, Refuse, Suspension
+from agent.suspension.ledgers import MemoryLedger
+from agent.suspension.ledgers.files import FileLedger
+from agent.suspension.seals import Seals, canonical, keys_of, signed
 from agent.tools import ask_user
 from agent.ui.journal import StoreJournal, Unsent
-from agent.watch import Spent
 from tests.scripted_server import Config, Running, running
 from tests.strategies import conversations
 from tests.test_laws import accepted
@@ -548,8 +548,8 @@ async def test_of_many_resumptions_at_once_one_is_made(agent: Agent) -> None:
 ELSEWHERE = """
 import asyncio, sys
 from agent import Agent, Endpoint, ModelSpec, connect, tool
-from agent.ledgers.files import FileLedger
-from agent.seals import Seals
+from agent.suspension.ledgers.files import FileLedger
+from agent.suspension.seals import Seals
 from agent.suspension import Approve
 from tests.test_suspension import SPEC, ask_user, look, pay, waits
 

@@ -31,10 +31,10 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Request, Response, expect
 
-from agent import walls
 from agent.errors import NotFound
 from agent.media import MediaStore
-from agent.visitor import COOKIE, Visitors
+from agent.serving import walls
+from agent.serving.visitor import COOKIE, Visitors
 from tests.conftest import CONFIG, App, Visitor
 from tests.scripted_server import Config, Running, running
 from tests.test_page import close_settings, open_settings

@@ -12,6 +12,7 @@ import gradio as gr
 from agent.catalog import ModelSpec
 from agent.errors import AgentError
 from agent.providers import preload
+from agent.serving.walls import visitor_of
 from agent.ui.examples import FILES, example_message
 from agent.ui.live import LiveRun
 from agent.ui.render import Wire
@@ -31,7 +32,6 @@ from agent.ui.widgets import (
     switches,
     values,
 )
-from agent.walls import visitor_of
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

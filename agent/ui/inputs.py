@@ -9,10 +9,10 @@ from typing import Any, Literal
 from pydantic_ai.messages import UserContent
 
 from agent.catalog import ModelSpec
-from agent.conversion import most, normal
 from agent.errors import InputError
-from agent.kinds import Normal, kind
 from agent.media import MediaStore
+from agent.media.conversion import most, normal
+from agent.media.kinds import Normal, kind
 
 MAX_TEXT = 200_000
 TEXT_SUFFIXES = {".txt", ".md", ".csv", ".json", ".py", ".log", ".toml", ".yaml", ".yml", ".html", ".css", ".js"}

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from agent.catalog import Catalog, ModelSpec, ProviderSpec
 from agent.errors import LocalModelError, ProviderError
-from agent.flight import in_folder
+from agent.observe.flight import in_folder
+from agent.observe.replay import PREFIX, Replay
 from agent.providers import Connection, Endpoint, Models, Served, connect, default_endpoint
-from agent.replay import PREFIX, Replay
 from agent.ui.keys import Keys
 from agent.ui.words import ENGLISH, Words
 

@@ -22,8 +22,8 @@ from pydantic_ai.messages import (
 )
 
 from agent.history import Entry, Note
-from agent.kinds import SUFFIXES
 from agent.media import ROUTE, id_of
+from agent.media.kinds import SUFFIXES
 from agent.responses import Piece, Response, Stamp, pieces
 from agent.ui.asking import ASK_USER, Call, asked, is_question, options, question
 from agent.ui.words import ENGLISH, Words

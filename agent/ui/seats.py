@@ -12,9 +12,9 @@ from fastapi import HTTPException
 from gradio.oauth import require_oauth_token
 
 from agent.history import new_id
+from agent.serving.walls import visitor_of
 from agent.ui.turn import WINDOW
 from agent.ui.words import ENGLISH, Words, words_for
-from agent.walls import visitor_of
 
 MOST = 50_000
 

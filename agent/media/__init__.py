@@ -26,7 +26,7 @@ from pydantic_ai.messages import (
 
 from agent.errors import NotFound
 from agent.history import new_id
-from agent.kinds import SUFFIXES
+from agent.media.kinds import SUFFIXES
 from agent.responses import Response
 
 ROUTE = "/media/"

@@ -1,4 +1,4 @@
-"""Writes the flight record of a run (see `agent.flight`) without keys, as it happens: a crash leaves what had been."""
+"""Writes the flight record of a run (see `flight`) without keys, as it happens: a crash leaves what had been."""
 
 import json
 import os
@@ -22,9 +22,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import to_json
 
-from agent.cleaning import Cleaner, CleanStream, Piece
 from agent.errors import InputError
-from agent.flight import CALLS, FORMAT, MESSAGES, RESULTS, SPEC, VERSION
 from agent.messages import unanswered
 from agent.observe import (
     CallBegan,
@@ -38,6 +36,8 @@ from agent.observe import (
     Streamed,
     TryFailed,
 )
+from agent.observe.cleaning import Cleaner, CleanStream, Piece
+from agent.observe.flight import CALLS, FORMAT, MESSAGES, RESULTS, SPEC, VERSION
 from agent.responses import Response
 from agent.result import RunResult
 

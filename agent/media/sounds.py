@@ -1,16 +1,16 @@
 """Sounds as a model takes them: 16 kHz, mono, WAV, or an MP3 as it is. Pure; trusts no byte.
 
-What holds memory and time is that another process decodes (`agent.decoding`), and stops where it has enough.
+What holds memory and time is that another process decodes (`agent.media.decoding`), and stops where it has enough.
 """
 
 from array import array
 from dataclasses import dataclass
 from sys import byteorder
 
-from agent.apart import apart
-from agent.decoding import CLIPPED, RATE, too_long
 from agent.errors import InputError
-from agent.kinds import Normal, kind, label
+from agent.media.apart import apart
+from agent.media.decoding import CLIPPED, RATE, too_long
+from agent.media.kinds import Normal, kind, label
 
 FORMATS = {
     "audio/wav": "wav",
@@ -108,7 +108,7 @@ def _notes(samples: bytes, *, clipped: bool) -> tuple[str, ...]:
 
 
 def _is_clipped(samples: bytes) -> bool:
-    """See `agent.decoding`, which hears of a sound at its own rate; at another, what was flat is so no more."""
+    """See `agent.media.decoding`, which hears of a sound at its own rate; at another, what was flat is so no more."""
     return 6 * sum(samples.count(run) for run in _FULL) > CLIPPED * len(samples)
 
 

@@ -21,9 +21,9 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from agent.errors import ConfigError, SuspensionError, SuspensionReason
 from agent.history import now
-from agent.ledgers import Ledger, MemoryLedger
 from agent.responses import whole
 from agent.suspension import SCHEMA, Suspension
+from agent.suspension.ledgers import Ledger, MemoryLedger
 
 DAY = 24 * 3600.0
 SHORTEST_SECRET = 16

@@ -15,8 +15,8 @@ from agent.guardrails import Limit, Limits, explained
 from agent.history import new_id, now
 from agent.messages import repaired, unanswered
 from agent.responses import whole
+from agent.runs.watch import Spent
 from agent.tools import Tool, ask_user, noted
-from agent.watch import Spent
 
 SCHEMA = 1
 """Of the record. One that was written with another is refused by its name, never guessed at."""

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent.decoding import REFUSED
 from agent.errors import InputError
+from agent.media.decoding import REFUSED
 
 PATIENCE = 60
 """Seconds; the process has less of its processor, which may be busy."""
@@ -17,7 +17,7 @@ _PROGRAM = Path(__file__).with_name("decoding.py")
 
 
 def apart(job: str, *args: str, data: bytes) -> bytes:
-    """What `agent.decoding` makes of the data. Raises `InputError` for what it refuses, `ValueError` for the broken."""
+    """What `decoding` makes of the data. Raises `InputError` for what it refuses, `ValueError` for the broken."""
     try:
         done = subprocess.run(
             [sys.executable, "-I", str(_PROGRAM), job, *args],

@@ -7,10 +7,10 @@ from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from agent.observe import Audience, CallBegan, CallEnded
 from agent.responses import Piece, result_content
 from agent.result import Plan
+from agent.runs.toolsets import Sessions
+from agent.runs.watch import Watch
 from agent.suspension import Pending, Resumption, asks, waiting
 from agent.tools import cancelled, execute_all
-from agent.toolsets import Sessions
-from agent.watch import Watch
 
 
 class Calls:

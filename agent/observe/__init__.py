@@ -15,7 +15,7 @@ from agent.context import Context
 from agent.errors import ProviderError
 from agent.responses import Response
 from agent.result import Plan, RunResult
-from agent.retry import Waiting
+from agent.runs.retry import Waiting
 
 log = logging.getLogger(__name__)
 

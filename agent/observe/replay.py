@@ -29,8 +29,8 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 
 from agent.errors import InputError, ProviderError
-from agent.flight import Chunk, Flight, Step, load
 from agent.guardrails import Limits
+from agent.observe.flight import Chunk, Flight, Step, load
 from agent.result import Ended
 from agent.tools import Tool, ask_user
 

@@ -17,7 +17,7 @@ from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent.visitor import COOKIE, MAX_AGE, Visitors
+from agent.serving.visitor import COOKIE, MAX_AGE, Visitors
 
 FRAMERS = ("https://huggingface.co",)
 POLICY = "; ".join(

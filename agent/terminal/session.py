@@ -15,10 +15,6 @@ from typing import Any, cast
 from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, UserPromptPart
 
 from agent.agent import Agent
-from agent.asking import asked
-from agent.background import Background
-from agent.conversation_file import ConversationFile, Kept
-from agent.display import display
 from agent.errors import AgentError, InputError
 from agent.guardrails import Limits
 from agent.parts import Audio, Image
@@ -26,8 +22,12 @@ from agent.providers import Connection
 from agent.responses import Stamp, pieces
 from agent.result import Options, RunResult
 from agent.run import Run
-from agent.seals import Seals
 from agent.suspension import Approve, Refuse
+from agent.suspension.seals import Seals
+from agent.terminal.asking import asked
+from agent.terminal.background import Background
+from agent.terminal.conversation_file import ConversationFile, Kept
+from agent.terminal.display import display
 from agent.tools import Function, Tool, Toolset
 
 EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")

@@ -14,14 +14,14 @@ from pydantic_ai.models import ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from agent.conversion import taken
 from agent.errors import AgentError, ProviderError
 from agent.fitting import sendable
-from agent.meter import Meter
+from agent.media.conversion import taken
 from agent.observe import Audience, StepBegan, StepEnded, Streamed, TryFailed
 from agent.responses import Live, Piece, settle
 from agent.result import Plan
-from agent.retry import Waiting, before_next, given_up
+from agent.runs.meter import Meter
+from agent.runs.retry import Waiting, before_next, given_up
 from agent.tools import Tool
 
 log = logging.getLogger(__name__)

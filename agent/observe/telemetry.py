@@ -29,7 +29,6 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, Tool
 from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_core import to_json
 
-from agent.cleaning import Cleaner
 from agent.errors import ConfigError
 from agent.observe import (
     CallBegan,
@@ -44,6 +43,7 @@ from agent.observe import (
     Streamed,
     TryFailed,
 )
+from agent.observe.cleaning import Cleaner
 from agent.result import RunResult
 
 SWITCH = "SWITCHBOARD_TELEMETRY"

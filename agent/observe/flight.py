@@ -12,7 +12,7 @@ The first line is the header. Each line after it has `at`, seconds since the run
     result     what came of the call
     end        how the run ended
 
-`agent.recorder` writes it, `agent.replay` plays it.
+`agent.observe.recorder` writes it, `agent.observe.replay` plays it.
 """
 
 import json

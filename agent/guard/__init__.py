@@ -19,8 +19,8 @@ from ipaddress import ip_address
 
 import httpx2
 
-from agent.addresses import Address, is_public
 from agent.errors import InputError
+from agent.guard.addresses import Address, is_public
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 

@@ -10,7 +10,7 @@ from typing import Any
 from agent.errors import InputError
 from agent.responses import Piece, Response, Stamp
 from agent.result import CancelReason, RunResult
-from agent.retry import Waiting
+from agent.runs.retry import Waiting
 
 
 class Followed(ABC):

@@ -1,4 +1,4 @@
-"""A program of its own, run by `agent.apart`: it decodes its input within limits that the system keeps.
+"""A program of its own, run by `agent.media.apart`: it decodes its input within limits that the system keeps.
 
     python decoding.py picture WIDTH HEIGHT    an AVIF: a line with mode and size, then the pixels, scaled to that
     python decoding.py sound FORMAT SECONDS    16 kHz, mono, 16 bits; at most so much and a little of it,

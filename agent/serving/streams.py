@@ -11,7 +11,7 @@ from time import monotonic
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent.walls import API, session_of
+from agent.serving.walls import API, session_of
 
 CLOSING = b'"msg":"close_stream"'
 SETTLE = 0.15

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
-from agent.apart import apart
 from agent.errors import InputError
-from agent.kinds import Normal, kind, label
+from agent.media.apart import apart
+from agent.media.kinds import Normal, kind, label
 
 KINDS = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/heic", "image/avif")
 MAX_RATIO = 100

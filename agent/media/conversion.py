@@ -16,12 +16,12 @@ from typing import Any, TypeGuard
 
 from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, UserPromptPart
 
-from agent import images, sounds
 from agent.catalog import ModelSpec, ProviderSpec, load
 from agent.errors import InputError
-from agent.images import ImageLimits
-from agent.kinds import Normal, kind, label
-from agent.sounds import SoundLimits
+from agent.media import images, sounds
+from agent.media.images import ImageLimits
+from agent.media.kinds import Normal, kind, label
+from agent.media.sounds import SoundLimits
 
 UNREADABLE = "[A file was here that cannot be read: it {why}.]"
 NO_FILE = "[A file was here ({kind}), which this model cannot read.]"
