@@ -331,7 +331,7 @@ async def test_an_observer_that_fails_is_told_nothing_more_and_the_run_goes_on(
     audience = Audience([broken])
     assert audience
     agent = Agent(FakeConnection([Step([Words("output_text", ["Yes"])])]))
-    agent.observe.telemetry = lambda: broken  # type: ignore[assignment]
+    agent.telemetry = lambda: broken  # type: ignore[assignment]
     result = await agent.ask("Hello")
     assert result.text == "Yes"
     assert broken.told == 1
