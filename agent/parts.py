@@ -17,27 +17,19 @@ from urllib.parse import unquote_to_bytes
 from pydantic_ai.messages import BinaryContent, BinaryImage, ImageUrl
 
 from agent.errors import InputError
+from agent.media.kinds import SUFFIXES, kind
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-AUDIO_FORMATS = {
-    "wav": "audio/wav",
-    "mp3": "audio/mpeg",
-    "flac": "audio/flac",
-    "ogg": "audio/ogg",
-    "aiff": "audio/aiff",
-    "aac": "audio/aac",
-    "m4a": "audio/mp4",
-    "webm": "audio/webm",
-}
+AUDIO_FORMATS = {suffix: kind for kind, suffix in SUFFIXES.items() if kind.startswith("audio/")}
 """The sounds that are known, by the word that formats are called by."""
 
 _KEPT = {"PNG": "image/png", "JPEG": "image/jpeg", "MPO": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
 """Kinds of picture whose bytes stay as they are; any other that Pillow reads becomes PNG."""
 
-_HEIF = {b"heic": "image/heic", b"heix": "image/heic", b"mif1": "image/heif", b"avif": "image/avif"}
-"""Kinds that only some models take and Pillow does not always read, by their brand; they stay as they are."""
+_NOT_ALWAYS_READ = ("image/heic", "image/avif")
+"""Kinds that Pillow reads only with help; they stay as they are."""
 
 _PNG_MODES = ("1", "L", "LA", "I;16", "P", "RGB", "RGBA")
 _NEAREST_MODE = {"I": "I;16", "La": "LA", "RGBa": "RGBA", "PA": "RGBA"}
@@ -139,23 +131,23 @@ def _read(path: str | PathLike[str]) -> bytes:
 
 def _picture(data: bytes, what: str, *, decode: bool = True) -> BinaryContent:
     """The picture. `decode` finds out a file that is cut short; what a conversation brings along was seen before."""
-    if data[4:8] == b"ftyp" and data[8:12] in _HEIF:
-        return BinaryImage(data, media_type=_HEIF[data[8:12]])
+    if (shown := kind(data)) in _NOT_ALWAYS_READ:
+        return BinaryImage(data, media_type=shown)
     from PIL import Image as Pillow
 
     try:
         with Pillow.open(BytesIO(data)) as image:
             if decode:
                 image.load()
-            if kind := _KEPT.get(image.format or ""):
-                return BinaryImage(data, media_type=kind)
+            if kept := _KEPT.get(image.format or ""):
+                return BinaryImage(data, media_type=kept)
             return Image.from_pillow(image)
     except (OSError, ValueError, SyntaxError, Pillow.DecompressionBombError) as error:
         raise InputError(f"{what} is no picture that can be read") from error
 
 
 def _sound(data: bytes, format_: str | None, what: str) -> BinaryContent:
-    shown = _shown(data)
+    shown = next((word for word, known in AUDIO_FORMATS.items() if known == kind(data)), None)
     if format_ is not None and format_.lower() not in AUDIO_FORMATS:
         raise InputError(f"{what}: no format {format_!r} is known; there are {', '.join(AUDIO_FORMATS)}")
     if shown is None:
@@ -163,22 +155,3 @@ def _sound(data: bytes, format_: str | None, what: str) -> BinaryContent:
     if format_ is not None and format_.lower() != shown:
         raise InputError(f"{what} is {shown}, not {format_}")
     return BinaryContent(data, media_type=AUDIO_FORMATS[shown])
-
-
-def _shown(data: bytes) -> str | None:
-    """The format that the first bytes show."""
-    if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
-        return "wav"
-    if data[:4] == b"FORM" and data[8:11] == b"AIF":
-        return "aiff"
-    if data[4:8] == b"ftyp":
-        return "m4a"
-    for start, name in ((b"fLaC", "flac"), (b"OggS", "ogg"), (b"ID3", "mp3"), (b"\x1a\x45\xdf\xa3", "webm")):
-        if data.startswith(start):
-            return name
-    if len(data) > 1 and data[0] == 0xFF:  # a frame of MPEG audio; of its layers, 0 is AAC's ADTS
-        if data[1] & 0xF6 == 0xF0:
-            return "aac"
-        if data[1] & 0xE0 == 0xE0 and data[1] & 0x06:
-            return "mp3"
-    return None

@@ -198,11 +198,17 @@ def within(name: str, package: str) -> bool:
 
 
 def floor(name: str) -> int | None:
-    """The number of the floor, 0 at the top. The root package stands for its door alone, not for all below it."""
-    for number, names in enumerate(FLOORS):
-        if any(name == one if one == "agent" else within(name, one) for one in names):
-            return number
-    return None
+    """The number of the floor, 0 at the top, by the longest name that it is under.
+
+    The root package stands for its door alone, not for all below it.
+    """
+    under = [
+        (len(one), number)
+        for number, names in enumerate(FLOORS)
+        for one in names
+        if (name == one if one == "agent" else within(name, one))
+    ]
+    return max(under)[1] if under else None
 
 
 def arrows(tree: Tree) -> Iterator[tuple[str, str]]:
