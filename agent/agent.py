@@ -31,9 +31,8 @@ class Agent:
     The model is a name with its provider, `Agent("my-model", provider="vllm", base_url="http://.../v1")`, or what
     `agent.connect` returned; `Agent("replay:path")` plays a flight record. `seals` are for runs that are suspended,
     `telemetry` makes spans of what they do (None: as SWITCHBOARD_TELEMETRY says), `guard` says from where pictures may
-    be fetched. Raises `UnknownModel`, and
-    `InputError` for two tools of one name or a limit in dollars where the model's price is not known; touches no
-    network.
+    be fetched. Touches no network. Raises `UnknownModel`, and `InputError` for two tools of one name or a limit in
+    dollars where the model's price is not known.
     """
 
     def __init__(

@@ -141,6 +141,21 @@ async def test_an_answer_goes_on_in_another_process_and_shows_the_same_live_and_
         await after.answer("ann", live.conversation, "monthly", Choices())
 
 
+async def test_arguments_that_do_not_fit_are_refused_and_it_is_asked_on(restarted: Callable[[], Conversations]) -> None:
+    page = restarted()
+    live = await page.send("ann", None, {"text": SEND}, Choices(tools=True))
+    assert live is not None
+    await live.run
+    await page.live.close()
+    page.live.closing = False
+    with pytest.raises(InputError, match="do not fit"):
+        await page.answer("ann", live.conversation, '{"to": 5, "shout": true}', Choices())
+    assert "<b>send</b>" in asked((await page.view("ann", live.conversation)).messages)
+    refused = await page.answer("ann", live.conversation, "Not now.", Choices())
+    assert refused is not None
+    assert (await refused.run).finish_reason == "stop"
+
+
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 

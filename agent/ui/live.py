@@ -3,10 +3,10 @@
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
 
-from agent.errors import Conflict
+from agent.errors import Conflict, InputError
 from agent.media import MediaStore
 from agent.run import Run
 from agent.ui.journal import Unsent
@@ -160,7 +160,8 @@ class Live:
 
     async def _end(self, conversation: str, live: LiveRun, closing: Closing | None) -> None:
         try:
-            await live.run
+            with suppress(InputError):  # of a run that was refused; who watches it is shown why
+                await live.run
         finally:
             live.forget()
             del self._runs[conversation]

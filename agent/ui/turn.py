@@ -21,7 +21,7 @@ from agent.prompt import Prompt
 from agent.providers import Connection, Models
 from agent.run import Run
 from agent.settings import Settings
-from agent.suspension import Suspension
+from agent.suspension import Resumption, Suspension
 from agent.tools import Tool, Toolset
 from agent.ui.asking import meant
 from agent.ui.gate import Gate
@@ -220,6 +220,7 @@ class Conversations:
         start = await self._started(record, replace(choices, tools=True), connection)
         answers = {call["id"]: meant(call, replies[call["id"]]) for call in unanswered(turn.bubbles)}
         suspension = replace(Suspension.of(start.context), options=asdict(start.options))
+        Resumption(suspension=suspension, answers=answers, sealed=False, changed_ok=True).check(start.agent.tools)
         run = start.agent.resume(suspension, answers, journal=start.journal)
         live = self._launch(record, run, start, connection, own, resumed=True)
         self._replies.pop(conversation, None)
