@@ -3,8 +3,9 @@
 import asyncio
 import html
 import logging
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import gradio as gr
@@ -14,6 +15,7 @@ from agent.errors import AgentError
 from agent.providers import preload
 from agent.serving.walls import visitor_of
 from agent.ui.examples import FILES, example_message
+from agent.ui.inputs import plans
 from agent.ui.live import LiveRun
 from agent.ui.render import Wire
 from agent.ui.seats import Seat, Seats
@@ -23,6 +25,7 @@ from agent.ui.widgets import (
     FOR_MODEL,
     KEYS,
     Given,
+    attachments,
     choices_of,
     composer,
     key_panel,
@@ -111,6 +114,16 @@ class Handlers:
         if spec is not None:
             self._all.choose(seat.owner, replace(self._all.choices(seat.owner), model=spec.id))
         return *self._menu(seat, spec), *self._for(seat, spec)
+
+    async def attached(self, value: dict[str, Any] | None, model: str | None, request: gr.Request) -> str:
+        """What becomes of each attachment for the chosen model, said before anything is sent."""
+        seat = self._seats.of(request)
+        spec = self._all.spec(seat.owner, model)
+        files = [str(file) for file in (value or {}).get("files") or []]
+        if spec is None or not files or not _owned(files, request):
+            return ""
+        most, menu = self._all.settings.max_upload_bytes, self._all.offers.choosable(seat.owner, seat.login)
+        return attachments(await plans([Path(file) for file in files], spec, max_bytes=most, menu=menu))
 
     # Keys: in the loop of the server, where their clocks run
 
@@ -250,13 +263,18 @@ async def send(
 
     There is none where the message answered one of several questions.
     """
-    assert request.request is not None
-    scope = request.request.scope
-    for file in (value or {}).get("files") or []:
-        if str(file) not in FILES.values() and not scope["state"]["walls"].owns(str(file), visitor_of(scope)):
-            raise gr.Error("An attachment could not be read. Attach it again.", print_exception=False)
+    if not _owned([str(file) for file in (value or {}).get("files") or []], request):
+        raise gr.Error("An attachment could not be read. Attach it again.", print_exception=False)
     live = await told(conversations.send(seat.owner, seat.conversation, value, choices, seat.login))
     return (replace(seat, conversation=live.conversation) if live else seat), live
+
+
+def _owned(files: Sequence[str], request: gr.Request) -> bool:
+    """Whether this visitor brought the files, or they are ours to be tried."""
+    assert request.request is not None
+    scope = request.request.scope
+    visitor, walls = visitor_of(scope), scope["state"]["walls"]
+    return all(file in FILES.values() or walls.owns(file, visitor) for file in files)
 
 
 async def told(work: Awaitable[T]) -> T:

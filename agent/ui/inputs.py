@@ -16,6 +16,9 @@ from agent.media.kinds import Normal, kind
 
 MAX_TEXT = 200_000
 TEXT_SUFFIXES = {".txt", ".md", ".csv", ".json", ".py", ".log", ".toml", ".yaml", ".yml", ".html", ".css", ".js"}
+PICTURE_SUFFIXES = (".heic", ".heif", ".avif")
+SOUND_SUFFIXES = (".m4a", ".opus", ".webm")
+"""Kinds for which a browser may know no name of its own, or another."""
 
 Outcome = Literal["as it is", "converted", "refused"]
 
@@ -69,14 +72,11 @@ async def parts_of(
     return parts
 
 
-def takes(spec: ModelSpec | None) -> list[str]:
-    """The file types that the chosen model can be given, as the composer names them."""
-    kinds = sorted(TEXT_SUFFIXES)
-    if spec is not None and spec.image:
-        kinds = ["image", *kinds]
-    if spec is not None and spec.audio:
-        kinds = ["audio", *kinds]
-    return kinds
+def kinds(spec: ModelSpec | None = None) -> list[str]:
+    """The file types that a model can be given, as a file dialog names them; None: those of any model."""
+    pictures = ["image/*", *PICTURE_SUFFIXES] if spec is None or spec.image else []
+    sounds = ["audio/*", *SOUND_SUFFIXES] if spec is None or spec.audio else []
+    return [*pictures, *sounds, *sorted(TEXT_SUFFIXES)]
 
 
 async def _plan(path: Path, spec: ModelSpec, max_bytes: int, menu: Sequence[ModelSpec]) -> Plan:

@@ -7,6 +7,7 @@ import gradio as gr
 
 from agent.ui.api import Api
 from agent.ui.handlers import Handlers
+from agent.ui.inputs import kinds
 from agent.ui.widgets import MOST_TOKENS, TEMPERATURE
 from agent.ui.words import LANGUAGES, column
 
@@ -103,6 +104,8 @@ def build(
                     html_attributes=gr.InputHTMLAttributes(autocomplete="off"),
                 )
                 forget = gr.Button(static("forget_keys"), elem_id="key-forget", size="sm", visible=False)
+            attached = gr.HTML(elem_id="attached", padding=False)
+            look = gr.Button("", elem_id="look", visible="hidden")  # pressed by page.js when something was attached
             with gr.Column(elem_id="dock"):
                 box = gr.MultimodalTextbox(
                     elem_id="composer",
@@ -110,6 +113,8 @@ def build(
                     show_label=False,
                     placeholder=static("message"),
                     file_count="multiple",
+                    # Of any model: what was attached for one is not lost with another, it is said what becomes of it.
+                    file_types=["image", "audio", *(one for one in kinds() if one.startswith("."))],
                     max_plain_text_length=200_000,
                     max_lines=12,
                     autofocus=True,
@@ -144,7 +149,9 @@ def build(
         follow(earlier.click(handlers.earlier, None, None, **QUIET))
         box.stop(handlers.stop, None, None, **QUIET)
         new.click(handlers.new, None, [chat, earlier, box], **QUIET)
-        model.input(handlers.model_chosen, model, [*menu, *for_model], **QUIET)
+        look.click(handlers.attached, [box, model], attached, **QUIET)
+        chosen = model.input(handlers.model_chosen, model, [*menu, *for_model], **QUIET)
+        chosen.then(handlers.attached, [box, model], attached, **QUIET)
         switch.click(handlers.switch, None, [*menu, *for_model], **QUIET)
         key.submit(handlers.key_typed, [key, model], [*menu, *keys], **QUIET)
         forget.click(handlers.key_forgotten, model, [*menu, *keys], **QUIET)

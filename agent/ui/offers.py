@@ -53,6 +53,12 @@ class Offers:
             if not spec.id.startswith(PREFIX)
         ] + [(f"{path.stem} · recorded", PREFIX + path.stem) for path in recorded]
 
+    def choosable(self, owner: str, login: str | None = None) -> list[ModelSpec]:
+        """The models of the menu that can be asked now, then those for which a key is missing."""
+        specs = [one.spec for one in self.local.served]
+        specs += [spec for spec in self.catalog.menu() if spec not in specs]
+        return sorted(specs, key=lambda spec: self.key_missing(owner, spec, login))
+
     def find(self, model: str) -> ModelSpec | None:
         """The model of that id or name; the first local one, if there is any yet, where none is named.
 

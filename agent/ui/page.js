@@ -94,6 +94,33 @@
     }
   }, true);
 
+  // What was attached is looked at by the server at once: what becomes of it is said before it is sent.
+  when("#composer", (composer) => {
+    let seen = 0;
+    const look = () => {
+      const now = composer.querySelectorAll(".thumbnail-item").length;
+      if (now === seen) return;
+      seen = now;
+      setTimeout(() => $("#look")?.click()); // the composer's value has it by then
+    };
+    new MutationObserver(look).observe(composer, { childList: true, subtree: true });
+    const offer = () => {
+      const takes = $("#about [data-takes]")?.dataset.takes;
+      for (const input of composer.querySelectorAll("input[type=file]")) if (takes) input.accept = takes;
+    };
+    when("#about", (about) => new MutationObserver(offer).observe(about, { childList: true, subtree: true }));
+    offer();
+  });
+  document.addEventListener("click", (event) => {
+    const model = event.target.closest?.("#attached button")?.dataset.model;
+    const input = $("#model input");
+    if (!model || !input) return;
+    input.focus();
+    input.value = model;
+    input.dispatchEvent(new Event("input", { bubbles: true }));
+    setTimeout(() => input.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", code: "Enter", bubbles: true })));
+  });
+
   let following = true;
 
   // A tool or a thought that takes its time says for how long; Gradio says so only afterwards.

@@ -10,7 +10,7 @@ import gradio as gr
 from agent.catalog import ModelSpec, ProviderSpec
 from agent.providers import Status
 from agent.ui.examples import examples
-from agent.ui.inputs import takes
+from agent.ui.inputs import Plan, kinds
 from agent.ui.start import Choices
 from agent.ui.words import ENGLISH, Words
 
@@ -23,6 +23,9 @@ FOR_MODEL = 7 + KEYS
 
 LOGIN = "/login/huggingface?_target_url=/"
 """Gradio's own way to the hub and back."""
+
+OTHERS = 3
+"""Models that are offered beside an attachment that the chosen one cannot take."""
 
 Given = dict[Any, Any]
 """What Gradio passes where inputs are given as a set: the values by widget."""
@@ -99,10 +102,24 @@ def switches(
             info=None if spec.temperature else words("own_temperature"),
         ),
         gr.Slider(maximum=spec.max_output_tokens, value=most),
-        composer(busy=busy, file_types=takes(spec), sources=["upload", "microphone"] if spec.audio else ["upload"]),
+        composer(busy=busy, sources=["upload", "microphone"] if spec.audio else ["upload"]),
         empty,
         _about(spec, words),
     )
+
+
+def attachments(planned: Sequence[Plan]) -> str:
+    """What becomes of each attachment; beside one that is refused, models that could take it, to be pressed."""
+    rows: list[str] = []
+    for plan in planned:
+        said = plan.said if plan.outcome == "refused" else f"{plan.name}: {plan.said}"
+        others = "".join(map(_choice, plan.others[:OTHERS]))
+        rows.append(f'<li class="{plan.outcome.split()[0]}"><span>{html.escape(said)}</span>{others}</li>')
+    return f'<ul role="status">{"".join(rows)}</ul>' if rows else ""
+
+
+def _choice(spec: ModelSpec) -> str:
+    return f'<button type="button" data-model="{html.escape(spec.id)}">{html.escape(spec.label)}</button>'
 
 
 def key_panel(
@@ -149,6 +166,6 @@ def key_panel(
 
 
 def _about(spec: ModelSpec, words: Words) -> str:
-    """Which model it is, from where and under which licence."""
+    """Which model it is, from where and under which licence; with what it takes, for the file dialog."""
     said = (spec.label, spec.source, words("licence", licence=spec.licence) if spec.licence else "")
-    return f"<p>{' · '.join(html.escape(part) for part in said if part)}</p>"
+    return f'<p data-takes="{",".join(kinds(spec))}">{" · ".join(html.escape(part) for part in said if part)}</p>'
