@@ -19,6 +19,10 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from tests.scripted_server import Config, Running, running
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # So it is in the background of a shell, and processes that tests start would be deaf to Ctrl-C, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 ROOT = Path(__file__).resolve().parent.parent
 SHOTS = ROOT / "tests" / "shots"
 FLAGS = [
