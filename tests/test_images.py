@@ -218,17 +218,17 @@ import pillow_heif
 from agent.errors import InputError
 from agent.media.images import KINDS as KINDS_READ
 from agent.media.images import ImageLimits, normalised
+from tests.memory import most_memory
 
 files = pickle.load(open(sys.argv[1], "rb"))
-most = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-idle = most()
+idle = most_memory()
 for name, data in files.items():
     began = time.process_time()
     try:
         outcome = f"taken, {len(normalised(data, ImageLimits()).data)}"
     except InputError as refused:
         outcome = f"refused: {refused}"
-    print(name, round(time.process_time() - began, 2), (most() - idle) // 1024, outcome, sep="|")
+    print(name, round(time.process_time() - began, 2), (most_memory() - idle) // 1024, outcome, sep="|")
 print("apart", 0, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024, "", sep="|")
 """
 

@@ -111,12 +111,13 @@ def harmful() -> dict[str, bytes]:
 
 WATCHED = """
 import pickle, resource, sys
+from tests.memory import most_memory
 from agent.errors import InputError
 from agent.media.sounds import SoundLimits, normalised
 
 def used():
     own, others = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + others.ru_utime, max(own.ru_maxrss, others.ru_maxrss)
+    return own.ru_utime + others.ru_utime, max(most_memory(), others.ru_maxrss)
 
 for name, data in pickle.load(sys.stdin.buffer).items():
     before, _ = used()
