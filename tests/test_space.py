@@ -258,7 +258,7 @@ def test_a_seat_does_not_keep_the_login_it_came_with() -> None:
         info = {"access_token": token, "expires_at": None}
         scope = {"type": "http", "state": {"visitor": "ann"}, "session": {"oauth_info": info} if token else {}}
         inner = type("Request", (), {"scope": scope, "session": scope["session"]})()
-        return type("Asked", (), {"request": inner, "session_hash": "s"})()
+        return type("Asked", (), {"request": inner, "session_hash": "s", "headers": {}})()
 
     seats = Seats()
     assert seats.of(request("of-ann")).login == "of-ann"
