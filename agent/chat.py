@@ -9,11 +9,11 @@ import asyncio
 import logging
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
-from typing import Any, Self, TypeVar
+from functools import partial
+from typing import Any, Self
 
 from agent.agent import Agent
 from agent.context import Context
@@ -23,12 +23,12 @@ from agent.prompt import Prompt
 from agent.responses import Response
 from agent.result import RunResult
 from agent.run import Run
+from agent.runs.own_loop import LoopEnded, OwnLoop
 from agent.suspension import Reply
-from agent.tools import GRACE, Tool
+from agent.tools import Tool
 
 log = logging.getLogger(__name__)
 
-_T = TypeVar("_T")
 _Make = Callable[[Agent], Run]
 
 
@@ -56,7 +56,7 @@ class Chat:
         self._single_run, self._queue = single_run, queue
         self._used = self._closed = False
         self._starting = threading.Lock()
-        self._home: _Home | None = None
+        self._home: OwnLoop | None = None
         self._turn = asyncio.Lock()
         self._open = AsyncExitStack()
         self._able: Agent | None = None
@@ -96,10 +96,13 @@ class Chat:
 
     async def ask(self, prompt: Prompt, **options: Any) -> RunResult:
         """Ask and wait for the whole answer. Raises as `query` does; for what a model or a tool did, see the result."""
-        async for _ in self.stream(prompt, **options):
-            pass
-        assert self.result is not None
-        return self.result
+        async with self._begun(self._question(prompt, options)) as (home, run, over):
+            with suppress(LoopEnded):  # it was closed meanwhile, which ends the run first
+                await home.bring(_waited(over))
+        if run.refused is not None:
+            raise run.refused
+        assert run.result is not None
+        return run.result
 
     def resume(self, reply: Reply) -> Iterator[Response]:
         """Answer what the last run waits for, as `Agent.resume` takes it, and get the rest piece by piece.
@@ -122,14 +125,14 @@ class Chat:
     def close(self) -> None:
         """End a run that is going on, close what was opened, end the thread. A second call does nothing."""
         if home := self._leave():
-            with suppress(_Ended):
+            with suppress(LoopEnded):
                 home.wait(self._shut())
             home.end()
 
     async def aclose(self) -> None:
         """The same as `close`, without blocking the caller's event loop."""
         if home := self._leave():
-            with suppress(_Ended):
+            with suppress(LoopEnded):
                 await home.bring(self._shut())
             await asyncio.to_thread(home.end)
 
@@ -166,27 +169,34 @@ class Chat:
             while news := home.wait(_news(run, over, seen)):
                 seen += len(news)
                 yield from news
-        except _Ended:  # it was closed meanwhile
+        except LoopEnded:  # it was closed meanwhile
             return
         finally:
             run.cancel("client_disconnect")
-            with suppress(_Ended):
+            with suppress(LoopEnded):
                 home.wait(_waited(over))
 
     async def _streamed(self, make: _Make, *, same_run: bool = False) -> AsyncIterator[Response]:
+        async with self._begun(make, same_run=same_run) as (home, run, over):
+            seen = 0
+            with suppress(LoopEnded):
+                while news := await home.bring(_news(run, over, seen)):
+                    seen += len(news)
+                    for response in news:
+                        yield response
+
+    @asynccontextmanager
+    async def _begun(
+        self, make: _Make, *, same_run: bool = False
+    ) -> AsyncGenerator[tuple[OwnLoop, Run, "asyncio.Task[None]"]]:
+        """A run that has begun; who leaves cancels it, and waits for its end."""
         home = self._started()
         run, over = await home.bring(self._begin(make, same_run))
-        seen = 0
         try:
-            while news := await home.bring(_news(run, over, seen)):
-                seen += len(news)
-                for response in news:
-                    yield response
-        except _Ended:
-            return
+            yield home, run, over
         finally:
             run.cancel("client_disconnect")
-            with suppress(_Ended):
+            with suppress(LoopEnded):
                 await home.bring(_waited(over))
 
     async def _begin(self, make: _Make, same_run: bool) -> tuple[Run, "asyncio.Task[None]"]:
@@ -250,84 +260,28 @@ class Chat:
 
     # The thread
 
-    def _started(self) -> "_Home":
+    def _started(self) -> OwnLoop:
         with self._starting:
             self._check(same_run=True)
             if self._home is None:
-                self._home = _Home(self._open, self.agent)
+                self._home = OwnLoop(partial(_closed, self._open, self.agent))
                 weakref.finalize(self, self._home.end)  # also when the program ends
             return self._home
 
-    def _leave(self) -> "_Home | None":
+    def _leave(self) -> OwnLoop | None:
         with self._starting:
             self._closed = True
             home, self._home = self._home, None
             return home
 
 
-class _Ended(Exception):
-    """The loop has ended."""
-
-
-class _Home:
-    """An event loop in a thread of its own, and what is closed with it. It knows no chat, so one may be forgotten."""
-
-    def __init__(self, sessions: AsyncExitStack, agent: Agent) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=_work, args=(self.loop, sessions, agent), name="chat", daemon=True)
-        self.thread.start()
-
-    def wait(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Do the work there, blocking this thread until it is done."""
-        if threading.current_thread() is self.thread:
-            work.close()
-            raise Busy("A tool of this chat cannot wait for another answer of the same chat.")
-        future = self._submit(work)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # Ctrl-C, say
-            raise
-
-    async def bring(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Do the work there, from any loop."""
-        return await asyncio.wrap_future(self._submit(work))
-
-    def _submit(self, work: Coroutine[Any, Any, _T]) -> "Future[_T]":
-        try:
-            return asyncio.run_coroutine_threadsafe(work, self.loop)
-        except RuntimeError as error:
-            work.close()
-            raise _Ended from error
-
-    def end(self) -> None:
-        """Stop the loop and wait for its thread. A second call does nothing."""
-        with suppress(RuntimeError):  # it is closed
-            self.loop.call_soon_threadsafe(self.loop.stop)
-        if threading.current_thread() is not self.thread:
-            self.thread.join()
-
-
-def _work(loop: asyncio.AbstractEventLoop, sessions: AsyncExitStack, agent: Agent) -> None:
-    async def close() -> None:
-        if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
-            await asyncio.wait(tasks, timeout=GRACE)  # readers hear of the end
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        try:
-            await sessions.aclose()
-        except Exception:
-            log.exception("tools of a chat could not be closed")
-        await agent.aclose()
-        await loop.shutdown_asyncgens()
-
-    asyncio.set_event_loop(loop)
+async def _closed(sessions: AsyncExitStack, agent: Agent) -> None:
+    """Close what a chat has opened. It knows no chat, so one may be forgotten."""
     try:
-        loop.run_forever()
-        loop.run_until_complete(close())
-    finally:
-        loop.close()
+        await sessions.aclose()
+    except Exception:
+        log.exception("tools of a chat could not be closed")
+    await agent.aclose()
 
 
 async def _news(run: Run, over: "asyncio.Task[None]", seen: int) -> Sequence[Response]:

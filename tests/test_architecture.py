@@ -43,6 +43,7 @@ FLOORS = (
         "agent.fitting",
         "agent.guardrails",
         "agent.runs.meter",
+        "agent.runs.own_loop",
         "agent.runs.retry",
         "agent.suspension",
         "agent.runs.toolsets",

@@ -258,8 +258,19 @@ async def test_runs_are_queued_where_asked_in_their_order(agent: Agent) -> None:
     async with Chat(agent, queue=True) as chat:
         numbers = range(8)
         results = await asyncio.gather(*(chat.ask(f"!text {number}.") for number in numbers))
-        assert [result.text for result in results] == [f"{number}." for number in numbers]
+        assert [result.text for result in results] == [f"{number}." for number in numbers], "each got its own"
         assert said(chat)[2::2] == [f"{number}." for number in numbers], "each went on from the one before"
+
+
+async def test_each_gets_its_own_answer_although_it_hears_of_it_late(agent: Agent) -> None:
+    async with Chat(agent, queue=True) as chat:
+        asked = [asyncio.create_task(chat.ask(f"!text {number}.")) for number in range(3)]
+        await asyncio.sleep(0)
+        until = time.monotonic() + 30
+        while len(chat.messages) < 1 + 2 * len(asked):  # this loop is busy all the while
+            assert time.monotonic() < until
+            time.sleep(0.005)  # noqa: ASYNC251
+        assert [(await one).text for one in asked] == ["0.", "1.", "2."]
 
 
 def test_a_single_run_is_all_there_is(agent: Agent, server: Running) -> None:

@@ -1,10 +1,12 @@
 """How a run ends: stopped wherever it is, limited, broken; and how runs keep apart. Against the scripted server."""
 
 import asyncio
+import gc
 import json
 import re
 import threading
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -716,3 +718,16 @@ async def test_an_agent_is_not_changed_by_its_runs(agent: Agent) -> None:
     answer = first.context.messages[-1].parts[0]
     assert isinstance(answer, TextPart)
     assert answer.content == "One."
+
+
+@pytest.mark.parametrize("script", ["!text Yes.", "!status 400", "!cut"])
+def test_a_loop_that_ends_leaves_no_connection_open(server: Running, script: str) -> None:
+    async def main() -> None:
+        await Agent(connect(SPEC, Endpoint(server.base_url))).ask(script)
+
+    gc.collect()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        asyncio.run(main())
+        gc.collect()
+    assert [str(one.message) for one in warned if one.category is ResourceWarning] == []

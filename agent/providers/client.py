@@ -3,7 +3,8 @@
 import asyncio
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
 from functools import cache
 from time import monotonic
 from urllib.parse import urlsplit
@@ -37,9 +38,7 @@ class ClientConnection(ABC):
 
     def __init__(self, spec: ModelSpec, endpoint: Endpoint, provider: ProviderSpec) -> None:
         self.spec, self.endpoint, self.provider = spec, endpoint, provider
-        self._open_ones: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Model, httpx2.AsyncClient]] = (
-            WeakKeyDictionary()
-        )
+        self._open_ones: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Model, _Held]] = WeakKeyDictionary()
 
     def model(self) -> Model:
         """The model for the running loop. Raises `ProviderError` where the vendor wants a key and there is none."""
@@ -48,7 +47,7 @@ class ClientConnection(ABC):
         loop = asyncio.get_running_loop()
         if loop not in self._open_ones:
             http = new_client(self.endpoint.base_url, timeout=self.timeout)
-            self._open_ones[loop] = self._open(http), http
+            self._open_ones[loop] = self._open(http), _held(http)
         return self._open_ones[loop][0]
 
     @abstractmethod
@@ -71,6 +70,28 @@ class ClientConnection(ABC):
         """Close the running loop's client; the next `model` opens another."""
         if found := self._open_ones.pop(asyncio.get_running_loop(), None):
             await found[1].aclose()
+
+
+_Held = AsyncGenerator[None, None]
+
+
+def _held(http: httpx2.AsyncClient) -> _Held:
+    """Hold a client open until this is closed, at the latest with its event loop.
+
+    A loop that ends closes the generators that have begun in it, and nothing else: so `asyncio.run(agent.ask(...))`
+    leaves no connection behind, although nobody closed the agent.
+    """
+
+    async def hold() -> _Held:
+        try:
+            yield
+        finally:
+            await http.aclose()
+
+    holding = hold()
+    with suppress(StopIteration):  # it has come to its yield, without waiting for anything
+        holding.__anext__().send(None)
+    return holding
 
 
 def new_client(base_url: str, *, timeout: httpx2.Timeout = TIMEOUT) -> httpx2.AsyncClient:
