@@ -31,6 +31,7 @@ from pydantic_ai.settings import ModelSettings
 from agent.errors import InputError, ProviderError
 from agent.guardrails import Limits
 from agent.observe.flight import Chunk, Flight, Step, load
+from agent.providers import Streaming
 from agent.result import Ended
 from agent.tools import Tool, ask_user
 
@@ -154,7 +155,7 @@ _IN_TURN: ContextVar[_InTurn] = ContextVar("in_turn")
 # --- the model ------------------------------------------------------------------------------------------------------
 
 
-class _Player(Model):
+class _Player(Streaming):
     """Plays the step that the conversation has come to; knows nothing of one conversation or the other."""
 
     def __init__(self, flight: Flight, speed: float) -> None:
@@ -170,18 +171,6 @@ class _Player(Model):
     def system(self) -> str:
         """Its provider."""
         return "replay"
-
-    async def request(
-        self,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
-    ) -> ModelResponse:
-        """The whole response."""
-        async with self.request_stream(messages, model_settings, model_request_parameters) as stream:
-            async for _ in stream:
-                pass
-            return stream.get()
 
     @asynccontextmanager
     async def request_stream(

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Literal, Protocol, cast
 
-from pydantic_ai.models import Model
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
 from agent import settings
@@ -92,6 +93,25 @@ class Models(Protocol):
     async def ready(self) -> tuple[Served, ...]:
         """Wait until one answers. Raises `LocalModelError` with a sentence."""
         ...
+
+
+class Streaming(Model):
+    """A model that only streams; a whole response is its stream, gathered.
+
+    So a closed connection is noticed: llama.cpp looks for one only while it streams.
+    """
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        """The whole response."""
+        async with self.request_stream(messages, model_settings, model_request_parameters) as stream:
+            async for _ in stream:
+                pass
+            return stream.get()
 
 
 _MODULES = {

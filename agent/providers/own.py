@@ -15,13 +15,13 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from pydantic_ai import RunContext
-from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 
 from agent.catalog import ModelSpec, load
 from agent.errors import UnknownModel
-from agent.providers import Endpoint, openai_chat
+from agent.providers import Endpoint, Streaming, openai_chat
 from agent.providers.child import Child
 from agent.providers.launch import Launched, gpu_memory, launch_llama, launch_vllm
 from agent.providers.vllm_child import find_vllm
@@ -127,7 +127,7 @@ class _Server:
             await child.aclose()
 
 
-class _Waking(Model):
+class _Waking(Streaming):
     """Stands for the model until it is there."""
 
     def __init__(self, server: _Server) -> None:
@@ -143,12 +143,6 @@ class _Waking(Model):
     def system(self) -> str:
         """See the library."""
         return "local"
-
-    async def request(
-        self, messages: list[ModelMessage], model_settings: ModelSettings | None, model_request_parameters: Any
-    ) -> ModelResponse:
-        """See the library."""
-        return await (await self._server.ready()).request(messages, model_settings, model_request_parameters)
 
     @asynccontextmanager
     async def request_stream(

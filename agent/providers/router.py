@@ -35,10 +35,11 @@ from pydantic_ai.settings import ModelSettings, ToolOrOutput
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
+from agent.providers import Streaming
 from agent.providers.choice import Choice, ChoiceDecoder, choice_schema, instruction, reply_name
 
 
-class RouterModel(WrapperModel):
+class RouterModel(Streaming, WrapperModel):
     """A model that can call tools although its chat template cannot: `RouterModel(OpenAIChatModel(...))`.
 
     With function tools in the request parameters it sends none of them: they become the server's
@@ -49,18 +50,6 @@ class RouterModel(WrapperModel):
     Never raises for what the model wrote: JSON that was cut or is wrong gives the text there was, `state` "incomplete"
     and the finish reason of the server, or "error" where that claims to have stopped in order.
     """
-
-    async def request(
-        self,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
-    ) -> ModelResponse:
-        """The whole response; streamed all the same, because llama.cpp notices a closed connection only then."""
-        async with self.request_stream(messages, model_settings, model_request_parameters) as stream:
-            async for _ in stream:
-                pass
-            return stream.get()
 
     @asynccontextmanager
     async def request_stream(

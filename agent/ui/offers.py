@@ -41,8 +41,7 @@ class Offers:
         self, owner: str, chosen: ModelSpec | None, login: str | None = None, words: Words = ENGLISH
     ) -> list[tuple[str, str]]:
         """(label, id) of each model: what answers here, then the hosted ones; the chosen one is always among them."""
-        specs = [one.spec for one in self.local.served]
-        specs += [spec for spec in self.catalog.menu() if spec not in specs]
+        specs = self._specs()
         if chosen is not None and chosen not in specs:
             specs.append(chosen)
         missing = {True: f" · {words('needs_login')}", False: f" · {words('needs_key')}"}
@@ -55,9 +54,7 @@ class Offers:
 
     def choosable(self, owner: str, login: str | None = None) -> list[ModelSpec]:
         """The models of the menu that can be asked now, then those for which a key is missing."""
-        specs = [one.spec for one in self.local.served]
-        specs += [spec for spec in self.catalog.menu() if spec not in specs]
-        return sorted(specs, key=lambda spec: self.key_missing(owner, spec, login))
+        return sorted(self._specs(), key=lambda spec: self.key_missing(owner, spec, login))
 
     def find(self, model: str) -> ModelSpec | None:
         """The model of that id or name; the first local one, if there is any yet, where none is named.
@@ -120,6 +117,11 @@ class Offers:
         """Close the shared connections."""
         for connection in self._connections.values():
             await connection.aclose()
+
+    def _specs(self) -> list[ModelSpec]:
+        """What answers here, then the hosted models of the menu."""
+        specs = [one.spec for one in self.local.served]
+        return specs + [spec for spec in self.catalog.menu() if spec not in specs]
 
     def _replay(self, model: str) -> Replay:
         """A record of the owner's folder, and of no other: what follows the prefix is what a visitor typed."""

@@ -287,12 +287,12 @@ class Conversations:
         await self._begin(_branch(record, entry.parent_id), parts, choices, connection, own)
 
     async def _asks(self, owner: str, conversation: str) -> bool:
-        """Whether the last answer is suspended and waits for people."""
+        """Whether the last answer is suspended and waits for people: the note of its last message says so."""
         try:
-            entries, _ = await self._newest(owner, conversation, WINDOW)
+            entries = await self._store.history(await self._store.get(conversation, owner=owner), limit=1)
         except NotFound:
             return False
-        return bool(entries) and turns(entries)[-1].asks is not None
+        return bool(entries) and entries[-1].note.ended == "suspended"
 
     async def _begin(
         self, record: Record, parts: list[UserContent], choices: Choices, connection: Connection, own: bool

@@ -1,5 +1,6 @@
 """The vendors' own dialects, one module each, imported when it is first spoken; and what two of them share."""
 
+from abc import abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,9 +18,9 @@ class Taking(Model):
     """
 
     @staticmethod
+    @abstractmethod
     def taken(message: ModelMessage) -> ModelMessage:
         """The message as the vendor takes it. A pure function: a turn is the same bytes each time it is sent."""
-        raise NotImplementedError
 
     @asynccontextmanager
     async def request_stream(
