@@ -199,7 +199,7 @@ def test_a_whole_visit_by_keyboard_alone(app: App, visit: Visit, model_server: R
 
     page.evaluate(TO_THE_TOP)
     to("settings")
-    toggle = page.get_by_role("button", name="Toggle Sidebar")
+    toggle = page.get_by_role("button", name="Open or close the settings")
     expect(toggle).to_have_attribute("aria-expanded", "false")
     press("Enter")
     expect(toggle).to_have_attribute("aria-expanded", "true")
@@ -243,10 +243,10 @@ def test_axe_finds_nothing_grave_in_any_state(app: App, visit: Visit, dark: bool
             found[state] = grave_ones
 
     look("empty", visitor.chat.locator(".example[aria-label]"))
-    visitor.page.get_by_role("button", name="Toggle Sidebar").click()
+    visitor.page.get_by_role("button", name="Open or close the settings").click()
     visitor.page.get_by_label("Tools").check()
     look("settings", visitor.page.get_by_label("System prompt"))
-    visitor.page.get_by_role("button", name="Toggle Sidebar").click()
+    visitor.page.get_by_role("button", name="Open or close the settings").click()
     visitor.ask(
         "!reasoning Hm. !text # Head\\n\\n**bold** and `code`\\n\\n| a | b |\\n|---|---|\\n| 1 | 2 |\\n\\n"
         '```python\\n# a comment\\ndef f(x: int) -> str: return "x" * 3\\n``` !tool calculate {"expression": "17+25"}'

@@ -109,6 +109,9 @@ def test_the_composer_is_one_frame_at_the_bottom(sized: Callable[..., Visitor], 
     assert place(model)[2] <= place(visitor.submit)[0]
     model.locator("input").click()
     assert inside(page.get_by_role("listbox"), (0, 0, width, height))
+    model.locator("input").fill("a model with a name that is longer than a telephone is wide " * 2)
+    assert place(model.locator("input"))[2] <= place(visitor.submit)[0], "a long name is cut, not laid under a button"
+    model.locator("input").fill("")
     page.keyboard.press("Escape")
     visitor.ask("!text " + "word " * 60 + "a_very_long_name_without_any_space_in_it_" * 8)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -174,9 +177,9 @@ def test_the_newest_line_stays_in_view_unless_somebody_reads_above(sized: Callab
 @pytest.mark.browser
 def test_a_tool_says_for_how_long_it_runs(sized: Callable[..., Visitor]) -> None:
     visitor = sized(SIZES["desktop"])
-    visitor.page.get_by_role("button", name="Toggle Sidebar").click()
+    visitor.page.get_by_role("button", name="Open or close the settings").click()
     visitor.page.get_by_label("Tools").check()
-    visitor.page.get_by_role("button", name="Toggle Sidebar").click()
+    visitor.page.get_by_role("button", name="Open or close the settings").click()
     visitor.say('!tool nap {"seconds": 20}')
     title = visitor.chat.locator(".title[data-seconds]")
     expect(title).to_have_attribute("data-seconds", re.compile(r"[2-9] s"))
@@ -245,7 +248,7 @@ def test_pictures_to_look_at(sized: Callable[..., Visitor], size: tuple[int, int
     name = f"{size[0]}-{'dark' if dark else 'light'}"
     expect(visitor.chat.locator(".example")).to_have_count(4)
     visitor.shot(f"looks-empty-{name}")
-    visitor.page.get_by_role("button", name="Toggle Sidebar").click()
+    visitor.page.get_by_role("button", name="Open or close the settings").click()
     visitor.page.get_by_label("Tools").check()
     visitor.shot(f"looks-settings-{name}")
     unchecked = visitor.page.get_by_label("Reasoning", exact=True)
@@ -255,7 +258,7 @@ def test_pictures_to_look_at(sized: Callable[..., Visitor], size: tuple[int, int
     edge = COLOURS["edge"][dark].removeprefix("#")
     rgb = tuple(int(edge[at : at + 2], 16) for at in (0, 2, 4))
     assert unchecked.evaluate("box => getComputedStyle(box).borderTopColor") == f"rgb{rgb}"
-    visitor.page.get_by_role("button", name="Toggle Sidebar").click()
+    visitor.page.get_by_role("button", name="Open or close the settings").click()
     visitor.ask(
         '!text # Head\\n\\n**Bold** words.\\n\\n```python\\nprint("hello")\\n``` !tool calculate {"expression": "6*7"}'
     )

@@ -178,6 +178,25 @@ def test_a_second_enter_while_it_writes_loses_nothing(app: App, visit: Visit) ->
     expect(visitor.mine).to_have_count(1)
 
 
+def test_an_answer_that_another_page_asked_for_can_be_seen_and_stopped(app: App, visit: Visit) -> None:
+    first = visit(app.url)
+    first.ask("!text One.")
+    second = Visitor(first.page.context.new_page())
+    second.open(app.url)
+    second.say("!tokens 2000 @20")
+    expect(second.stop).to_be_visible()
+    first.say("!text Mine.")
+    expect(first.toast).to_contain_text("still being written")
+    expect(first.box).to_have_value("!text Mine.")
+    expect(first.bubbles.last).to_contain_text("word5")
+    first.stop.click()
+    for visitor in (first, second):
+        expect(visitor.chat.locator(".caption").last).to_contain_text("Stopped")
+        visitor.idle()
+    first.box.press("Enter")
+    expect(first.chat.locator(".bot-row").last).to_contain_text("Mine.")
+
+
 def test_messages_in_quick_succession_all_arrive(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     for number in range(20):
@@ -389,13 +408,13 @@ def test_earlier_messages_are_a_press_away(app: App, visit: Visit) -> None:
 
 def open_settings(visitor: Visitor) -> None:
     """Open the side bar."""
-    visitor.page.get_by_role("button", name="Toggle Sidebar").click()
+    visitor.page.get_by_role("button", name="Open or close the settings").click()
     expect(visitor.page.get_by_label("System prompt")).to_be_in_viewport()
 
 
 def close_settings(visitor: Visitor) -> None:
     """Close the side bar."""
-    visitor.page.get_by_role("button", name="Toggle Sidebar").click()
+    visitor.page.get_by_role("button", name="Open or close the settings").click()
     expect(visitor.page.get_by_label("System prompt")).not_to_be_in_viewport()
 
 

@@ -3,7 +3,8 @@
 import asyncio
 import html
 import logging
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,11 +42,12 @@ T = TypeVar("T")
 
 
 class Handlers:
-    """One method for each event. Holds nothing but which page shows which conversation."""
+    """One method for each event. Holds nothing but which page shows which conversation, and which is looking at it."""
 
     def __init__(self, conversations: Conversations) -> None:
         self._all = conversations
         self._seats = Seats()
+        self._watching: set[str] = set()
 
     # Showing
 
@@ -59,14 +61,28 @@ class Handlers:
         busy = seat.conversation is not None and self._all.live.busy(seat.conversation)
         return chosen.system_message, *self._menu(seat, spec), *self._for(seat, spec, chosen, busy=busy)
 
-    async def watch(self, request: gr.Request) -> AsyncIterator[list[Wire] | dict[str, Any]]:
+    async def watch(self, request: gr.Request) -> AsyncGenerator[list[Wire] | dict[str, Any]]:
         """The conversation, and its answer while it is being written."""
         seat = self._seats.of(request)
         if seat.conversation is None:  # nothing, rather than an empty list that would come after a first message
             yield gr.skip()
             return
-        async for view in self._all.watch(seat.owner, seat.conversation, seat.window, seat.words):
-            yield view.messages
+        page = str(request.session_hash)
+        self._watching.add(page)
+        try:
+            async for view in self._all.watch(seat.owner, seat.conversation, seat.window, seat.words):
+                yield view.messages
+        finally:
+            self._watching.discard(page)
+
+    async def watch_other(self, request: gr.Request) -> AsyncGenerator[list[Wire] | dict[str, Any]]:
+        """The same, after something was refused: where this page is not looking already."""
+        if str(request.session_hash) in self._watching:
+            yield gr.skip()
+            return
+        async with aclosing(self.watch(request)) as shown:
+            async for messages in shown:
+                yield messages
 
     async def settle(self, request: gr.Request) -> tuple[Any, Any]:
         """Give the buttons back when nothing is being written.
@@ -208,6 +224,11 @@ class Handlers:
         if seat.conversation is None:
             return gr.skip()
         return composer(busy=False, value=await told(self._all.undo(seat.owner, seat.conversation)))
+
+    def refused(self, request: gr.Request) -> Any:
+        """Something was refused. An answer that is being written can be stopped, whichever page asked for it."""
+        seat = self._seats.of(request)
+        return composer(busy=True) if self._all.live.get(seat.conversation, seat.owner) else gr.skip()
 
     def stop(self, request: gr.Request) -> None:
         """End the answer that is being written."""

@@ -134,10 +134,15 @@ def build(
         for_model = [reasoning, tools, warmth, most, box, chat, about, *keys]
 
         def follow(event: Any) -> None:
-            """After `event`, show the answer as it comes, then give the buttons back, however it went."""
-            shown = event.success(handlers.watch, None, chat, postprocess=False, **QUIET)
-            for after in (shown.then, shown.failure):
-                after(handlers.settle, None, [box, earlier], **QUIET)
+            """After `event`, show the answer as it comes, then give the buttons back, however it went.
+
+            Where it was refused that may be for an answer that another page of the same visitor asked for.
+            """
+            other = event.failure(handlers.refused, None, box, **QUIET)
+            for begun, watch in ((event.success, handlers.watch), (other.success, handlers.watch_other)):
+                shown = begun(watch, None, chat, postprocess=False, **QUIET)
+                for after in (shown.then, shown.failure):
+                    after(handlers.settle, None, [box, earlier], **QUIET)
 
         follow(page.load(handlers.opened, None, [system, *menu, *for_model], **QUIET))
         follow(box.submit(handlers.accept, {box, *settings}, box, **QUIET))
