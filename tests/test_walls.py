@@ -74,7 +74,7 @@ class Program:
 
     def __init__(self, url: str, cookie: str | None = "") -> None:
         limits = httpx.Limits(max_keepalive_connections=0)  # so that nothing is left to close
-        self.http = httpx.Client(base_url=url, timeout=10, trust_env=False, limits=limits)
+        self.http = httpx.Client(base_url=url, timeout=60, trust_env=False, limits=limits)
         self.session = uuid4().hex[:11]
         self.config = self.ask("GET", "/config")
         if cookie == "":
@@ -753,7 +753,7 @@ async def test_fifty_sessions_at_once_hear_only_themselves(own: App) -> None:
         return word, heard
 
     limits = httpx.Limits(max_connections=120)
-    async with httpx.AsyncClient(base_url=own.url, timeout=60, limits=limits, trust_env=False) as http_:
+    async with httpx.AsyncClient(base_url=own.url, timeout=110, limits=limits, trust_env=False) as http_:
         http_.cookies.jar.set_policy(NoCookies())
         said = await asyncio.gather(*(one(http_, word) for word in words))
     for word, heard in said:
