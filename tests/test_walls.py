@@ -85,7 +85,7 @@ class Program:
             self.http.headers["cookie"] = f"{COOKIE}={cookie}"
         self.events: list[dict[str, Any]] = self.config.json["dependencies"]
 
-    def ask(self, method: str, path: str, *, seconds: float = 10.0, **more: Any) -> Said:
+    def ask(self, method: str, path: str, *, seconds: float = 30.0, **more: Any) -> Said:
         """Ask, and read until the answer ends or `seconds` are over."""
         text, until = "", monotonic() + seconds
         more.setdefault("timeout", seconds)
