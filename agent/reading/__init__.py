@@ -149,7 +149,9 @@ async def _read(reader: Reader, name: str, data: bytes, wheels: list[Path]) -> s
         stderr=asyncio.subprocess.PIPE,
         env=environment(),
     )
-    assert process.stdin and process.stdout and process.stderr
+    assert process.stdin
+    assert process.stdout
+    assert process.stderr
     try:
         async with asyncio.timeout(PATIENCE):
             with suppress(ConnectionError):  # it ended before it had read all; its status says why

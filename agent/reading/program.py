@@ -6,6 +6,10 @@ It says the text, which may be empty. It ends when its input does, so that it ne
 it takes more than it should. It imports nothing of its own package, or its start would cost a second.
 """
 
+# numpy's results are known only in part.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportMissingTypeStubs=false
+
 import math
 import os
 import sys
@@ -218,7 +222,7 @@ def _cut(image: Any, box: Any) -> Any:
     return cut.resize((width, LINE), Image.Resampling.BOX) if step > 1 else cut
 
 
-def _said(session: Any, letters: Sequence[str], image: Any) -> str:
+def _said(session: Any, letters: list[str], image: Any) -> str:
     """What the line says, "" where that is a guess. One that is hard to read may stand on its head."""
     sure, text = _line(session, letters, image)
     if sure < UPRIGHT:
@@ -226,7 +230,7 @@ def _said(session: Any, letters: Sequence[str], image: Any) -> str:
     return text if sure >= READABLE else ""
 
 
-def _line(session: Any, letters: Sequence[str], image: Any) -> tuple[float, str]:
+def _line(session: Any, letters: list[str], image: Any) -> tuple[float, str]:
     """How sure the recogniser is of a line, on the average, and its letters."""
     import numpy as np
 
