@@ -101,7 +101,7 @@ def text_of(read: str, name: str, kind: str) -> TextContent:
     how = (
         "Text in the picture {}, read by OCR" if kind == "image" else "Speech in the sound {}, written down by Whisper"
     )
-    said = f"{how.format(name)} on the user's machine; it may have mistakes:\n{fenced(read)}"
+    said = f"{how.format(name)}; it may have mistakes:\n{fenced(read)}"
     return TextContent(said, metadata={"read": read, "name": name, "kind": kind})
 
 

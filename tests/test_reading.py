@@ -294,7 +294,7 @@ async def test_the_message_keeps_the_picture_and_its_text_and_each_model_gets_wh
     assert blind.pictures == 0, "it was sent, as text"
     assert seeing.messages[0].parts[0].content == [text, kept]
     assert isinstance(found, TextContent)
-    assert found.content.startswith("Text in the picture receipt.png, read by OCR on the user's machine; it may have")
+    assert found.content.startswith("Text in the picture receipt.png, read by OCR; it may have")
     assert "Invoice 4711" in found.content
 
 

@@ -83,7 +83,7 @@ def test_a_picture_is_read_for_a_blind_model_and_seen_by_one_that_sees(
     expect(visitor.bubbles.filter(has_text="It is 99.50 EUR.")).to_be_visible(timeout=PATIENCE)
     asked, found = content(server)
     assert asked["text"].startswith("!text It is 99.50")
-    assert found["text"].startswith("Text in the picture receipt.png, read by OCR on the user's machine")
+    assert found["text"].startswith("Text in the picture receipt.png, read by OCR; it may have mistakes")
     assert all(line in found["text"] for line in INVOICE)
     expect(visitor.box).to_have_value("")
     expect(rows).to_have_count(0)
@@ -104,6 +104,20 @@ def test_a_picture_is_read_for_a_blind_model_and_seen_by_one_that_sees(
     assert "onnxruntime" not in maps
     assert "ctranslate2" not in maps
 
+    # Another question about the same picture.
+    visitor.mine.last.hover()
+    visitor.chat.locator(".user-row").last.locator("xpath=following-sibling::*[1]").get_by_role("button").last.click()
+    area = visitor.chat.locator("textarea.edit-textarea")
+    expect(area.locator("visible=true")).to_have_count(1)
+    visitor.shot("reading-edit")
+    area.first.fill("!text Of what?")
+    area.first.press("Enter")
+    expect(visitor.bubbles.filter(has_text="Of what?")).to_be_visible(timeout=20_000)
+    visitor.idle()
+    assert [part["text"] for part in content(server)] == ["!text Of what?", found["text"]]
+    expect(visitor.toast).to_have_count(0)
+    shown()
+
     choose(visitor, SEES)
     expect(visitor.page.locator("#about")).to_contain_text("VL", timeout=20_000)
     visitor.ask("!text I see.")
@@ -119,7 +133,7 @@ def test_a_sound_is_written_down_for_a_deaf_model(own: App, visit: Visit, server
     visitor.say("!text On Thursday. When is it?")
     expect(visitor.bubbles.filter(has_text="On Thursday.")).to_be_visible(timeout=PATIENCE)
     said = content(server)[-1]["text"]
-    assert said.startswith("Speech in the sound speech.ogg, written down by Whisper on the user's machine")
+    assert said.startswith("Speech in the sound speech.ogg, written down by Whisper; it may have mistakes")
     assert "moved to Thursday at half past three" in said
     for _ in range(2):
         expect(visitor.mine.locator("audio")).to_have_count(1, timeout=20_000)

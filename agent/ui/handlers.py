@@ -18,7 +18,7 @@ from agent.serving.walls import visitor_of
 from agent.ui.examples import FILES, example_message
 from agent.ui.inputs import plans
 from agent.ui.live import LiveRun
-from agent.ui.render import Wire
+from agent.ui.render import Wire, shown_beside
 from agent.ui.seats import Seat, Seats
 from agent.ui.sending import Sending
 from agent.ui.start import Choices
@@ -239,6 +239,11 @@ class Handlers:
         if entry is None:
             raise gr.Error(seat.words("not_changed"), print_exception=False)
         text = event.value if isinstance(event.value, str) else _text(event.value)
+        others = [part["text"] for part in view.messages[index]["content"][1:]]
+        if text in others or shown_beside(
+            text
+        ):  # Gradio tells of each part of a message, of those beside its text, too
+            return gr.skip()
         await told(self._all.edit(seat.owner, seat.conversation, entry, text, self._chosen(seat, given), seat.login))
         return composer(busy=True)
 

@@ -7,6 +7,7 @@ Text travels as a text part, never as a bare string, which Gradio would dedent.
 import html
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,7 @@ Wire = dict[str, Any]
 SHOWN_AS = {suffix: kind.partition("/")[0] for kind, suffix in SUFFIXES.items()}
 """By how the name of a file ends."""
 LOST = "Interrupted: the server went down before the answer was finished."
+_BESIDE = re.compile(r'(!?\[[^]]*\]\(|<audio [^>]*src=")media/|<details class="read"')
 NO_ENDING = Note(ended="error", detail=LOST)
 
 
@@ -248,6 +250,11 @@ def _user_parts(entry: Entry, words: Words) -> list[Wire]:
         elif read := read_of(part):
             parts.append({"type": "text", "text": _read(read, words)})
     return parts
+
+
+def shown_beside(text: str) -> bool:
+    """Whether that is how a file of a user's message is shown, or what was read of it, and no words of the user's."""
+    return _BESIDE.match(text) is not None
 
 
 def _read(read: Mapping[str, str], words: Words) -> str:
