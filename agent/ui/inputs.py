@@ -21,7 +21,7 @@ TEXT_SUFFIXES = {".txt", ".md", ".csv", ".json", ".py", ".log", ".toml", ".yaml"
 PICTURE_SUFFIXES = (".heic", ".heif", ".avif")
 SOUND_SUFFIXES = (".m4a", ".opus", ".webm")
 """Kinds for which a browser may know no name of its own, or another."""
-SWITCH = "Its {} can be read here for such models: a switch in the settings."
+SWITCH = "Its {} here for such models: a switch in the settings."
 
 Outcome = Literal["as it is", "converted", "read", "refused"]
 
@@ -123,8 +123,10 @@ async def _plan(
         return Plan(name=name, outcome="refused", said=str(error))
     senses = _senses(spec, found)
     if not senses and reading is None:
-        cannot, what = ("see pictures", "text") if found == "image" else ("hear sound", "speech")
-        said = f"{spec.label} cannot {cannot}. Remove {name}, or choose a model that can. {SWITCH.format(what)}"
+        cannot, can = "hear sound", "speech can be written down"
+        if found == "image":
+            cannot, can = "see pictures", "text can be read"
+        said = f"{spec.label} cannot {cannot}. Remove {name}, or choose a model that can. {SWITCH.format(can)}"
         return Plan(name=name, outcome="refused", said=said, others=tuple(one for one in menu if _senses(one, found)))
     try:
         if not senses and reading is not None:

@@ -35,6 +35,7 @@ Wire = dict[str, Any]
 SHOWN_AS = {suffix: kind.partition("/")[0] for kind, suffix in SUFFIXES.items()}
 """By how the name of a file ends."""
 LOST = "Interrupted: the server went down before the answer was finished."
+_READ = {"image": "read_image", "audio": "read_audio"}
 _BESIDE = re.compile(r'(!?\[[^]]*\]\(|<audio [^>]*src=")media/|<details class="read"')
 NO_ENDING = Note(ended="error", detail=LOST)
 
@@ -259,7 +260,7 @@ def shown_beside(text: str) -> bool:
 
 def _read(read: Mapping[str, str], words: Words) -> str:
     """What was read here of a file, marked as that."""
-    title = html.escape(words(f"read_{read['kind']}", name=read["name"]))
+    title = html.escape(words(_READ[read["kind"]], name=read["name"]))
     text = html.escape(read["read"])
     return f'<details class="read" open><summary>{title}</summary><pre>{text}</pre></details>'
 
