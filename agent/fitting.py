@@ -31,6 +31,7 @@ from pydantic_ai.messages import (
 from agent.catalog import ModelSpec
 from agent.errors import ProviderError
 from agent.messages import to_send
+from agent.parts import read_of
 
 NO_PICTURE = "[A picture was here, which this model cannot see.]"
 NO_SOUND = "[A sound was here, which this model cannot hear.]"
@@ -64,7 +65,9 @@ def fitted(messages: Sequence[ModelMessage], spec: ModelSpec) -> Fitted:
     """The history without what this model cannot take. Messages that need nothing are returned as they are.
 
     Reasoning of another provider goes; so does what only that provider understands of the other parts: ids, signatures
-    and other details. Media that the model has no sense for becomes a short text in its place. Calls and results stay.
+    and other details. Media that the model has no sense for becomes a short text in its place, or, where what is in it
+    was read here, just that; a model that has the sense gets the media, which say more, without it. Calls and results
+    stay.
     """
     fit = _Fit(spec)
     out = [fit.request(one) if isinstance(one, ModelRequest) else fit.response(one) for one in messages]
@@ -141,10 +144,18 @@ class _Fit:
     def _seen(self, part: UserPromptPart | ToolReturnPart) -> UserPromptPart | ToolReturnPart:
         content: Any = part.content
         items = content if _is_list(content) else [content]
-        new = [self._sensed(item) for item in items]
+        after = [*items[1:], None]
+        new = [self._sensed(item) for item, next_ in zip(items, after, strict=True) if self._needed(item, next_)]
         if _same(new, items):
             return part
         return replace(part, content=new if _is_list(content) else new[0])
+
+    def _needed(self, item: object, after: object) -> bool:
+        """Whether it is no text for a model that takes the media itself, nor media whose text comes after it."""
+        if read := read_of(item):
+            return not (self.spec.image if read["kind"] == "image" else self.spec.audio)
+        unusable = (_is_picture(item) and not self.spec.image) or (_is_sound(item) and not self.spec.audio)
+        return not (unusable and read_of(after))
 
     def _sensed(self, item: object) -> object:
         if _is_picture(item) and not self.spec.image:

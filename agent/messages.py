@@ -13,6 +13,7 @@ from pydantic_ai.messages import (
     ModelResponse,
     ModelResponsePart,
     SystemPromptPart,
+    TextContent,
     TextPart,
     ToolCallPart,
     ToolReturnPart,
@@ -166,7 +167,8 @@ def _bytes(message: ModelMessage) -> int:
             total += len(content.encode("utf-8", "replace"))
         elif isinstance(content, list):
             items = cast(list[Any], content)
-            total += sum(len(item.encode("utf-8", "replace")) if isinstance(item, str) else 3000 for item in items)
+            texts = [item.content if isinstance(item, TextContent) else item for item in items]
+            total += sum(len(item.encode("utf-8", "replace")) if isinstance(item, str) else 3000 for item in texts)
         elif content is not None:
             total += len(str(content))
     return total

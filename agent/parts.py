@@ -11,10 +11,10 @@ import sys
 from io import BytesIO
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 from urllib.parse import unquote_to_bytes
 
-from pydantic_ai.messages import BinaryContent, BinaryImage, ImageUrl
+from pydantic_ai.messages import BinaryContent, BinaryImage, ImageUrl, TextContent
 
 from agent.errors import InputError
 from agent.media.kinds import SUFFIXES, kind
@@ -91,6 +91,32 @@ class Audio:
     def from_path(path: str | PathLike[str]) -> BinaryContent:
         """A sound in a file. Raises `InputError`, naming the file, if it cannot be read."""
         return _sound(_read(path), None, f"the file {str(path)!r}")
+
+
+def text_of(read: str, name: str, kind: str) -> TextContent:
+    """What was read here in the picture ("image") or sound ("audio") of that name, which stands before it.
+
+    The model reads where it comes from; what people see and what `fitting` looks for is in its metadata.
+    """
+    how = (
+        "Text in the picture {}, read by OCR" if kind == "image" else "Speech in the sound {}, written down by Whisper"
+    )
+    said = f"{how.format(name)}; it may have mistakes:\n{fenced(read)}"
+    return TextContent(said, metadata={"read": read, "name": name, "kind": kind})
+
+
+def read_of(item: object) -> dict[str, str] | None:
+    """Of a text that was read here: what was "read", the "name" of the file and its "kind"; None for anything else."""
+    metadata = item.metadata if isinstance(item, TextContent) else None
+    return cast(dict[str, str], metadata) if isinstance(metadata, dict) and "read" in metadata else None
+
+
+def fenced(text: str) -> str:
+    """The text in a fence longer than any in it, which keeps it from being markup."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}\n{text}\n{fence}"
 
 
 def is_pillow(value: object) -> "TypeGuard[Picture]":

@@ -13,6 +13,7 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelResponse,
+    TextContent,
     UserContent,
     UserPromptPart,
 )
@@ -26,7 +27,7 @@ from agent.responses import whole
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-Item: TypeAlias = "str | BinaryContent | ImageUrl | Picture | Mapping[str, Any] | ModelMessage"
+Item: TypeAlias = "str | TextContent | BinaryContent | ImageUrl | Picture | Mapping[str, Any] | ModelMessage"
 """One thing of a prompt: text, a picture or a sound, an OpenAI-style part or message, a message of pydantic-ai's."""
 
 Prompt: TypeAlias = "Item | Sequence[Item]"
@@ -121,7 +122,7 @@ def _kind(item: object) -> _Kind:
 def _part(item: Any) -> UserContent:
     if isinstance(item, str):
         return whole(item)
-    if isinstance(item, BinaryContent | ImageUrl):
+    if isinstance(item, TextContent | BinaryContent | ImageUrl):
         return item
     if is_pillow(item):
         return Image.from_pillow(item)

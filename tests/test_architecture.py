@@ -42,6 +42,7 @@ FLOORS = (
         "agent.media.conversion",
         "agent.fitting",
         "agent.guardrails",
+        "agent.reading",
         "agent.runs.meter",
         "agent.runs.own_loop",
         "agent.runs.retry",
@@ -88,7 +89,10 @@ ROOMS = ("agent.providers", "agent.tools", "agent.history", "agent.suspension.le
 BUILDERS = ("app", "agent.__main__", "agent.server", "agent.build", "agent.doctor.keeping", "agent.doctor.serving")
 """... except by those that put concrete things together ..."""
 
-PAST_THE_DOOR = {("agent.observe.cleaning", "agent.providers.redact")}
+PAST_THE_DOOR = {
+    ("agent.observe.cleaning", "agent.providers.redact"),
+    ("agent.reading", "agent.providers.weights"),
+}
 """... and for these."""
 
 APART = (
@@ -117,6 +121,9 @@ HOMES = {
     "soundfile": (),
     "pillow_heif": (),
     "numpy": (),
+    "onnxruntime": (),
+    "faster_whisper": (),
+    "ctranslate2": (),
 }
 """Packages that cost much or may be missing: who may import them when it is itself imported. Nobody for the last."""
 
@@ -143,6 +150,9 @@ NOT_LOADED = (
     "soundfile",
     "pillow_heif",
     "numpy",
+    "onnxruntime",
+    "faster_whisper",
+    "ctranslate2",
 )
 """What `import agent` leaves alone."""
 

@@ -16,6 +16,12 @@ _ENV = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
 _PROGRAM = Path(__file__).with_name("decoding.py")
 
 
+def environment() -> dict[str, str]:
+    """What a process is told that is given a file of somebody's."""
+    few = {"MALLOC_ARENA_MAX": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return few | {name: os.environ[name] for name in _ENV if name in os.environ}
+
+
 def apart(job: str, *args: str, data: bytes) -> bytes:
     """What `decoding` makes of the data. Raises `InputError` for what it refuses, `ValueError` for the broken."""
     try:
@@ -24,8 +30,7 @@ def apart(job: str, *args: str, data: bytes) -> bytes:
             input=data,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={"MALLOC_ARENA_MAX": "1", "OPENBLAS_NUM_THREADS": "1"}
-            | {name: os.environ[name] for name in _ENV if name in os.environ},
+            env=environment(),
             timeout=PATIENCE,
             check=False,
         )

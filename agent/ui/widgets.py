@@ -46,6 +46,7 @@ def choices_of(given: Given) -> Choices:
         temperature=float(said["temperature"]),
         max_tokens=int(said["max-tokens"]),
         tools=bool(said["tools"]),
+        read_here=bool(said["read-here"]),
     )
 
 
@@ -73,12 +74,18 @@ def composer(*, busy: bool | None = None, **more: Any) -> Any:
 
 
 def switches(
-    spec: ModelSpec | None, chosen: Choices | None = None, busy: bool | None = None, words: Words = ENGLISH
+    spec: ModelSpec | None,
+    chosen: Choices | None = None,
+    busy: bool | None = None,
+    words: Words = ENGLISH,
+    *,
+    read_here: bool = False,
 ) -> tuple[Any, ...]:
     """Reasoning, tools, temperature, the most tokens, the composer with its files, the examples of the empty chat,
     what is said of the model.
 
-    The switches have the values `chosen` before, where there are any, else those that suit the model.
+    The switches have the values `chosen` before, where there are any, else those that suit the model. `read_here`: what
+    the model cannot take is read for it.
     """
     empty = gr.Chatbot(
         placeholder=f'<div class="empty">{html.escape(words("empty"))}</div>', examples=cast(Any, examples(spec, words))
@@ -89,6 +96,7 @@ def switches(
     suits = dict(spec.defaults).get("temperature", TEMPERATURE)
     can_reason, can_call = spec.reasoning, spec.tools != "none"
     most = min(chosen.max_tokens or spec.usual_output_tokens, spec.max_output_tokens)
+    box, about = takes(spec, words, busy, read_here=read_here)
     return (
         gr.Checkbox(
             value=can_reason and (chosen.reasoning or spec.always_reasons),
@@ -102,10 +110,21 @@ def switches(
             info=None if spec.temperature else words("own_temperature"),
         ),
         gr.Slider(maximum=spec.max_output_tokens, value=most),
-        composer(busy=busy, sources=["upload", "microphone"] if spec.audio else ["upload"]),
+        box,
         empty,
-        _about(spec, words),
+        about,
     )
+
+
+def takes(
+    spec: ModelSpec, words: Words = ENGLISH, busy: bool | None = None, *, read_here: bool = False
+) -> tuple[Any, str]:
+    """The composer with what can be attached for a model, and what is said of that model."""
+    sources = ["upload", "microphone"] if spec.audio or read_here else ["upload"]
+    said = (spec.label, spec.source, words("licence", licence=spec.licence) if spec.licence else "")
+    about = " · ".join(html.escape(part) for part in said if part)
+    types = ",".join(kinds(spec, read_here=read_here))
+    return composer(busy=busy, sources=sources), f'<p data-takes="{types}">{about}</p>'
 
 
 def attachments(planned: Sequence[Plan]) -> str:
@@ -163,9 +182,3 @@ def key_panel(
         ),
         gr.Button(visible=typed),
     )
-
-
-def _about(spec: ModelSpec, words: Words) -> str:
-    """Which model it is, from where and under which licence; with what it takes, for the file dialog."""
-    said = (spec.label, spec.source, words("licence", licence=spec.licence) if spec.licence else "")
-    return f'<p data-takes="{",".join(kinds(spec))}">{" · ".join(html.escape(part) for part in said if part)}</p>'

