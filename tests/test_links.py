@@ -20,6 +20,7 @@ from agent.ui.gate import Gate
 from agent.ui.links import Links
 from tests import media_files
 from tests.conftest import App, Visitor
+from tests.peers.axe import grave
 from tests.scripted_server import Config, Running, running
 from tests.small_site import Asked, Said, Site, answer, site, to
 
@@ -312,6 +313,24 @@ def test_whom_it_would_ask_is_seen_and_other_text_is_left_alone(world: World, vi
     expect(rows(visitor)).to_have_count(1)
     visitor.box.press_sequentially("x")
     expect(rows(visitor)).to_have_count(0)
+
+
+@pytest.mark.browser
+def test_the_question_can_be_answered_by_keyboard_on_a_dark_phone(world: World, visit: Visit) -> None:
+    visitor = visit(world.app.url, phone=True, dark=True)
+    paste(visitor, f"{world.site.url}/photo.png")
+    ask = rows(visitor).get_by_role("button", name="Attach the picture")
+    expect(ask).to_be_visible()
+    visitor.shot("link-asked-phone-dark")
+    assert grave(visitor.page) == []
+    for _ in range(12):
+        visitor.page.keyboard.press("Shift+Tab")
+        if ask.evaluate("one => one === document.activeElement"):
+            break
+    visitor.page.keyboard.press("Enter")
+    expect(thumbnails(visitor)).to_have_count(1, timeout=20_000)
+    expect(visitor.box).to_be_focused()
+    expect(visitor.box).to_have_value("")
 
 
 @pytest.mark.browser
