@@ -16,6 +16,7 @@ from fastapi.responses import JSONResponse
 from starlette.middleware import Middleware
 
 from agent.errors import NotFound
+from agent.guard import Guard
 from agent.history import HistoryStore
 from agent.history.memory import MemoryStore
 from agent.history.sqlite import SqliteStore
@@ -57,7 +58,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     health = Health(store, models, conversations.offers.catalog, discover)
     login = settings.space is not None and settings.space.login
     page = build(
-        Handlers(conversations),
+        Handlers(conversations, Guard(allow=() if settings.public else settings.fetch_from)),
         Api(conversations),
         settings.title,
         sign_of_life=settings.key_seconds / 6,

@@ -35,6 +35,8 @@ class LocalSettings:
 class PublicSettings:
     """What a page open to everybody gives: messages a minute to each visitor and in all, answers at once, these tools.
 
+    As many pictures are fetched from links, counted apart.
+
     `keys`: whether visitors may type keys of their own.
     """
 
@@ -50,13 +52,15 @@ class Settings:
     """Everything the app is told from outside. Times are in seconds, sizes in bytes.
 
     `framed_by` are the origins, as in "https://example.org", whose pages may show this one in a frame; `records` is a
-    folder of flight records that the page plays.
+    folder of flight records that the page plays. `fetch_from` are hosts, as in "wiki.intranet:8080", from which
+    pictures may be fetched although they are not on the public internet; none where `public` holds.
     """
 
     local: LocalSettings
     public: PublicSettings | None = None
     space: Space | None = None
     framed_by: tuple[str, ...] = ()
+    fetch_from: tuple[str, ...] = ()
     share: bool = False
     host: str = "127.0.0.1"
     port: int = 7860
@@ -182,6 +186,13 @@ def _origins(name: str, value: Iterable[object]) -> tuple[str, ...]:
     return _words(name, value)
 
 
+def _hosts(name: str, value: Iterable[object]) -> tuple[str, ...]:
+    for one in value:  # a setting that could never match would be taken for one that does
+        if not re.fullmatch(r"([a-z0-9.-]+|\[[0-9a-f:]+\]):\d+", str(one)):
+            raise ConfigError(f"{name} must be hosts with their port, such as wiki.intranet:443, and has {one!r}")
+    return _words(name, value)
+
+
 def _root_path(value: str) -> str:
     if value and not value.startswith(("/", "http://", "https://")):
         raise ConfigError(f"GRADIO_ROOT_PATH must be a path such as /chat or a whole URL, and is {value!r}")
@@ -207,6 +218,7 @@ _KNOWN = {
         "key_seconds",
         "max_upload_bytes",
         "framed_by",
+        "fetch_from",
     },
     "history": {"store", "data_dir"},
     "agent": {"system_prompt", "tools", "records", "max_steps", "retries", "run_seconds", "tool_seconds"},
@@ -226,4 +238,5 @@ _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
     "records": _path,
     "tools": _words,
     "framed_by": _origins,
+    "fetch_from": _hosts,
 }

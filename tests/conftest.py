@@ -31,6 +31,7 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--no-first-run",
+    "--use-fake-device-for-media-stream",
 ]
 CONFIG = """
 [server]

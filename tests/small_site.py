@@ -104,9 +104,13 @@ async def site(tls: ssl.SSLContext | None = None, **handlers: Handler) -> AsyncG
                 writer.write(said)
                 await writer.drain()
             else:
-                async for part in said:
-                    writer.write(part)
-                    await writer.drain()
+                try:
+                    async for part in said:
+                        writer.write(part)
+                        await writer.drain()
+                finally:
+                    if isinstance(said, AsyncGenerator):
+                        await said.aclose()  # at once, for tests that wait until nobody listens any more
 
     server = await asyncio.start_server(talk, "127.0.0.1", 0, ssl=tls)
     here.port = server.sockets[0].getsockname()[1]

@@ -72,10 +72,12 @@ class Guard:
     ports: frozenset[int] = frozenset({80, 443, 8080, 8443})
     redirects: int = 5
 
-    async def fetch(self, url: str, *, kinds: Sequence[str], max_bytes: int, seconds: float) -> Fetched:
+    async def fetch(
+        self, url: str, *, kinds: Sequence[str], max_bytes: int, seconds: float, wanted: str = ""
+    ) -> Fetched:
         """Get what lies at `url`, if its media type is one of `kinds`, such as "image/png" or "image/*".
 
-        Raises `InputError` with a sentence for all that may go wrong.
+        Raises `InputError` with a sentence for all that may go wrong; `wanted` is what that calls the kinds.
         """
         async with self._sentences(url, seconds), self._open("GET", url, {"Accept": ", ".join(kinds)}, b"") as opened:
             target, response = opened
@@ -83,7 +85,7 @@ class Guard:
                 raise InputError(f"{target.host} answered with status {response.status_code}.")
             kind = _media_type(response.headers.get("content-type", ""))
             if not any(fnmatchcase(kind, pattern) for pattern in kinds):
-                raise InputError(f"{target.host} gave {kind[:100]!r}; wanted is {' or '.join(kinds)}.")
+                raise InputError(f"{target.host} gave {kind[:100]!r}; wanted is {wanted or ' or '.join(kinds)}.")
             return Fetched(await _read(response, target.host, max_bytes), kind, str(target))
 
     async def send(

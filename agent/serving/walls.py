@@ -110,6 +110,13 @@ class Walls:
         """Whether this id was given to this owner before."""
         return (owner or "", id_) in self._given
 
+    def give(self, id_: str, owner: str | None) -> None:
+        """From now on this id is good for this owner. Those given longest ago are forgotten."""
+        self._given[owner or "", id_] = None
+        self._given.move_to_end((owner or "", id_))
+        while len(self._given) > REMEMBERED:
+            self._given.popitem(last=False)
+
     async def _checked(self, scope: Scope, receive: Receive, send: Send, visitor: str | None) -> Passed:
         """What to hand to the application. Raises `_Refused`."""
         method, path = scope["method"], scope["path"]
@@ -175,16 +182,10 @@ class Walls:
                         found = list[Any]()
                     for id_ in found:
                         if isinstance(id_, str):
-                            self._give(id_, owner)
+                            self.give(id_, owner)
             await send(message)
 
         return giving
-
-    def _give(self, id_: str, owner: str | None) -> None:
-        self._given[owner or "", id_] = None
-        self._given.move_to_end((owner or "", id_))
-        while len(self._given) > REMEMBERED:
-            self._given.popitem(last=False)
 
     def _new_cookie(self, scope: Scope, headers: Headers) -> str | None:
         """The header that makes a newcomer a visitor, at the pages that a browser or a program begins with."""

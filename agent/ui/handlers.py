@@ -3,21 +3,25 @@
 import asyncio
 import html
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import gradio as gr
+from gradio.data_classes import FileData
 
 from agent.catalog import ModelSpec
 from agent.errors import AgentError
+from agent.guard import GUARD, Guard
 from agent.providers import preload
 from agent.reading import Report
 from agent.serving.walls import visitor_of
 from agent.ui.examples import FILES, example_message
+from agent.ui.gate import Gate
 from agent.ui.inputs import plans
+from agent.ui.links import Links
 from agent.ui.live import LiveRun
 from agent.ui.render import Wire, shown_beside
 from agent.ui.seats import Seat, Seats
@@ -45,13 +49,18 @@ T = TypeVar("T")
 
 
 class Handlers:
-    """One method for each event. Holds which page shows which conversation, which looks at it, and what each sends."""
+    """One method for each event. Holds which page shows which conversation, which looks, what each sends and fetches.
 
-    def __init__(self, conversations: Conversations) -> None:
+    `guard` says from where pictures may be fetched.
+    """
+
+    def __init__(self, conversations: Conversations, guard: Guard = GUARD) -> None:
         self._all = conversations
         self._seats = Seats()
         self._watching: set[str] = set()
         self._sending: dict[str, Sending[tuple[Seat, LiveRun | None]]] = {}
+        settings = conversations.settings
+        self._links = Links(guard, Gate(settings.public), max_bytes=settings.max_upload_bytes)
 
     # Showing
 
@@ -158,6 +167,24 @@ class Handlers:
         reading = self._all.reading if self._all.choices(seat.owner).read_here else None
         paths = [Path(file) for file in files]
         return attachments(await plans(paths, spec, max_bytes=most, menu=menu, reading=reading))
+
+    async def fetched(self, url: str, request: gr.Request) -> dict[str, Any]:
+        """The picture at a link was asked for: among `files`, as if uploaded, or why not in `text`."""
+        assert request.request is not None
+        seat, scope = self._seats.of(request), request.request.scope
+        try:
+            picture = await self._links.fetch(seat.owner, request.session_hash or "", str(url))
+        except AgentError as error:
+            return {"text": str(error), "files": []}
+        if picture is None:
+            return {"text": "", "files": []}
+        path = str(picture.path)
+        scope["state"]["walls"].give(path, visitor_of(scope))
+        return {"text": "", "files": [FileData(path=path, orig_name=picture.path.name, mime_type=picture.media_type)]}
+
+    def given_up(self, url: str, request: gr.Request) -> None:
+        """The picture that a link leads to is not wanted any more."""
+        self._links.give_up(request.session_hash or "", str(url))
 
     # Keys: in the loop of the server, where their clocks run
 

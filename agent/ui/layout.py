@@ -107,6 +107,10 @@ def build(
                     html_attributes=gr.InputHTMLAttributes(autocomplete="off"),
                 )
                 forget = gr.Button(static("forget_keys"), elem_id="key-forget", size="sm", visible=False)
+            links = gr.HTML('<ul role="status"></ul>', elem_id="links", padding=False)  # attach.js writes into it
+            fetch = gr.Button("", elem_id="fetch", visible="hidden")  # pressed by attach.js, as is the next
+            give_up = gr.Button("", elem_id="give-up", visible="hidden")
+            found = gr.MultimodalTextbox(visible="hidden")  # what was fetched, in the form that the composer takes
             attached = gr.HTML(elem_id="attached", padding=False)
             look = gr.Button("", elem_id="look", visible="hidden")  # pressed by page.js when something was attached
             with gr.Column(elem_id="dock"):
@@ -158,6 +162,12 @@ def build(
         box.stop(handlers.stop, None, None, **QUIET)
         new.click(handlers.new, None, [chat, earlier, box], **QUIET)
         look.click(handlers.attached, [box, model], attached, **QUIET)
+        url = "() => [document.getElementById('links').dataset.url]"
+        got = fetch.click(handlers.fetched, links, found, js=url, trigger_mode="multiple", **QUIET)
+        # In the browser alone, where what was typed meanwhile is known.
+        got.success(None, [box, found], box, js="(value, found) => window.linked(value, found)", **QUIET)
+        got.failure(None, box, box, js="(value) => window.linked(value)", **QUIET)
+        give_up.click(handlers.given_up, links, None, js=url, trigger_mode="multiple", **QUIET)
         chosen = model.input(handlers.model_chosen, model, [*menu, *for_model], **QUIET)
         chosen.then(handlers.attached, [box, model], attached, **QUIET)
         turned = reads.input(handlers.read_here, [reads, model], [box, about], **QUIET)

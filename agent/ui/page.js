@@ -75,6 +75,7 @@
     composing = event.isComposing || event.keyCode === 229; // 229: Safari has ended the composition by then
     if (composing) return;
     if (area) editing(event, area);
+    else if ($("dialog[open]:not(#shortcuts)")) return;
     else if ((event.key === "/" && (event.ctrlKey || event.metaKey)) || (event.key === "?" && !typing)) {
       event.preventDefault();
       help();

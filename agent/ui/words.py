@@ -10,6 +10,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 LANGUAGES = ("en", "zh", "ko", "de", "fr")
+SCRIPTS = ("page.js", "attach.js")
 
 Table = dict[str, dict[str, str]]
 
@@ -42,12 +43,13 @@ def table(section: str) -> Table:
 
 
 def script() -> str:
-    """`page.js` with its words."""
+    """What the page does in the browser, with its words."""
     words: dict[str, dict[str, Any]] = {
         one: column(one, "browser") | {"labels": column(one, "labels")} for one in LANGUAGES
     }
-    page = (HERE / "page.js").read_text(encoding="utf-8").split("\n(words) =>", 1)[1]
-    return f"() => ((words) =>{page})({json.dumps(words, ensure_ascii=False)})"
+    parts = [(HERE / name).read_text(encoding="utf-8").split("\n(words) =>", 1)[1].strip() for name in SCRIPTS]
+    calls = "".join(f"((words) => {part})(words);" for part in parts)
+    return f"() => {{ const words = {json.dumps(words, ensure_ascii=False)}; {calls} }}"
 
 
 def column(language: str, section: str) -> dict[str, str]:

@@ -1,0 +1,223 @@
+// What the composer takes besides text and files: pictures that links lead to, after asking, and shots of the camera;
+// and what stands for a picture that the browser cannot show. The server alone fetches, and only what was agreed to.
+(words) => {
+  const language = (navigator.language || "en").slice(0, 2).toLowerCase();
+  const said = words[language] ?? words.en;
+  const $ = (selector, root = document) => root.querySelector(selector);
+  const box = () => $("#composer textarea");
+  const when = (selector, then) => {
+    const found = $(selector);
+    if (found) return then(found);
+    setTimeout(() => when(selector, then), 50);
+  };
+  const button = (text, then, name = "") => {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.className = name;
+    made.textContent = text;
+    made.addEventListener("click", then);
+    return made;
+  };
+
+  // Links. Of a link the box holds, by its text: whom it asks, and how far that is. One is fetched at a time.
+  const links = new Map();
+  let fetching, pasted = "", drawn = "";
+  const kinds = "png|jpe?g|gif|webp|avif|hei[cf]";
+  const inPath = new RegExp(`\\.(${kinds})(?![a-z0-9])`, "i");
+  const inQuery = new RegExp(`\\.(${kinds})$`, "i");
+  const asFormat = new RegExp(`^(${kinds})$`, "i");
+  const picture = (text) => {
+    if (!/^https?:\/\/\S+$/i.test(text) || !URL.canParse(text)) return;
+    const url = new URL(text); // its host is as it will be asked: in Punycode, numbers as an address
+    url.username = url.password = url.hash = "";
+    const named = inPath.test(url.pathname) || [...url.searchParams].some(([name, value]) =>
+      inQuery.test(value) || (/^(format|fm|ext)$/i.test(name) && asFormat.test(value)));
+    return named ? url : undefined;
+  };
+  const press = (id, url) => {
+    $("#links").dataset.url = url.href;
+    $(id).click();
+  };
+  const set = (one, state, problem = "") => {
+    if (one.state === "fetching" && fetching?.one === one) press("#give-up", one.url);
+    Object.assign(one, { state, problem });
+    draw();
+    next();
+  };
+  const next = () => {
+    const waiting = [...links].find(([, one]) => one.state === "fetching");
+    if (fetching || !waiting) return;
+    fetching = { link: waiting[0], one: waiting[1] };
+    press("#fetch", fetching.one.url);
+  };
+  // What the fetch gave goes into the composer's value as it is by now; nothing where it is not wanted any more.
+  window.linked = (value, found) => {
+    const { link, one } = fetching ?? {};
+    fetching = undefined;
+    const wanted = one?.state === "fetching" && links.get(link) === one;
+    const came = wanted ? (found?.files ?? []) : [];
+    if (came.length) links.delete(link);
+    else if (wanted) Object.assign(one, { state: "failed", problem: found?.text ?? "" });
+    draw();
+    next();
+    if (came.length) return { text: without(value?.text ?? "", link), files: [...(value?.files ?? []), ...came] };
+  };
+  const without = (text, link) => {
+    const at = text.indexOf(link);
+    if (at < 0) return text;
+    const before = text.slice(0, at), after = text.slice(at + link.length);
+    return /(^|\s)$/.test(before) ? before + after.replace(/^[^\S\n]/, "") : before + after;
+  };
+  const look = () => {
+    const text = box()?.value ?? "", all = new Set(text.split(/\s+/));
+    const there = (link, one) => (one.pasted ? text.includes(link) : all.has(link));
+    for (const [link, one] of links) {
+      if (there(link, one)) continue;
+      links.delete(link);
+      set(one, "gone");
+    }
+    for (const link of [pasted, text.trim()]) {
+      const url = picture(link), one = { url, state: "asking", pasted: link === pasted };
+      if (url && there(link, one) && !links.has(link)) links.set(link, one);
+    }
+    pasted = "";
+    draw();
+  };
+  const draw = () => {
+    const shown = [...links.values()].filter((one) => ["asking", "fetching", "failed"].includes(one.state));
+    const now = JSON.stringify(shown.map((one) => [one.url, one.state, one.problem]));
+    if (now === drawn || !$("#links ul")) return;
+    drawn = now;
+    $("#links ul").replaceChildren(...shown.map(row));
+  };
+  const row = (one) => {
+    const made = document.createElement("li"), text = document.createElement("span");
+    const host = document.createElement("b");
+    host.textContent = one.url.host;
+    const sentence = { asking: said.link_ask, fetching: said.link_fetching }[one.state];
+    if (sentence) {
+      const [before, after] = sentence.split("{host}");
+      text.append(before, host, after);
+    } else text.append(`${said.link_failed} ${one.problem}`);
+    const go = button(one.state === "failed" ? said.link_again : said.link_attach, () => {
+      set(one, "fetching");
+      box()?.focus();
+    });
+    const leave = button(said.link_leave, () => {
+      set(one, "left");
+      box()?.focus();
+    });
+    made.className = one.state === "failed" ? "refused" : one.state;
+    made.append(text, ...(one.state === "fetching" ? [] : [go]), leave);
+    return made;
+  };
+  document.addEventListener("paste", (event) => {
+    if (event.target !== box() || event.clipboardData?.files.length) return;
+    pasted = event.clipboardData?.getData("text").trim() ?? "";
+  }, true);
+  document.addEventListener("input", (event) => event.target === box() && look());
+
+  // The camera: one dialog, its light on only while that is open.
+  const dialog = document.createElement("dialog");
+  dialog.id = "camera";
+  dialog.setAttribute("aria-labelledby", "camera-title");
+  dialog.innerHTML = `<h2 id="camera-title">${said.camera}</h2><div class="view">` +
+    `<video aria-label="${said.camera_view}" autoplay muted playsinline></video><p role="status"></p></div>`;
+  const video = $("video", dialog), state = $("p", dialog);
+  let stream, facing = "environment";
+  const dark = (one) => {
+    for (const track of one?.getTracks() ?? []) track.stop();
+  };
+  const tell = (text, bad = false) => {
+    state.textContent = text;
+    state.classList.toggle("bad", bad);
+    take.disabled = true;
+  };
+  const why = { NotAllowedError: said.camera_refused, SecurityError: said.camera_refused, NotFoundError: said.camera_none };
+  const light = async () => {
+    dark(stream);
+    stream = video.srcObject = null;
+    other.hidden = true;
+    tell(said.camera_waiting);
+    const asked = (light.asked = {});
+    const mine = () => dialog.open && light.asked === asked;
+    let got;
+    try {
+      const ideal = { facingMode: facing, width: { ideal: 1920 }, height: { ideal: 1080 } };
+      got = await navigator.mediaDevices.getUserMedia({ video: ideal });
+      if (!mine()) return dark(got); // closed while the browser asked
+      stream = video.srcObject = got;
+      got.getVideoTracks()[0].addEventListener("ended", () => mine() && tell(said.camera_trouble, true));
+      await video.play();
+      const all = await navigator.mediaDevices.enumerateDevices();
+      if (!mine()) return;
+      tell("");
+      take.disabled = false;
+      other.hidden = !matchMedia("(pointer: coarse)").matches || all.filter((one) => one.kind === "videoinput").length < 2;
+      take.focus();
+    } catch (error) {
+      if (!mine()) return dark(got);
+      dark(got);
+      tell(why[error.name] ?? said.camera_trouble, true);
+    }
+  };
+  const take = button(said.camera, () => {
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [video.videoWidth, video.videoHeight];
+    canvas.getContext("2d").drawImage(video, 0, 0);
+    canvas.toBlob((blob) => {
+      const input = $("#composer input[type=file]");
+      dialog.close();
+      if (!blob || !input) return;
+      const time = new Date().toTimeString().slice(0, 8).replaceAll(":", "");
+      const files = new DataTransfer();
+      files.items.add(new File([blob], `camera-${time}.jpg`, { type: "image/jpeg" }));
+      input.files = files.files;
+      input.dispatchEvent(new Event("change", { bubbles: true }));
+      box()?.focus();
+    }, "image/jpeg", 0.92);
+  }, "take");
+  const other = button(said.camera_other, () => {
+    facing = facing === "environment" ? "user" : "environment";
+    light();
+  });
+  const actions = document.createElement("div");
+  actions.className = "actions";
+  actions.append(button(said.camera_cancel, () => dialog.close()), other, take);
+  dialog.append(actions);
+  dialog.addEventListener("close", () => {
+    dark(stream);
+    stream = video.srcObject = null;
+  });
+  document.body.append(dialog);
+  const opener = button("", () => {
+    dialog.showModal();
+    light();
+  }, "camera-button");
+  opener.setAttribute("aria-label", said.camera);
+  const offer = () => {
+    const sees = $("#about [data-takes]")?.dataset.takes.includes("image/");
+    if (!sees || !navigator.mediaDevices?.getUserMedia) return opener.remove();
+    if (!opener.isConnected) $("#composer .input-row > .textarea-wrapper")?.before(opener);
+  };
+  when("#about", (about) => new MutationObserver(offer).observe(about, { childList: true, subtree: true }));
+  when("#composer", (composer) => {
+    new MutationObserver(() => {
+      offer();
+      look();
+    }).observe(composer, { childList: true, subtree: true });
+    offer();
+    look();
+  });
+
+  // A picture of a kind that this browser cannot show, such as HEIC, has its kind in its place.
+  const shown = (event) => {
+    const thumbnail = event.target.closest?.("#composer .thumbnail-item");
+    if (!thumbnail) return;
+    const kind = /\.(\w{2,5})$/.exec(new URL(event.target.src).pathname)?.[1] ?? "?";
+    if (event.type === "error") thumbnail.dataset.kind = kind.toUpperCase();
+    else delete thumbnail.dataset.kind;
+  };
+  document.addEventListener("error", shown, true);
+  document.addEventListener("load", shown, true);
+}

@@ -1,0 +1,434 @@
+"""A link to a picture in the composer: the page asks, the server fetches behind its guard, what came is one's own."""
+
+import asyncio
+import base64
+import re
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from agent.errors import InputError, Limited
+from agent.guard import Guard
+from agent.settings import PublicSettings
+from agent.ui.gate import Gate
+from agent.ui.links import Links
+from tests import media_files
+from tests.conftest import App, Visitor
+from tests.peers.axe import grave
+from tests.scripted_server import Config, Running, running
+from tests.small_site import Asked, Said, Site, answer, site, to
+
+SEES, BLIND = "Qwen/Qwen3-VL-8B-Instruct", "Qwen/Qwen3-8B"
+Visit = Callable[..., Visitor]
+PNG = media_files.picture("PNG", (60, 40))
+
+
+class Aside:
+    """Small sites in a loop of their own: the tests' own thread is the browser's."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._open: list[AbstractAsyncContextManager[Site]] = []
+
+    def site(self, **handlers: Callable[[Asked], Said]) -> Site:
+        """Open one."""
+        self._open.append(opening := site(**handlers))
+        return asyncio.run_coroutine_threadsafe(opening.__aenter__(), self._loop).result(20)
+
+    def close(self) -> None:
+        """Shut all of them."""
+        for one in self._open:
+            asyncio.run_coroutine_threadsafe(one.__aexit__(None, None, None), self._loop).result(20)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(20)
+        self._loop.close()
+
+
+async def endless(_: Asked) -> AsyncIterator[bytes]:
+    yield b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nConnection: close\r\n\r\n" + PNG
+    while True:
+        yield b"\0" * 65_536
+
+
+class Slow:
+    """A picture that comes when it is allowed to, or never: `gone` is set when nobody waits for it any more."""
+
+    def __init__(self) -> None:
+        self.may, self.gone = threading.Event(), threading.Event()
+
+    async def __call__(self, asked: Asked) -> AsyncIterator[bytes]:
+        try:
+            yield b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nConnection: close\r\n\r\n"
+            while not self.may.is_set():
+                await asyncio.sleep(0.02)
+                if "never" in asked.target:
+                    yield b"."
+            yield PNG
+        finally:
+            self.gone.set()
+
+
+@dataclass
+class World:
+    """The app; a site that its owner allows, one that nobody does, and the model server."""
+
+    app: App
+    site: Site
+    forbidden: Site
+    models: Running
+    slow: Slow
+
+
+@pytest.fixture(scope="module")
+def aside() -> Iterator[Aside]:
+    aside = Aside()
+    yield aside
+    aside.close()
+
+
+@pytest.fixture(scope="module")
+def world(start_app: Callable[..., App], aside: Aside) -> Iterator[World]:
+    slow = Slow()
+    forbidden = aside.site(star=lambda _: answer(PNG, kind="image/png"))
+    allowed = aside.site(**{
+        "photo.png": lambda _: answer(PNG, kind="image/png"),
+        "bytes.jpg": lambda _: answer(PNG, kind="binary/octet-stream"),
+        "slow.png": slow,
+        "never.png": slow,
+        "endless.png": endless,
+        "page.png": lambda _: answer("<h1>Hello</h1>", kind="text/html"),
+        "lie.png": lambda _: answer("<script>alert(1)</script>", kind="image/png"),
+        "inside.png": lambda _: to("http://127.0.0.1/x.png"),
+        "other.png": lambda _: to(forbidden.url + "/x.png"),
+    })  # fmt: skip
+    with running(Config(models=(SEES, BLIND), rate=200.0)) as models:
+        config = f'[server]\nmax_upload_bytes = 300_000\nfetch_from = ["{allowed.host}"]\n'
+        yield World(start_app(config, VLLM_BASE_URL=models.base_url), allowed, forbidden, models, slow)
+        slow.may.set()
+
+
+def rows(visitor: Visitor) -> Locator:
+    return visitor.page.locator("#links li")
+
+
+def thumbnails(visitor: Visitor) -> Locator:
+    return visitor.page.locator("#composer .thumbnail-item")
+
+
+def paste(visitor: Visitor, text: str) -> None:
+    visitor.page.evaluate("text => navigator.clipboard.writeText(text)", text)
+    visitor.box.press("End")
+    visitor.box.press("ControlOrMeta+V")
+
+
+def attach(visitor: Visitor, url: str) -> None:
+    """Paste a link into an empty box and agree to what is asked."""
+    visitor.box.fill("")
+    expect(rows(visitor)).to_have_count(0)
+    paste(visitor, url)
+    rows(visitor).get_by_role("button", name="Attach the picture").click()
+
+
+@pytest.mark.browser
+def test_the_page_asks_first_and_the_picture_is_as_if_uploaded(world: World, visit: Visit) -> None:
+    visitor = visit(world.app.url)
+    before = len(world.site.asked)
+    visitor.box.fill("!text Seen. What is this? ")
+    link = f"http://ann:secret@{world.site.host}/photo.png?size=2#top"
+    paste(visitor, link)
+    expect(rows(visitor)).to_have_count(1)
+    expect(rows(visitor).locator("span")).to_have_text(f"Fetch the picture from {world.site.host} and attach it?")
+    expect(visitor.box).to_have_value("!text Seen. What is this? " + link)
+    visitor.shot("link-asked")
+    assert len(world.site.asked) == before
+    rows(visitor).get_by_role("button", name="Attach the picture").click()
+    expect(thumbnails(visitor)).to_have_count(1, timeout=20_000)
+    expect(visitor.box).to_have_value("!text Seen. What is this? ")
+    expect(visitor.box).to_be_focused()
+    expect(rows(visitor)).to_have_count(0)
+    expect(visitor.page.locator("#attached li")).to_have_text("photo.png: sent as it is", timeout=20_000)
+    visitor.shot("link-attached")
+    (asked,) = world.site.asked[before:]
+    assert asked.target == "/photo.png?size=2"
+    assert "authorization" not in asked.headers
+    visitor.box.press("Enter")
+    expect(visitor.bubbles.filter(has_text="Seen.")).to_be_visible(timeout=20_000)
+    text, picture = world.models.journal()[-1]["body"]["messages"][-1]["content"]
+    assert text["text"].strip() == "!text Seen. What is this?"
+    assert base64.b64decode(picture["image_url"]["url"].partition(",")[2]) == PNG
+
+
+@pytest.mark.browser
+def test_one_that_is_attached_can_be_taken_away_and_says_where_it_cannot_go(world: World, visit: Visit) -> None:
+    visitor = visit(world.app.url)
+    attach(visitor, f"{world.site.url}/bytes.jpg")
+    said = visitor.page.locator("#attached li")
+    expect(said).to_have_text("bytes.png: sent as it is", timeout=20_000)
+    box = visitor.page.locator("#model input")
+    box.click()
+    box.fill(BLIND)
+    box.press("Enter")
+    expect(said).to_contain_text("cannot see pictures", timeout=20_000)
+    thumbnails(visitor).get_by_role("button").click()
+    expect(thumbnails(visitor)).to_have_count(0)
+    expect(said).to_have_count(0, timeout=20_000)
+
+
+@pytest.mark.browser
+def test_it_belongs_to_who_asked(world: World, visit: Visit) -> None:
+    visitor, other = visit(world.app.url), visit(world.app.url)
+    attach(visitor, f"{world.site.url}/photo.png")
+    source = thumbnails(visitor).locator("img").get_attribute("src", timeout=20_000)
+    assert source
+    assert visitor.page.request.get(source).body() == PNG
+    assert other.page.request.get(source).status == 404
+
+
+@pytest.mark.browser
+def test_waiting_is_seen_and_what_is_typed_meanwhile_stays(world: World, visit: Visit) -> None:
+    visitor = visit(world.app.url)
+    world.slow.may.clear()
+    attach(visitor, f"{world.site.url}/slow.png")
+    expect(rows(visitor).locator("span")).to_have_text(f"Fetching from {world.site.host}…")
+    visitor.shot("link-fetching")
+    visitor.box.press_sequentially(" and what is this?")
+    world.slow.may.set()
+    expect(thumbnails(visitor)).to_have_count(1, timeout=20_000)
+    expect(visitor.box).to_have_value("and what is this?")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("how", ["pressed", "removed"])
+def test_waiting_can_be_given_up(world: World, visit: Visit, how: str) -> None:
+    visitor = visit(world.app.url)
+    world.slow.may.clear()
+    world.slow.gone.clear()
+    link = f"{world.site.url}/never.png"
+    attach(visitor, link)
+    expect(rows(visitor).locator("span")).to_contain_text("Fetching")
+    if how == "pressed":
+        rows(visitor).get_by_role("button", name="Leave it as text").click()
+        expect(visitor.box).to_have_value(link)
+    else:
+        visitor.box.fill("Never mind.")
+    expect(rows(visitor)).to_have_count(0)
+    assert world.slow.gone.wait(20), "the server still fetches"
+    attach(visitor, f"{world.site.url}/photo.png")  # the next one is not held up
+    expect(thumbnails(visitor)).to_have_count(1, timeout=20_000)
+    expect(visitor.box).to_have_value("")
+
+
+REFUSED = {
+    "an endless body": ("{site}/endless.png", "larger than 300,000 bytes"),
+    "a page": ("{site}/page.png", "gave 'text/html'; wanted is a picture"),
+    "a page that is called a picture": ("{site}/lie.png", "no picture that can be read"),
+    "nothing there": ("{site}/none.png", "answered with status 404"),
+    "a redirect to this machine": ("{site}/inside.png", "not on the public internet"),
+    "a redirect to another port": ("{site}/other.png", "is not asked"),
+    "this machine": ("http://127.0.0.1/x.png", "not on the public internet"),
+    "this machine, its port": ("{forbidden}/x.png", "is not asked"),
+    "this machine as a number": ("http://2130706433/x.png", "not on the public internet"),
+    "this machine in IPv6 clothing": ("http://[::ffff:127.0.0.1]/x.png", "not on the public internet"),
+    "metadata of a cloud": ("http://169.254.169.254/x.png", "not on the public internet"),
+    "no such host": ("http://nowhere.invalid/x.png", "no host named nowhere.invalid"),
+}
+
+
+@pytest.mark.browser
+def test_what_is_refused_is_said_and_costs_nothing(world: World, visit: Visit) -> None:
+    visitor = visit(world.app.url)
+    for link, sentence in REFUSED.values():
+        link = link.format(site=world.site.url, forbidden=world.forbidden.url)
+        attach(visitor, link)
+        expect(rows(visitor)).to_have_class("refused", timeout=20_000)
+        expect(rows(visitor)).to_contain_text("The picture was not fetched.")
+        expect(rows(visitor)).to_contain_text(sentence)
+        expect(visitor.box).to_have_value(link)
+        expect(thumbnails(visitor)).to_have_count(0)
+    visitor.shot("link-refused")
+    assert world.forbidden.asked == []
+    rows(visitor).get_by_role("button", name="Leave it as text").click()
+    expect(rows(visitor)).to_have_count(0)
+    visitor.box.press("Enter")
+    expect(visitor.mine.first).to_contain_text("nowhere.invalid", timeout=20_000)
+
+
+@pytest.mark.browser
+def test_one_that_failed_can_be_tried_again(world: World, visit: Visit) -> None:
+    visitor, late = visit(world.app.url), world.site.handlers
+    attach(visitor, f"{world.site.url}/late.png")
+    expect(rows(visitor)).to_have_class("refused", timeout=20_000)
+    late["/late.png"] = late["/photo.png"]
+    rows(visitor).get_by_role("button", name="Try again").click()
+    expect(thumbnails(visitor)).to_have_count(1, timeout=20_000)
+
+
+ASKED = {
+    "https://example.org/a.PNG": "example.org",
+    "https://example.org:8443/a.jpg?x=1#y": "example.org:8443",
+    "https://example.org/a.jpg/revision/latest": "example.org",
+    "https://example.org/media/F1?format=jpg&name=large": "example.org",
+    "https://example.org/_next/image?url=%2Fcat.webp&w=64": "example.org",
+    "https://\u0430pple.com/a.png": "xn--pple-43d.com",
+    "https://example.org@evil.example/a.png": "evil.example",
+    "http://0x7f.1/a.heic": "127.0.0.1",
+}
+NOT_ASKED = (
+    "https://example.org/",
+    "https://example.org/article?about=png",
+    "https://a.png/",
+    "ftp://example.org/a.png",
+    "file:///etc/a.png",
+    "javascript:alert(1)//a.png",
+    "https://[/a.png",
+    "https://example.org/a.pngs",
+    "a.png",
+    "https://example.org/a.png and https://example.org/b.png",
+)
+
+
+@pytest.mark.browser
+def test_whom_it_would_ask_is_seen_and_other_text_is_left_alone(world: World, visit: Visit) -> None:
+    visitor = visit(world.app.url)
+    for link, host in ASKED.items():
+        visitor.box.fill("")
+        expect(rows(visitor)).to_have_count(0)
+        paste(visitor, link)
+        expect(rows(visitor).locator("b")).to_have_text(host)
+    for text in NOT_ASKED:
+        visitor.box.fill("")
+        paste(visitor, text)
+        expect(visitor.box).to_have_value(text)
+        expect(rows(visitor)).to_have_count(0)
+    visitor.box.fill("")
+    visitor.box.press_sequentially("https://example.org/a.png")
+    expect(rows(visitor)).to_have_count(1)
+    visitor.box.press_sequentially("x")
+    expect(rows(visitor)).to_have_count(0)
+
+
+@pytest.mark.browser
+def test_the_question_can_be_answered_by_keyboard_on_a_dark_phone(world: World, visit: Visit) -> None:
+    visitor = visit(world.app.url, phone=True, dark=True)
+    paste(visitor, f"{world.site.url}/photo.png")
+    ask = rows(visitor).get_by_role("button", name="Attach the picture")
+    expect(ask).to_be_visible()
+    visitor.shot("link-asked-phone-dark")
+    assert grave(visitor.page) == []
+    for _ in range(12):
+        visitor.page.keyboard.press("Shift+Tab")
+        if ask.evaluate("one => one === document.activeElement"):
+            break
+    visitor.page.keyboard.press("Enter")
+    expect(thumbnails(visitor)).to_have_count(1, timeout=20_000)
+    expect(visitor.box).to_be_focused()
+    expect(visitor.box).to_have_value("")
+
+
+@pytest.mark.browser
+def test_several_are_asked_about_one_by_one_and_fetched_in_turn(world: World, visit: Visit) -> None:
+    visitor = visit(world.app.url)
+    world.slow.may.clear()
+    for name in ("slow", "photo"):
+        paste(visitor, f" {world.site.url}/{name}.png")
+        rows(visitor).get_by_role("button", name="Attach the picture").click()
+    expect(rows(visitor).filter(has_text="Fetching")).to_have_count(2)
+    world.slow.may.set()
+    expect(thumbnails(visitor)).to_have_count(2, timeout=20_000)
+    assert visitor.box.input_value().strip() == ""
+
+
+@pytest.mark.browser
+def test_a_public_page_fetches_so_many_a_minute(start_app: Callable[..., App], world: World, visit: Visit) -> None:
+    config = f'[server]\nfetch_from = ["{world.site.host}"]\n[public]\non = true\nmessages = 2\n'
+    visitor = visit(start_app(config, VLLM_BASE_URL=world.models.base_url).url)
+    before = len(world.site.asked)
+    for sentence in ("is not asked", "is not asked", "gives each visitor 2 pictures from links a minute"):
+        attach(visitor, f"{world.site.url}/photo.png")  # which its owner allows, but not to everybody
+        expect(rows(visitor)).to_contain_text(sentence, timeout=20_000)
+    assert len(world.site.asked) == before
+
+
+# Without a browser
+
+
+@pytest.fixture
+def links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Links]:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+
+    def make(guard: Guard, limits: PublicSettings | None = None) -> Links:
+        return Links(guard, Gate(limits), max_bytes=10_000, seconds=20)
+
+    return make
+
+
+def open_to(*sites: Site, **more: Any) -> Guard:
+    """A guard to which 127.0.0.1 is public, and these ports the web's."""
+    return Guard(public=lambda one: str(one) == "127.0.0.1", ports=frozenset(one.port for one in sites), **more)
+
+
+async def test_a_name_that_leads_elsewhere_a_moment_later_changes_nothing(links: Callable[..., Links]) -> None:
+    turns = [["127.0.0.1"], ["127.0.0.2"]]
+
+    async def resolve(host: str, port: int) -> list[str]:
+        return turns.pop(0)
+
+    async with site(star=lambda _: answer(PNG, kind="image/png")) as here:
+        fetching = links(open_to(here, resolve=resolve))
+        url = f"http://moving.example:{here.port}/Cat%20%26%20dog.v2.png"
+        picture = await fetching.fetch("ann", "page", url)
+        assert picture is not None
+        assert (picture.path.name, picture.media_type) == ("Cat-dog.png", "image/png")
+        assert picture.path.read_bytes() == PNG
+        with pytest.raises(InputError, match="not on the public internet"):
+            await fetching.fetch("ann", "page", url)
+    assert len(here.asked) == 1
+
+
+async def test_a_redirect_into_a_private_network_is_refused(links: Callable[..., Links]) -> None:
+    async with site(star=lambda _: to("http://inside.example/x.png")) as here:
+
+        async def resolve(host: str, port: int) -> list[str]:
+            return ["10.0.0.1"] if host == "inside.example" else ["127.0.0.1"]
+
+        guard = open_to(here, resolve=resolve)
+        with pytest.raises(InputError, match=r"inside\.example is not on the public internet"):
+            await links(replace(guard, ports=guard.ports | {80})).fetch("ann", "page", here.url + "/x.png")
+
+
+async def test_a_name_that_is_a_path_stays_a_name(links: Callable[..., Links], tmp_path: Path) -> None:
+    async with site(star=lambda _: answer(PNG, kind="image/png")) as here:
+        fetching = links(open_to(here))
+        for path in ("/..%2f..%2fetc%2fx.html", "/%00%0a.png", "/", "/" + "x" * 300 + ".png", "/c:%5cx.png"):
+            picture = await fetching.fetch("ann", "page", here.url + path)
+            assert picture is not None
+            assert picture.path.parent.parent == tmp_path
+            assert re.fullmatch(r"[\w-]{1,60}\.png", picture.path.name)
+
+
+async def test_a_page_fetches_one_at_a_time_and_a_visitor_two_in_public(links: Callable[..., Links]) -> None:
+    slow = Slow()
+    async with site(star=slow) as here:
+        fetching = links(open_to(here), PublicSettings(messages=10, answers=2))
+        first = asyncio.create_task(fetching.fetch("ann", "one", here.url + "/1"))
+        await asyncio.sleep(0)
+        newer = asyncio.create_task(fetching.fetch("ann", "one", here.url + "/2"))
+        assert await first is None
+        other = asyncio.create_task(fetching.fetch("ann", "two", here.url + "/3"))
+        await asyncio.sleep(0)
+        with pytest.raises(Limited, match="2 pictures are being fetched at this moment, which is the most for each"):
+            await fetching.fetch("ann", "three", here.url + "/4")
+        with pytest.raises(Limited, match="2 pictures are being fetched at this moment, which is the most here"):
+            await fetching.fetch("bob", "his", here.url + "/5")
+        fetching.give_up("two", here.url + "/another")
+        slow.may.set()
+        assert [(one.path.read_bytes() if (one := await each) else None) for each in (newer, other)] == [PNG, PNG]
+        assert await fetching.fetch("bob", "his", here.url + "/6") is not None
