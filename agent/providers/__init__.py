@@ -1,7 +1,8 @@
 """The contract of a provider: a `ModelSpec` and an `Endpoint` become a `Connection`, which a run asks for its model."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Literal, Protocol, cast
@@ -22,10 +23,14 @@ Phase = Literal["starting", "fetching", "loading", "ready", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a model is served: an OpenAI-compatible base URL (ending in /v1) and its key, which is never shown."""
+    """Where a model is served: an OpenAI-compatible base URL (ending in /v1) and its key, which is never shown.
+
+    `places` is how many answers it writes at once where it lets more of them wait in silence; None: as many as come.
+    """
 
     base_url: str
     api_key: str | None = field(default=None, repr=False)
+    places: int | None = None
 
 
 class Connection(Protocol):
@@ -38,6 +43,13 @@ class Connection(Protocol):
 
     def model(self) -> Model:
         """The model for the running event loop; made at the first call in each."""
+        ...
+
+    def place(self, told: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
+        """A place at the server, entered when it is one's turn; each request is made in one.
+
+        `told` is given how many answers must end before, whenever that changes. Most servers have room for all.
+        """
         ...
 
     def effort(self, reasoning: Reasoning | None) -> Reasoning | None:

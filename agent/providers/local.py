@@ -243,7 +243,10 @@ class LocalModels:
             raise LocalModelError(f"LOCAL_MODEL names {str(path)!r}, and there is no such file.")
 
         async def launch(key: str, port: int) -> Launched:
-            return await launch_llama(path, name=path.stem, context=4096, kv_bytes=None, key=key, port=port)
+            answers = self._settings.answers
+            return await launch_llama(
+                path, name=path.stem, context=4096, kv_bytes=None, key=key, port=port, answers=answers
+            )
 
         def name(spec: ModelSpec) -> ModelSpec:
             return replace(
@@ -256,8 +259,10 @@ class LocalModels:
         spec = weights.spec
 
         async def launch(key: str, port: int) -> Launched:
-            context, kv_bytes = spec.context_tokens, weights.kv_bytes
-            return await launch_llama(path, name=spec.name, context=context, kv_bytes=kv_bytes, key=key, port=port)
+            context, kv_bytes, answers = spec.context_tokens, weights.kv_bytes, self._settings.answers
+            return await launch_llama(
+                path, name=spec.name, context=context, kv_bytes=kv_bytes, key=key, port=port, answers=answers
+            )
 
         await self._up(_Plan(rank, spec.label, secrets.token_urlsafe(32), launch, lambda _: spec))
 

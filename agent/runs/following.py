@@ -40,7 +40,7 @@ class Followed(ABC):
     @property
     @abstractmethod
     def waiting(self) -> Waiting | None:
-        """The pause before another try of a request that failed, while there is one."""
+        """The pause before another try of a request that failed, or the line it stands in, while there is one."""
 
     @property
     def done(self) -> bool:
@@ -48,7 +48,7 @@ class Followed(ABC):
         return self.result is not None
 
     async def news(self, seen: int, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - it does not raise
-        """Return when there are more than `seen` responses, when the run has ended, when `waiting` begins or ends.
+        """Return when there are more than `seen` responses, when the run has ended, when `waiting` changes.
 
         At most after `timeout` seconds.
         """

@@ -11,6 +11,7 @@ from agent.media import MediaStore
 from agent.run import Run
 from agent.ui.journal import Unsent
 from agent.ui.render import Bubble, fold
+from agent.ui.words import ENGLISH, Words
 
 PACE = 0.1
 """Seconds between two updates of a page, more where a bubble is long; the last one is not held back."""
@@ -64,13 +65,15 @@ class LiveRun:
                 if not await run.over(max(PACE, min(4 * PACE, drawn / LONG))) or seen == len(run.responses):
                     await run.news(seen, timeout=IDLE)
 
-    @property
-    def waiting(self) -> str:
+    def waiting(self, words: Words = ENGLISH) -> str:
         """Why nothing comes at the moment, where the run knows; "" otherwise."""
         pause = self.run.waiting
-        if pause is None or pause.seconds < 5:
-            return pause.sentence if pause else ""
-        return f"{pause.sentence} · {math.ceil(max(0.0, pause.until - monotonic()))} s left"
+        if pause is None:
+            return ""
+        said = words.said((pause.saying,)) or pause.sentence
+        if pause.before or pause.seconds < 5:
+            return said
+        return f"{said} · {words('seconds_left', count=math.ceil(max(0.0, pause.until - monotonic())))}"
 
     @contextmanager
     def watched(self) -> Generator[None]:

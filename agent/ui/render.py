@@ -25,6 +25,7 @@ from agent.history import Entry, Note
 from agent.media import ROUTE, id_of
 from agent.media.kinds import SUFFIXES
 from agent.responses import Piece, Response, Stamp, pieces
+from agent.sayings import Saying
 from agent.ui.asking import ASK_USER, Call, asked, is_question, options, question
 from agent.ui.words import ENGLISH, Words
 
@@ -33,7 +34,7 @@ Wire = dict[str, Any]
 SHOWN_AS = {suffix: kind.partition("/")[0] for kind, suffix in SUFFIXES.items()}
 """By how the name of a file ends."""
 LOST = "Interrupted: the server went down before the answer was finished."
-NO_ENDING = Note(ended="error", detail=LOST)
+NO_ENDING = Note(ended="error", detail=LOST, sayings=(Saying("lost"),))
 
 
 @dataclass(slots=True)
@@ -191,7 +192,8 @@ def wire(turn: Turn, waiting: str = "", words: Words = ENGLISH) -> list[Wire]:
                     near.clear()
                     out += [_assistant(_file(one["url"], words), None) for one in files]
             case "error":
-                out.append(_assistant(f'<div class="problem" role="alert">{html.escape(bubble.text)}</div>', None))
+                why = (words.said(turn.note.sayings) if turn.note else "") or bubble.text
+                out.append(_assistant(f'<div class="problem" role="alert">{html.escape(why)}</div>', None))
     out += [_assistant(_file(ROUTE + id_, words), None) for id_ in turn.made]
     if asks is not None:
         out.append({**_assistant(asked(asks, words), None), "options": options(asks, words) or None})
@@ -292,7 +294,7 @@ def _caption(note: Note, words: Words) -> str:
     """How it ended and its figures, in one line under the answer; "≈" marks what was estimated here."""
     said: list[str] = []
     if note.ended == "cancelled":
-        said.append(html.escape(note.detail.removesuffix(".")))
+        said.append(html.escape((words.said(note.sayings) or note.detail).rstrip(".。")))
     if note.ended == "length":
         said.append(words("cut"))
     if note.ended == "content_filter":
@@ -302,6 +304,8 @@ def _caption(note: Note, words: Words) -> str:
     if note.omitted:
         said.append(html.escape(note.omitted.removesuffix(".")))
     timings = note.timings
+    if timings is not None and timings.queued >= 1:
+        said.append(words("queued", seconds=f"{timings.queued:.0f}"))
     if timings is not None and timings.first_token is not None:
         about = "≈ " if timings.estimated else ""
         said.append(words("first_token", seconds=f"{timings.first_token:.2f}"))

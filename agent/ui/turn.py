@@ -145,7 +145,7 @@ class Conversations:
                     replies={} if run.result and run.result.finish_reason == "suspended" else None,
                     made=made(run.result.context.messages, live.conversation) if run.result else turn.made,
                 )
-                messages = wire(now, live.waiting, words)
+                messages = wire(now, live.waiting(words), words)
                 ids = [*base.ids, turn.user.id if turn.user else None, *([None] * (len(messages) - 1))]
                 yield View(messages=base.messages + messages, ids=ids, earlier=base.earlier, busy=not run.done)
 

@@ -3,10 +3,13 @@
 import json
 import re
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from agent.sayings import Saying
 
 HERE = Path(__file__).parent
 LANGUAGES = ("en", "zh", "ko", "de", "fr")
@@ -24,6 +27,20 @@ class Words:
         """The sentence of that name, with the values in it."""
         sentence = (table("say").get(key) or table("static")[key])[self.language]
         return sentence.format(**values) if values else sentence
+
+    def said(self, sayings: Iterable[Saying]) -> str:
+        """These sentences one after the other; "" where there is none, or one that this table does not have."""
+        found = [(one, (table("said").get(one.key) or {}).get(self.language)) for one in sayings]
+        if not all(sentence for _, sentence in found):
+            return ""
+        return " ".join(str(sentence).format(**self._values(one)) for one, sentence in found)
+
+    def _values(self, saying: Saying) -> dict[str, object]:
+        """What stands in the sentence; a sentence in a sentence without its full stop."""
+        return {
+            name: self.said((value,)).rstrip(".。") if isinstance(value, Saying) else value
+            for name, value in saying.values.items()
+        }
 
 
 ENGLISH = Words()
