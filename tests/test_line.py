@@ -1,4 +1,4 @@
-"""The line in front of a server that writes few answers at once: first come, first served, and no place is ever lost."""
+"""The line in front of a server that writes few answers at once: first come, first served, no place is ever lost."""
 
 import asyncio
 import threading

@@ -26,15 +26,20 @@ from agent.ui.widgets import (
     KEYS,
     Given,
     attachments,
+    being_sent,
     choices_of,
     composer,
     key_panel,
+    looked_at,
     menu,
     notice,
     offer,
     switches,
     values,
 )
+
+PATIENCE = 0.5
+"""Seconds after which it is said what takes so long; as often a page that is gone is noticed."""
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -115,15 +120,21 @@ class Handlers:
             self._all.choose(seat.owner, replace(self._all.choices(seat.owner), model=spec.id))
         return *self._menu(seat, spec), *self._for(seat, spec)
 
-    async def attached(self, value: dict[str, Any] | None, model: str | None, request: gr.Request) -> str:
+    async def attached(
+        self, value: dict[str, Any] | None, model: str | None, request: gr.Request
+    ) -> AsyncIterator[str]:
         """What becomes of each attachment for the chosen model, said before anything is sent."""
         seat = self._seats.of(request)
         spec = self._all.spec(seat.owner, model)
-        files = [str(file) for file in (value or {}).get("files") or []]
-        if spec is None or not files or not _owned(files, request):
-            return ""
+        files = [Path(str(file)) for file in (value or {}).get("files") or []]
+        if spec is None or not files or not _owned(list(map(str, files)), request):
+            yield ""
+            return
         most, menu = self._all.settings.max_upload_bytes, self._all.offers.choosable(seat.owner, seat.login)
-        return attachments(await plans([Path(file) for file in files], spec, max_bytes=most, menu=menu))
+        looking = asyncio.ensure_future(plans(files, spec, max_bytes=most, menu=menu))
+        async for _ in patiently(looking):
+            yield looked_at([file.name for file in files], seat.words)
+        yield attachments(looking.result())
 
     # Keys: in the loop of the server, where their clocks run
 
@@ -156,21 +167,16 @@ class Handlers:
 
     # Doing
 
-    async def accept(self, given: Given, request: gr.Request) -> Any:
+    async def accept(self, given: Given, request: gr.Request) -> AsyncIterator[tuple[Any, str]]:
         """A message was sent. The composer is emptied only when the message is kept."""
-        seat = self._seats.of(request)
-        choices = self._chosen(seat, given)
-        seat, live = await send(self._all, values(given)["composer"], seat, choices, request)
-        self._seats.take(request, seat)
-        return composer(busy=live is not None, value=None)
+        async for shown in self._sent(values(given)["composer"], given, request, emptied=True):
+            yield shown
 
-    async def example(self, event: gr.SelectData, given: Given, request: gr.Request) -> Any:
+    async def example(self, event: gr.SelectData, given: Given, request: gr.Request) -> AsyncIterator[tuple[Any, str]]:
         """A starter example was pressed: it is sent as if typed."""
-        seat = self._seats.of(request)
-        value = example_message(str(event.value["text"]), seat.words)
-        seat, _ = await send(self._all, value, seat, self._chosen(seat, given), request)
-        self._seats.take(request, seat)
-        return composer(busy=True)
+        message = example_message(str(event.value["text"]), self._seats.of(request).words)
+        async for shown in self._sent(message, given, request):
+            yield shown
 
     async def option(self, event: gr.SelectData, given: Given, request: gr.Request) -> Any:
         """A button under a question was pressed: its words are the answer."""
@@ -222,6 +228,21 @@ class Handlers:
 
     # How
 
+    async def _sent(
+        self, message: dict[str, Any] | None, given: Given, request: gr.Request, *, emptied: bool = False
+    ) -> AsyncIterator[tuple[Any, str]]:
+        """Send it. While that takes its time it is said what is done; then what becomes of the composer."""
+        seat = self._seats.of(request)
+        choices = self._chosen(seat, given)
+        files = [Path(str(file)).name for file in (message or {}).get("files") or []]
+        ready = self._all.spec(seat.owner, choices.model) is not None
+        sent = asyncio.ensure_future(send(self._all, message, seat, choices, request))
+        async for _ in patiently(sent):
+            yield gr.skip(), being_sent(files, ready=ready, words=seat.words)
+        seat, live = sent.result()
+        self._seats.take(request, seat)
+        yield composer(busy=live is not None, **({"value": None} if emptied else {})), ""
+
     def _menu(self, seat: Seat, spec: ModelSpec | None) -> tuple[Any, Any, Any]:
         """The list of models, what is said of the one on its way, and the offer of one that has come."""
         said = "" if self._all.settled else notice(self._all.offers.local.status)
@@ -267,6 +288,15 @@ async def send(
         raise gr.Error("An attachment could not be read. Attach it again.", print_exception=False)
     live = await told(conversations.send(seat.owner, seat.conversation, value, choices, seat.login))
     return (replace(seat, conversation=live.conversation) if live else seat), live
+
+
+async def patiently(work: asyncio.Future[Any]) -> AsyncIterator[None]:
+    """Now and again while the work takes its time. It is given up with whoever waits for it."""
+    try:
+        while not (await asyncio.wait({work}, timeout=PATIENCE))[0]:
+            yield
+    finally:
+        work.cancel()
 
 
 def _owned(files: Sequence[str], request: gr.Request) -> bool:

@@ -105,6 +105,7 @@ def build(
                 )
                 forget = gr.Button(static("forget_keys"), elem_id="key-forget", size="sm", visible=False)
             attached = gr.HTML(elem_id="attached", padding=False)
+            sending = gr.HTML(elem_id="sending", padding=False)
             look = gr.Button("", elem_id="look", visible="hidden")  # pressed by page.js when something was attached
             with gr.Column(elem_id="dock"):
                 box = gr.MultimodalTextbox(
@@ -140,8 +141,12 @@ def build(
                 after(handlers.settle, None, [box, earlier], **QUIET)
 
         follow(page.load(handlers.opened, None, [system, *menu, *for_model], **QUIET))
-        follow(box.submit(handlers.accept, {box, *settings}, box, **QUIET))
-        follow(chat.example_select(handlers.example, settings, box, **QUIET))
+        for sent in (
+            box.submit(handlers.accept, {box, *settings}, [box, sending], **QUIET),
+            chat.example_select(handlers.example, settings, [box, sending], **QUIET),
+        ):
+            follow(sent)
+            sent.failure(lambda: "", None, sending, **QUIET)
         follow(chat.option_select(handlers.option, settings, box, **QUIET))
         follow(chat.retry(handlers.retry, settings, box, **QUIET))
         follow(chat.edit(handlers.edit, settings, box, **QUIET))
@@ -149,7 +154,7 @@ def build(
         follow(earlier.click(handlers.earlier, None, None, **QUIET))
         box.stop(handlers.stop, None, None, **QUIET)
         new.click(handlers.new, None, [chat, earlier, box], **QUIET)
-        look.click(handlers.attached, [box, model], attached, **QUIET)
+        look.click(handlers.attached, [box, model], attached, trigger_mode="always_last", **QUIET)
         chosen = model.input(handlers.model_chosen, model, [*menu, *for_model], **QUIET)
         chosen.then(handlers.attached, [box, model], attached, **QUIET)
         switch.click(handlers.switch, None, [*menu, *for_model], **QUIET)

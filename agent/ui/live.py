@@ -43,7 +43,7 @@ class LiveRun:
     ) -> None:
         self._media = media
         self.run, self.conversation, self.owner, self.unsent, self.resumed = run, conversation, owner, unsent, resumed
-        self._grace = grace
+        self.began, self._grace = monotonic(), grace
         self._watchers = 0
         self._timer: asyncio.TimerHandle | None = None
         self._set_timer()
@@ -54,10 +54,11 @@ class LiveRun:
         with self.watched():
             while True:
                 new, done = run.responses[seen:], run.done
+                times = run.said_at[seen : seen + len(new)]
                 seen += len(new)
                 if self._media is not None:
                     new = [await self._media.said(self.owner, self.conversation, one) for one in new]
-                fold(bubbles, new)
+                fold(bubbles, new, times)
                 yield bubbles
                 if done:
                     return

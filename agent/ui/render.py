@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 from pydantic_ai.messages import (
@@ -31,6 +32,8 @@ from agent.ui.words import ENGLISH, Words
 
 Wire = dict[str, Any]
 
+UNSEEN = repeat(math.inf)
+"""When what is read from a store was said: not while anybody looks."""
 SHOWN_AS = {suffix: kind.partition("/")[0] for kind, suffix in SUFFIXES.items()}
 """By how the name of a file ends."""
 LOST = "Interrupted: the server went down before the answer was finished."
@@ -39,10 +42,14 @@ NO_ENDING = Note(ended="error", detail=LOST, sayings=(Saying("lost"),))
 
 @dataclass(slots=True)
 class Bubble:
-    """One bubble: its type, its text or its call, and, of a result, which call it belongs to."""
+    """One bubble: its type, its text or its call, and, of a result, which call it belongs to.
+
+    `began` is on the monotonic clock, where it was seen to.
+    """
 
     first: Response
     texts: list[str]
+    began: float = math.inf
 
     @property
     def text(self) -> str:
@@ -67,7 +74,8 @@ class Turn:
 
     `note` is how it ended, None while it is still running; `reasoning` the seconds of its reasoning bubbles. `replies`,
     by the ids of the calls that wait for them, are what was said so far to an answer that is suspended; None where it
-    asks for nothing (any more). `made` are the ids of the files that the model made.
+    asks for nothing (any more). `made` are the ids of the files that the model made. A page that looks at it while it
+    is running began to do so at `watched`, on the monotonic clock.
     """
 
     user: Entry | None
@@ -76,6 +84,7 @@ class Turn:
     reasoning: tuple[float, ...] = ()
     replies: Mapping[str, str] | None = None
     made: tuple[str, ...] = ()
+    watched: float = 0.0
 
     @property
     def asks(self) -> Call | None:
@@ -90,12 +99,12 @@ def unanswered(bubbles: Sequence[Bubble]) -> list[Call]:
     return [one.content for one in bubbles if one.first.type == "tool_call" and _of(one, "id") not in answered]
 
 
-def fold(bubbles: list[Bubble], responses: Iterable[Response]) -> None:
+def fold(bubbles: list[Bubble], responses: Iterable[Response], said_at: Iterable[float] = UNSEEN) -> None:
     """Add responses to the bubbles they belong to: the flag alone decides."""
-    for response in responses:
+    for response, at in zip(responses, said_at, strict=False):
         text = response.content if isinstance(response.content, str) else ""
         if response.is_type_switched:
-            bubbles.append(Bubble(response, [text]))
+            bubbles.append(Bubble(response, [text], at))
         else:
             bubbles[-1].texts.append(text)
 
@@ -162,6 +171,8 @@ def wire(turn: Turn, waiting: str = "", words: Words = ENGLISH) -> list[Wire]:
                 out.append(_assistant(bubble.text, None))
             case "reasoning":
                 metadata: Wire = {"title": words("reasoning"), "status": "pending" if running else "done"}
+                if running:
+                    metadata |= _going_on(bubble, turn)
                 if seconds and not running:
                     metadata["duration"] = round(seconds.pop(0), 1)
                 out.append(_assistant(bubble.text, metadata))
@@ -176,6 +187,8 @@ def wire(turn: Turn, waiting: str = "", words: Words = ENGLISH) -> list[Wire]:
                 near.add(id_)
                 busy = turn.note is None and id_ in unsaid
                 metadata = {"title": words("tool", name=name), "id": id_, "status": "pending" if busy else "done"}
+                if busy:
+                    metadata |= _going_on(bubble, turn)
                 out.append(_assistant(_code(bubble.content["arguments"]), metadata))
             case "tool_call_result" if bubble.content["name"] == ASK_USER and not bubble.content["is_error"]:
                 near.clear()
@@ -204,6 +217,12 @@ def wire(turn: Turn, waiting: str = "", words: Words = ENGLISH) -> list[Wire]:
         why = f'<div class="caption" role="status">{html.escape(waiting)}</div>' if waiting else ""
         out.append(_assistant(dots + why, None))
     return out
+
+
+def _going_on(bubble: Bubble, turn: Turn) -> Wire:
+    """For how long it had been going on when the page began to look; the page counts on from there by itself."""
+    before = turn.watched - bubble.began
+    return {"duration": round(before, 1)} if before >= 0.1 else {}
 
 
 def said(entry: Entry) -> str:

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import asdict, replace
+from time import monotonic
 from typing import Any, cast
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserContent, UserPromptPart
@@ -127,7 +128,7 @@ class Conversations:
         if live is None:
             yield await self.view(owner, conversation, window, words)
             return
-        run = live.run
+        run, watched = live.run, monotonic()
         async with aclosing(live.bubbles()) as stream:
             entries, cut = await self._newest(owner, conversation, window)
             mine = [entry for entry in entries if entry.note.run_id == run.id]
@@ -135,6 +136,8 @@ class Conversations:
             turn = Turn(user=mine[0] if mine else None, bubbles=(), note=None)
             if live.resumed and before:
                 turn = before.pop()
+                for bubble in turn.bubbles:
+                    bubble.began = live.began  # what waited for people is done now
             base = shown(before, window, cut=cut, words=words)
             async for bubbles in stream:
                 now = replace(
@@ -144,6 +147,7 @@ class Conversations:
                     reasoning=(*turn.reasoning, *run.reasoning),
                     replies={} if run.result and run.result.finish_reason == "suspended" else None,
                     made=made(run.result.context.messages, live.conversation) if run.result else turn.made,
+                    watched=watched,
                 )
                 messages = wire(now, live.waiting(words), words)
                 ids = [*base.ids, turn.user.id if turn.user else None, *([None] * (len(messages) - 1))]

@@ -118,6 +118,21 @@ def attachments(planned: Sequence[Plan]) -> str:
     return f'<ul role="status">{"".join(rows)}</ul>' if rows else ""
 
 
+def looked_at(names: Sequence[str], words: Words) -> str:
+    """The same while it is being found out; page.js says for how long."""
+    rows = [f'<li class="doing">{html.escape(words("looking_at", name=name))}</li>' for name in names]
+    return f'<ul role="status">{"".join(rows)}</ul>'
+
+
+def being_sent(files: Sequence[str], *, ready: bool, words: Words) -> str:
+    """What a message waits for on its way to being kept; `ready`: there is a model."""
+    if not ready:
+        said = words("sent_later")
+    else:
+        said = words("preparing", names=", ".join(files)) if files else words("sending")
+    return f'<p class="doing" role="status">{html.escape(said)}</p>'
+
+
 def _choice(spec: ModelSpec) -> str:
     return f'<button type="button" data-model="{html.escape(spec.id)}">{html.escape(spec.label)}</button>'
 
