@@ -1,7 +1,6 @@
 """Waiting is seen: in line, for a model to come, for an upload, for a conversion, for a tool. In real Chromium."""
 
 import asyncio
-import io
 import os
 import re
 import time
@@ -21,6 +20,8 @@ from tests.test_page import close_settings, open_settings
 
 pytestmark = pytest.mark.browser
 
+PATIENT = CONFIG.replace("grace_seconds = 1.5", "grace_seconds = 30")
+"""A page that is loaded again on a machine with much to do comes back late."""
 SEES = "Qwen/Qwen3-VL-8B-Instruct"
 LONG = "Count from one to one thousand in words, slowly, one number a line."
 Visit = Callable[..., Visitor]
@@ -34,7 +35,7 @@ def server() -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def own(start_app: Callable[..., App], server: Running) -> App:
-    return start_app(VLLM_BASE_URL=server.base_url)
+    return start_app(PATIENT, VLLM_BASE_URL=server.base_url)
 
 
 def noise(width: int, height: int) -> Image.Image:
@@ -61,7 +62,7 @@ def small(start_app: Callable[..., App], tmp_path_factory: pytest.TempPathFactor
     fetched = fetch(SMOLLM2, ROOT / ".cache", report=lambda _have, _total: None)
     with ThreadPoolExecutor() as threads:  # Playwright has a loop in this one
         path = threads.submit(asyncio.run, fetched).result()
-    return start_app(CONFIG + "[local]\nanswers = 1\n", VLLM_BASE_URL="", LOCAL_MODEL=str(path))
+    return start_app(PATIENT + "[local]\nanswers = 1\n", VLLM_BASE_URL="", LOCAL_MODEL=str(path))
 
 
 def test_who_waits_in_line_sees_how_many_are_before_and_may_leave(small: App, visit: Visit) -> None:
@@ -93,6 +94,7 @@ def test_who_waits_in_line_sees_how_many_are_before_and_may_leave(small: App, vi
 
 
 def test_a_tab_that_is_closed_leaves_the_line(small: App, visit: Visit) -> None:
+    """After the grace period, which a page that is only loaded again has, too."""
     first, second, third = visit(small.url), visit(small.url), visit(small.url)
     first.say(LONG)
     expect(first.bubbles.first).to_contain_text(re.compile(r"\w"), timeout=60_000)
@@ -101,9 +103,9 @@ def test_a_tab_that_is_closed_leaves_the_line(small: App, visit: Visit) -> None:
     third.say(LONG)
     expect(third.chat.locator(".waiting + .caption")).to_have_text("2 answers are before this one", timeout=20_000)
     second.page.close()
-    expect(third.chat.locator(".waiting + .caption")).to_have_text("1 answer is before this one", timeout=30_000)
+    expect(third.chat.locator(".waiting + .caption")).to_have_text("1 answer is before this one", timeout=60_000)
     first.page.close()
-    expect(third.bubbles.first).to_contain_text(re.compile(r"\w"), timeout=60_000)
+    expect(third.bubbles.first).to_contain_text(re.compile(r"\w"), timeout=90_000)
     third.stop.click()
     third.idle()
 
@@ -151,18 +153,17 @@ def test_an_upload_that_breaks_says_so_and_keeps_the_text(own: App, visit: Visit
 
 def test_what_is_looked_at_is_named_with_its_time_also_once_it_is_sent(own: App, visit: Visit, tmp_path: Path) -> None:
     visitor = visit(own.url)
-    saved = io.BytesIO()
-    noise(4000, 3000).save(saved, "TIFF")
-    (tmp_path / "large.tiff").write_bytes(saved.getvalue())
-    (tmp_path / "small.png").write_bytes(media_files.picture("PNG"))
+    photo = media_files.picture("HEIF", (4000, 3000))
+    for name in ("one.heic", "two.heic", "three.heic"):
+        (tmp_path / name).write_bytes(photo)
     visitor.box.fill("!text Seen.")
-    attach(visitor, tmp_path / "large.tiff", tmp_path / "small.png")
+    attach(visitor, *(tmp_path / name for name in ("one.heic", "two.heic", "three.heic")))
     doing = visitor.page.locator("#attached .doing")
-    expect(doing).to_have_text(["Looking at large.tiff…", "Looking at small.png…"], timeout=30_000)
+    expect(doing).to_have_text([f"Looking at {name}.heic…" for name in ("one", "two", "three")], timeout=30_000)
     visitor.shot("looking")
     visitor.box.press("Enter")
     sending = visitor.page.locator("#sending .doing")
-    expect(sending).to_have_text("Preparing large.tiff, small.png…", timeout=30_000)
+    expect(sending).to_have_text("Preparing one.heic, two.heic, three.heic…", timeout=30_000)
     visitor.shot("sending")
     expect(visitor.bubbles.filter(has_text="Seen.")).to_be_visible(timeout=60_000)
     expect(sending).to_have_count(0)
@@ -173,13 +174,13 @@ def test_what_is_looked_at_is_named_with_its_time_also_once_it_is_sent(own: App,
 
 
 @pytest.mark.parametrize("tool", ["nap", "block"])
-def test_a_tool_counts_while_it_runs_also_after_a_reload(app: App, visit: Visit, tool: str) -> None:
-    visitor = visit(app.url)
+def test_a_tool_counts_while_it_runs_also_after_a_reload(own: App, visit: Visit, tool: str) -> None:
+    visitor = visit(own.url)
     open_settings(visitor)
     visitor.page.get_by_label("Tools").check()
     close_settings(visitor)
     began = time.monotonic()
-    visitor.say(f'!tool {tool} {{"seconds": 9}} !text Done.')
+    visitor.say(f'!tool {tool} {{"seconds": 15}} !text Done.')
     title = visitor.bubbles.first.locator(".title").first
     expect(title).to_have_attribute("data-seconds", "1 s", timeout=15_000)
     expect(title).to_have_attribute("data-seconds", re.compile("^[2-9] s$"), timeout=15_000)
@@ -198,14 +199,14 @@ def test_a_tool_counts_while_it_runs_also_after_a_reload(app: App, visit: Visit,
     assert visitor.chat.inner_text() == shown
 
 
-def test_a_thought_counts_and_ends_with_how_long_it_took(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    visitor.say("!think 80 @20 !text Done.")
+def test_a_thought_counts_and_ends_with_how_long_it_took(own: App, visit: Visit) -> None:
+    visitor = visit(own.url)
+    visitor.say("!think 150 @10 !text Done.")
     title = visitor.bubbles.first.locator(".title").first
     expect(title).to_have_attribute("data-seconds", re.compile("^[1-3] s$"), timeout=15_000)
     visitor.shot("thinking")
     visitor.page.reload()
-    expect(title).to_have_attribute("data-seconds", re.compile("^[1-4] s$"), timeout=15_000)
+    expect(title).to_have_attribute("data-seconds", re.compile(r"^\d+ s$"), timeout=15_000)
     expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible(timeout=30_000)
     expect(title).not_to_have_attribute("data-seconds", re.compile("."))
-    expect(title).to_contain_text(re.compile(r"\([34]\.\ds\)"))
+    expect(title).to_contain_text(re.compile(r"\(1[45]\.\ds\)"))
