@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
+from urllib.parse import urlencode
 
 from pydantic_ai.messages import (
     AudioUrl,
@@ -23,7 +24,7 @@ from pydantic_ai.messages import (
 )
 
 from agent.history import Entry, Note
-from agent.media import ROUTE, id_of
+from agent.media import ROUTE, called, id_of
 from agent.media.kinds import SUFFIXES
 from agent.responses import Piece, Response, Stamp, pieces
 from agent.sayings import Saying
@@ -64,7 +65,10 @@ class Bubble:
         content = dict(self.first.content)
         if "files" in content:
             kept = [one for one in content["files"] if isinstance(one, ImageUrl | AudioUrl | DocumentUrl)]
-            content["files"] = [{"url": one.url, "media_type": one.media_type} for one in kept]
+            content["files"] = [
+                {"url": one.url, "media_type": one.media_type, "name": called(one.identifier, one.media_type)}
+                for one in kept
+            ]
         return content
 
 
@@ -203,7 +207,7 @@ def wire(turn: Turn, waiting: str = "", words: Words = ENGLISH) -> list[Wire]:
                     out.append(_assistant(_plain(text), metadata))
                 if files:  # beside the fold, where they are seen without opening it
                     near.clear()
-                    out += [_assistant(_file(one["url"], words), None) for one in files]
+                    out += [_assistant(_file(one["url"], words, one["name"]), None) for one in files]
             case "error":
                 why = (words.said(turn.note.sayings) if turn.note else "") or bubble.text
                 out.append(_assistant(f'<div class="problem" role="alert">{html.escape(why)}</div>', None))
@@ -268,14 +272,16 @@ def _user_parts(entry: Entry, words: Words) -> list[Wire]:
     return parts
 
 
-def _file(url: str, words: Words) -> str:
-    """What is kept under that URL, to be seen, heard or saved."""
+def _file(url: str, words: Words, name: str = "") -> str:
+    """What is kept under that URL, to be seen, heard or saved under its name."""
     url = url.removeprefix("/")  # relative, because behind a proxy the page may be at a path of its host
     match SHOWN_AS.get(url.rpartition(".")[2]):
         case "image":
             return f"![{words('picture')}]({url})"
         case "audio":
             return f'<audio controls preload="metadata" src="{html.escape(url)}"></audio>'
+        case _ if name:
+            return f"[{words('save_named', name=name)}]({url}?{urlencode({'name': name})})"
         case _:
             return f"[{words('save')}]({url})"
 
