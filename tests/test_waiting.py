@@ -12,11 +12,12 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Locator, expect
 
-from agent.providers.weights import SMOLLM2, fetch
+from agent.providers.weights import QWEN3_06B, SMOLLM2, fetch
 from tests import media_files
 from tests.conftest import CONFIG, ROOT, App, Visitor
 from tests.scripted_server import Config, Running, running
 from tests.test_page import close_settings, open_settings
+from tests.weight_server import serving
 
 pytestmark = pytest.mark.browser
 
@@ -57,12 +58,17 @@ def seconds(title: Locator) -> int:
 
 
 @pytest.fixture(scope="module")
-def small(start_app: Callable[..., App], tmp_path_factory: pytest.TempPathFactory) -> App:
-    """The app with the real SmolLM2, which writes one answer at a time."""
+def weights() -> Path:
+    """The real SmolLM2, fetched once into the project's cache."""
     fetched = fetch(SMOLLM2, ROOT / ".cache", report=lambda _have, _total: None)
     with ThreadPoolExecutor() as threads:  # Playwright has a loop in this one
-        path = threads.submit(asyncio.run, fetched).result()
-    return start_app(PATIENT + "[local]\nanswers = 1\n", VLLM_BASE_URL="", LOCAL_MODEL=str(path))
+        return threads.submit(asyncio.run, fetched).result()
+
+
+@pytest.fixture(scope="module")
+def small(start_app: Callable[..., App], weights: Path) -> App:
+    """The app with that model, which writes one answer at a time."""
+    return start_app(PATIENT + "[local]\nanswers = 1\n", VLLM_BASE_URL="", LOCAL_MODEL=str(weights))
 
 
 def test_who_waits_in_line_sees_how_many_are_before_and_may_leave(small: App, visit: Visit) -> None:
@@ -210,3 +216,43 @@ def test_a_thought_counts_and_ends_with_how_long_it_took(own: App, visit: Visit)
     expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible(timeout=30_000)
     expect(title).not_to_have_attribute("data-seconds", re.compile("."))
     expect(title).to_contain_text(re.compile(r"\(1[45]\.\ds\)"))
+
+
+# A model that is on its way
+
+
+def test_a_message_sent_before_there_is_a_model_waits_for_it(
+    start_app: Callable[..., App], visit: Visit, weights: Path, tmp_path: Path
+) -> None:
+    hub = QWEN3_06B.hub
+    assert hub is not None
+    (tmp_path / "weights").mkdir()
+    os.link(weights, tmp_path / "weights" / SMOLLM2.file)
+    path = f"/{hub.repository}/resolve/{hub.revision}/{hub.path}"
+    with serving(files={path: b"GGUF" * 1_000_000}) as server:  # in the end it turns out to be another file
+        server.gate.clear()
+        own = start_app(
+            PATIENT,
+            VLLM_BASE_URL="",
+            HF_ENDPOINT=server.url,
+            HF_HUB_CACHE=str(tmp_path / "hub"),
+            PIP_INDEX_URL=f"{server.url}/simple",
+            SWITCHBOARD_CACHE=str(tmp_path),
+            SWITCHBOARD_OFFLINE="",
+            PATH="/usr/bin:/bin",
+        )
+        visitor = visit(own.url, ready=False)
+        notice = visitor.page.locator("#notice")
+        expect(notice).to_contain_text("Fetching Qwen3-0.6B", timeout=30_000)
+        expect(notice.locator("progress")).to_be_visible()
+        visitor.say("Hello")
+        expect(visitor.page.locator("#sending")).to_have_text(
+            "This is sent as soon as a model answers.", timeout=20_000
+        )
+        expect(visitor.box).to_have_value("Hello")
+        visitor.shot("no-model-yet")
+        server.gate.set()
+        expect(visitor.mine).to_have_text("Hello", timeout=60_000)
+        expect(visitor.box).to_have_value("")
+        expect(visitor.page.locator("#sending")).to_have_text("")
+        expect(visitor.chat.locator(".caption").last).to_contain_text("s to first token", timeout=60_000)
