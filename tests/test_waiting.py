@@ -228,7 +228,7 @@ def test_a_message_sent_before_there_is_a_model_waits_for_it(
     assert hub is not None
     (tmp_path / "weights").mkdir()
     os.link(weights, tmp_path / "weights" / SMOLLM2.file)
-    path = f"/{hub.repository}/resolve/{hub.revision}/{hub.path}"
+    path = f"/{hub.repo}/resolve/{hub.revision}/{hub.file}"
     with serving(files={path: b"GGUF" * 1_000_000}) as server:  # in the end it turns out to be another file
         server.gate.clear()
         own = start_app(

@@ -17,6 +17,7 @@ from agent.errors import ProviderError, UnknownModel
 from agent.providers.efforts import Effort as Effort
 from agent.providers.efforts import Reasoning as Reasoning
 from agent.providers.efforts import effort_note as effort_note
+from agent.sayings import Saying
 
 Phase = Literal["starting", "fetching", "loading", "ready", "failed"]
 
@@ -82,11 +83,13 @@ class Status:
     """What to show while waiting; `done` goes from 0 to 1, None where nobody knows.
 
     `phase` is "ready" as soon as anything answers; `text` and `done` still tell of something better on its way.
+    `sayings` are the sentences of `text` by name, where all of them have one.
     """
 
     phase: Phase
     text: str
     done: float | None
+    sayings: tuple[Saying, ...] = field(default=(), compare=False)
 
 
 class Models(Protocol):

@@ -71,12 +71,9 @@ def explain(error: Exception, name: str, provider: ProviderSpec, *, key: str | N
         label = provider.label
         values: dict[str, Value] = {"model": name, "status": status or 0, "error": type(error).__name__}
         text = SENTENCES[name_or_sentence].format(who=label, whom=label.replace("The ", "the ", 1), **values)
-        own = not provider.key_names  # then the label is a description of ours, not a name
-        who = (
-            {"who": Saying("model_server"), "whom": Saying("model_server_within")}
-            if own
-            else dict(who=label, whom=label)
-        )
+        who: dict[str, Value] = {"who": label, "whom": label}
+        if not provider.keys_at:  # a server of one's own, which has a description for a name
+            who = {"who": Saying("model_server"), "whom": Saying("model_server_within")}
         sayings.append(Saying(name_or_sentence, {**values, **who}))
     else:
         text = name_or_sentence

@@ -7,6 +7,7 @@ from time import monotonic
 
 from agent.errors import Limited
 from agent.settings import PublicSettings
+from agent.ui.words import ours
 
 MINUTE = 60.0
 REMEMBERED = 10_000
@@ -27,22 +28,20 @@ class Gate:
         if limits is None:
             return
         if running >= limits.answers:
-            raise Limited(
-                f"{running} answers are being written here at this moment, which is the most. Try again soon."
-            )
+            raise ours(Limited, "too_many_answers", count=running)
         now = self._clock()
         mine = self._each.setdefault(owner, deque())
         self._each.move_to_end(owner)
         while len(self._each) > REMEMBERED:
             self._each.popitem(last=False)
         for times, most, whose in (
-            (mine, limits.messages, f"each visitor {limits.messages} messages"),
-            (self._all, limits.messages_in_all, f"all visitors together {limits.messages_in_all} messages"),
+            (mine, limits.messages, "too_often"),
+            (self._all, limits.messages_in_all, "too_often_in_all"),
         ):
             while times and times[0] <= now - MINUTE:
                 times.popleft()
             if len(times) >= most:
                 wait = math.ceil(times[0] + MINUTE - now) if times else 60
-                raise Limited(f"This public page gives {whose} a minute. Try again in {wait} s.")
+                raise ours(Limited, whose, count=most, seconds=wait)
         mine.append(now)
         self._all.append(now)

@@ -37,6 +37,7 @@ from agent.ui.widgets import (
     switches,
     values,
 )
+from agent.ui.words import ENGLISH, Words
 
 PATIENCE = 0.5
 """Seconds after which it is said what takes so long; as often a page that is gone is noticed."""
@@ -106,7 +107,8 @@ class Handlers:
         try:
             spec = self._all.offers.find((model or "").strip())
         except AgentError as error:
-            gr.Warning(html.escape(str(error)), title=seat.words("no_model"))
+            said = seat.words.said(error.sayings) or str(error)
+            gr.Warning(html.escape(said), title=seat.words("no_model"))
             spec = self._all.spec(seat.owner, None)
         if spec is not None:
             self._all.choose(seat.owner, replace(chosen, model=spec.id, picked=True))
@@ -184,14 +186,18 @@ class Handlers:
         if seat.conversation is None:
             return gr.skip()
         choices = self._chosen(seat, given)
-        live = await told(self._all.answer(seat.owner, seat.conversation, str(event.value), choices, seat.login))
+        live = await told(
+            self._all.answer(seat.owner, seat.conversation, str(event.value), choices, seat.login), seat.words
+        )
         return composer(busy=live is not None)
 
     async def retry(self, given: Given, request: gr.Request) -> Any:
         """Answer the last message again."""
         seat = self._seats.of(request)
         if seat.conversation is not None:
-            await told(self._all.retry(seat.owner, seat.conversation, self._chosen(seat, given), seat.login))
+            await told(
+                self._all.retry(seat.owner, seat.conversation, self._chosen(seat, given), seat.login), seat.words
+            )
         return composer(busy=True)
 
     async def edit(self, event: gr.EditData, given: Given, request: gr.Request) -> Any:
@@ -205,7 +211,8 @@ class Handlers:
         if entry is None:
             raise gr.Error(seat.words("not_changed"), print_exception=False)
         text = event.value if isinstance(event.value, str) else _text(event.value)
-        await told(self._all.edit(seat.owner, seat.conversation, entry, text, self._chosen(seat, given), seat.login))
+        choices = self._chosen(seat, given)
+        await told(self._all.edit(seat.owner, seat.conversation, entry, text, choices, seat.login), seat.words)
         return composer(busy=True)
 
     async def undo(self, request: gr.Request) -> Any:
@@ -213,7 +220,7 @@ class Handlers:
         seat = self._seats.of(request)
         if seat.conversation is None:
             return gr.skip()
-        return composer(busy=False, value=await told(self._all.undo(seat.owner, seat.conversation)))
+        return composer(busy=False, value=await told(self._all.undo(seat.owner, seat.conversation), seat.words))
 
     def stop(self, request: gr.Request) -> None:
         """End the answer that is being written."""
@@ -245,7 +252,7 @@ class Handlers:
 
     def _menu(self, seat: Seat, spec: ModelSpec | None) -> tuple[Any, Any, Any]:
         """The list of models, what is said of the one on its way, and the offer of one that has come."""
-        said = "" if self._all.settled else notice(self._all.offers.local.status)
+        said = "" if self._all.settled else notice(self._all.offers.local.status, seat.words)
         better = self._all.better(seat.owner, spec.id if spec else "")
         return (
             menu(self._all.offers.menu(seat.owner, spec, seat.login, seat.words), spec),
@@ -285,8 +292,8 @@ async def send(
     There is none where the message answered one of several questions.
     """
     if not _owned([str(file) for file in (value or {}).get("files") or []], request):
-        raise gr.Error("An attachment could not be read. Attach it again.", print_exception=False)
-    live = await told(conversations.send(seat.owner, seat.conversation, value, choices, seat.login))
+        raise gr.Error(seat.words("not_read"), title=seat.words("not_sent"), print_exception=False)
+    live = await told(conversations.send(seat.owner, seat.conversation, value, choices, seat.login), seat.words)
     return (replace(seat, conversation=live.conversation) if live else seat), live
 
 
@@ -307,17 +314,16 @@ def _owned(files: Sequence[str], request: gr.Request) -> bool:
     return all(file in FILES.values() or walls.owns(file, visitor) for file in files)
 
 
-async def told(work: Awaitable[T]) -> T:
+async def told(work: Awaitable[T], words: Words = ENGLISH) -> T:
     """Await; say what goes wrong in a toast, in a sentence of ours or in none of anybody's."""
     try:
         return await work
     except AgentError as error:
-        raise gr.Error(str(error), title="Not sent", print_exception=False) from error
+        said = words.said(error.sayings) or str(error)
+        raise gr.Error(said, title=words("not_sent"), print_exception=False) from error
     except Exception as error:
         log.exception("an event failed")
-        raise gr.Error(
-            "Something went wrong in this program; its log has the details.", print_exception=False
-        ) from error
+        raise gr.Error(words("broken"), title=words("not_sent"), print_exception=False) from error
 
 
 def _text(content: Any) -> str:

@@ -11,7 +11,7 @@ from agent.media import MediaStore
 from agent.run import Run
 from agent.ui.journal import Unsent
 from agent.ui.render import Bubble, fold
-from agent.ui.words import ENGLISH, Words
+from agent.ui.words import ENGLISH, Words, ours
 
 PACE = 0.1
 """Seconds between two updates of a page, more where a bubble is long; the last one is not held back."""
@@ -129,9 +129,9 @@ class Live:
         Raises `Conflict` where one is going on in this conversation, and once the server is going down.
         """
         if self.closing:
-            raise Conflict("The server is going down. Try again in a minute; what you typed stays here.")
+            raise ours(Conflict, "going_down")
         if conversation in self._runs:
-            raise Conflict("An answer is still being written. Stop it, or wait for it to end.")
+            raise ours(Conflict, "still_writing")
         live = self._runs[conversation] = LiveRun(
             run.start(), conversation, owner, self._grace, unsent or Unsent(), self._media, resumed=resumed
         )

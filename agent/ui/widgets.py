@@ -54,10 +54,10 @@ def menu(choices: Sequence[tuple[str, str]], spec: ModelSpec | None) -> Any:
     return gr.Dropdown(choices=list(choices), value=spec.id if spec else None)
 
 
-def notice(status: Status) -> str:
+def notice(status: Status, words: Words = ENGLISH) -> str:
     """The line that says what the model to come is doing, with a bar where it is known how far that is."""
     bar = "" if status.done is None else f'<progress max="1" value="{status.done:.3f}"></progress>'
-    return f'<p class="{status.phase}" role="status">{html.escape(status.text)} {bar}</p>'
+    return f'<p class="{status.phase}" role="status">{html.escape(words.said(status.sayings) or status.text)} {bar}</p>'
 
 
 def offer(better: ModelSpec | None, words: Words = ENGLISH) -> Any:

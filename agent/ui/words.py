@@ -7,13 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from agent.sayings import Saying
+from agent.errors import AgentError
+from agent.sayings import Saying, Value
 
 HERE = Path(__file__).parent
 LANGUAGES = ("en", "zh", "ko", "de", "fr")
 
+Failure = TypeVar("Failure", bound=AgentError)
 Table = dict[str, dict[str, str]]
 
 
@@ -44,6 +46,11 @@ class Words:
 
 
 ENGLISH = Words()
+
+
+def ours(kind: type[Failure], key: str, **values: Value) -> Failure:
+    """An exception with a sentence of the page's own."""
+    return kind(str(table("said")[key]["en"]).format(**values), sayings=(Saying(key, values),))
 
 
 def words_for(accepted: str) -> Words:
