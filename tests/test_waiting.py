@@ -243,7 +243,7 @@ def test_a_message_sent_before_there_is_a_model_waits_for_it(
         )
         visitor = visit(own.url, ready=False)
         notice = visitor.page.locator("#notice")
-        expect(notice).to_contain_text("Fetching Qwen3-0.6B", timeout=30_000)
+        expect(notice).to_contain_text("Fetching Qwen3 0.6B", timeout=30_000)
         expect(notice.locator("progress")).to_be_visible()
         visitor.say("Hello")
         expect(visitor.page.locator("#sending")).to_have_text(
