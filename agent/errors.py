@@ -19,7 +19,10 @@
 What a model or a tool does in mid-run is never raised out of a run: it becomes an `error` response or a tool result.
 """
 
+from collections.abc import Sequence
 from typing import Literal
+
+from agent.sayings import Saying
 
 ProviderErrorKind = Literal[
     "key",
@@ -39,7 +42,14 @@ ProviderErrorKind = Literal[
 
 
 class AgentError(Exception):
-    """Base of every exception of this package; its text is a sentence fit to be shown."""
+    """Base of every exception of this package; its text is a sentence fit to be shown.
+
+    `sayings` are its parts by name, where a page may say them in another language.
+    """
+
+    def __init__(self, message: str = "", *, sayings: Sequence[Saying] = ()) -> None:
+        super().__init__(message)
+        self.sayings = tuple(sayings)
 
 
 class InputError(AgentError):
@@ -108,8 +118,9 @@ class ProviderError(AgentError):
         kind: ProviderErrorKind,
         status: int | None = None,
         retry_after: float | None = None,
+        sayings: Sequence[Saying] = (),
     ) -> None:
-        super().__init__(message)
+        super().__init__(message, sayings=sayings)
         self.kind: ProviderErrorKind = kind
         self.status = status
         self.retry_after = retry_after

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from agent.sayings import Saying
+
 LONGEST_REFUSAL = 300
 """Characters of a provider's own words that are shown."""
 
@@ -147,6 +149,11 @@ GUARDRAILS: Mapping[Limit | Fault, Guardrail] = {
 def explained(kind: Limit | Fault, limits: Limits) -> str:
     """Why the run has ended, in a sentence."""
     return GUARDRAILS[kind].sentence.format(**asdict(limits))
+
+
+def said(kind: Limit | Fault, limits: Limits) -> tuple[Saying, ...]:
+    """The same by name, with the fields of `Limits` that stand in it."""
+    return (Saying(kind, {name: value for name, value in asdict(limits).items() if value is not None}),)
 
 
 def withheld(details: Mapping[str, Any]) -> str:

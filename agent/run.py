@@ -16,15 +16,15 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Tool
 
 from agent.context import Context
 from agent.errors import AgentError, InputError
-from agent.guardrails import Limit, explained
+from agent.guardrails import Limit
 from agent.history import Note
 from agent.messages import repaired
 from agent.observe import Audience, RunBegan, RunEnded, Said
 from agent.observe.recorder import Recorder
 from agent.responses import Piece, call_content, result_content
-from agent.result import OPTIONS, CancelReason, Ended, FinishReason, Journal, Plan, RunResult, files_of, text_of
+from agent.result import OPTIONS, CancelReason, Ended, Journal, Plan, RunResult, files_of, text_of
 from agent.runs.calls import Calls
-from agent.runs.ending import Ending, by_cancelling, by_response
+from agent.runs.ending import BROKEN, UNSEALED, Ending, by_cancelling, by_failure, by_limit, by_response, by_store
 from agent.runs.following import Followed
 from agent.runs.meter import Meter
 from agent.runs.retry import Waiting
@@ -57,7 +57,7 @@ class Run(Followed):
         # Those of a suspended run are whole but for the calls that wait, and these must not be answered here.
         self._messages = list(context.messages) if resumed else repaired(context.messages)
         self._from = len(self._messages)
-        self._begun = False
+        self._begun, self._clock = False, asyncio.Timeout(None)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._audience = audience or Audience()
         self._begin()
@@ -67,8 +67,7 @@ class Run(Followed):
         self._pending: tuple[Pending, ...] = ()
         self._limit: Limit | None = None
         self._last: ModelMessage | None = None
-        self._ending = False
-        self._cancelled_at = 0.0
+        self._ending, self._cancelled_at = False, 0.0
 
     # What others may ask of a run
 
@@ -112,7 +111,7 @@ class Run(Followed):
 
     @property
     def waiting(self) -> Waiting | None:
-        """The pause before another try of a request that failed, while there is one."""
+        """The pause before another try of a request that failed, or the line it stands in, while there is one."""
         return self._requests.waiting
 
     # The loop
@@ -154,7 +153,7 @@ class Run(Followed):
         if not pending:
             return None
         self._pending = pending
-        return "suspended", " ".join(one.sentence for one in pending)
+        return Ending("suspended", " ".join(one.sentence for one in pending))
 
     async def _make(
         self,
@@ -186,7 +185,7 @@ class Run(Followed):
         if (limit := resumed.suspension.limit) is not None:
             answer = resumed.answers[resumed.suspension.pending[0].call_id]
             if not isinstance(answer, str) or answer == STOP:
-                return "limit", explained(limit, self._plan.limits)
+                return by_limit(limit, self._plan.limits)
             await self._keep(ModelRequest(parts=[UserPromptPart(answer)]))
             return None
         results = resumed.results()
@@ -210,40 +209,48 @@ class Run(Followed):
             free_after = max(0.0, self._requests.freed_at - self._cancelled_at) if self._cancelled_at else 0.0
             ending = by_cancelling(self.cancel_reason, free_after, self._calls.left_running)
         except Ended as end:
-            ending = end.reason, str(end)
+            ending = Ending(end.reason, str(end))
         except AgentError as failure:
             if isinstance(failure, InputError) and not self._begun:
                 self.refused = failure
-            ending = "error", str(failure)
+            ending = by_failure(failure)
         except Exception:
             log.exception("run %s broke", self.id)
-            ending = "error", "Something went wrong in this program; the details are in its log."
+            ending = BROKEN
         self._ending = True
         self._over.set()
         try:
-            await unbroken(self._finish(*ending))
+            await unbroken(self._finish(ending))
         finally:
             await self._calls.close(hurried=hurried)
 
     async def _timed(self) -> Ending:
-        clock = asyncio.timeout(self._watch.seconds_left)
         try:
-            async with clock:
+            async with self._clock:
+                self._waits()
                 return await self._drive()
         except TimeoutError:
-            if not clock.expired():
+            if not self._clock.expired():
                 raise
             return self._reached("time")
+
+    def _waits(self) -> None:
+        """What it waits for may be another. In line its clock stands still: nothing is done for it yet."""
+        self._news.set()
+        if not self._clock.expired():
+            left = self._watch.seconds_left - self._meter.timings().total
+            in_line = self.waiting is not None and self.waiting.before
+            self._clock.reschedule(None if in_line else asyncio.get_running_loop().time() + left)
 
     def _reached(self, limit: Limit) -> Ending:
         """A limit ends the run, or suspends it where somebody can be asked whether to go on."""
         limits = self._plan.limits
         if not self._begun or not self._calls.can_ask:
-            return "limit", explained(limit, limits)
+            return by_limit(limit, limits)
         self._limit, self._pending = limit, (whether_to_go_on(limit, limits),)
-        return "suspended", self._pending[0].sentence
+        return Ending("suspended", self._pending[0].sentence)
 
-    async def _finish(self, reason: FinishReason, detail: str) -> None:
+    async def _finish(self, ending: Ending) -> None:
         """Keep the last message, whole, broken off or empty, with how the run ended; then say that it has ended.
 
         Of a run that has not begun nothing is kept: a suspended one can be resumed as before.
@@ -254,30 +261,29 @@ class Run(Followed):
         last = self._last or ModelResponse(parts=[], model_name=self._plan.connection.spec.name, state="interrupted")
         sealed = None
         try:
-            sealed = self._sealed(last) if reason == "suspended" else None
+            sealed = self._sealed(last) if ending.reason == "suspended" else None
         except Exception:
             log.exception("run %s cannot be sealed", self.id)
-            reason, detail, self._pending = "error", "What this run waits for cannot be kept, so it has ended.", ()
-        note = self._note(reason, detail)
+            ending, self._pending = UNSEALED, ()
+        note = self._note(ending)
         try:
             if self._begun:
                 await self._keep(last, note)
         except Exception as failure:
             log.exception("run %s: its end could not be saved", self.id)
-            said = str(failure) if isinstance(failure, AgentError) else "the store failed"
-            reason, detail, sealed = "error", f"This answer could not be saved: {said}", None
-            note = replace(note, ended=reason, detail=detail)
-        if reason in ("limit", "error"):
-            self._say(("error", detail))
+            ending, sealed = by_store(failure), None
+            note = self._note(ending)
+        if ending.reason in ("limit", "error"):
+            self._say(("error", ending.detail))
         answer = last if isinstance(last, ModelResponse) else self._messages[-2]
         self.result = RunResult(
-            finish_reason=reason,
+            finish_reason=ending.reason,
             text=text_of(answer),
             context=self.context,
             note=note,
             files=tuple(files_of(self._messages[self._from :])),
             suspension=sealed,
-            pending=self._pending if reason == "suspended" else (),
+            pending=self._pending if ending.reason == "suspended" else (),
             effort=self._plan.effort,
             notes=self._plan.notes,
             system_message=self._plan.system_message,
@@ -308,7 +314,7 @@ class Run(Followed):
     def _begin(self) -> None:
         """The clock runs from here."""
         self._meter = Meter()
-        self._requests = Requests(self.id, self._plan, self._meter, self._say, self._news.set, self._audience)
+        self._requests = Requests(self.id, self._plan, self._meter, self._say, self._waits, self._audience)
 
     def _say(self, piece: Piece) -> None:
         if self._plan.options.ignore_reasoning and piece[0] == "reasoning":
@@ -335,9 +341,10 @@ class Run(Followed):
         price = self._plan.connection.spec.price
         return self._meter.cost(price) if price else None
 
-    def _note(self, ended: FinishReason | None = None, detail: str = "") -> Note:
-        model = self._plan.connection.spec.id
-        if ended is None:
-            return Note(run_id=self.id, model=model)
-        timings, cost = self._meter.timings(), self._cost()
-        return Note(run_id=self.id, model=model, ended=ended, detail=detail, timings=timings, cost=cost)
+    def _note(self, ending: Ending | None = None) -> Note:
+        note = Note(run_id=self.id, model=self._plan.connection.spec.id)
+        if ending is None:
+            return note
+        reason, detail, sayings = ending
+        timed = replace(note, timings=self._meter.timings(), cost=self._cost())
+        return replace(timed, ended=reason, detail=detail, sayings=sayings)

@@ -111,7 +111,11 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
             content = await media.read(visitor or "", id_)
         except NotFound:
             return Response("Not found.", status_code=404)
-        return Response(content.data, media_type=content.media_type, headers=headers_of(content))
+        return Response(
+            content.data,
+            media_type=content.media_type,
+            headers=headers_of(content, request.query_params.get("name", "")),
+        )
 
     page.max_threads = STREAMS
     page.state_session_capacity = 500

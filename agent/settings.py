@@ -20,6 +20,7 @@ class LocalSettings:
 
     `vllm_base_url` names a server that runs already (then nothing is fetched or started); `vllm_model` asks for a
     `vllm serve` of our own; `local_model` is a GGUF file of the user's. `downloads` False keeps to what is on disk.
+    llama.cpp writes so many `answers` at once, and the next ones wait in line.
     """
 
     cache_dir: Path
@@ -29,6 +30,7 @@ class LocalSettings:
     local_model: Path | None = None
     downloads: bool = True
     wait_seconds: float = 60.0
+    answers: int = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +138,8 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _local(given: Mapping[str, Any], env: Mapping[str, str]) -> LocalSettings:
+    if (answers := _count("answers", given.get("answers", 4))) < 1:
+        raise ConfigError("local.answers must be 1 or more: so many answers are written at once")
     return LocalSettings(
         cache_dir=_path("cache_dir", env.get("SWITCHBOARD_CACHE") or given.get("cache_dir", ".cache")),
         vllm_base_url=_url(env.get("VLLM_BASE_URL")),
@@ -144,6 +148,7 @@ def _local(given: Mapping[str, Any], env: Mapping[str, str]) -> LocalSettings:
         local_model=Path(env["LOCAL_MODEL"]).expanduser() if env.get("LOCAL_MODEL") else None,
         downloads=env.get("SWITCHBOARD_OFFLINE", "") in ("", "0") and bool(given.get("downloads", True)),
         wait_seconds=_number("wait_seconds", given.get("wait_seconds", 60.0)),
+        answers=answers,
     )
 
 
@@ -223,7 +228,7 @@ _KNOWN = {
     "history": {"store", "data_dir"},
     "agent": {"system_prompt", "tools", "records", "max_steps", "retries", "run_seconds", "tool_seconds"},
     "public": {"on", "messages", "messages_in_all", "answers", "public_tools"},
-    "local": {"cache_dir", "downloads", "wait_seconds"},
+    "local": {"cache_dir", "downloads", "wait_seconds", "answers"},
 }
 _VARIABLES = {
     "host": "GRADIO_SERVER_NAME",

@@ -152,7 +152,9 @@ def visit(browser: Browser) -> Iterator[Callable[..., "Visitor"]]:
     """Open the page as a visitor: `visit(url)`; the same context again with `visit(url, like=visitor)`."""
     contexts: list[BrowserContext] = []
 
-    def open_page(url: str, *, like: "Visitor | None" = None, phone: bool = False, dark: bool = False) -> "Visitor":
+    def open_page(
+        url: str, *, like: "Visitor | None" = None, phone: bool = False, dark: bool = False, ready: bool = True
+    ) -> "Visitor":
         if like is None:
             context = browser.new_context(
                 viewport={"width": 390, "height": 844} if phone else {"width": 1100, "height": 900},
@@ -164,7 +166,7 @@ def visit(browser: Browser) -> Iterator[Callable[..., "Visitor"]]:
         else:
             context = like.page.context
         visitor = Visitor(context.new_page())
-        visitor.open(url)
+        visitor.open(url, ready=ready)
         return visitor
 
     yield open_page
@@ -185,11 +187,12 @@ class Visitor:
         self.submit = page.locator("#composer").get_by_test_id("submit-button")
         self.toast = page.get_by_test_id("toast-body")
 
-    def open(self, url: str) -> None:
-        """Load the page and wait until one can type and a model can be chosen."""
+    def open(self, url: str, *, ready: bool = True) -> None:
+        """Load the page and wait until one can type and, where it is `ready`, a model can be chosen."""
         self.page.goto(url)
         expect(self.box).to_be_enabled(timeout=15_000)
-        expect(self.page.locator("#model input")).not_to_have_value("", timeout=15_000)
+        if ready:
+            expect(self.page.locator("#model input")).not_to_have_value("", timeout=15_000)
 
     def say(self, text: str) -> None:
         """Type and press Enter."""

@@ -5,7 +5,7 @@ Its stream is built by pydantic-ai's own parts manager, as those of real provide
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, assert_never
@@ -175,6 +175,9 @@ class FakeConnection:
 
     def model(self) -> Model:
         return self.played
+
+    def place(self, told: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
 
     def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
         return None

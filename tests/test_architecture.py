@@ -71,8 +71,9 @@ FLOORS = (
         "agent.space",
     ),
     ("agent.media.apart", "agent.media.kinds"),
+    ("agent.errors",),
     (
-        "agent.errors",
+        "agent.sayings",
         "agent.guard.addresses",
         "agent.media.decoding",
         # Rooms without a word of their own.

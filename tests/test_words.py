@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
+from agent.guardrails import GUARDRAILS
+from agent.providers.explain import SENTENCES
+from agent.runs.ending import BROKEN, CANCELLED, LEFT_RUNNING, STOPPED, UNSEALED
+from agent.runs.retry import in_line
+from agent.sayings import Saying
 from agent.ui import words as table
+from agent.ui.render import LOST
 from agent.ui.words import LANGUAGES, Words, words_for
 from tests.conftest import App, Visitor
 
@@ -35,8 +41,31 @@ def test_every_word_is_used() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in UI.glob("*.[pj][ys]"))
     made = ("tools_", "asks_", "example_", "key_", "does_")
     for section, key in EACH:
-        if section != "labels" and not key.startswith(made):
+        if section not in ("labels", "said") and not key.startswith(made):
             assert re.search(rf'"{key}"|said\.{key}\b|\'{key}\'', code), key
+
+
+def test_every_sentence_of_the_package_is_there_and_is_the_same_in_english() -> None:
+    said = {key: one["en"] for key, one in ALL["said"].items()}
+    made = {kind: rail.sentence for kind, rail in GUARDRAILS.items() if rail.sentence and kind != "withheld"}
+    made |= SENTENCES | CANCELLED | {"stopped": STOPPED, "left_running": LEFT_RUNNING}
+    made |= {ending.sayings[0].key: ending.detail for ending in (BROKEN, UNSEALED)} | {"lost": LOST}
+    line = {1: "next_in_line", 2: "in_line"}
+    made |= {line[count]: in_line(count).sentence.replace("2", "{count}") for count in line}
+    assert {key: said.get(str(key)) for key in made} == {str(key): sentence for key, sentence in made.items()}
+    # The others are made where they are said.
+    code = "\n".join(path.read_text(encoding="utf-8") for path in UI.parent.rglob("*.py"))
+    assert not [key for key in said.keys() - made.keys() if f'"{key}"' not in code]
+
+
+def test_what_the_table_does_not_have_is_left_to_who_said_it() -> None:
+    german = Words("de")
+    assert german.said((Saying("nobody_says_this"),)) == ""
+    assert german.said((Saying("tried", {"count": 2}), Saying("nobody_says_this"))) == ""
+    assert german.said(()) == ""
+    late = Saying("late", {"who": Saying("model_server")})
+    again = Saying("try_again", {"seconds": 2, "reason": late, "number": 2, "most": 4})
+    assert german.said((again,)) == "2 s warten: Der Modellserver hat nicht rechtzeitig geantwortet; Versuch 2 von 4"
 
 
 HEADERS = {
@@ -107,4 +136,35 @@ def test_the_page_speaks_the_visitors_language(browser: Browser, app: App, langu
     page.keyboard.press("Control+/")
     expect(page.get_by_role("dialog", name=browser_word("shortcuts"))).to_contain_text(browser_word("does_newline"))
     visitor.shot(f"words-key-{language}")
+    context.close()
+
+
+@pytest.mark.browser
+def test_how_an_answer_ends_is_said_in_german(browser: Browser, app: App) -> None:
+    context = browser.new_context(locale="de-DE", viewport={"width": 1100, "height": 900}, reduced_motion="reduce")
+    visitor = Visitor(context.new_page())
+    visitor.open(app.url)
+    problem, caption = visitor.chat.locator(".problem").last, visitor.chat.locator(".caption").last
+    stop = visitor.page.locator("#composer .input-row > .stop-button")
+    ends = {
+        "!status 401": "Der Modellserver hat den Schlüssel abgelehnt. Prüfen Sie VLLM_API_KEY.",
+        "!cut 5": "Die Antwort brach ab: der Modellserver hat sie zu früh beendet.",
+    }
+    for script, sentence in ends.items():
+        visitor.ask(script)
+        expect(problem).to_have_text(sentence)
+        visitor.page.reload()
+        expect(problem).to_have_text(sentence, timeout=20_000)
+    visitor.say("!stall-after 3")
+    expect(stop).to_be_visible(timeout=20_000)
+    expect(visitor.bubbles.last).to_contain_text("word2", timeout=20_000)
+    stop.click()
+    expect(caption).to_contain_text("Angehalten; der Modellserver war nach")
+    visitor.idle()
+    visitor.say("!status 429 30")
+    waiting = visitor.chat.locator(".waiting + .caption")
+    expect(waiting).to_contain_text("s warten, der Anbieter bittet darum", timeout=20_000)
+    stop.click()
+    visitor.idle()
+    visitor.shot("words-ends-de")
     context.close()

@@ -14,6 +14,8 @@ from uuid import uuid4
 from pydantic import TypeAdapter
 from pydantic_ai.messages import ModelMessage
 
+from agent.sayings import Saying
+
 SCHEMA = 1
 
 
@@ -31,6 +33,7 @@ def now() -> datetime:
 class Timings:
     """How long a run took, in seconds, and how many tokens it had.
 
+    `queued` was spent in line in front of a model server that had no place; neither `first_token` nor `total` has it.
     `generating` is the time in which `generated` tokens were seen to come, `reasoning` that of each reasoning bubble.
     `cached_tokens` of the `input_tokens` were read from the provider's cache. `estimated` is True where the server sent
     no usage and the tokens were counted here.
@@ -38,6 +41,7 @@ class Timings:
 
     first_token: float | None = None
     total: float = 0.0
+    queued: float = 0.0
     generating: float = 0.0
     generated: int = 0
     output_tokens: int = 0
@@ -52,15 +56,16 @@ class Note:
     """What a reload needs around a message to show the same page; never sent to a model.
 
     `ended` is None while more of the run is to come, else how the run ended (see `agent.result.FinishReason`);
-    `detail` is the sentence shown with it. `attachments` are ids, never bytes. `left_out` earlier messages were not
-    sent, for want of room; `omitted` is the sentence on what the model could not take. `cost` is in US dollars, None
-    where it is not known.
+    `detail` is the sentence shown with it, `sayings` are the same by name where it is one of ours. `attachments` are
+    ids, never bytes. `left_out` earlier messages were not sent, for want of room; `omitted` is the sentence on what
+    the model could not take. `cost` is in US dollars, None where it is not known.
     """
 
     run_id: str = ""
     model: str = ""
     ended: str | None = None
     detail: str = ""
+    sayings: tuple[Saying, ...] = ()
     timings: Timings | None = None
     cost: float | None = None
     attachments: tuple[str, ...] = ()

@@ -5,9 +5,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
+from mimetypes import guess_extension
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, cast
+from urllib.parse import quote
 
 from pydantic_ai.messages import (
     AudioUrl,
@@ -33,6 +35,7 @@ ROUTE = "/media/"
 SHOWN = ("image/", "audio/")
 """What a browser may show in the page; anything else it may only save, whatever its bytes would make it do."""
 UNKNOWN = "bin"
+LONGEST_NAME = 100
 DELETED = "(An attachment that was deleted.)"
 
 _TYPES = {suffix: kind for kind, suffix in SUFFIXES.items()} | {UNKNOWN: "application/octet-stream"}
@@ -154,10 +157,17 @@ def id_of(conversation: str, item: BinaryContent) -> str:
     return f"{digest}.{SUFFIXES.get(item.media_type, UNKNOWN)}"
 
 
-def headers_of(content: BinaryContent) -> dict[str, str]:
-    """What a browser is told of a file besides its kind."""
+def called(identifier: str, media_type: str) -> str:
+    """A name under which a browser may save a file, made of what who made it calls it."""
+    name = re.sub(r"[^\w.() -]+", "_", identifier).strip(". ")[-LONGEST_NAME:]
+    return name if "." in name else f"{name}{guess_extension(media_type) or f'.{UNKNOWN}'}"
+
+
+def headers_of(content: BinaryContent, name: str = "") -> dict[str, str]:
+    """What a browser is told of a file besides its kind; `name` is what to call it where it is saved."""
     shown = content.media_type.startswith(SHOWN)
-    how = "inline" if shown else f'attachment; filename="{content.identifier}"'
+    saved = quote(called(name or content.identifier, content.media_type))
+    how = "inline" if shown else f"attachment; filename*=UTF-8''{saved}"
     return {"cache-control": "private, max-age=86400", "content-disposition": how}
 
 

@@ -6,8 +6,8 @@ No network is touched and no tool is run. Whatever is asked, each run plays the 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -81,6 +81,11 @@ class Replay:
     def model(self) -> Model:
         """The player."""
         return self._player
+
+    def place(self, told: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
+        """There is room for all."""
+        del told
+        return nullcontext()
 
     def effort(self, reasoning: Any) -> None:
         """None: how hard it reasoned is long over."""

@@ -1,7 +1,8 @@
 """The contract of a provider: a `ModelSpec` and an `Endpoint` become a `Connection`, which a run asks for its model."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Literal, Protocol, cast
@@ -16,16 +17,21 @@ from agent.errors import ProviderError, UnknownModel
 from agent.providers.efforts import Effort as Effort
 from agent.providers.efforts import Reasoning as Reasoning
 from agent.providers.efforts import effort_note as effort_note
+from agent.sayings import Saying
 
 Phase = Literal["starting", "fetching", "loading", "ready", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a model is served: an OpenAI-compatible base URL (ending in /v1) and its key, which is never shown."""
+    """Where a model is served: an OpenAI-compatible base URL (ending in /v1) and its key, which is never shown.
+
+    `places` is how many answers it writes at once where it lets more of them wait in silence; None: as many as come.
+    """
 
     base_url: str
     api_key: str | None = field(default=None, repr=False)
+    places: int | None = None
 
 
 class Connection(Protocol):
@@ -38,6 +44,13 @@ class Connection(Protocol):
 
     def model(self) -> Model:
         """The model for the running event loop; made at the first call in each."""
+        ...
+
+    def place(self, told: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
+        """A place at the server, entered when it is one's turn; each request is made in one.
+
+        `told` is given how many answers must end before, whenever that changes. Most servers have room for all.
+        """
         ...
 
     def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
@@ -70,11 +83,13 @@ class Status:
     """What to show while waiting; `done` goes from 0 to 1, None where nobody knows.
 
     `phase` is "ready" as soon as anything answers; `text` and `done` still tell of something better on its way.
+    `sayings` are the sentences of `text` by name, where all of them have one.
     """
 
     phase: Phase
     text: str
     done: float | None
+    sayings: tuple[Saying, ...] = field(default=(), compare=False)
 
 
 class Models(Protocol):

@@ -3,8 +3,8 @@
 import asyncio
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import cache
 from time import monotonic
 from urllib.parse import urlsplit
@@ -19,6 +19,7 @@ from agent.catalog import ModelSpec, ProviderSpec
 from agent.errors import ProviderError
 from agent.providers import Endpoint, Reasoning
 from agent.providers.explain import explain, no_key
+from agent.providers.line import Line
 
 READ_EVERY = 0.03
 """Seconds between two reads of a stream that has begun. Waking for every token is what costs: a reader woken each
@@ -38,6 +39,7 @@ class ClientConnection(ABC):
 
     def __init__(self, spec: ModelSpec, endpoint: Endpoint, provider: ProviderSpec) -> None:
         self.spec, self.endpoint, self.provider = spec, endpoint, provider
+        self._line = Line(endpoint.places) if endpoint.places else None
         self._open_ones: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Model, _Held]] = WeakKeyDictionary()
 
     def model(self) -> Model:
@@ -49,6 +51,10 @@ class ClientConnection(ABC):
             http = new_client(self.endpoint.base_url, timeout=self.timeout)
             self._open_ones[loop] = self._open(http), _held(http)
         return self._open_ones[loop][0]
+
+    def place(self, told: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
+        """A place at the server, after those who came before."""
+        return self._line.place(told) if self._line is not None else nullcontext()
 
     @abstractmethod
     def effort(self, reasoning: Reasoning | None) -> Reasoning | None:

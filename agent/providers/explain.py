@@ -27,8 +27,34 @@ from pydantic_ai.exceptions import (
 from agent.catalog import ProviderSpec
 from agent.errors import ProviderError, ProviderErrorKind
 from agent.providers.redact import redact
+from agent.sayings import Saying, Value
 
 log = logging.getLogger(__name__)
+
+SENTENCES = {
+    "quota": "The account's quota for {model!r} is used up.",
+    "refuses": "{who} refuses to answer this.",
+    "key_refused": "{who} refused the key.",
+    "no_access": "{who} does not let this key use {model!r}.",
+    "no_such_model": "{who} has no model named {model!r}.",
+    "picture_refused": "{who} refused the picture.",
+    "pause_asked": "{who} asks for a pause: too many requests.",
+    "overloaded": "{who} is overloaded. Try again in a moment.",
+    "unavailable": "{who} cannot answer at the moment. Try again soon.",
+    "late": "{who} did not answer in time.",
+    "unreachable": "{who} cannot be reached, or the connection broke.",
+    "not_attachable": "{model!r} cannot take what was attached.",
+    "gave_up_waiting": "{who} gave up waiting for the request (HTTP {status}).",
+    "too_large": "{who} takes no request as large as this one. Attach less, or start a new chat.",
+    "server_failed": "{who} failed (HTTP {status}).",
+    "request_refused": "{who} refused the request (HTTP {status}).",
+    "failed_in_answer": "{who} failed in the middle of the answer.",
+    "broke_off": "The answer broke off: {whom} ended it too early.",
+    "no_answer": "{who} sent something that is not an answer.",
+    "unusable": "{who} could not be used ({error}).",
+}
+"""What is said of a failure, by name; some with the server's own words after it."""
+_QUOTED = ("no_access", "picture_refused", "server_failed", "request_refused", "failed_in_answer")
 
 LONGEST_SAID = 300
 """Characters of a server's own sentence that are shown."""
@@ -39,15 +65,28 @@ LONGEST_LOGGED = 2000
 def explain(error: Exception, name: str, provider: ProviderSpec, *, key: str | None = None) -> ProviderError:
     """The failure of a request to model `name`, told and logged; `key` is hidden wherever the provider quotes it."""
     body, status = _body(error), getattr(error, "status_code", None)
-    kind, sentence = _told(error, name, body, status)
-    said = _said(body, key) if "{said}" in sentence else ""
-    text = sentence.format(
-        who=provider.label, whom=provider.label.replace("The ", "the ", 1), model=name, status=status, said=said
-    )
-    if kind == "key":
+    kind, name_or_sentence = _told(error, name, body, status)
+    sayings: list[Saying] = []
+    if name_or_sentence in SENTENCES:
+        label = provider.label
+        values: dict[str, Value] = {"model": name, "status": status or 0, "error": type(error).__name__}
+        text = SENTENCES[name_or_sentence].format(who=label, whom=label.replace("The ", "the ", 1), **values)
+        who: dict[str, Value] = {"who": label, "whom": label}
+        if not provider.keys_at:  # a server of one's own, which has a description for a name
+            who = {"who": Saying("model_server"), "whom": Saying("model_server_within")}
+        sayings.append(Saying(name_or_sentence, {**values, **who}))
+    else:
+        text = name_or_sentence
+    if name_or_sentence in _QUOTED and (said := _said(body, key)):
+        text += f" It says: {said}"
+        sayings.append(Saying("it_says", {"text": said}))
+    if kind == "key" and provider.key_names:
         text += check_key(provider)
+        key_of = "check_typed_key" if provider.keys_at else "check_key"
+        sayings.append(Saying(key_of, {"names": " / ".join(provider.key_names)}))
     _log(error, name, provider, kind, key)
-    return ProviderError(text, kind=kind, status=status, retry_after=getattr(error, "retry_after", None))
+    retry_after = getattr(error, "retry_after", None)
+    return ProviderError(text, kind=kind, status=status, retry_after=retry_after, sayings=sayings)
 
 
 def no_key(provider: ProviderSpec) -> ProviderError:
@@ -69,68 +108,68 @@ _BY_WORDS: tuple[tuple[str, ProviderErrorKind, str], ...] = (
     (
         r"credit balance|available credits|any credits|included credits|spending limit|insufficient_quota",
         "quota",
-        "The account's quota for {model!r} is used up.",
+        "quota",
     ),
     (
         r"content_filter|content_policy|invalid_prompt|usage (?:policy|policies|guidelines)|safety_check|was flagged",
         "refusal",
-        "{who} refuses to answer this.",
+        "refuses",
     ),
     (
         r"api_key_invalid|api[ _]key (?:is )?(?:not valid|invalid|expired|not found)"
         r"|(?:incorrect|invalid|malformed|missing)[ _](?:x-)?api[-_ ]key",
         "key",
-        "{who} refused the key.",
+        "key_refused",
     ),
     (
         r"insufficient permissions|location is not supported|unsupported_country",
         "access",
-        "{who} does not let this key use {model!r}.{said}",
+        "no_access",
     ),
     (
         r"model_not_(?:found|supported)|model\b.{0,80}\bdoes not exist",
         "unknown_model",
-        "{who} has no model named {model!r}.",
+        "no_such_model",
     ),
     (
         r"invalid_image|unsupported_image|image_(?:too|parse|url|file|content)|could not process image"
         r"|(?:support|accept|process)\w* (?:image|vision)|image (?:input|data|exceeds|was|format)",
         "unsupported",
-        "{who} refused the picture.{said}",
+        "picture_refused",
     ),
 )
 """What is known by its words alone, whatever its status: codes, types and messages of the vendors."""
 
 _BY_TYPE: tuple[tuple[tuple[type[Exception], ...], ProviderErrorKind, str], ...] = (
-    ((ModelQuotaExceededError,), "quota", "The account's quota for {model!r} is used up."),
-    ((ContentFilterError,), "refusal", "{who} refuses to answer this."),
-    ((ModelAuthenticationError,), "key", "{who} refused the key."),
-    ((ModelNotFoundError,), "unknown_model", "{who} has no model named {model!r}."),
-    ((ModelRateLimitError,), "rate_limit", "{who} asks for a pause: too many requests."),
-    ((ModelOverloadedError,), "overloaded", "{who} is overloaded. Try again in a moment."),
-    ((ModelUnavailableError,), "overloaded", "{who} cannot answer at the moment. Try again soon."),
+    ((ModelQuotaExceededError,), "quota", "quota"),
+    ((ContentFilterError,), "refusal", "refuses"),
+    ((ModelAuthenticationError,), "key", "key_refused"),
+    ((ModelNotFoundError,), "unknown_model", "no_such_model"),
+    ((ModelRateLimitError,), "rate_limit", "pause_asked"),
+    ((ModelOverloadedError,), "overloaded", "overloaded"),
+    ((ModelUnavailableError,), "overloaded", "unavailable"),
     (
         (ModelTimeoutError, httpx2.TimeoutException, TimeoutError),
         "connection",
-        "{who} did not answer in time.",
+        "late",
     ),
     (
         (ModelConnectionError, httpx2.TransportError, ConnectionError),
         "connection",
-        "{who} cannot be reached, or the connection broke.",
+        "unreachable",
     ),
-    ((NotImplementedError,), "unsupported", "{model!r} cannot take what was attached."),
+    ((NotImplementedError,), "unsupported", "not_attachable"),
 )
 
 _BY_STATUS: dict[int, Telling] = {
-    403: ("access", "{who} does not let this key use {model!r}.{said}"),
-    408: ("server", "{who} gave up waiting for the request (HTTP {status})."),
-    413: ("unsupported", "{who} takes no request as large as this one. Attach less, or start a new chat."),
+    403: ("access", "no_access"),
+    408: ("server", "gave_up_waiting"),
+    413: ("unsupported", "too_large"),
 }
 
 
 def _told(error: Exception, name: str, body: object, status: int | None) -> Telling:
-    """The kind and the sentence, to be filled in. The most telling sign comes first."""
+    """The kind, and the name of the sentence, or the sentence itself. The most telling sign comes first."""
     fields = _fields(body)
     if isinstance(error, ModelAPIError) and (sentence := _too_long(error, name, fields)):
         return "context", sentence
@@ -148,15 +187,15 @@ def _told(error: Exception, name: str, body: object, status: int | None) -> Tell
             return kind, sentence
     if isinstance(error, ModelHTTPError):
         if error.status_code >= 500 or error.status_code == 409:
-            return "server", "{who} failed (HTTP {status}).{said}"
-        return "unsupported", "{who} refused the request (HTTP {status}).{said}"
+            return "server", "server_failed"
+        return "unsupported", "request_refused"
     if isinstance(error, ModelAPIError) and error.in_stream and fields:  # a sentence of its own, under no known code
-        return "server", "{who} failed in the middle of the answer.{said}"
+        return "server", "failed_in_answer"
     if isinstance(error, ModelAPIError | UnexpectedModelBehavior):
         if "finish_reason" in error.message or "ended without" in error.message:
-            return "interrupted", "The answer broke off: {whom} ended it too early."
-        return "malformed", "{who} sent something that is not an answer."
-    return "malformed", f"{{who}} could not be used ({type(error).__name__})."
+            return "interrupted", "broke_off"
+        return "malformed", "no_answer"
+    return "malformed", "unusable"
 
 
 _MOST = re.compile(
@@ -187,7 +226,6 @@ def _too_long(error: ModelAPIError, name: str, fields: Mapping[str, Any]) -> str
     known = isinstance(error, ModelContextWindowExceededError)
     if not known and not _OVERFLOW.search(" ".join((*_codes(fields), message))):
         return None
-    name = _braced(name)
     most = _int(fields.get("n_ctx")) or _number(_MOST, message)
     prompt = _int(fields.get("n_prompt_tokens")) or _number(_PROMPT, message)
     total = max(prompt, _number(_TOTAL, message))
@@ -201,10 +239,6 @@ def _too_long(error: ModelAPIError, name: str, fields: Mapping[str, Any]) -> str
     else:
         size = f"The conversation is longer than {name!r} can read."
     return f"{size} Start a new chat or shorten the message."
-
-
-def _braced(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")
 
 
 def _int(value: object) -> int:
@@ -256,7 +290,7 @@ def _said(body: object, key: str | None) -> str:
     if not isinstance(message, str):
         return ""
     message = re.split(r"[{\[<\n]|Traceback", redact(message, key))[0].strip()
-    return f" It says: {message[:LONGEST_SAID]}" if message else ""
+    return message[:LONGEST_SAID]
 
 
 def _log(error: Exception, name: str, provider: ProviderSpec, kind: str, key: str | None) -> None:

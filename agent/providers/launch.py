@@ -25,13 +25,16 @@ _VLLM_LOADING = 3600.0  # it may download tens of gigabytes first
 Launched = tuple[Child, Endpoint, tuple[ModelSpec, ...]]
 
 
-async def launch_llama(gguf: Path, *, name: str, context: int, kv_bytes: int | None, key: str, port: int) -> Launched:
+async def launch_llama(
+    gguf: Path, *, name: str, context: int, kv_bytes: int | None, key: str, port: int, answers: int = 4
+) -> Launched:
     """Serve `gguf` under `name`, each conversation with `context` tokens; `kv_bytes` per token where that is known.
 
-    `port` 0 means any; a port that is taken is replaced by another. Raises `LocalModelError` with the reason.
+    It writes so many `answers` at once, or as many as fit into memory. `port` 0 means any; a port that is taken is
+    replaced by another. Raises `LocalModelError` with the reason.
     """
     argv = [sys.executable, "-P", str(_LLAMA_CHILD), str(gguf), "--alias", name, "--context", str(context)]
-    argv += ["--port", str(port), *(["--kv-bytes", str(kv_bytes)] if kv_bytes else [])]
+    argv += ["--port", str(port), "--slots", str(answers), *(["--kv-bytes", str(kv_bytes)] if kv_bytes else [])]
     announced: asyncio.Future[dict[str, object]] = asyncio.get_running_loop().create_future()
 
     def read(line: str) -> None:
@@ -48,7 +51,7 @@ async def launch_llama(gguf: Path, *, name: str, context: int, kv_bytes: int | N
             raise LocalModelError(_why_llama_failed(str(said.get("error")), child.tail))
         base = f"http://127.0.0.1:{said['port']}"
         await child.healthy(f"{base}/health", seconds=_LOADING)
-        endpoint = Endpoint(f"{base}/v1", key)
+        endpoint = Endpoint(f"{base}/v1", key, places=int(str(said["slots"])))
         return child, endpoint, await _specs(endpoint)
     except BaseException:
         await child.aclose()

@@ -17,6 +17,7 @@ from agent.providers.discover import discover
 from agent.providers.launch import Launched, gpu_memory, launch_llama, launch_vllm
 from agent.providers.vllm_child import default_model, find_vllm
 from agent.providers.weights import BETTER, SMOLLM2, Weights, fetch, find
+from agent.sayings import Saying
 from agent.settings import ROOT, LocalSettings
 
 _ASK_AGAIN = 2.0  # seconds between two looks at a named server that does not answer
@@ -54,7 +55,7 @@ class LocalModels:
         self._say = say
         self._better = better
         self._ranks: dict[int, tuple[Served, ...]] = {}
-        self._told = Status("starting", "Looking for a model.", None)
+        self._told = Status("starting", "Looking for a model.", None, (Saying("looking_for_model"),))
         self._on_its_way: Status | None = None  # the last word on the better model, until it answers
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -77,10 +78,11 @@ class LocalModels:
         """Where things stand."""
         if not self.served:
             return self._told
-        answers = f"{self.served[0].spec.label} answers."
+        label = self.served[0].spec.label
+        answers, saying = f"{label} answers.", Saying("answers", {"model": label})
         if news := self._on_its_way:
-            return Status("ready", f"{answers} {news.text}", news.done)
-        return Status("ready", answers, 1.0)
+            return Status("ready", f"{answers} {news.text}", news.done, (saying, *news.sayings) if news.sayings else ())
+        return Status("ready", answers, 1.0, (saying,))
 
     async def ready(self) -> tuple[Served, ...]:
         """Wait until a model answers, starting if need be. Raises `LocalModelError` with the reason if none can.
@@ -150,7 +152,7 @@ class LocalModels:
             if named:  # a file that was asked for is not quietly replaced
                 raise
             self._say(f"{error} {_NO_BETTER}")
-            self._tell("starting", "Starting SmolLM2.", rank=1)
+            self._tell("starting", "Starting SmolLM2.", rank=1, saying=Saying("loading", {"model": "SmolLM2"}))
             if not self.served:
                 await self._floor()
             self._tell("failed", str(error), rank=0)
@@ -199,9 +201,9 @@ class LocalModels:
         def report(have: int, total: int) -> None:
             done = have / total if total else 0.0
             bar(have, total)
-            self._tell(
-                "fetching", f"Fetching {label}: {have // 10**6} of {total // 10**6} MB.", min(done, 1.0), rank=rank
-            )
+            text = f"Fetching {label}: {have // 10**6} of {total // 10**6} MB."
+            saying = Saying("fetching", {"model": label, "have": have // 10**6, "total": total // 10**6})
+            self._tell("fetching", text, min(done, 1.0), rank=rank, saying=saying)
 
         try:
             path = await fetch(weights, self._settings.cache_dir, report=report)
@@ -243,7 +245,10 @@ class LocalModels:
             raise LocalModelError(f"LOCAL_MODEL names {str(path)!r}, and there is no such file.")
 
         async def launch(key: str, port: int) -> Launched:
-            return await launch_llama(path, name=path.stem, context=4096, kv_bytes=None, key=key, port=port)
+            answers = self._settings.answers
+            return await launch_llama(
+                path, name=path.stem, context=4096, kv_bytes=None, key=key, port=port, answers=answers
+            )
 
         def name(spec: ModelSpec) -> ModelSpec:
             return replace(
@@ -256,8 +261,10 @@ class LocalModels:
         spec = weights.spec
 
         async def launch(key: str, port: int) -> Launched:
-            context, kv_bytes = spec.context_tokens, weights.kv_bytes
-            return await launch_llama(path, name=spec.name, context=context, kv_bytes=kv_bytes, key=key, port=port)
+            context, kv_bytes, answers = spec.context_tokens, weights.kv_bytes, self._settings.answers
+            return await launch_llama(
+                path, name=spec.name, context=context, kv_bytes=kv_bytes, key=key, port=port, answers=answers
+            )
 
         await self._up(_Plan(rank, spec.label, secrets.token_urlsafe(32), launch, lambda _: spec))
 
@@ -269,7 +276,7 @@ class LocalModels:
         guard.add_done_callback(self._guards.discard)
 
     async def _launch(self, plan: _Plan, port: int) -> tuple[Child, int]:
-        self._tell("loading", f"Loading {plan.label}.", rank=plan.rank)
+        self._tell("loading", f"Loading {plan.label}.", rank=plan.rank, saying=Saying("loading", {"model": plan.label}))
         began = time.monotonic()
         child, endpoint, specs = await plan.launch(plan.key, port)
         self._children.add(child)
@@ -314,8 +321,10 @@ class LocalModels:
             self._say(sentence)
         self._tell("failed", sentence, rank=0)
 
-    def _tell(self, phase: Phase, text: str, done: float | None = None, *, rank: int) -> None:
-        self._told = Status(phase, text, done)
+    def _tell(
+        self, phase: Phase, text: str, done: float | None = None, *, rank: int, saying: Saying | None = None
+    ) -> None:
+        self._told = Status(phase, text, done, (saying,) if saying else ())
         if rank == 0:
             self._on_its_way = None if phase == "ready" else self._told
         self._news.set()

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import secrets
 import shutil
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -59,10 +59,17 @@ class Connection(openai_chat.Connection):
 
     def model(self) -> Model:
         """A model whose first request fetches and starts what it needs. That may take minutes."""
-        loop = asyncio.get_running_loop()
-        if loop not in self._servers:
-            self._servers[loop] = _Server(self)
-        return _Waking(self._servers[loop])
+        return _Waking(self._server())
+
+    def _server(self) -> "_Server":
+        return self._servers.setdefault(asyncio.get_running_loop(), _Server(self))
+
+    @asynccontextmanager
+    async def place(self, told: Callable[[int], None]) -> AsyncGenerator[None]:
+        """A place at the server, which is started first."""
+        connection = await self._server().ready()
+        async with connection.place(told):
+            yield
 
     async def launched(self) -> Launched:
         """A server, up and answering. Raises `LocalModelError` with the reason where there is none."""
@@ -81,7 +88,15 @@ class Connection(openai_chat.Connection):
         if path is None:
             raise UnknownModel(f"{self.spec.label} is not on this disk, and downloads are off.")
         context, kv_bytes = self.spec.context_tokens, weights.kv_bytes
-        return await launch_llama(path, name=self.spec.name, context=context, kv_bytes=kv_bytes, key=key, port=0)
+        return await launch_llama(
+            path,
+            name=self.spec.name,
+            context=context,
+            kv_bytes=kv_bytes,
+            key=key,
+            port=0,
+            answers=self._settings.answers,
+        )
 
     async def aclose(self) -> None:
         """End the running loop's server; the next request starts another."""
@@ -103,15 +118,15 @@ class _Server:
         self._child: Child | None = None
         self._connection: openai_chat.Connection | None = None
 
-    async def ready(self) -> Model:
-        """The model behind it, started if need be, and again where it has crashed."""
+    async def ready(self) -> openai_chat.Connection:
+        """The connection to it, started if need be, and again where it has crashed."""
         async with self._lock:
             if self._child is None or self._connection is None or not self._child.alive:
                 await self._let_go()
                 self._child, endpoint, served = await self._owner.launched()
                 spec = replace(self._owner.spec, name=served[0].name)
                 self._connection = openai_chat.Connection(spec, endpoint, self._owner.provider)
-        return self._connection.model()
+        return self._connection
 
     async def aclose(self) -> None:
         """End it, also while it is starting."""
@@ -153,6 +168,6 @@ class _Waking(Streaming):
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
         """See the library."""
-        model = await self._server.ready()
+        model = (await self._server.ready()).model()
         async with model.request_stream(messages, model_settings, model_request_parameters, run_context) as stream:
             yield stream

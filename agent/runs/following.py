@@ -5,6 +5,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Generator
 from contextlib import suppress
+from time import monotonic
 from typing import Any
 
 from agent.errors import InputError
@@ -14,7 +15,8 @@ from agent.runs.retry import Waiting
 
 
 class Followed(ABC):
-    """Something that says responses, ends and can be stopped. Owner of `responses`, the log of all it has said so far.
+    """Something that says responses, ends and can be stopped. Owner of `responses`, the log of all it has said so far,
+    and of `said_at`, when it said each, on the monotonic clock.
 
     Several readers may follow it; iterating and awaiting start it. What cannot be done at all (a picture that cannot
     be fetched, a suspended run that was resumed before) is `refused`: iterating and awaiting raise it, and for all
@@ -23,6 +25,7 @@ class Followed(ABC):
 
     def __init__(self) -> None:
         self.responses: list[Response] = []
+        self.said_at: list[float] = []
         self.result: RunResult | None = None
         self.refused: InputError | None = None
         self._stamp = Stamp()
@@ -40,7 +43,7 @@ class Followed(ABC):
     @property
     @abstractmethod
     def waiting(self) -> Waiting | None:
-        """The pause before another try of a request that failed, while there is one."""
+        """The pause before another try of a request that failed, or the line it stands in, while there is one."""
 
     @property
     def done(self) -> bool:
@@ -48,7 +51,7 @@ class Followed(ABC):
         return self.result is not None
 
     async def news(self, seen: int, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - it does not raise
-        """Return when there are more than `seen` responses, when the run has ended, when `waiting` begins or ends.
+        """Return when there are more than `seen` responses, when the run has ended, when `waiting` changes.
 
         At most after `timeout` seconds.
         """
@@ -108,5 +111,6 @@ class Followed(ABC):
             await asyncio.wait([self._task])
 
     def _say(self, piece: Piece) -> None:
+        self.said_at.append(monotonic())
         self.responses.append(self._stamp(piece))
         self._news.set()

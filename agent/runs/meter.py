@@ -19,6 +19,7 @@ class Meter:
     def __init__(self) -> None:
         self._began = monotonic()
         self._first: float | None = None
+        self._queued = 0.0
         self._input = 0
         self._output = 0
         self._cached = 0
@@ -32,11 +33,15 @@ class Meter:
         self._step_began = self._step_last = self._began
         self._open: ResponseType | None = None
 
+    def queued(self, seconds: float) -> None:
+        """So long it stood in line in front of the server, doing nothing."""
+        self._queued += seconds
+
     def delta(self, kind: ResponseType) -> None:
         """A piece of text or reasoning has come."""
         now = monotonic()
         if self._first is None:
-            self._first = now - self._began
+            self._first = now - self._began - self._queued
         if self._deltas == 0:
             self._step_began = self._step_last = now
         if self._open == "reasoning":
@@ -69,7 +74,8 @@ class Meter:
         """The figures so far; seconds."""
         return Timings(
             first_token=self._first,
-            total=monotonic() - self._began,
+            total=monotonic() - self._began - self._queued,
+            queued=self._queued,
             generating=self._generating + (self._step_last - self._step_began if self._deltas else 0.0),
             generated=self._generated + self._deltas,
             output_tokens=self._output + self._deltas,

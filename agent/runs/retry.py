@@ -1,4 +1,4 @@
-"""When a model request that failed is made again, and after how long. Pure: who waits, and how, is the run's affair."""
+"""What a model request waits for: a place in line, or another try, when and after how long. Pure: the run waits."""
 
 import math
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from random import random
 
 from agent.errors import ProviderError, ProviderErrorKind
+from agent.sayings import Saying
 
 FIRST, LONGEST = 0.5, 8.0
 """Seconds: the most that is waited before the second try, and before any try where the provider names no time."""
@@ -20,11 +21,26 @@ _NEVER: tuple[ProviderErrorKind, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A pause before another try: `until` on the monotonic clock, `seconds` in all, and why, fit to be shown."""
+    """A pause before another try: `until` on the monotonic clock, `seconds` in all, and why, fit to be shown.
+
+    Or a line in front of the server: so many answers must end `before` this one begins, nobody knows when.
+    """
 
     until: float
     seconds: float
     sentence: str
+    saying: Saying
+    before: int = 0
+
+
+def in_line(before: int) -> Waiting:
+    """What a run waits for that is not the first in line."""
+    sentence = "1 answer is before this one" if before == 1 else f"{before} answers are before this one"
+    return Waiting(math.inf, math.inf, sentence, _line(before), before)
+
+
+def _line(before: int) -> Saying:
+    return Saying("next_in_line" if before == 1 else "in_line", {"count": before})
 
 
 def passing(failure: ProviderError) -> bool:
@@ -51,19 +67,37 @@ def before_next(
             return None
         seconds = max(0.0, asked)
         sentence = f"waiting {math.ceil(seconds)} s, asked to by the provider"
+        saying = Saying("asked_to_wait", {"seconds": math.ceil(seconds)})
     else:
         seconds = chance() * min(LONGEST, FIRST * 2 ** (tried - 1))
         reason = str(failure).partition(". ")[0].rstrip(".")
         sentence = f"waiting {math.ceil(seconds)} s: {reason}; try {tried + 1} of {retries + 1}"
-    return Waiting(until=now + seconds, seconds=seconds, sentence=sentence)
+        saying = Saying(
+            "try_again",
+            {
+                "seconds": math.ceil(seconds),
+                "reason": failure.sayings[0] if failure.sayings else reason,
+                "number": tried + 1,
+                "most": retries + 1,
+            },
+        )
+    return Waiting(until=now + seconds, seconds=seconds, sentence=sentence, saying=saying)
 
 
 def given_up(failure: ProviderError, *, tried: int) -> ProviderError:
     """The failure as it is reported: with the time that was asked for if it is too long, and how often it was tried."""
-    said = [str(failure)]
+    said, sayings = [str(failure)], list(failure.sayings)
     if passing(failure):
         if failure.retry_after is not None and failure.retry_after > CAP:
             said.append(f"It asks to wait {math.ceil(failure.retry_after)} s.")
+            sayings.append(Saying("asks_to_wait", {"seconds": math.ceil(failure.retry_after)}))
         if tried > 1:
             said.append(f"It was tried {tried} times.")
-    return ProviderError(" ".join(said), kind=failure.kind, status=failure.status, retry_after=failure.retry_after)
+            sayings.append(Saying("tried", {"count": tried}))
+    return ProviderError(
+        " ".join(said),
+        kind=failure.kind,
+        status=failure.status,
+        retry_after=failure.retry_after,
+        sayings=tuple(sayings) if failure.sayings else (),
+    )

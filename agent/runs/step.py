@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from time import monotonic
 from typing import cast
@@ -21,16 +22,16 @@ from agent.observe import Audience, StepBegan, StepEnded, Streamed, TryFailed
 from agent.responses import Live, Piece, settle
 from agent.result import Plan
 from agent.runs.meter import Meter
-from agent.runs.retry import Waiting, before_next, given_up
+from agent.runs.retry import Waiting, before_next, given_up, in_line
 from agent.tools import Tool
 
 log = logging.getLogger(__name__)
 
 
 class Requests:
-    """The model requests of one run, one after the other. Owner of the open stream and of the pause between two tries.
+    """The model requests of one run, one after the other. Owner of the open stream and of what it waits for before it.
 
-    `say` is given each piece of text and reasoning, `changed` is called when a pause begins and when it ends, the
+    `say` is given each piece of text and reasoning, `changed` is called whenever `waiting` is another, the
     `audience` hears of all that happens.
     """
 
@@ -102,12 +103,15 @@ class Requests:
     async def _request(self, sent: list[ModelMessage], offered: list[ToolDefinition]) -> ModelResponse:
         live = Live()
         try:
-            async with model_request_stream(
-                self._plan.connection.model(),
-                sent,
-                model_settings=self._settings(),
-                model_request_parameters=ModelRequestParameters(function_tools=offered),
-            ) as stream:
+            async with (
+                self._placed(),
+                model_request_stream(
+                    self._plan.connection.model(),
+                    sent,
+                    model_settings=self._settings(),
+                    model_request_parameters=ModelRequestParameters(function_tools=offered),
+                ) as stream,
+            ):
                 self._open = stream
                 async for event in stream:
                     if self._audience:
@@ -129,6 +133,30 @@ class Requests:
         response = settle(stream.get(), state="complete")
         self._meter.step(response.usage)
         return response
+
+    @asynccontextmanager
+    async def _placed(self) -> AsyncGenerator[None]:
+        """A place at the server. What is waited for it is not the model's time, nor the run's."""
+        began: float | None = None
+
+        def told(before: int) -> None:
+            nonlocal began
+            began = began or monotonic()
+            self.waiting = in_line(before)
+            self._changed()
+
+        def over() -> None:
+            if began is not None and self.waiting is not None:
+                self._meter.queued(monotonic() - began)
+                self.waiting = None
+                self._changed()
+
+        try:
+            async with self._plan.connection.place(told):
+                over()
+                yield
+        finally:
+            over()
 
     async def _wait(self, pause: Waiting) -> None:
         log.info("run %s: %s", self._run_id, pause.sentence)

@@ -7,8 +7,8 @@ from typing import Any
 import gradio as gr
 
 from agent.errors import InputError
-from agent.ui.handlers import send, told
 from agent.ui.seats import Seats
+from agent.ui.sending import send, told
 from agent.ui.start import Choices
 from agent.ui.turn import Conversations
 

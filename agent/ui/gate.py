@@ -10,6 +10,7 @@ from time import monotonic
 
 from agent.errors import Limited
 from agent.settings import PublicSettings
+from agent.ui.words import ours
 
 MINUTE = 60.0
 REMEMBERED = 10_000
@@ -23,16 +24,14 @@ class Gate:
 
     def __init__(self, limits: PublicSettings | None, clock: Callable[[], float] = monotonic) -> None:
         self._limits = limits
-        self._messages, self._fetches = _Minute("messages", clock), _Minute("pictures from links", clock)
+        self._messages, self._fetches = _Minute("too_often", clock), _Minute("fetched_too_often", clock)
 
     def enter(self, owner: str, running: int) -> None:
         """Count a message of this owner, while `running` answers are being written. Raises `Limited`, counting none."""
         if self._limits is None:
             return
         if running >= self._limits.answers:
-            raise Limited(
-                f"{running} answers are being written here at this moment, which is the most. Try again soon."
-            )
+            raise ours(Limited, "too_many_answers", count=running)
         self._messages.count(owner, self._limits)
 
     def fetch(self, owner: str, mine: int, running: int) -> None:
@@ -42,19 +41,18 @@ class Gate:
         """
         if self._limits is None:
             return
-        if mine >= FETCHES or running >= self._limits.answers:
-            raise Limited(
-                f"{mine if mine >= FETCHES else running} pictures are being fetched at this moment, "
-                f"which is the most{' for each visitor' if mine >= FETCHES else ' here'}. Try again soon."
-            )
+        if mine >= FETCHES:
+            raise ours(Limited, "too_many_fetches", count=mine)
+        if running >= self._limits.answers:
+            raise ours(Limited, "too_many_fetches_in_all", count=running)
         self._fetches.count(owner, self._limits)
 
 
 class _Minute:
-    """How often something happened in the last minute, for each visitor and in all."""
+    """How often something happened in the last minute, for each visitor and in all; `too_often` names the sentence."""
 
-    def __init__(self, what: str, clock: Callable[[], float]) -> None:
-        self._what, self._clock = what, clock
+    def __init__(self, too_often: str, clock: Callable[[], float]) -> None:
+        self._too_often, self._clock = too_often, clock
         self._all = deque[float]()
         self._each: OrderedDict[str, deque[float]] = OrderedDict()
 
@@ -65,14 +63,14 @@ class _Minute:
         self._each.move_to_end(owner)
         while len(self._each) > REMEMBERED:
             self._each.popitem(last=False)
-        for times, most, whose in (
-            (mine, limits.messages, f"each visitor {limits.messages}"),
-            (self._all, limits.messages_in_all, f"all visitors together {limits.messages_in_all}"),
+        for times, most, key in (
+            (mine, limits.messages, self._too_often),
+            (self._all, limits.messages_in_all, f"{self._too_often}_in_all"),
         ):
             while times and times[0] <= now - MINUTE:
                 times.popleft()
             if len(times) >= most:
                 wait = math.ceil(times[0] + MINUTE - now) if times else 60
-                raise Limited(f"This public page gives {whose} {self._what} a minute. Try again in {wait} s.")
+                raise ours(Limited, key, count=most, seconds=wait)
         mine.append(now)
         self._all.append(now)

@@ -2,37 +2,32 @@
 
 import asyncio
 import html
-import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import gradio as gr
-from gradio.data_classes import FileData
 
 from agent.catalog import ModelSpec
 from agent.errors import AgentError
 from agent.guard import GUARD, Guard
 from agent.providers import preload
-from agent.reading import Report
-from agent.serving.walls import visitor_of
-from agent.ui.examples import FILES, example_message
-from agent.ui.gate import Gate
-from agent.ui.inputs import plans
-from agent.ui.links import Links
+from agent.ui.attaching import Attaching
+from agent.ui.examples import example_message
+from agent.ui.files import shown_beside
 from agent.ui.live import LiveRun
-from agent.ui.render import Wire, shown_beside
+from agent.ui.render import Wire
 from agent.ui.seats import Seat, Seats
-from agent.ui.sending import Sending
+from agent.ui.sending import Sending, send, told
 from agent.ui.start import Choices
 from agent.ui.turn import WINDOW, Conversations
 from agent.ui.widgets import (
     FOR_MODEL,
     KEYS,
     Given,
-    attachments,
+    being_sent,
     choices_of,
     composer,
     key_panel,
@@ -40,12 +35,8 @@ from agent.ui.widgets import (
     notice,
     offer,
     switches,
-    takes,
     values,
 )
-
-log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 class Handlers:
@@ -59,8 +50,7 @@ class Handlers:
         self._seats = Seats()
         self._watching: set[str] = set()
         self._sending: dict[str, Sending[tuple[Seat, LiveRun | None]]] = {}
-        settings = conversations.settings
-        self._links = Links(guard, Gate(settings.public), max_bytes=settings.max_upload_bytes)
+        self.attaching = Attaching(conversations, self._seats, guard)
 
     # Showing
 
@@ -135,7 +125,8 @@ class Handlers:
         try:
             spec = self._all.offers.find((model or "").strip())
         except AgentError as error:
-            gr.Warning(html.escape(str(error)), title=seat.words("no_model"))
+            said = seat.words.said(error.sayings) or str(error)
+            gr.Warning(html.escape(said), title=seat.words("no_model"))
             spec = self._all.spec(seat.owner, None)
         if spec is not None:
             self._all.choose(seat.owner, replace(chosen, model=spec.id, picked=True))
@@ -148,43 +139,6 @@ class Handlers:
         if spec is not None:
             self._all.choose(seat.owner, replace(self._all.choices(seat.owner), model=spec.id))
         return *self._menu(seat, spec), *self._for(seat, spec)
-
-    def read_here(self, on: bool, model: str | None, request: gr.Request) -> tuple[Any, Any]:
-        """The switch was turned: more can be attached, or less."""
-        seat = self._seats.of(request)
-        self._all.choose(seat.owner, replace(self._all.choices(seat.owner), read_here=on))
-        spec = self._all.spec(seat.owner, model)
-        return takes(spec, seat.words, read_here=on) if spec else (gr.skip(), gr.skip())
-
-    async def attached(self, value: dict[str, Any] | None, model: str | None, request: gr.Request) -> str:
-        """What becomes of each attachment for the chosen model, said before anything is sent."""
-        seat = self._seats.of(request)
-        spec = self._all.spec(seat.owner, model)
-        files = [str(file) for file in (value or {}).get("files") or []]
-        if spec is None or not files or not _owned(files, request):
-            return ""
-        most, menu = self._all.settings.max_upload_bytes, self._all.offers.choosable(seat.owner, seat.login)
-        reading = self._all.reading if self._all.choices(seat.owner).read_here else None
-        paths = [Path(file) for file in files]
-        return attachments(await plans(paths, spec, max_bytes=most, menu=menu, reading=reading))
-
-    async def fetched(self, url: str, request: gr.Request) -> dict[str, Any]:
-        """The picture at a link was asked for: among `files`, as if uploaded, or why not in `text`."""
-        assert request.request is not None
-        seat, scope = self._seats.of(request), request.request.scope
-        try:
-            picture = await self._links.fetch(seat.owner, request.session_hash or "", str(url))
-        except AgentError as error:
-            return {"text": str(error), "files": []}
-        if picture is None:
-            return {"text": "", "files": []}
-        path = str(picture.path)
-        scope["state"]["walls"].give(path, visitor_of(scope))
-        return {"text": "", "files": [FileData(path=path, orig_name=picture.path.name, mime_type=picture.media_type)]}
-
-    def given_up(self, url: str, request: gr.Request) -> None:
-        """The picture that a link leads to is not wanted any more."""
-        self._links.give_up(request.session_hash or "", str(url))
 
     # Keys: in the loop of the server, where their clocks run
 
@@ -217,43 +171,18 @@ class Handlers:
 
     # Doing
 
-    async def accept(self, given: Given, request: gr.Request) -> AsyncIterator[tuple[Any, Any]]:
-        """A message was sent. The composer is emptied only when the message is kept.
+    async def accept(self, given: Given, request: gr.Request) -> AsyncIterator[tuple[Any, str]]:
+        """A message was sent. The composer is emptied only when the message is kept."""
+        async with aclosing(self._sent(values(given)["composer"], given, request, emptied=True)) as sending:
+            async for shown in sending:
+                yield shown
 
-        Before that its files may have to be read: that is said where it was said what becomes of them, and ends when
-        it is stopped, or the page is gone.
-        """
-        seat = self._seats.of(request)
-        choices = self._chosen(seat, given)
-        page, value = request.session_hash or "", values(given)["composer"]
-        if page in self._sending:
-            raise gr.Error("A file is still being read. Stop that, or wait.", title="Not sent", print_exception=False)
-        sending = self._sending[page] = Sending(lambda report: send(self._all, value, seat, choices, request, report))
-        try:
-            async for status in sending.progress():
-                yield composer(busy=True), notice(status)
-            if sending.stopped:
-                yield composer(busy=False), await self.attached(value, choices.model, request)
-                return
-            try:
-                seat, live = sending.result()
-            except gr.Error:
-                if sending.said:
-                    yield composer(busy=False), await self.attached(value, choices.model, request)
-                raise
-            self._seats.take(request, seat)
-            yield composer(busy=live is not None, value=None), ""
-        finally:
-            del self._sending[page]
-            await sending.aclose()
-
-    async def example(self, event: gr.SelectData, given: Given, request: gr.Request) -> Any:
+    async def example(self, event: gr.SelectData, given: Given, request: gr.Request) -> AsyncIterator[tuple[Any, str]]:
         """A starter example was pressed: it is sent as if typed."""
-        seat = self._seats.of(request)
-        value = example_message(str(event.value["text"]), seat.words)
-        seat, _ = await send(self._all, value, seat, self._chosen(seat, given), request)
-        self._seats.take(request, seat)
-        return composer(busy=True)
+        message = example_message(str(event.value["text"]), self._seats.of(request).words)
+        async with aclosing(self._sent(message, given, request)) as sending:
+            async for shown in sending:
+                yield shown
 
     async def option(self, event: gr.SelectData, given: Given, request: gr.Request) -> Any:
         """A button under a question was pressed: its words are the answer."""
@@ -261,14 +190,18 @@ class Handlers:
         if seat.conversation is None:
             return gr.skip()
         choices = self._chosen(seat, given)
-        live = await told(self._all.answer(seat.owner, seat.conversation, str(event.value), choices, seat.login))
+        live = await told(
+            self._all.answer(seat.owner, seat.conversation, str(event.value), choices, seat.login), seat.words
+        )
         return composer(busy=live is not None)
 
     async def retry(self, given: Given, request: gr.Request) -> Any:
         """Answer the last message again."""
         seat = self._seats.of(request)
         if seat.conversation is not None:
-            await told(self._all.retry(seat.owner, seat.conversation, self._chosen(seat, given), seat.login))
+            await told(
+                self._all.retry(seat.owner, seat.conversation, self._chosen(seat, given), seat.login), seat.words
+            )
         return composer(busy=True)
 
     async def edit(self, event: gr.EditData, given: Given, request: gr.Request) -> Any:
@@ -283,11 +216,10 @@ class Handlers:
             raise gr.Error(seat.words("not_changed"), print_exception=False)
         text = event.value if isinstance(event.value, str) else _text(event.value)
         others = [part["text"] for part in view.messages[index]["content"][1:]]
-        if text in others or shown_beside(
-            text
-        ):  # Gradio tells of each part of a message, of those beside its text, too
+        if text in others or shown_beside(text):  # Gradio tells of each part of a message
             return gr.skip()
-        await told(self._all.edit(seat.owner, seat.conversation, entry, text, self._chosen(seat, given), seat.login))
+        choices = self._chosen(seat, given)
+        await told(self._all.edit(seat.owner, seat.conversation, entry, text, choices, seat.login), seat.words)
         return composer(busy=True)
 
     async def undo(self, request: gr.Request) -> Any:
@@ -295,12 +227,14 @@ class Handlers:
         seat = self._seats.of(request)
         if seat.conversation is None:
             return gr.skip()
-        return composer(busy=False, value=await told(self._all.undo(seat.owner, seat.conversation)))
+        return composer(busy=False, value=await told(self._all.undo(seat.owner, seat.conversation), seat.words))
 
-    def refused(self, request: gr.Request) -> Any:
+    def refused(self, request: gr.Request) -> tuple[Any, Any]:
         """Something was refused. An answer that is being written can be stopped, whichever page asked for it."""
         seat = self._seats.of(request)
-        return composer(busy=True) if self._all.live.get(seat.conversation, seat.owner) else gr.skip()
+        if (request.session_hash or "") in self._sending:
+            return gr.skip(), gr.skip()
+        return composer(busy=self._all.live.get(seat.conversation, seat.owner) is not None), ""
 
     def stop(self, request: gr.Request) -> None:
         """End the answer that is being written, or the reading of files before it."""
@@ -317,9 +251,39 @@ class Handlers:
 
     # How
 
+    async def _sent(
+        self, message: dict[str, Any] | None, given: Given, request: gr.Request, *, emptied: bool = False
+    ) -> AsyncGenerator[tuple[Any, str]]:
+        """Send it. While that takes its time it is said what is done; then what becomes of the composer.
+
+        Files that are read here can be stopped in that, and are when the page is gone.
+        """
+        seat, page = self._seats.of(request), request.session_hash or ""
+        if page in self._sending:
+            raise gr.Error(seat.words("being_read"), title=seat.words("not_sent"), print_exception=False)
+        choices = self._chosen(seat, given)
+        files = [Path(str(file)).name for file in (message or {}).get("files") or []]
+        ready = self._all.spec(seat.owner, choices.model) is not None
+        sending = self._sending[page] = Sending(lambda report: send(self._all, message, seat, choices, request, report))
+        try:
+            async for status in sending.progress():
+                if status is None:
+                    yield gr.skip(), being_sent(files, ready=ready, words=seat.words)
+                else:
+                    yield composer(busy=True), notice(status, seat.words)
+            if sending.stopped:
+                yield composer(busy=False), ""
+                return
+            seat, live = sending.result()
+            self._seats.take(request, seat)
+            yield composer(busy=live is not None, **({"value": None} if emptied else {})), ""
+        finally:
+            del self._sending[page]
+            await sending.aclose()
+
     def _menu(self, seat: Seat, spec: ModelSpec | None) -> tuple[Any, Any, Any]:
         """The list of models, what is said of the one on its way, and the offer of one that has come."""
-        said = "" if self._all.settled else notice(self._all.offers.local.status)
+        said = "" if self._all.settled else notice(self._all.offers.local.status, seat.words)
         better = self._all.better(seat.owner, spec.id if spec else "")
         return (
             menu(self._all.offers.menu(seat.owner, spec, seat.login, seat.words), spec),
@@ -350,45 +314,6 @@ class Handlers:
         choices = replace(choices_of(given), picked=self._all.choices(seat.owner).picked)
         self._all.choose(seat.owner, choices)
         return choices
-
-
-async def send(
-    conversations: Conversations,
-    value: dict[str, Any] | None,
-    seat: Seat,
-    choices: Choices,
-    request: gr.Request,
-    report: Report | None = None,
-) -> tuple[Seat, LiveRun | None]:
-    """Take a message whose files this visitor brought; return the seat at its conversation, and the answer.
-
-    There is none where the message answered one of several questions. `report` is told while files are read.
-    """
-    if not _owned([str(file) for file in (value or {}).get("files") or []], request):
-        raise gr.Error("An attachment could not be read. Attach it again.", print_exception=False)
-    live = await told(conversations.send(seat.owner, seat.conversation, value, choices, seat.login, report))
-    return (replace(seat, conversation=live.conversation) if live else seat), live
-
-
-def _owned(files: Sequence[str], request: gr.Request) -> bool:
-    """Whether this visitor brought the files, or they are ours to be tried."""
-    assert request.request is not None
-    scope = request.request.scope
-    visitor, walls = visitor_of(scope), scope["state"]["walls"]
-    return all(file in FILES.values() or walls.owns(file, visitor) for file in files)
-
-
-async def told(work: Awaitable[T]) -> T:
-    """Await; say what goes wrong in a toast, in a sentence of ours or in none of anybody's."""
-    try:
-        return await work
-    except AgentError as error:
-        raise gr.Error(str(error), title="Not sent", print_exception=False) from error
-    except Exception as error:
-        log.exception("an event failed")
-        raise gr.Error(
-            "Something went wrong in this program; its log has the details.", print_exception=False
-        ) from error
 
 
 def _text(content: Any) -> str:

@@ -112,6 +112,7 @@ def build(
             give_up = gr.Button("", elem_id="give-up", visible="hidden")
             found = gr.MultimodalTextbox(visible="hidden")  # what was fetched, in the form that the composer takes
             attached = gr.HTML(elem_id="attached", padding=False)
+            sending = gr.HTML(elem_id="sending", padding=False)
             look = gr.Button("", elem_id="look", visible="hidden")  # pressed by page.js when something was attached
             with gr.Column(elem_id="dock"):
                 box = gr.MultimodalTextbox(
@@ -145,15 +146,15 @@ def build(
 
             Where it was refused that may be for an answer that another page of the same visitor asked for.
             """
-            other = event.failure(handlers.refused, None, box, **QUIET)
+            other = event.failure(handlers.refused, None, [box, sending], **QUIET)
             for begun, watch in ((event.success, handlers.watch), (other.success, handlers.watch_other)):
                 shown = begun(watch, None, chat, postprocess=False, **QUIET)
                 for after in (shown.then, shown.failure):
                     after(handlers.settle, None, [box, earlier], **QUIET)
 
         follow(page.load(handlers.opened, None, [system, reads, *menu, *for_model], **QUIET))
-        follow(box.submit(handlers.accept, {box, *settings}, [box, attached], **QUIET))
-        follow(chat.example_select(handlers.example, settings, box, **QUIET))
+        follow(box.submit(handlers.accept, {box, *settings}, [box, sending], **QUIET))
+        follow(chat.example_select(handlers.example, settings, [box, sending], **QUIET))
         follow(chat.option_select(handlers.option, settings, box, **QUIET))
         follow(chat.retry(handlers.retry, settings, box, **QUIET))
         follow(chat.edit(handlers.edit, settings, box, **QUIET))
@@ -161,17 +162,17 @@ def build(
         follow(earlier.click(handlers.earlier, None, None, **QUIET))
         box.stop(handlers.stop, None, None, **QUIET)
         new.click(handlers.new, None, [chat, earlier, box], **QUIET)
-        look.click(handlers.attached, [box, model], attached, **QUIET)
+        look.click(handlers.attaching.attached, [box, model], attached, trigger_mode="always_last", **QUIET)
         url = "() => [document.getElementById('links').dataset.url]"
-        got = fetch.click(handlers.fetched, links, found, js=url, trigger_mode="multiple", **QUIET)
+        got = fetch.click(handlers.attaching.fetched, links, found, js=url, trigger_mode="multiple", **QUIET)
         # In the browser alone, where what was typed meanwhile is known.
         got.success(None, [box, found], box, js="(value, found) => window.linked(value, found)", **QUIET)
         got.failure(None, box, box, js="(value) => window.linked(value)", **QUIET)
-        give_up.click(handlers.given_up, links, None, js=url, trigger_mode="multiple", **QUIET)
+        give_up.click(handlers.attaching.given_up, links, None, js=url, trigger_mode="multiple", **QUIET)
         chosen = model.input(handlers.model_chosen, model, [*menu, *for_model], **QUIET)
-        chosen.then(handlers.attached, [box, model], attached, **QUIET)
-        turned = reads.input(handlers.read_here, [reads, model], [box, about], **QUIET)
-        turned.then(handlers.attached, [box, model], attached, **QUIET)
+        chosen.then(handlers.attaching.attached, [box, model], attached, **QUIET)
+        turned = reads.input(handlers.attaching.read_here, [reads, model], [box, about], **QUIET)
+        turned.then(handlers.attaching.attached, [box, model], attached, **QUIET)
         switch.click(handlers.switch, None, [*menu, *for_model], **QUIET)
         key.submit(handlers.key_typed, [key, model], [*menu, *keys], **QUIET)
         forget.click(handlers.key_forgotten, model, [*menu, *keys], **QUIET)

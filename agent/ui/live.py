@@ -11,6 +11,7 @@ from agent.media import MediaStore
 from agent.run import Run
 from agent.ui.journal import Unsent
 from agent.ui.render import Bubble, fold
+from agent.ui.words import ENGLISH, Words, ours
 
 PACE = 0.1
 """Seconds between two updates of a page, more where a bubble is long; the last one is not held back."""
@@ -42,7 +43,7 @@ class LiveRun:
     ) -> None:
         self._media = media
         self.run, self.conversation, self.owner, self.unsent, self.resumed = run, conversation, owner, unsent, resumed
-        self._grace = grace
+        self.began, self._grace = monotonic(), grace
         self._watchers = 0
         self._timer: asyncio.TimerHandle | None = None
         self._set_timer()
@@ -53,10 +54,11 @@ class LiveRun:
         with self.watched():
             while True:
                 new, done = run.responses[seen:], run.done
+                times = run.said_at[seen : seen + len(new)]
                 seen += len(new)
                 if self._media is not None:
                     new = [await self._media.said(self.owner, self.conversation, one) for one in new]
-                fold(bubbles, new)
+                fold(bubbles, new, times)
                 yield bubbles
                 if done:
                     return
@@ -64,13 +66,15 @@ class LiveRun:
                 if not await run.over(max(PACE, min(4 * PACE, drawn / LONG))) or seen == len(run.responses):
                     await run.news(seen, timeout=IDLE)
 
-    @property
-    def waiting(self) -> str:
+    def waiting(self, words: Words = ENGLISH) -> str:
         """Why nothing comes at the moment, where the run knows; "" otherwise."""
         pause = self.run.waiting
-        if pause is None or pause.seconds < 5:
-            return pause.sentence if pause else ""
-        return f"{pause.sentence} · {math.ceil(max(0.0, pause.until - monotonic()))} s left"
+        if pause is None:
+            return ""
+        said = words.said((pause.saying,)) or pause.sentence
+        if pause.before or pause.seconds < 5:
+            return said
+        return f"{said} · {words('seconds_left', count=math.ceil(max(0.0, pause.until - monotonic())))}"
 
     @contextmanager
     def watched(self) -> Generator[None]:
@@ -125,9 +129,9 @@ class Live:
         Raises `Conflict` where one is going on in this conversation, and once the server is going down.
         """
         if self.closing:
-            raise Conflict("The server is going down. Try again in a minute; what you typed stays here.")
+            raise ours(Conflict, "going_down")
         if conversation in self._runs:
-            raise Conflict("An answer is still being written. Stop it, or wait for it to end.")
+            raise ours(Conflict, "still_writing")
         live = self._runs[conversation] = LiveRun(
             run.start(), conversation, owner, self._grace, unsent or Unsent(), self._media, resumed=resumed
         )

@@ -7,6 +7,7 @@ from agent.errors import LocalModelError, ProviderError
 from agent.observe.flight import in_folder
 from agent.observe.replay import PREFIX, Replay
 from agent.providers import Connection, Endpoint, Models, Served, connect, default_endpoint
+from agent.sayings import Saying, Value
 from agent.ui.keys import Keys
 from agent.ui.words import ENGLISH, Words
 
@@ -104,11 +105,10 @@ class Offers:
             self.keys.seen(owner)
             return connect(spec, Endpoint(endpoint.base_url, key)), True
         if endpoint.api_key is None:
-            raise ProviderError(
-                f"{spec.label} needs a key of {provider.label}: paste one, it is used for this session"
-                f"{', or log in' if self.may_log_in(spec) else ''}.",
-                kind="key",
-            )
+            key_of = "needs_key_or_login" if self.may_log_in(spec) else "needs_key_first"
+            values: dict[str, Value] = {"model": spec.label, "provider": provider.label}
+            sentence = ENGLISH.said((Saying(key_of, values),))
+            raise ProviderError(sentence, kind="key", sayings=(Saying(key_of, values),))
         if spec.menu:
             return self._shared(Served(spec, endpoint)), False
         return connect(spec, endpoint), True  # any name may be typed: kept connections would pile up

@@ -116,6 +116,46 @@
     when("#about", (about) => new MutationObserver(offer).observe(about, { childList: true, subtree: true }));
     offer();
   });
+  // What is on its way says how far it is. Gradio sends files by fetch, which does not know.
+  const fetched = window.fetch;
+  window.fetch = (where, how) => {
+    if (!(how?.body instanceof FormData) || !/\/upload\?upload_id=/.test(String(where))) return fetched(where, how);
+    return new Promise((answer, fail) => {
+      const request = new XMLHttpRequest();
+      request.open(how.method, where);
+      request.withCredentials = how.credentials === "include";
+      new Headers(how.headers).forEach((value, name) => request.setRequestHeader(name, value));
+      request.upload.addEventListener("progress", ({ loaded, total }) => {
+        const done = `${Math.floor((100 * loaded) / total)} %`;
+        for (const loader of document.querySelectorAll("#composer .loader")) {
+          loader.dataset.done = done;
+          loader.style.setProperty("--done", done.replace(" ", ""));
+          loader.setAttribute("aria-valuenow", parseInt(done));
+        }
+      });
+      request.addEventListener("load", () => answer(new Response(request.response, { status: request.status })));
+      for (const bad of ["error", "abort", "timeout"]) {
+        request.addEventListener(bad, () => fail(new TypeError("Failed to fetch")));
+      }
+      how.signal?.addEventListener("abort", () => request.abort());
+      request.send(how.body);
+    });
+  };
+  const count = (panel) => {
+    let timer;
+    const tick = () => {
+      const doing = panel.querySelectorAll(".doing");
+      for (const one of doing) {
+        one.dataset.since ??= Date.now();
+        const seconds = Math.floor((Date.now() - one.dataset.since) / 1000);
+        if (seconds > 1) one.dataset.seconds = `${seconds} s`;
+      }
+      timer = doing.length ? setTimeout(tick, 500) : undefined;
+    };
+    new MutationObserver(() => (timer ??= setTimeout(tick))).observe(panel, { childList: true, subtree: true });
+  };
+  when("#attached", count);
+  when("#sending", count);
   document.addEventListener("click", (event) => {
     const model = event.target.closest?.("#attached button")?.dataset.model;
     const input = $("#model input");
@@ -138,7 +178,8 @@
     }
     for (const spinner of last("#chat .bot-row")?.querySelectorAll(".title .loading-spinner") ?? []) {
       const title = spinner.closest(".title");
-      title.dataset.since ??= Date.now();
+      // What went on before this page looked is in Gradio's own place, which is hidden meanwhile.
+      title.dataset.since ??= Date.now() - 1000 * parseFloat($(".duration", title)?.textContent.match(/[\d.]+/)?.[0] ?? 0);
       const seconds = Math.floor((Date.now() - title.dataset.since) / 1000);
       if (seconds) title.dataset.seconds = `${seconds} s`;
     }

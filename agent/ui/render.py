@@ -7,9 +7,9 @@ Text travels as a text part, never as a bare string, which Gradio would dedent.
 import html
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 from pydantic_ai.messages import (
@@ -23,29 +23,32 @@ from pydantic_ai.messages import (
 )
 
 from agent.history import Entry, Note
-from agent.media import ROUTE, id_of
-from agent.media.kinds import SUFFIXES
+from agent.media import ROUTE, called, id_of
 from agent.parts import fenced, read_of
 from agent.responses import Piece, Response, Stamp, pieces
+from agent.sayings import Saying
 from agent.ui.asking import ASK_USER, Call, asked, is_question, options, question
+from agent.ui.files import shown_file, shown_reading
 from agent.ui.words import ENGLISH, Words
 
 Wire = dict[str, Any]
 
-SHOWN_AS = {suffix: kind.partition("/")[0] for kind, suffix in SUFFIXES.items()}
-"""By how the name of a file ends."""
+UNSEEN = repeat(math.inf)
+"""When what is read from a store was said: not while anybody looks."""
 LOST = "Interrupted: the server went down before the answer was finished."
-_READ = {"image": "read_image", "audio": "read_audio"}
-_BESIDE = re.compile(r'(!?\[[^]]*\]\(|<audio [^>]*src=")media/|<details class="read"')
-NO_ENDING = Note(ended="error", detail=LOST)
+NO_ENDING = Note(ended="error", detail=LOST, sayings=(Saying("lost"),))
 
 
 @dataclass(slots=True)
 class Bubble:
-    """One bubble: its type, its text or its call, and, of a result, which call it belongs to."""
+    """One bubble: its type, its text or its call, and, of a result, which call it belongs to.
+
+    `began` is on the monotonic clock, where it was seen to.
+    """
 
     first: Response
     texts: list[str]
+    began: float = math.inf
 
     @property
     def text(self) -> str:
@@ -60,7 +63,10 @@ class Bubble:
         content = dict(self.first.content)
         if "files" in content:
             kept = [one for one in content["files"] if isinstance(one, ImageUrl | AudioUrl | DocumentUrl)]
-            content["files"] = [{"url": one.url, "media_type": one.media_type} for one in kept]
+            content["files"] = [
+                {"url": one.url, "media_type": one.media_type, "name": called(one.identifier, one.media_type)}
+                for one in kept
+            ]
         return content
 
 
@@ -70,7 +76,8 @@ class Turn:
 
     `note` is how it ended, None while it is still running; `reasoning` the seconds of its reasoning bubbles. `replies`,
     by the ids of the calls that wait for them, are what was said so far to an answer that is suspended; None where it
-    asks for nothing (any more). `made` are the ids of the files that the model made.
+    asks for nothing (any more). `made` are the ids of the files that the model made. A page that looks at it while it
+    is running began to do so at `watched`, on the monotonic clock.
     """
 
     user: Entry | None
@@ -79,6 +86,7 @@ class Turn:
     reasoning: tuple[float, ...] = ()
     replies: Mapping[str, str] | None = None
     made: tuple[str, ...] = ()
+    watched: float = 0.0
 
     @property
     def asks(self) -> Call | None:
@@ -93,12 +101,12 @@ def unanswered(bubbles: Sequence[Bubble]) -> list[Call]:
     return [one.content for one in bubbles if one.first.type == "tool_call" and _of(one, "id") not in answered]
 
 
-def fold(bubbles: list[Bubble], responses: Iterable[Response]) -> None:
+def fold(bubbles: list[Bubble], responses: Iterable[Response], said_at: Iterable[float] = UNSEEN) -> None:
     """Add responses to the bubbles they belong to: the flag alone decides."""
-    for response in responses:
+    for response, at in zip(responses, said_at, strict=False):
         text = response.content if isinstance(response.content, str) else ""
         if response.is_type_switched:
-            bubbles.append(Bubble(response, [text]))
+            bubbles.append(Bubble(response, [text], at))
         else:
             bubbles[-1].texts.append(text)
 
@@ -165,6 +173,8 @@ def wire(turn: Turn, waiting: str = "", words: Words = ENGLISH) -> list[Wire]:
                 out.append(_assistant(bubble.text, None))
             case "reasoning":
                 metadata: Wire = {"title": words("reasoning"), "status": "pending" if running else "done"}
+                if running:
+                    metadata |= _going_on(bubble, turn)
                 if seconds and not running:
                     metadata["duration"] = round(seconds.pop(0), 1)
                 out.append(_assistant(bubble.text, metadata))
@@ -179,6 +189,8 @@ def wire(turn: Turn, waiting: str = "", words: Words = ENGLISH) -> list[Wire]:
                 near.add(id_)
                 busy = turn.note is None and id_ in unsaid
                 metadata = {"title": words("tool", name=name), "id": id_, "status": "pending" if busy else "done"}
+                if busy:
+                    metadata |= _going_on(bubble, turn)
                 out.append(_assistant(_code(bubble.content["arguments"]), metadata))
             case "tool_call_result" if bubble.content["name"] == ASK_USER and not bubble.content["is_error"]:
                 near.clear()
@@ -193,10 +205,11 @@ def wire(turn: Turn, waiting: str = "", words: Words = ENGLISH) -> list[Wire]:
                     out.append(_assistant(fenced(text), metadata))
                 if files:  # beside the fold, where they are seen without opening it
                     near.clear()
-                    out += [_assistant(_file(one["url"], words), None) for one in files]
+                    out += [_assistant(shown_file(one["url"], words, one["name"]), None) for one in files]
             case "error":
-                out.append(_assistant(f'<div class="problem" role="alert">{html.escape(bubble.text)}</div>', None))
-    out += [_assistant(_file(ROUTE + id_, words), None) for id_ in turn.made]
+                why = (words.said(turn.note.sayings) if turn.note else "") or bubble.text
+                out.append(_assistant(f'<div class="problem" role="alert">{html.escape(why)}</div>', None))
+    out += [_assistant(shown_file(ROUTE + id_, words), None) for id_ in turn.made]
     if asks is not None:
         out.append({**_assistant(asked(asks, words), None), "options": options(asks, words) or None})
     elif turn.note is not None and (caption := _caption(turn.note, words)):
@@ -206,6 +219,12 @@ def wire(turn: Turn, waiting: str = "", words: Words = ENGLISH) -> list[Wire]:
         why = f'<div class="caption" role="status">{html.escape(waiting)}</div>' if waiting else ""
         out.append(_assistant(dots + why, None))
     return out
+
+
+def _going_on(bubble: Bubble, turn: Turn) -> Wire:
+    """For how long it had been going on when the page began to look; the page counts on from there by itself."""
+    before = turn.watched - bubble.began
+    return {"duration": round(before, 1)} if before >= 0.1 else {}
 
 
 def said(entry: Entry) -> str:
@@ -247,34 +266,10 @@ def _user_parts(entry: Entry, words: Words) -> list[Wire]:
         if isinstance(part, str):
             parts.append({"type": "text", "text": part})
         elif isinstance(part, ImageUrl | AudioUrl | DocumentUrl):
-            parts.append({"type": "text", "text": _file(part.url, words)})
+            parts.append({"type": "text", "text": shown_file(part.url, words)})
         elif read := read_of(part):
-            parts.append({"type": "text", "text": _read(read, words)})
+            parts.append({"type": "text", "text": shown_reading(read, words)})
     return parts
-
-
-def shown_beside(text: str) -> bool:
-    """Whether that is how a file of a user's message is shown, or what was read of it, and no words of the user's."""
-    return _BESIDE.match(text) is not None
-
-
-def _read(read: Mapping[str, str], words: Words) -> str:
-    """What was read here of a file, marked as that."""
-    title = html.escape(words(_READ[read["kind"]], name=read["name"]))
-    text = html.escape(read["read"])
-    return f'<details class="read" open><summary>{title}</summary><pre>{text}</pre></details>'
-
-
-def _file(url: str, words: Words) -> str:
-    """What is kept under that URL, to be seen, heard or saved."""
-    url = url.removeprefix("/")  # relative, because behind a proxy the page may be at a path of its host
-    match SHOWN_AS.get(url.rpartition(".")[2]):
-        case "image":
-            return f"![{words('picture')}]({url})"
-        case "audio":
-            return f'<audio controls preload="metadata" src="{html.escape(url)}"></audio>'
-        case _:
-            return f"[{words('save')}]({url})"
 
 
 def _user(parts: list[Wire]) -> Wire:
@@ -302,7 +297,7 @@ def _caption(note: Note, words: Words) -> str:
     """How it ended and its figures, in one line under the answer; "≈" marks what was estimated here."""
     said: list[str] = []
     if note.ended == "cancelled":
-        said.append(html.escape(note.detail.removesuffix(".")))
+        said.append(html.escape((words.said(note.sayings) or note.detail).rstrip(".。")))
     if note.ended == "length":
         said.append(words("cut"))
     if note.ended == "content_filter":
@@ -312,6 +307,8 @@ def _caption(note: Note, words: Words) -> str:
     if note.omitted:
         said.append(html.escape(note.omitted.removesuffix(".")))
     timings = note.timings
+    if timings is not None and timings.queued >= 1:
+        said.append(words("queued", seconds=f"{timings.queued:.0f}"))
     if timings is not None and timings.first_token is not None:
         about = "≈ " if timings.estimated else ""
         said.append(words("first_token", seconds=f"{timings.first_token:.2f}"))

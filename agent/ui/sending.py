@@ -1,31 +1,42 @@
-"""A message on its way from the composer into the store, which takes a while where its files are read first."""
+"""A message on its way from the composer into the store: whose files it has, what takes its time, what goes wrong."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Generic, TypeVar
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
 
+import gradio as gr
+
+from agent.errors import AgentError
 from agent.providers import Status
 from agent.reading import Report
+from agent.serving.walls import visitor_of
+from agent.ui.examples import FILES
+from agent.ui.live import LiveRun
+from agent.ui.seats import Seat
+from agent.ui.start import Choices
+from agent.ui.turn import Conversations
+from agent.ui.words import ENGLISH, Words
 
+PATIENCE = 0.5
+"""Seconds after which it is said what takes so long; as often a page that is gone is noticed."""
+
+log = logging.getLogger(__name__)
 T = TypeVar("T")
-
-PACE = 0.5
-"""Seconds between two signs of progress; with each it is noticed whether the page is still there."""
 
 
 class Sending(Generic[T]):
-    """Runs `work`, which reports what it reads. Owner of its task; `said` is whether anything was reported."""
+    """Runs `work`, which reports what it reads. Owner of its task."""
 
     def __init__(self, work: Callable[[Report], Awaitable[T]]) -> None:
         self._status: Status | None = None
-        self.said = False
         self._task = asyncio.ensure_future(work(self._report))
 
-    async def progress(self) -> AsyncIterator[Status]:
-        """What is being done, again and again until all is; nothing where it needs no time."""
-        while not (await asyncio.wait({self._task}, timeout=PACE))[0]:
-            if self._status is not None:
-                yield self._status
+    async def progress(self) -> AsyncIterator[Status | None]:
+        """What is being read, or None where nothing is, again and again until all is done."""
+        async for _ in patiently(self._task):
+            yield self._status
 
     def stop(self) -> None:
         """Give up, where files are still being read. What comes after that is soon done."""
@@ -47,5 +58,52 @@ class Sending(Generic[T]):
         await asyncio.wait({self._task})
 
     def _report(self, text: str, done: float | None) -> None:
-        self.said = True
         self._status = Status("fetching" if done is not None else "loading", text, done) if text else None
+
+
+async def send(
+    conversations: Conversations,
+    value: dict[str, Any] | None,
+    seat: Seat,
+    choices: Choices,
+    request: gr.Request,
+    report: Report | None = None,
+) -> tuple[Seat, LiveRun | None]:
+    """Take a message whose files this visitor brought; return the seat at its conversation, and the answer.
+
+    There is none where the message answered one of several questions. `report` is told while files are read.
+    """
+    if not owned([str(file) for file in (value or {}).get("files") or []], request):
+        raise gr.Error(seat.words("not_read"), title=seat.words("not_sent"), print_exception=False)
+    work = conversations.send(seat.owner, seat.conversation, value, choices, seat.login, report)
+    live = await told(work, seat.words)
+    return (replace(seat, conversation=live.conversation) if live else seat), live
+
+
+async def patiently(work: asyncio.Future[Any]) -> AsyncIterator[None]:
+    """Now and again while the work takes its time. It is given up with whoever waits for it."""
+    try:
+        while not (await asyncio.wait({work}, timeout=PATIENCE))[0]:
+            yield
+    finally:
+        work.cancel()
+
+
+def owned(files: Sequence[str], request: gr.Request) -> bool:
+    """Whether this visitor brought the files, or they are ours to be tried."""
+    assert request.request is not None
+    scope = request.request.scope
+    visitor, walls = visitor_of(scope), scope["state"]["walls"]
+    return all(file in FILES.values() or walls.owns(file, visitor) for file in files)
+
+
+async def told(work: Awaitable[T], words: Words = ENGLISH) -> T:
+    """Await; say what goes wrong in a toast, in a sentence of ours or in none of anybody's."""
+    try:
+        return await work
+    except AgentError as error:
+        said = words.said(error.sayings) or str(error)
+        raise gr.Error(said, title=words("not_sent"), print_exception=False) from error
+    except Exception as error:
+        log.exception("an event failed")
+        raise gr.Error(words("broken"), title=words("not_sent"), print_exception=False) from error

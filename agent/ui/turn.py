@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import asdict, replace
+from time import monotonic
 from typing import Any, cast
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserContent, UserPromptPart
@@ -32,7 +33,7 @@ from agent.ui.offers import Offers
 from agent.ui.render import Turn, made, said, turns, unanswered, wire
 from agent.ui.start import Choices, Start, start
 from agent.ui.view import View, shown
-from agent.ui.words import ENGLISH, Words
+from agent.ui.words import ENGLISH, Words, ours
 
 WINDOW = 30
 """Bubbles shown at first; the cost of an update grows with them, and only with them."""
@@ -129,7 +130,7 @@ class Conversations:
         if live is None:
             yield await self.view(owner, conversation, window, words)
             return
-        run = live.run
+        run, watched = live.run, monotonic()
         async with aclosing(live.bubbles()) as stream:
             entries, cut = await self._newest(owner, conversation, window)
             mine = [entry for entry in entries if entry.note.run_id == run.id]
@@ -137,6 +138,8 @@ class Conversations:
             turn = Turn(user=mine[0] if mine else None, bubbles=(), note=None)
             if live.resumed and before:
                 turn = before.pop()
+                for bubble in turn.bubbles:
+                    bubble.began = live.began  # what waited for people is done now
             base = shown(before, window, cut=cut, words=words)
             async for bubbles in stream:
                 now = replace(
@@ -146,8 +149,9 @@ class Conversations:
                     reasoning=(*turn.reasoning, *run.reasoning),
                     replies={} if run.result and run.result.finish_reason == "suspended" else None,
                     made=made(run.result.context.messages, live.conversation) if run.result else turn.made,
+                    watched=watched,
                 )
-                messages = wire(now, live.waiting, words)
+                messages = wire(now, live.waiting(words), words)
                 ids = [*base.ids, turn.user.id if turn.user else None, *([None] * (len(messages) - 1))]
                 yield View(messages=base.messages + messages, ids=ids, earlier=base.earlier, busy=not run.done)
 
@@ -185,7 +189,7 @@ class Conversations:
         None: it asks for more. Raises an `AgentError` with a sentence; then nothing has been kept.
         """
         if conversation is not None and self.live.busy(conversation):
-            raise Conflict("An answer is still being written. Stop it, or wait for it to end.")
+            raise ours(Conflict, "still_writing")
         if conversation is not None and not (value or {}).get("files") and await self._asks(owner, conversation):
             return await self.answer(owner, conversation, str((value or {}).get("text") or ""), choices, login)
         self._gate.enter(owner, self.live.count)
@@ -212,7 +216,7 @@ class Conversations:
         entries, record = await self._entries(owner, conversation)
         turn = turns(entries, replies=self._replies.get(conversation))[-1] if entries else None
         if turn is None or turn.asks is None:
-            raise Conflict("Nothing is asked here any more; the page shows what is.")
+            raise ours(Conflict, "nothing_asked")
         meant(turn.asks, text)
         replies = {**(turn.replies or {}), turn.asks["id"]: text.strip()}
         if replace(turn, replies=replies).asks is not None:
@@ -242,9 +246,9 @@ class Conversations:
         entries, record = await self._entries(owner, conversation)
         entry = next((entry for entry in entries if entry.id == entry_id), None)
         if entry is None:
-            raise Conflict("That message is no longer part of this conversation; the page shows what is.")
+            raise ours(Conflict, "message_gone")
         if not text.strip():
-            raise InputError("Write something first.")
+            raise ours(InputError, "write_first")
         await self._again(record, entry, text, choices, login)
 
     async def undo(self, owner: str, conversation: str) -> str:
@@ -277,7 +281,7 @@ class Conversations:
 
     async def _entries(self, owner: str, conversation: str) -> tuple[list[Entry], Record]:
         if self.live.busy(conversation):
-            raise Conflict("An answer is still being written. Stop it, or wait for it to end.")
+            raise ours(Conflict, "still_writing")
         record = await self._store.get(conversation, owner=owner)
         return await self._store.history(record), record
 
@@ -343,4 +347,4 @@ def _last_user(entries: Sequence[Entry]) -> Entry:
     for entry in reversed(entries):
         if isinstance(entry.message, ModelRequest) and any(isinstance(p, UserPromptPart) for p in entry.message.parts):
             return entry
-    raise InputError("There is no message yet.")
+    raise ours(InputError, "no_message")

@@ -55,10 +55,10 @@ def menu(choices: Sequence[tuple[str, str]], spec: ModelSpec | None) -> Any:
     return gr.Dropdown(choices=list(choices), value=spec.id if spec else None)
 
 
-def notice(status: Status) -> str:
+def notice(status: Status, words: Words = ENGLISH) -> str:
     """The line that says what the model to come is doing, with a bar where it is known how far that is."""
     bar = "" if status.done is None else f'<progress max="1" value="{status.done:.3f}"></progress>'
-    return f'<p class="{status.phase}" role="status">{html.escape(status.text)} {bar}</p>'
+    return f'<p class="{status.phase}" role="status">{html.escape(words.said(status.sayings) or status.text)} {bar}</p>'
 
 
 def offer(better: ModelSpec | None, words: Words = ENGLISH) -> Any:
@@ -135,6 +135,21 @@ def attachments(planned: Sequence[Plan]) -> str:
         others = "".join(map(_choice, plan.others[:OTHERS]))
         rows.append(f'<li class="{plan.outcome.split()[0]}"><span>{html.escape(said)}</span>{others}</li>')
     return f'<ul role="status">{"".join(rows)}</ul>' if rows else ""
+
+
+def looked_at(names: Sequence[str], words: Words) -> str:
+    """The same while it is being found out; page.js says for how long."""
+    rows = [f'<li class="doing">{html.escape(words("looking_at", name=name))}</li>' for name in names]
+    return f'<ul role="status">{"".join(rows)}</ul>'
+
+
+def being_sent(files: Sequence[str], *, ready: bool, words: Words) -> str:
+    """What a message waits for on its way to being kept; `ready`: there is a model."""
+    if not ready:
+        said = words("sent_later")
+    else:
+        said = words("preparing", names=", ".join(files)) if files else words("sending")
+    return f'<p class="doing" role="status">{html.escape(said)}</p>'
 
 
 def _choice(spec: ModelSpec) -> str:

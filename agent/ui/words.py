@@ -3,15 +3,20 @@
 import json
 import re
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from agent.errors import AgentError
+from agent.sayings import Saying, Value
 
 HERE = Path(__file__).parent
 LANGUAGES = ("en", "zh", "ko", "de", "fr")
 SCRIPTS = ("page.js", "attach.js")
 
+Failure = TypeVar("Failure", bound=AgentError)
 Table = dict[str, dict[str, str]]
 
 
@@ -26,8 +31,27 @@ class Words:
         sentence = (table("say").get(key) or table("static")[key])[self.language]
         return sentence.format(**values) if values else sentence
 
+    def said(self, sayings: Iterable[Saying]) -> str:
+        """These sentences one after the other; "" where there is none, or one that this table does not have."""
+        found = [(one, (table("said").get(one.key) or {}).get(self.language)) for one in sayings]
+        if not all(sentence for _, sentence in found):
+            return ""
+        return " ".join(str(sentence).format(**self._values(one)) for one, sentence in found)
+
+    def _values(self, saying: Saying) -> dict[str, object]:
+        """What stands in the sentence; a sentence in a sentence without its full stop."""
+        return {
+            name: self.said((value,)).rstrip(".。") if isinstance(value, Saying) else value
+            for name, value in saying.values.items()
+        }
+
 
 ENGLISH = Words()
+
+
+def ours(kind: type[Failure], key: str, **values: Value) -> Failure:
+    """An exception with a sentence of the page's own."""
+    return kind(str(table("said")[key]["en"]).format(**values), sayings=(Saying(key, values),))
 
 
 def words_for(accepted: str) -> Words:

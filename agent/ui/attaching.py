@@ -1,0 +1,72 @@
+"""What is attached: what becomes of it, whether it is read here, and pictures that links lead to."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from gradio.data_classes import FileData
+
+from agent.errors import AgentError
+from agent.guard import Guard
+from agent.serving.walls import visitor_of
+from agent.ui.gate import Gate
+from agent.ui.inputs import plans
+from agent.ui.links import Links
+from agent.ui.seats import Seats
+from agent.ui.sending import owned, patiently
+from agent.ui.turn import Conversations
+from agent.ui.widgets import attachments, looked_at, takes
+
+
+class Attaching:
+    """The handlers of the panel above the composer. Holds what pages fetch; `guard` says from where they may."""
+
+    def __init__(self, conversations: Conversations, seats: Seats, guard: Guard) -> None:
+        self._all, self._seats = conversations, seats
+        settings = conversations.settings
+        self._links = Links(guard, Gate(settings.public), max_bytes=settings.max_upload_bytes)
+
+    def read_here(self, on: bool, model: str | None, request: gr.Request) -> tuple[Any, Any]:
+        """The switch was turned: more can be attached, or less."""
+        seat = self._seats.of(request)
+        self._all.choose(seat.owner, replace(self._all.choices(seat.owner), read_here=on))
+        spec = self._all.spec(seat.owner, model)
+        return takes(spec, seat.words, read_here=on) if spec else (gr.skip(), gr.skip())
+
+    async def attached(
+        self, value: dict[str, Any] | None, model: str | None, request: gr.Request
+    ) -> AsyncIterator[str]:
+        """What becomes of each attachment for the chosen model, said before anything is sent."""
+        seat = self._seats.of(request)
+        spec = self._all.spec(seat.owner, model)
+        files = [Path(str(file)) for file in (value or {}).get("files") or []]
+        if spec is None or not files or not owned(list(map(str, files)), request):
+            yield ""
+            return
+        most, menu = self._all.settings.max_upload_bytes, self._all.offers.choosable(seat.owner, seat.login)
+        reading = self._all.reading if self._all.choices(seat.owner).read_here else None
+        looking = asyncio.ensure_future(plans(files, spec, max_bytes=most, menu=menu, reading=reading))
+        async for _ in patiently(looking):
+            yield looked_at([file.name for file in files], seat.words)
+        yield attachments(looking.result())
+
+    async def fetched(self, url: str, request: gr.Request) -> dict[str, Any]:
+        """The picture at a link was asked for: among `files`, as if uploaded, or why not in `text`."""
+        assert request.request is not None
+        seat, scope = self._seats.of(request), request.request.scope
+        try:
+            picture = await self._links.fetch(seat.owner, request.session_hash or "", str(url))
+        except AgentError as error:
+            return {"text": str(error), "files": []}
+        if picture is None:
+            return {"text": "", "files": []}
+        path = str(picture.path)
+        scope["state"]["walls"].give(path, visitor_of(scope))
+        return {"text": "", "files": [FileData(path=path, orig_name=picture.path.name, mime_type=picture.media_type)]}
+
+    def given_up(self, url: str, request: gr.Request) -> None:
+        """The picture that a link leads to is not wanted any more."""
+        self._links.give_up(request.session_hash or "", str(url))

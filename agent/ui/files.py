@@ -1,0 +1,40 @@
+"""Files in a bubble: pictures, sounds and others that are kept, and what was read of them, as the page's Markdown."""
+
+import html
+import re
+from collections.abc import Mapping
+from urllib.parse import urlencode
+
+from agent.media.kinds import SUFFIXES
+from agent.ui.words import Words
+
+SHOWN_AS = {suffix: kind.partition("/")[0] for kind, suffix in SUFFIXES.items()}
+"""By how the name of a file ends."""
+READ_AS = {"image": "read_image", "audio": "read_audio"}
+_BESIDE = re.compile(r'(!?\[[^]]*\]\(|<audio [^>]*src=")media/|<details class="read"')
+
+
+def shown_beside(text: str) -> bool:
+    """Whether that is how a file of a user's message is shown, or what was read of it, and no words of the user's."""
+    return _BESIDE.match(text) is not None
+
+
+def shown_reading(read: Mapping[str, str], words: Words) -> str:
+    """What was read here of a file, marked as that."""
+    title = html.escape(words(READ_AS[read["kind"]], name=read["name"]))
+    text = html.escape(read["read"])
+    return f'<details class="read" open><summary>{title}</summary><pre>{text}</pre></details>'
+
+
+def shown_file(url: str, words: Words, name: str = "") -> str:
+    """What is kept under that URL, to be seen, heard or saved under its name."""
+    url = url.removeprefix("/")  # relative, because behind a proxy the page may be at a path of its host
+    match SHOWN_AS.get(url.rpartition(".")[2]):
+        case "image":
+            return f"![{words('picture')}]({url})"
+        case "audio":
+            return f'<audio controls preload="metadata" src="{html.escape(url)}"></audio>'
+        case _ if name:
+            return f"[{words('save_named', name=name)}]({url}?{urlencode({'name': name})})"
+        case _:
+            return f"[{words('save')}]({url})"

@@ -1,0 +1,235 @@
+"""The line in front of a server that writes few answers at once: first come, first served, no place is ever lost."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent import Agent, Endpoint, Limits, ModelSpec, Run, connect
+from agent.providers.line import Line
+from tests.scripted_server import Config, Running, running
+
+SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="llama.cpp", reasoning=True)
+
+
+class Guest:
+    """Somebody who wants a place: `told` is what they heard, `inside` whether they have it."""
+
+    def __init__(self, line: Line) -> None:
+        self.told: list[int] = []
+        self.inside = False
+        self._line, self._go = line, asyncio.Event()
+        self.task = asyncio.create_task(self._be())
+
+    async def _be(self) -> None:
+        async with self._line.place(self.told.append):
+            self.inside = True
+            try:
+                await self._go.wait()
+            finally:
+                self.inside = False
+
+    async def leave(self, how: str) -> None:
+        if how == "done":
+            self._go.set()
+        else:
+            self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+async def settled() -> None:
+    """All that was set off has happened."""
+    for _ in range(6):
+        await asyncio.sleep(0)
+
+
+# A number lets the guest of that number, among those who are there, leave, served or not; None: another comes.
+EVENTS = st.lists(st.one_of(st.none(), st.integers(0, 5)), max_size=30)
+
+
+@settings(deadline=None)
+@given(places=st.integers(1, 3), events=EVENTS)
+def test_the_first_so_many_are_served_and_the_others_know_their_number(places: int, events: list[int | None]) -> None:
+    async def play() -> None:
+        line, here = Line(places), list[Guest]()
+        for event in events:
+            if event is None:
+                here.append(Guest(line))
+            elif here:
+                guest = here.pop(event % len(here))
+                await guest.leave("done" if guest.inside else "gone")
+            await settled()
+            assert [guest.inside for guest in here] == [number < places for number in range(len(here))]
+            for number, guest in enumerate(here):
+                assert guest.inside or guest.told[-1] == number - places + 1
+                assert guest.told == sorted(set(guest.told), reverse=True)
+        for guest in here:
+            await guest.leave("gone")
+        last = [Guest(line) for _ in range(places)]
+        await settled()
+        assert all(guest.inside for guest in last)
+        for guest in last:
+            await guest.leave("done")
+
+    asyncio.run(play())
+
+
+def test_it_is_shared_by_several_loops_also_by_one_that_was_closed_over_its_head() -> None:
+    line, order = Line(1), list[str]()
+    inside, go = threading.Event(), threading.Event()
+
+    async def hold() -> None:
+        async with line.place(lambda _: None):
+            inside.set()
+            await asyncio.to_thread(go.wait, 30)
+            order.append("holder")
+
+    holder = threading.Thread(target=asyncio.run, args=(hold(),))
+    holder.start()
+    assert inside.wait(30)
+    closed = asyncio.new_event_loop()  # who waits here never comes back to give the place away
+    lost = closed.create_task(anext(aiter(_placed(line))))
+    closed.run_until_complete(asyncio.sleep(0.01))
+    closed.close()
+
+    async def wait() -> None:
+        told: list[int] = []
+
+        def hear(before: int) -> None:
+            told.append(before)
+            go.set()
+
+        async with line.place(hear):
+            order.append("next")
+        assert told[0] == 2
+
+    asyncio.run(asyncio.wait_for(wait(), 30))
+    holder.join(30)
+    assert order == ["holder", "next"]
+    del lost
+
+
+async def _placed(line: Line) -> AsyncIterator[None]:
+    async with line.place(lambda _: None):
+        yield
+
+
+# Runs
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running(Config(rate=400.0)) as server:
+        yield server
+
+
+@pytest.fixture
+async def agent(server: Running) -> AsyncIterator[Agent]:
+    async with Agent(connect(SPEC, Endpoint(server.base_url, places=1)), limits=Limits(retries=0)) as agent:
+        yield agent
+
+
+async def until(run: Run, true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not true():
+            await run.news(len(run.responses), timeout=0.05)
+
+
+async def served(agent: Agent, script: str = "!stall-after 2") -> Run:
+    """A run that has the place."""
+    run = agent.run(script).start()
+    await until(run, lambda: bool(run.responses))
+    return run
+
+
+async def in_line(agent: Agent, before: int, script: str = "!text Hello", **limits: float) -> Run:
+    """A run that waits behind so many."""
+    agent = Agent(agent.connection, limits=Limits(retries=0, **limits)) if limits else agent  # pyright: ignore
+    run = agent.run(script).start()
+    await until(run, lambda: run.waiting is not None and run.waiting.before == before)
+    return run
+
+
+async def test_a_run_says_how_many_are_before_it_and_counts_down(agent: Agent, server: Running) -> None:
+    first = await served(agent)
+    second, third = await in_line(agent, 1), await in_line(agent, 2)
+    assert third.waiting is not None
+    assert third.waiting.sentence == "2 answers are before this one"
+    seen = len(server.journal())
+    second.cancel()
+    result = await asyncio.wait_for(second, 5)
+    assert (result.finish_reason, second.waiting) == ("cancelled", None)
+    await until(third, lambda: third.waiting is not None and third.waiting.before == 1)
+    assert len(server.journal()) == seen  # nobody who waits has asked the server
+    first.cancel()
+    assert (await asyncio.wait_for(third, 30)).text == "Hello"
+    assert third.waiting is None
+
+
+ENDS = {"an answer": "!text Hi.", "an error": "!status 500", "a break": "!cut 2", "a reset": "!reset 2"}
+
+
+@pytest.mark.parametrize("script", ENDS.values(), ids=ENDS.keys())
+async def test_the_place_is_given_away_however_it_ends(agent: Agent, script: str) -> None:
+    first = await served(agent)
+    second, third = await in_line(agent, 1, script), await in_line(agent, 2)
+    first.cancel()
+    await asyncio.wait_for(second, 30)
+    assert (await asyncio.wait_for(third, 30)).text == "Hello"
+
+
+async def test_time_in_line_is_neither_the_models_nor_the_runs(agent: Agent) -> None:
+    first = await served(agent)
+    began = time.monotonic()
+    run = await in_line(agent, 1, seconds=1.0)
+    await asyncio.sleep(1.5)  # longer than the run may take
+    assert run.waiting is not None
+    waited = time.monotonic() - began - 0.2
+    first.cancel()
+    result = await asyncio.wait_for(run, 30)
+    whole = time.monotonic() - began
+    timings = result.note.timings
+    assert result.finish_reason == "stop"
+    assert timings is not None
+    assert timings.first_token is not None
+    assert waited < timings.queued < whole
+    assert timings.first_token <= timings.total <= whole - timings.queued
+
+
+async def test_the_limit_of_time_holds_once_it_is_ones_turn(agent: Agent) -> None:
+    first = await served(agent)
+    run = await in_line(agent, 1, "!stall-before", seconds=1.0)
+    first.cancel()
+    result = await asyncio.wait_for(run, 30)
+    assert result.note.detail == "Stopped after 1 s, the time limit of one answer."
+
+
+async def test_what_waits_while_its_agent_goes_takes_no_place_with_it(server: Running) -> None:
+    connection = connect(SPEC, Endpoint(server.base_url, places=1))
+    try:
+        first = await served(Agent(connection))
+        second = await in_line(Agent(connection), 1)
+        reader = aiter(second)
+        waiting = asyncio.ensure_future(anext(reader))
+        await asyncio.sleep(0)
+        waiting.cancel()  # who read it has gone
+        await asyncio.gather(waiting, return_exceptions=True)
+        await reader.aclose()
+        third = await in_line(Agent(connection), 1)
+        first.cancel()
+        assert (await asyncio.wait_for(third, 30)).text == "Hello"
+    finally:
+        await connection.aclose()
+
+
+async def test_a_server_without_a_number_of_places_has_no_line(server: Running) -> None:
+    async with Agent(connect(SPEC, Endpoint(server.base_url))) as agent:
+        stalled = [await served(agent) for _ in range(3)]
+        assert (await agent.ask("!text Hello")).text == "Hello"
+        for run in stalled:
+            run.cancel()
+        await asyncio.gather(*stalled)

@@ -1,0 +1,258 @@
+"""Waiting is seen: in line, for a model to come, for an upload, for a conversion, for a tool. In real Chromium."""
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from playwright.sync_api import Locator, expect
+
+from agent.providers.weights import QWEN3_06B, SMOLLM2, fetch
+from tests import media_files
+from tests.conftest import CONFIG, ROOT, App, Visitor
+from tests.scripted_server import Config, Running, running
+from tests.test_page import close_settings, open_settings
+from tests.weight_server import serving
+
+pytestmark = pytest.mark.browser
+
+PATIENT = CONFIG.replace("grace_seconds = 1.5", "grace_seconds = 30")
+"""A page that is loaded again on a machine with much to do comes back late."""
+SEES = "Qwen/Qwen3-VL-8B-Instruct"
+LONG = "Count from one to one thousand in words, slowly, one number a line."
+Visit = Callable[..., Visitor]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running(Config(models=(SEES,), rate=200.0)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def own(start_app: Callable[..., App], server: Running) -> App:
+    return start_app(PATIENT, VLLM_BASE_URL=server.base_url)
+
+
+def noise(width: int, height: int) -> Image.Image:
+    """A picture that no encoder makes small."""
+    return Image.frombytes("RGB", (width, height), os.urandom(width * height * 3))
+
+
+def attach(visitor: Visitor, *files: Path) -> None:
+    visitor.page.locator("#composer input[type=file]").set_input_files(list(files))
+
+
+def seconds(title: Locator) -> int:
+    """How long the page says that it has been going on."""
+    said = title.get_attribute("data-seconds") or "0 s"
+    return int(said.removesuffix(" s"))
+
+
+# In line
+
+
+@pytest.fixture(scope="module")
+def weights() -> Path:
+    """The real SmolLM2, fetched once into the project's cache."""
+    fetched = fetch(SMOLLM2, ROOT / ".cache", report=lambda _have, _total: None)
+    with ThreadPoolExecutor() as threads:  # Playwright has a loop in this one
+        return threads.submit(asyncio.run, fetched).result()
+
+
+@pytest.fixture(scope="module")
+def small(start_app: Callable[..., App], weights: Path) -> App:
+    """The app with that model, which writes one answer at a time."""
+    return start_app(PATIENT + "[local]\nanswers = 1\n", VLLM_BASE_URL="", LOCAL_MODEL=str(weights))
+
+
+def test_who_waits_in_line_sees_how_many_are_before_and_may_leave(small: App, visit: Visit) -> None:
+    first, second, third = visit(small.url), visit(small.url), visit(small.url)
+    for visitor in (first, second, third):
+        open_settings(visitor)
+        visitor.page.locator("#settings input[type=number]").nth(1).fill("2000")
+        close_settings(visitor)
+    first.say(LONG)
+    expect(first.bubbles.first).to_contain_text(re.compile(r"\w"), timeout=60_000)
+    lines = {}
+    for number, visitor in enumerate((second, third), start=1):
+        visitor.say(LONG)
+        lines[visitor] = visitor.chat.locator(".waiting + .caption")
+        says = "1 answer is before this one" if number == 1 else f"{number} answers are before this one"
+        expect(lines[visitor]).to_have_text(says, timeout=20_000)
+    third.shot("waiting-in-line")
+    third.page.reload()
+    expect(lines[third]).to_have_text("2 answers are before this one", timeout=20_000)
+    second.stop.click()
+    expect(second.chat.locator(".caption").last).to_contain_text("Stopped")
+    expect(lines[third]).to_have_text("1 answer is before this one", timeout=20_000)
+    first.stop.click()
+    expect(third.bubbles.first).to_contain_text(re.compile(r"\w"), timeout=60_000)
+    expect(lines[third]).to_have_count(0)
+    third.stop.click()
+    expect(third.chat.locator(".caption").last).to_contain_text(re.compile(r"\d s in line · [\d.]+ s to first token"))
+    third.shot("waited-in-line")
+
+
+def test_a_tab_that_is_closed_leaves_the_line(small: App, visit: Visit) -> None:
+    """After the grace period, which a page that is only loaded again has, too."""
+    first, second, third = visit(small.url), visit(small.url), visit(small.url)
+    first.say(LONG)
+    expect(first.bubbles.first).to_contain_text(re.compile(r"\w"), timeout=60_000)
+    second.say(LONG)
+    expect(second.chat.locator(".waiting + .caption")).to_have_text("1 answer is before this one", timeout=20_000)
+    third.say(LONG)
+    expect(third.chat.locator(".waiting + .caption")).to_have_text("2 answers are before this one", timeout=20_000)
+    second.page.close()
+    expect(third.chat.locator(".waiting + .caption")).to_have_text("1 answer is before this one", timeout=60_000)
+    first.page.close()
+    expect(third.bubbles.first).to_contain_text(re.compile(r"\w"), timeout=90_000)
+    third.stop.click()
+    third.idle()
+
+
+# An upload
+
+
+def test_an_upload_says_how_far_it_is_and_enter_sends_it_when_it_is_there(
+    own: App, visit: Visit, server: Running, tmp_path: Path
+) -> None:
+    visitor = visit(own.url)
+    noise(800, 800).save(tmp_path / "noise.png")
+    network = visitor.page.context.new_cdp_session(visitor.page)
+    network.send("Network.enable")
+    slow = {"offline": False, "latency": 20, "downloadThroughput": -1, "uploadThroughput": 400_000}
+    network.send("Network.emulateNetworkConditions", slow)
+    visitor.box.fill("!text Seen.")
+    attach(visitor, tmp_path / "noise.png")
+    loader = visitor.page.locator("#composer .loader")
+    expect(loader).to_have_attribute("data-done", re.compile(r"^[1-9]\d? %$"), timeout=20_000)
+    visitor.shot("uploading")
+    visitor.box.press("Enter")
+    expect(visitor.box).to_have_value("!text Seen.")
+    first = loader.get_attribute("data-done")
+    expect(loader).not_to_have_attribute("data-done", str(first), timeout=20_000)
+    expect(visitor.bubbles.filter(has_text="Seen.")).to_be_visible(timeout=30_000)
+    content = server.journal()[-1]["body"]["messages"][-1]["content"]
+    assert [part["type"] for part in content] == ["text", "image_url"]
+    expect(visitor.page.locator("#attached li")).to_have_count(0)  # it was still being looked at when it was sent
+
+
+def test_an_upload_that_breaks_says_so_and_keeps_the_text(own: App, visit: Visit, tmp_path: Path) -> None:
+    visitor = visit(own.url)
+    noise(100, 100).save(tmp_path / "noise.png")
+    visitor.page.route("**/upload?*", lambda route: route.abort())
+    visitor.box.fill("!text Seen.")
+    attach(visitor, tmp_path / "noise.png")
+    expect(visitor.toast.first).to_be_visible(timeout=20_000)
+    expect(visitor.page.locator("#composer .loader")).to_have_count(0)
+    expect(visitor.box).to_have_value("!text Seen.")
+
+
+# A conversion
+
+
+def test_what_is_looked_at_is_named_with_its_time_also_once_it_is_sent(own: App, visit: Visit, tmp_path: Path) -> None:
+    visitor = visit(own.url)
+    photo = media_files.picture("HEIF", (4000, 3000))
+    for name in ("one.heic", "two.heic", "three.heic"):
+        (tmp_path / name).write_bytes(photo)
+    visitor.box.fill("!text Seen.")
+    attach(visitor, *(tmp_path / name for name in ("one.heic", "two.heic", "three.heic")))
+    doing = visitor.page.locator("#attached .doing")
+    expect(doing).to_have_text([f"Looking at {name}.heic…" for name in ("one", "two", "three")], timeout=30_000)
+    visitor.shot("looking")
+    visitor.box.press("Enter")
+    sending = visitor.page.locator("#sending .doing")
+    expect(sending).to_have_text("Preparing one.heic, two.heic, three.heic…", timeout=30_000)
+    visitor.shot("sending")
+    expect(visitor.bubbles.filter(has_text="Seen.")).to_be_visible(timeout=60_000)
+    expect(sending).to_have_count(0)
+    expect(visitor.page.locator("#attached li")).to_have_count(0, timeout=30_000)
+
+
+# A tool
+
+
+@pytest.mark.parametrize("tool", ["nap", "block"])
+def test_a_tool_counts_while_it_runs_also_after_a_reload(own: App, visit: Visit, tool: str) -> None:
+    visitor = visit(own.url)
+    open_settings(visitor)
+    visitor.page.get_by_label("Tools").check()
+    close_settings(visitor)
+    began = time.monotonic()
+    visitor.say(f'!tool {tool} {{"seconds": 15}} !text Done.')
+    title = visitor.bubbles.first.locator(".title").first
+    expect(title).to_have_attribute("data-seconds", "1 s", timeout=15_000)
+    expect(title).to_have_attribute("data-seconds", re.compile("^[2-9] s$"), timeout=15_000)
+    visitor.shot(f"tool-{tool}")
+    before = seconds(title)
+    visitor.page.reload()
+    expect(title).to_have_attribute("data-seconds", re.compile(r"^\d+ s$"), timeout=15_000)
+    assert before <= seconds(title) <= time.monotonic() - began + 1
+    expect(title.locator(".duration")).to_be_hidden()
+    visitor.shot(f"tool-{tool}-reloaded")
+    expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible(timeout=30_000)
+    expect(title).not_to_have_attribute("data-seconds", re.compile("."))
+    shown = visitor.chat.inner_text()
+    visitor.page.reload()
+    expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible(timeout=30_000)
+    assert visitor.chat.inner_text() == shown
+
+
+def test_a_thought_counts_and_ends_with_how_long_it_took(own: App, visit: Visit) -> None:
+    visitor = visit(own.url)
+    visitor.say("!think 150 @10 !text Done.")
+    title = visitor.bubbles.first.locator(".title").first
+    expect(title).to_have_attribute("data-seconds", re.compile("^[1-3] s$"), timeout=15_000)
+    visitor.shot("thinking")
+    visitor.page.reload()
+    expect(title).to_have_attribute("data-seconds", re.compile(r"^\d+ s$"), timeout=15_000)
+    expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible(timeout=30_000)
+    expect(title).not_to_have_attribute("data-seconds", re.compile("."))
+    expect(title).to_contain_text(re.compile(r"\(1[45]\.\ds\)"))
+
+
+# A model that is on its way
+
+
+def test_a_message_sent_before_there_is_a_model_waits_for_it(
+    start_app: Callable[..., App], visit: Visit, weights: Path, tmp_path: Path
+) -> None:
+    hub = QWEN3_06B.hub
+    assert hub is not None
+    (tmp_path / "weights").mkdir()
+    os.link(weights, tmp_path / "weights" / SMOLLM2.file)
+    path = f"/{hub.repo}/resolve/{hub.revision}/{hub.file}"
+    with serving(files={path: b"GGUF" * 1_000_000}) as server:  # in the end it turns out to be another file
+        server.gate.clear()
+        own = start_app(
+            PATIENT,
+            VLLM_BASE_URL="",
+            HF_ENDPOINT=server.url,
+            HF_HUB_CACHE=str(tmp_path / "hub"),
+            PIP_INDEX_URL=f"{server.url}/simple",
+            SWITCHBOARD_CACHE=str(tmp_path),
+            SWITCHBOARD_OFFLINE="",
+            PATH="/usr/bin:/bin",
+        )
+        visitor = visit(own.url, ready=False)
+        notice = visitor.page.locator("#notice")
+        expect(notice).to_contain_text("Fetching Qwen3 0.6B", timeout=30_000)
+        expect(notice.locator("progress")).to_be_visible()
+        visitor.say("Hello")
+        expect(visitor.page.locator("#sending")).to_have_text(
+            "This is sent as soon as a model answers.", timeout=20_000
+        )
+        expect(visitor.box).to_have_value("Hello")
+        visitor.shot("no-model-yet")
+        server.gate.set()
+        expect(visitor.mine).to_have_text("Hello", timeout=60_000)
+        expect(visitor.box).to_have_value("")
+        expect(visitor.page.locator("#sending")).to_have_text("")
+        expect(visitor.chat.locator(".caption").last).to_contain_text("s to first token", timeout=60_000)
