@@ -184,7 +184,7 @@ class Handlers:
         choices = self._chosen(seat, given)
         page, value = request.session_hash or "", values(given)["composer"]
         if page in self._sending:
-            raise gr.Error("A file is still being read. Stop that, or wait.", title="Not sent", print_exception=False)
+            raise gr.Error("The last message is still on its way. Stop it, or wait.", print_exception=False)
         sending = self._sending[page] = Sending(lambda report: send(self._all, value, seat, choices, request, report))
         try:
             async for status in sending.progress():
@@ -240,9 +240,7 @@ class Handlers:
             raise gr.Error(seat.words("not_changed"), print_exception=False)
         text = event.value if isinstance(event.value, str) else _text(event.value)
         others = [part["text"] for part in view.messages[index]["content"][1:]]
-        if text in others or shown_beside(
-            text
-        ):  # Gradio tells of each part of a message, of those beside its text, too
+        if text in others or shown_beside(text):  # Gradio tells of each part of a message, not of its text alone
             return gr.skip()
         await told(self._all.edit(seat.owner, seat.conversation, entry, text, self._chosen(seat, given), seat.login))
         return composer(busy=True)
