@@ -144,7 +144,7 @@ class _Fit:
     def _seen(self, part: UserPromptPart | ToolReturnPart) -> UserPromptPart | ToolReturnPart:
         content: Any = part.content
         items = content if _is_list(content) else [content]
-        after = [*items[1:], None]
+        after = [*items, None][1:]
         new = [self._sensed(item) for item, next_ in zip(items, after, strict=True) if self._needed(item, next_)]
         if _same(new, items):
             return part

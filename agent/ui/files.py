@@ -22,7 +22,7 @@ def shown_beside(text: str) -> bool:
 def shown_reading(read: Mapping[str, str], words: Words) -> str:
     """What was read here of a file, marked as that."""
     title = html.escape(words(READ_AS[read["kind"]], name=read["name"]))
-    text = html.escape(read["read"])
+    text = html.escape(read["read"]).replace("\n", "&#10;")  # an empty line would end what Markdown leaves alone
     return f'<details class="read" open><summary>{title}</summary><pre>{text}</pre></details>'
 
 

@@ -260,7 +260,7 @@ class Handlers:
         """
         seat, page = self._seats.of(request), request.session_hash or ""
         if page in self._sending:
-            raise gr.Error(seat.words("being_read"), title=seat.words("not_sent"), print_exception=False)
+            raise gr.Error(seat.words("on_its_way"), title=seat.words("not_sent"), print_exception=False)
         choices = self._chosen(seat, given)
         files = [Path(str(file)).name for file in (message or {}).get("files") or []]
         ready = self._all.spec(seat.owner, choices.model) is not None
