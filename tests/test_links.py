@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, expect
 
-from agent.errors import InputError, Limited
+from agent.errors import ConfigError, InputError, Limited
 from agent.guard import Guard
-from agent.settings import PublicSettings
+from agent.settings import PublicSettings, load
 from agent.ui.gate import Gate
 from agent.ui.links import Links
 from tests import media_files
@@ -62,9 +62,10 @@ class Slow:
     """A picture that comes when it is allowed to, or never: `gone` is set when nobody waits for it any more."""
 
     def __init__(self) -> None:
-        self.may, self.gone = threading.Event(), threading.Event()
+        self.may, self.asked, self.gone = threading.Event(), threading.Event(), threading.Event()
 
     async def __call__(self, asked: Asked) -> AsyncIterator[bytes]:
+        self.asked.set()
         try:
             yield b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nConnection: close\r\n\r\n"
             while not self.may.is_set():
@@ -210,10 +211,12 @@ def test_waiting_is_seen_and_what_is_typed_meanwhile_stays(world: World, visit: 
 def test_waiting_can_be_given_up(world: World, visit: Visit, how: str) -> None:
     visitor = visit(world.app.url)
     world.slow.may.clear()
+    world.slow.asked.clear()
     world.slow.gone.clear()
     link = f"{world.site.url}/never.png"
     attach(visitor, link)
     expect(rows(visitor).locator("span")).to_contain_text("Fetching")
+    assert world.slow.asked.wait(20)
     if how == "pressed":
         rows(visitor).get_by_role("button", name="Leave it as text").click()
         expect(visitor.box).to_have_value(link)
@@ -414,21 +417,40 @@ async def test_a_name_that_is_a_path_stays_a_name(links: Callable[..., Links], t
             assert re.fullmatch(r"[\w-]{1,60}\.png", picture.path.name)
 
 
-async def test_a_page_fetches_one_at_a_time_and_a_visitor_two_in_public(links: Callable[..., Links]) -> None:
+async def test_a_visitor_of_a_public_page_has_two_at_once(links: Callable[..., Links]) -> None:
     slow = Slow()
     async with site(star=slow) as here:
         fetching = links(open_to(here), PublicSettings(messages=10, answers=2))
-        first = asyncio.create_task(fetching.fetch("ann", "one", here.url + "/1"))
-        await asyncio.sleep(0)
-        newer = asyncio.create_task(fetching.fetch("ann", "one", here.url + "/2"))
-        assert await first is None
-        other = asyncio.create_task(fetching.fetch("ann", "two", here.url + "/3"))
+        both = [asyncio.create_task(fetching.fetch("ann", ask, f"{here.url}/{ask}")) for ask in ("one", "two")]
         await asyncio.sleep(0)
         with pytest.raises(Limited, match="2 pictures are being fetched at this moment, which is the most for each"):
-            await fetching.fetch("ann", "three", here.url + "/4")
+            await fetching.fetch("ann", "three", here.url + "/3")
         with pytest.raises(Limited, match="2 pictures are being fetched at this moment, which is the most here"):
-            await fetching.fetch("bob", "his", here.url + "/5")
-        fetching.give_up("two", here.url + "/another")
+            await fetching.fetch("bob", "four", here.url + "/4")
         slow.may.set()
-        assert [(one.path.read_bytes() if (one := await each) else None) for each in (newer, other)] == [PNG, PNG]
-        assert await fetching.fetch("bob", "his", here.url + "/6") is not None
+        assert [one.path.read_bytes() if (one := await each) else None for each in both] == [PNG, PNG]
+        assert await fetching.fetch("bob", "five", here.url + "/5") is not None
+
+
+async def test_one_that_is_given_up_ends_and_one_given_up_early_never_begins(links: Callable[..., Links]) -> None:
+    slow = Slow()
+    async with site(star=slow) as here:
+        fetching = links(open_to(here))
+        fetching.give_up("early")
+        assert await fetching.fetch("ann", "early", here.url + "/never") is None
+        assert here.asked == []
+        late = asyncio.create_task(fetching.fetch("ann", "late", here.url + "/never"))
+        while not here.asked:  # noqa: ASYNC110 - the site keeps a list
+            await asyncio.sleep(0.01)
+        fetching.give_up("late")
+        assert await late is None
+        slow.may.set()
+        assert await fetching.fetch("ann", "next", here.url + "/picture") is not None
+
+
+@pytest.mark.parametrize("host", ["wiki.intranet", "http://wiki.intranet:80", "*:80", "WIKI:80", "a:80/path"])
+def test_a_host_that_could_never_be_allowed_is_named_at_the_start(tmp_path: Path, host: str) -> None:
+    path = tmp_path / "app.toml"
+    path.write_text(f'[server]\nfetch_from = ["wiki.intranet:443", "[fd00::1]:8080", "{host}"]\n')
+    with pytest.raises(ConfigError, match="fetch_from must be hosts with their port"):
+        load(path, {})

@@ -21,7 +21,7 @@
 
   // Links. Of a link the box holds, by its text: whom it asks, and how far that is. One is fetched at a time.
   const links = new Map();
-  let fetching, pasted = "", drawn = "";
+  let fetching, asked = 0, pasted = "", drawn = "";
   const kinds = "png|jpe?g|gif|webp|avif|hei[cf]";
   const inPath = new RegExp(`\\.(${kinds})(?![a-z0-9])`, "i");
   const inQuery = new RegExp(`\\.(${kinds})$`, "i");
@@ -34,12 +34,12 @@
       inQuery.test(value) || (/^(format|fm|ext)$/i.test(name) && asFormat.test(value)));
     return named ? url : undefined;
   };
-  const press = (id, url) => {
-    $("#links").dataset.url = url.href;
+  const press = (id, { number, one }) => {
+    $("#links").dataset.asked = `${number} ${one.url.href}`;
     $(id).click();
   };
   const set = (one, state, problem = "") => {
-    if (one.state === "fetching" && fetching?.one === one) press("#give-up", one.url);
+    if (one.state === "fetching" && fetching?.one === one) press("#give-up", fetching);
     Object.assign(one, { state, problem });
     draw();
     next();
@@ -47,8 +47,8 @@
   const next = () => {
     const waiting = [...links].find(([, one]) => one.state === "fetching");
     if (fetching || !waiting) return;
-    fetching = { link: waiting[0], one: waiting[1] };
-    press("#fetch", fetching.one.url);
+    fetching = { link: waiting[0], one: waiting[1], number: ++asked };
+    press("#fetch", fetching);
   };
   // What the fetch gave goes into the composer's value as it is by now; nothing where it is not wanted any more.
   window.linked = (value, found) => {

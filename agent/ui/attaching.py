@@ -53,12 +53,13 @@ class Attaching:
             yield looked_at([file.name for file in files], seat.words)
         yield attachments(looking.result())
 
-    async def fetched(self, url: str, request: gr.Request) -> dict[str, Any]:
-        """The picture at a link was asked for: among `files`, as if uploaded, or why not in `text`."""
+    async def fetched(self, asked: str, request: gr.Request) -> dict[str, Any]:
+        """The picture at a link, `asked` as in "7 https://...": among `files`, as if uploaded, or why not in `text`."""
         assert request.request is not None
         seat, scope = self._seats.of(request), request.request.scope
+        number, _, url = str(asked).partition(" ")
         try:
-            picture = await self._links.fetch(seat.owner, request.session_hash or "", str(url))
+            picture = await self._links.fetch(seat.owner, f"{request.session_hash} {number}", url)
         except AgentError as error:
             return {"text": str(error), "files": []}
         if picture is None:
@@ -67,6 +68,6 @@ class Attaching:
         scope["state"]["walls"].give(path, visitor_of(scope))
         return {"text": "", "files": [FileData(path=path, orig_name=picture.path.name, mime_type=picture.media_type)]}
 
-    def given_up(self, url: str, request: gr.Request) -> None:
-        """The picture that a link leads to is not wanted any more."""
-        self._links.give_up(request.session_hash or "", str(url))
+    def given_up(self, asked: str, request: gr.Request) -> None:
+        """The picture that was `asked` for is not wanted any more."""
+        self._links.give_up(f"{request.session_hash} {str(asked).partition(' ')[0]}")

@@ -107,7 +107,9 @@ def build(
                     html_attributes=gr.InputHTMLAttributes(autocomplete="off"),
                 )
                 forget = gr.Button(static("forget_keys"), elem_id="key-forget", size="sm", visible=False)
-            links = gr.HTML('<ul role="status"></ul>', elem_id="links", padding=False)  # attach.js writes into it
+            links = gr.HTML(
+                '<div role="status"><ul></ul></div>', elem_id="links", padding=False
+            )  # attach.js writes into it
             fetch = gr.Button("", elem_id="fetch", visible="hidden")  # pressed by attach.js, as is the next
             give_up = gr.Button("", elem_id="give-up", visible="hidden")
             found = gr.MultimodalTextbox(visible="hidden")  # what was fetched, in the form that the composer takes
@@ -163,12 +165,12 @@ def build(
         box.stop(handlers.stop, None, None, **QUIET)
         new.click(handlers.new, None, [chat, earlier, box], **QUIET)
         look.click(handlers.attaching.attached, [box, model], attached, trigger_mode="always_last", **QUIET)
-        url = "() => [document.getElementById('links').dataset.url]"
-        got = fetch.click(handlers.attaching.fetched, links, found, js=url, trigger_mode="multiple", **QUIET)
+        asked = "() => [document.getElementById('links').dataset.asked]"
+        got = fetch.click(handlers.attaching.fetched, links, found, js=asked, trigger_mode="multiple", **QUIET)
         # In the browser alone, where what was typed meanwhile is known.
         got.success(None, [box, found], box, js="(value, found) => window.linked(value, found)", **QUIET)
         got.failure(None, box, box, js="(value) => window.linked(value)", **QUIET)
-        give_up.click(handlers.attaching.given_up, links, None, js=url, trigger_mode="multiple", **QUIET)
+        give_up.click(handlers.attaching.given_up, links, None, js=asked, trigger_mode="multiple", **QUIET)
         chosen = model.input(handlers.model_chosen, model, [*menu, *for_model], **QUIET)
         chosen.then(handlers.attaching.attached, [box, model], attached, **QUIET)
         turned = reads.input(handlers.attaching.read_here, [reads, model], [box, about], **QUIET)

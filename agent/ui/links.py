@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections import Counter
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
@@ -17,6 +17,8 @@ from agent.media.kinds import SUFFIXES, kind
 from agent.ui.gate import Gate
 
 SECONDS = 20.0
+EARLY = 1000
+"""Asks that are remembered as given up before they came."""
 SAID = ("image/*", "application/octet-stream", "binary/octet-stream")
 """What servers call pictures; some say of every file that it is one of bytes."""
 
@@ -30,22 +32,23 @@ class Picture:
 
 
 class Links:
-    """Owner of the fetches under way. A page has one at a time: a newer one ends the older."""
+    """Owner of the fetches under way, by what the page calls each: an `ask` names one fetch and never another."""
 
     def __init__(self, guard: Guard, gate: Gate, *, max_bytes: int, seconds: float = SECONDS) -> None:
         self._guard, self._gate, self._max_bytes, self._seconds = guard, gate, max_bytes, seconds
-        self._fetches: dict[str, tuple[str, asyncio.Task[Picture]]] = {}
+        self._fetches: dict[str, asyncio.Task[Picture]] = {}
+        self._early: OrderedDict[str, None] = OrderedDict()
         self._owners = Counter[str]()
 
-    async def fetch(self, owner: str, page: str, url: str) -> Picture | None:
+    async def fetch(self, owner: str, ask: str, url: str) -> Picture | None:
         """The picture at `url`, kept as uploads are; None where it was given up.
 
         Raises `InputError` where the guard refuses, or what came is no picture, and `Limited`.
         """
+        if ask in self._early:
+            return self._early.pop(ask)
         self._gate.fetch(owner, self._owners[owner], self._owners.total())
-        self.give_up(page)
-        task = asyncio.create_task(self._fetch(url))
-        self._fetches[page] = url, task
+        task = self._fetches[ask] = asyncio.create_task(self._fetch(url))
         self._owners[owner] += 1
         try:
             await asyncio.wait([task])
@@ -54,14 +57,16 @@ class Links:
             task.cancel()
             self._owners[owner] -= 1
             self._owners += Counter()  # keeps those alone that count
-            if self._fetches.get(page) == (url, task):
-                del self._fetches[page]
+            del self._fetches[ask]
 
-    def give_up(self, page: str, url: str | None = None) -> None:
-        """End what this page fetches: from `url`, or whatever it is."""
-        asked, task = self._fetches.get(page, (None, None))
-        if task is not None and url in (None, asked):
+    def give_up(self, ask: str) -> None:
+        """End this fetch; where it comes later than that it is given up, it does not begin."""
+        if task := self._fetches.get(ask):
             task.cancel()
+            return
+        self._early[ask] = None
+        while len(self._early) > EARLY:
+            self._early.popitem(last=False)
 
     async def _fetch(self, url: str) -> Picture:
         got = await self._guard.fetch(

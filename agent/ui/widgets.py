@@ -134,7 +134,7 @@ def attachments(planned: Sequence[Plan]) -> str:
         said = plan.said if plan.outcome == "refused" else f"{plan.name}: {plan.said}"
         others = "".join(map(_choice, plan.others[:OTHERS]))
         rows.append(f'<li class="{plan.outcome.split()[0]}"><span>{html.escape(said)}</span>{others}</li>')
-    return f'<ul role="status">{"".join(rows)}</ul>' if rows else ""
+    return f'<div role="status"><ul>{"".join(rows)}</ul></div>' if rows else ""
 
 
 def looked_at(names: Sequence[str], words: Words) -> str:
