@@ -24,7 +24,10 @@ class Gate:
 
     def __init__(self, limits: PublicSettings | None, clock: Callable[[], float] = monotonic) -> None:
         self._limits = limits
-        self._messages, self._fetches = _Minute("too_often", clock), _Minute("fetched_too_often", clock)
+        self._messages, self._fetches = (
+            _Minute("too_often", "too_often_in_all", clock),
+            _Minute("fetched_too_often", "fetched_too_often_in_all", clock),
+        )
 
     def enter(self, owner: str, running: int) -> None:
         """Count a message of this owner, while `running` answers are being written. Raises `Limited`, counting none."""
@@ -49,10 +52,10 @@ class Gate:
 
 
 class _Minute:
-    """How often something happened in the last minute, for each visitor and in all; `too_often` names the sentence."""
+    """How often something happened in the last minute, for each visitor and in all; the two name what is said."""
 
-    def __init__(self, too_often: str, clock: Callable[[], float]) -> None:
-        self._too_often, self._clock = too_often, clock
+    def __init__(self, too_often: str, in_all: str, clock: Callable[[], float]) -> None:
+        self._too_often, self._in_all, self._clock = too_often, in_all, clock
         self._all = deque[float]()
         self._each: OrderedDict[str, deque[float]] = OrderedDict()
 
@@ -65,7 +68,7 @@ class _Minute:
             self._each.popitem(last=False)
         for times, most, key in (
             (mine, limits.messages, self._too_often),
-            (self._all, limits.messages_in_all, f"{self._too_often}_in_all"),
+            (self._all, limits.messages_in_all, self._in_all),
         ):
             while times and times[0] <= now - MINUTE:
                 times.popleft()
