@@ -112,7 +112,6 @@ def build(
             )  # attach.js writes into it
             fetch = gr.Button("", elem_id="fetch", visible="hidden")  # pressed by attach.js, as is the next
             give_up = gr.Button("", elem_id="give-up", visible="hidden")
-            found = gr.MultimodalTextbox(visible="hidden")  # what was fetched, in the form that the composer takes
             attached = gr.HTML(elem_id="attached", padding=False)
             sending = gr.HTML(elem_id="sending", padding=False)
             look = gr.Button("", elem_id="look", visible="hidden")  # pressed by page.js when something was attached
@@ -133,6 +132,7 @@ def build(
                     [], label=static("model"), container=False, elem_id="model", allow_custom_value=True
                 )
             about = gr.HTML(elem_id="about", padding=False)
+            found = gr.MultimodalTextbox(visible="hidden")  # what was fetched, in the form that the composer takes
             if fleeting:
                 gr.HTML(f"<p>{static('fleeting')}</p>", elem_id="fleeting", padding=False)
         timer = gr.Timer(1.0)
