@@ -47,13 +47,13 @@ def attach(visitor: Visitor, *files: Path) -> Locator:
 
 def switch(visitor: Visitor) -> None:
     """Turn the switch in the settings on."""
-    visitor.page.get_by_role("button", name="Toggle Sidebar").click()
+    visitor.page.get_by_role("button", name="Open or close the settings").click()
     box = visitor.page.locator("#read-here input")
     expect(box).not_to_be_checked()
     box.check()
     expect(visitor.page.locator("#about [data-takes*='audio/*']")).to_have_count(1, timeout=20_000)
     visitor.shot("reading-switch")
-    visitor.page.get_by_role("button", name="Toggle Sidebar").click()
+    visitor.page.get_by_role("button", name="Open or close the settings").click()
 
 
 def choose(visitor: Visitor, model: str) -> None:
