@@ -202,7 +202,7 @@ def test_a_tool_counts_while_it_runs_also_after_a_reload(own: App, visit: Visit,
     shown = visitor.chat.inner_text()
     visitor.page.reload()
     expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible(timeout=30_000)
-    assert visitor.chat.inner_text() == shown
+    expect(visitor.chat).to_have_text(shown, use_inner_text=True)
 
 
 def test_a_thought_counts_and_ends_with_how_long_it_took(own: App, visit: Visit) -> None:

@@ -110,7 +110,7 @@
       for (const input of composer.querySelectorAll("input[type=file]")) if (takes) input.accept = takes;
     };
     // What is being read is what will be sent: until it is, the words beside it stay as they are.
-    when("#attached", (panel) => new MutationObserver(() => {
+    when("#sending", (panel) => new MutationObserver(() => {
       if (box()) box().readOnly = Boolean($("p", panel));
     }).observe(panel, { childList: true, subtree: true }));
     when("#about", (about) => new MutationObserver(offer).observe(about, { childList: true, subtree: true }));
