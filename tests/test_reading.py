@@ -25,10 +25,12 @@ from agent.media import MediaStore
 from agent.media.conversion import normal
 from agent.media.kinds import Normal
 from agent.parts import read_of, text_of
+from agent.providers import Status
 from agent.providers.weights import Part, Pinned
 from agent.reading import Reading
 from agent.settings import load as settings
 from agent.ui.inputs import parts_of, plans
+from agent.ui.words import Words
 from tests.media_files import sound, tone
 from tests.weight_server import Server, serving, until
 
@@ -54,7 +56,7 @@ def words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-def quiet(_said: str, _done: float | None) -> None:
+def quiet(_status: Status | None) -> None:
     pass
 
 
@@ -132,15 +134,15 @@ async def test_a_file_is_read_in_a_process_that_knows_no_keys_and_ends_when_it_i
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "a secret")
     await here.to_fetch("audio")
-    said: list[str] = []
+    said: list[Status | None] = []
     long = Normal(data=(await normal(sound("wav", tone(60)), None)).data, media_type="audio/wav")
     first = asyncio.create_task(here.text("long.wav", long, quiet))
     await until(readers, seconds=200)
     [process] = readers()
     assert "a secret" not in process.environ().values()
-    second = asyncio.create_task(here.text("next.wav", long, lambda text, _: said.append(text)))
+    second = asyncio.create_task(here.text("next.wav", long, said.append))
     await until(lambda: said)
-    assert said == ["Waiting to read next.wav: another file is being read."]
+    assert said == [Status("loading", "Waiting to read next.wav: another file is being read.", None)]
     second.cancel()
     first.cancel()
     await asyncio.wait({first, second})
@@ -203,17 +205,19 @@ async def test_what_is_not_the_pinned_file_reads_nothing(tmp_path: Path, monkeyp
 
 
 async def test_two_messages_fetch_once_with_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[tuple[str, float | None]] = []
+    said: list[Status | None] = []
     made = await normal(written(*INVOICE), None)
     with index(monkeypatch) as server:
-        both = [Reading(tmp_path).text("a.png", made, lambda *one: said.append(one)) for _ in range(2)]
+        both = [Reading(tmp_path).text("a.png", made, said.append) for _ in range(2)]
         ended = await asyncio.gather(*both, return_exceptions=True)
     assert [str(one) for one in ended] == [
         "a.png could not be read here: the program that reads it failed, its log has the details."
     ] * 2, "a toy reads nothing"
     assert len([path for path, _ in server.asked if path.endswith(".whl")]) == 1
-    assert ("Fetching Toy, once: 0 of 0 MB …", 1.0) in said
-    assert said[-1] == ("Reading a.png …", None)
+    assert Status("fetching", "Fetching Toy, once: 0 of 0 MB …", 1.0) in said
+    last = said[-1]
+    assert last == Status("loading", "Reading a.png …", None)
+    assert Words("de").said(last.sayings) == "a.png wird gelesen …"
 
 
 async def test_without_a_network_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +234,7 @@ async def test_where_nothing_may_be_fetched_the_panel_says_so(tmp_path: Path) ->
     off = Reading(tmp_path / "cache", downloads=False)
     [plan] = await plans([path], QWEN, max_bytes=10**7, reading=off)
     assert plan.outcome == "refused"
-    assert "PP-OCRv6, which would read it here, is not on this disk; downloads are off" in plan.said
+    assert plan.said == "a.png: PP-OCRv6, which would read it here, is not on this disk; downloads are off."
     with pytest.raises(InputError, match="downloads are off"):
         await read(off, written(*INVOICE))
 
@@ -274,7 +278,7 @@ async def test_the_message_keeps_the_picture_and_its_text_and_each_model_gets_wh
 ) -> None:
     path = tmp_path / "receipt.png"
     path.write_bytes(written(*INVOICE))
-    done: list[str] = []
+    done: list[Status | None] = []
     text, kept, found = await parts_of(
         {"text": "How much?", "files": [str(path)]},
         spec=QWEN,
@@ -282,12 +286,12 @@ async def test_the_message_keeps_the_picture_and_its_text_and_each_model_gets_wh
         owner="ann",
         max_bytes=10**7,
         reading=here,
-        report=lambda said, _: done.append(said),
+        report=done.append,
     )
     assert text == "How much?"
     assert isinstance(kept, BinaryContent)
     assert read_of(found) == {"read": "\n".join(INVOICE), "name": "receipt.png", "kind": "image"}
-    assert done[-1] == ""
+    assert done[-1] is None
     history = [ModelRequest([UserPromptPart([text, kept, found])])]
     blind, seeing = (fitted(history, replace(QWEN, image=can)) for can in (False, True))
     assert blind.messages[0].parts[0].content == [text, found]

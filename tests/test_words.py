@@ -3,19 +3,27 @@
 import re
 import string
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
 
+from agent.catalog import load
+from agent.errors import InputError
 from agent.guardrails import GUARDRAILS
+from agent.media import MediaStore
 from agent.providers.explain import SENTENCES
+from agent.reading import SENTENCES as READING
 from agent.runs.ending import BROKEN, CANCELLED, LEFT_RUNNING, STOPPED, UNSEALED
 from agent.runs.retry import in_line
 from agent.sayings import Saying
 from agent.ui import words as table
+from agent.ui.inputs import parts_of, plans
 from agent.ui.render import LOST
+from agent.ui.widgets import attachments
 from agent.ui.words import LANGUAGES, Words, words_for
+from tests import media_files
 from tests.conftest import App, Visitor
 
 UI = Path(table.__file__).parent
@@ -48,7 +56,7 @@ def test_every_word_is_used() -> None:
 def test_every_sentence_of_the_package_is_there_and_is_the_same_in_english() -> None:
     said = {key: one["en"] for key, one in ALL["said"].items()}
     made = {kind: rail.sentence for kind, rail in GUARDRAILS.items() if rail.sentence and kind != "withheld"}
-    made |= SENTENCES | CANCELLED | {"stopped": STOPPED, "left_running": LEFT_RUNNING}
+    made |= SENTENCES | READING | CANCELLED | {"stopped": STOPPED, "left_running": LEFT_RUNNING}
     made |= {ending.sayings[0].key: ending.detail for ending in (BROKEN, UNSEALED)} | {"lost": LOST}
     line = {1: "next_in_line", 2: "in_line"}
     made |= {line[count]: in_line(count).sentence.replace("2", "{count}") for count in line}
@@ -66,6 +74,41 @@ def test_what_the_table_does_not_have_is_left_to_who_said_it() -> None:
     late = Saying("late", {"who": Saying("model_server")})
     again = Saying("try_again", {"seconds": 2, "reason": late, "number": 2, "most": 4})
     assert german.said((again,)) == "2 s warten: Der Modellserver hat nicht rechtzeitig geantwortet; Versuch 2 von 4"
+
+
+SPEC = replace(load().find("Qwen/Qwen3-VL-8B-Instruct"), label="M")
+PANEL = {
+    (True, "a.png"): "a.png: wird gesendet, wie es ist",
+    (True, "b.md"): "b.md: wird als Text gesendet",
+    (True, "c.heic"): "c.heic: umgewandelt (HEIC to JPEG, 2000 to 1568 px)",
+    (True, "d.png"): "d.png lässt sich nicht verwenden (is a PNG that is broken or cut off).",
+    (True, "e.bin"): "e.bin ist weder ein Bild noch ein Ton noch ein Text, der sich lesen lässt.",
+    (False, "a.png"): "M kann keine Bilder sehen. Entfernen Sie a.png, oder wählen Sie ein Modell, das es kann.",
+}
+
+
+@pytest.mark.parametrize(("sees", "name"), PANEL, ids=str)
+async def test_what_becomes_of_an_attachment_is_said_in_german(tmp_path: Path, sees: bool, name: str) -> None:
+    picture = media_files.picture("PNG", (300, 300))
+    photo = media_files.picture("HEIF", (2000, 1500))
+    data = {"a.png": picture, "b.md": b"# Hello", "c.heic": photo, "d.png": picture[:200], "e.bin": b"MZ"}
+    (tmp_path / name).write_bytes(data[name])
+    panel = attachments(await plans([tmp_path / name], replace(SPEC, image=sees), max_bytes=10**7), Words("de"))
+    assert PANEL[sees, name] in panel
+
+
+async def test_what_is_too_many_is_said_in_german_in_the_panel_and_when_it_is_sent(tmp_path: Path) -> None:
+    files = [tmp_path / f"{number}.png" for number in range(10)]
+    for file in files:
+        file.write_bytes(media_files.picture("PNG"))
+    said = "M nimmt in einer Nachricht höchstens 8 Bilder an. Senden Sie {} in einer anderen."
+    panel = attachments(await plans(files, SPEC, max_bytes=10**7), Words("de"))
+    assert [said.format(file.name) in panel for file in files] == [False] * 8 + [True] * 2
+    value = {"text": "See", "files": list(map(str, files))}
+    with pytest.raises(InputError) as refused:
+        await parts_of(value, spec=SPEC, media=MediaStore(tmp_path / "media"), owner="ann", max_bytes=10**7)
+    assert Words("de").said(refused.value.sayings) == f"{said.format('8.png')} {said.format('9.png')}"
+    assert str(refused.value) == Words("en").said(refused.value.sayings) != Words("de").said(refused.value.sayings)
 
 
 HEADERS = {

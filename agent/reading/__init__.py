@@ -17,18 +17,33 @@ from typing import Literal
 from agent.errors import InputError, LocalModelError
 from agent.media.apart import environment
 from agent.media.kinds import Normal
+from agent.providers import Status
 from agent.providers.weights import Part, Pinned, fetch, find
+from agent.sayings import Saying, Value
 
 log = logging.getLogger(__name__)
 
 Kind = Literal["image", "audio"]
-Report = Callable[[str, float | None], None]
-"""Told what is being done, as a sentence, and how far that is, from 0 to 1, where it is known."""
+Report = Callable[[Status | None], None]
+"""Told what is being done; None: nothing any more."""
 
 PATIENCE = 900
 """Seconds of the clock for one file; the process has as much of its processors (see `program.py`)."""
 MOST = 200_000
 """Characters that are taken of what was read."""
+SENTENCES = {
+    "waiting_to_read": "Waiting to read {name}: another file is being read.",
+    "reading": "Reading {name} …",
+    "fetching_reader": "Fetching {reader}, once: {have} of {total} MB …",
+    "reader_missing": "{reader} is not on this disk, and downloads are off.",
+    "reader_would": "{reader}, which would read it here, is not on this disk; downloads are off.",
+    "reader_not_fetched": "{reader} could not be fetched to read this here. {error}",
+    "no_text": "No text was found in {name}. Remove it, or choose a model that can see it.",
+    "no_speech": "No speech was found in {name}. Remove it, or choose a model that can hear it.",
+    "reading_late": "Reading {name} here took too long.",
+    "reading_memory": "{name} could not be read here: there was not enough memory.",
+    "reading_failed": "{name} could not be read here: the program that reads it failed, its log has the details.",
+}
 _PROGRAM = Path(__file__).with_name("program.py")
 
 
@@ -92,7 +107,7 @@ class Reading:
         there = [await find(file, self._cache) is not None for file in READERS[kind].files]
         bytes_ = sum(file.size for file, found in zip(READERS[kind].files, there, strict=True) if not found)
         if bytes_ and not self._downloads:
-            raise InputError(f"{READERS[kind].label}, which would read it here, is not on this disk; downloads are off")
+            raise _refused("reader_would", reader=READERS[kind].label)
         return bytes_
 
     async def text(self, name: str, made: Normal, report: Report) -> str:
@@ -104,33 +119,33 @@ class Reading:
         kind: Kind = "image" if made.media_type.startswith("image/") else "audio"
         reader = READERS[kind]
         if self._turn.locked():
-            report(f"Waiting to read {name}: another file is being read.", None)
+            report(_doing("waiting_to_read", name=name))
         async with self._turn:
             wheels = await self._fetched(reader, report)
-            report(f"Reading {name} …", None)
+            report(_doing("reading", name=name))
             text = (await _read(reader, name, made.data, wheels)).strip()
         if not text:
-            found, can = ("text", "see") if kind == "image" else ("speech", "hear")
-            raise InputError(f"No {found} was found in {name}. Remove it, or choose a model that can {can} it.")
+            raise _refused("no_text" if kind == "image" else "no_speech", name=name)
         return text if len(text) <= MOST else text[:MOST] + " …"
 
     async def _fetched(self, reader: Reader, report: Report) -> list[Path]:
         def so_far(have: int) -> None:
             done, all_ = have // 10**6, reader.size // 10**6
-            report(f"Fetching {reader.label}, once: {done} of {all_} MB …", have / reader.size)
+            share = have / reader.size
+            report(_doing("fetching_reader", share, reader=reader.label, have=done, total=all_))
 
         paths: list[Path] = []
         before = 0
         for file in reader.files:
             path = await find(file, self._cache)
             if path is None and not self._downloads:
-                raise InputError(f"{reader.label} is not on this disk, and downloads are off.")
+                raise _refused("reader_missing", reader=reader.label)
             if path is None:
                 so_far(before)
                 try:
                     path = await fetch(file, self._cache, report=lambda have, _, before=before: so_far(before + have))
                 except LocalModelError as error:
-                    raise InputError(f"{reader.label} could not be fetched to read this here. {error}") from error
+                    raise _refused("reader_not_fetched", reader=reader.label, error=str(error)) from error
             paths.append(path)
             before += file.size
         return paths
@@ -160,7 +175,7 @@ async def _read(reader: Reader, name: str, data: bytes, wheels: list[Path]) -> s
             out, complaint = await asyncio.gather(process.stdout.read(), process.stderr.read())
             status = await process.wait()  # and only then its input ends, which would end it, too
     except TimeoutError as error:
-        raise InputError(f"Reading {name} here took too long.") from error
+        raise _refused("reading_late", name=name) from error
     finally:
         if process.returncode is None:
             process.kill()
@@ -170,7 +185,15 @@ async def _read(reader: Reader, name: str, data: bytes, wheels: list[Path]) -> s
         return out.decode(errors="replace")
     log.warning("%s ended with %s: %s", reader.label, status, complaint[-500:].decode(errors="replace"))
     if status == -getattr(signal, "SIGXCPU", 24):
-        raise InputError(f"Reading {name} here took too long.")
+        raise _refused("reading_late", name=name)
     short = status in (-signal.SIGABRT, -9) or b"MemoryError" in complaint or b"bad_alloc" in complaint
-    why = "there was not enough memory" if short else "the program that reads it failed, its log has the details"
-    raise InputError(f"{name} could not be read here: {why}.")
+    raise _refused("reading_memory" if short else "reading_failed", name=name)
+
+
+def _doing(key: str, done: float | None = None, **values: Value) -> Status:
+    phase = "loading" if done is None else "fetching"
+    return Status(phase, SENTENCES[key].format(**values), done, (Saying(key, values),))
+
+
+def _refused(key: str, **values: Value) -> InputError:
+    return InputError(SENTENCES[key].format(**values), sayings=(Saying(key, values),))

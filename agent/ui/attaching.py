@@ -51,7 +51,7 @@ class Attaching:
         looking = asyncio.ensure_future(plans(files, spec, max_bytes=most, menu=menu, reading=reading))
         async for _ in patiently(looking):
             yield looked_at([file.name for file in files], seat.words)
-        yield attachments(looking.result())
+        yield attachments(looking.result(), seat.words)
 
     async def fetched(self, asked: str, request: gr.Request) -> dict[str, Any]:
         """The picture at a link, `asked` as in "7 https://...": among `files`, as if uploaded, or why not in `text`."""
@@ -61,7 +61,7 @@ class Attaching:
         try:
             picture = await self._links.fetch(seat.owner, f"{request.session_hash} {number}", url)
         except AgentError as error:
-            return {"text": str(error), "files": []}
+            return {"text": seat.words.said(error.sayings) or str(error), "files": []}
         if picture is None:
             return {"text": "", "files": []}
         path = str(picture.path)

@@ -15,13 +15,14 @@ from agent.media.conversion import most, normal
 from agent.media.kinds import Normal, kind
 from agent.parts import fenced, text_of
 from agent.reading import READERS, Kind, Reading, Report
+from agent.sayings import Saying, Value
+from agent.ui.words import ENGLISH, ours
 
 MAX_TEXT = 200_000
 TEXT_SUFFIXES = {".txt", ".md", ".csv", ".json", ".py", ".log", ".toml", ".yaml", ".yml", ".html", ".css", ".js"}
 PICTURE_SUFFIXES = (".heic", ".heif", ".avif")
 SOUND_SUFFIXES = (".m4a", ".opus", ".webm")
 """Kinds for which a browser may know no name of its own, or another."""
-SWITCH = "Its {} here for such models: a switch in the settings."
 
 Outcome = Literal["as it is", "converted", "read", "refused"]
 
@@ -30,16 +31,21 @@ Outcome = Literal["as it is", "converted", "read", "refused"]
 class Plan:
     """What happens to one attachment for a model.
 
-    `said` is for people: what is done ("HEIC to JPEG, 4032 to 1568 px"), or a sentence why it is refused. `others` are
-    models that could take it. `sent` is a quoted text, or the picture or sound as the model takes it; None: nothing.
-    Of one that is to be "read", it is what is kept and read, and the model gets the text in it.
+    `sayings` are for people: what is done, or a sentence why it is refused. `others` are models that could take it.
+    `sent` is a quoted text, or the picture or sound as the model takes it; None: nothing. Of one that is to be "read",
+    it is what is kept and read, and the model gets the text in it.
     """
 
     name: str
     outcome: Outcome
-    said: str
+    sayings: tuple[Saying, ...]
     others: tuple[ModelSpec, ...] = ()
     sent: str | Normal | None = None
+
+    @property
+    def said(self) -> str:
+        """The sayings in English: "HEIC to JPEG, 4032 to 1568 px"."""
+        return ENGLISH.said(self.sayings)
 
 
 async def plans(
@@ -72,24 +78,24 @@ async def parts_of(
 ) -> list[UserContent]:
     """The parts of a submitted message. Raises `InputError` with a sentence; then nothing has been kept.
 
-    Behind each picture or sound that is read here stands its text; `report` is told while that takes its time, and ""
+    Behind each picture or sound that is read here stands its text; `report` is told while that takes its time, and None
     after it.
     """
     text = str((value or {}).get("text") or "")
     files = [Path(str(item)) for item in (value or {}).get("files") or []]
     if not text.strip() and not files:
-        raise InputError("Write something first.")
+        raise ours(InputError, "write_first")
     if len(text) > MAX_TEXT:
-        raise InputError(f"The message has {len(text):,} characters; {MAX_TEXT:,} is the most.")
+        raise ours(InputError, "message_too_long", count=len(text), most=MAX_TEXT)
     planned = await plans(files, spec, max_bytes=max_bytes, reading=reading)
-    if refused := [plan.said for plan in planned if plan.outcome == "refused"]:
-        raise InputError(" ".join(refused))
+    if refused := [saying for plan in planned if plan.outcome == "refused" for saying in plan.sayings]:
+        raise InputError(ENGLISH.said(refused), sayings=refused)
     texts: dict[int, str] = {}
     for number, plan in enumerate(planned):
         if reading is not None and plan.outcome == "read" and isinstance(plan.sent, Normal):
-            texts[number] = await reading.text(plan.name, plan.sent, report or (lambda _said, _done: None))
+            texts[number] = await reading.text(plan.name, plan.sent, report or (lambda _: None))
     if texts and report:
-        report("", None)
+        report(None)
     parts: list[UserContent] = [text] if text.strip() else []
     for number, plan in enumerate(planned):
         if isinstance(plan.sent, Normal):
@@ -116,38 +122,46 @@ async def _plan(
         data = await asyncio.to_thread(_read, path, max_bytes)
         found = kind(data).partition("/")[0]
         if path.suffix.lower() in TEXT_SUFFIXES and (not found or _is_text(data)):
-            return Plan(name=name, outcome="as it is", said="sent as text", sent=_quoted(name, data))
+            return Plan(name=name, outcome="as it is", sayings=(Saying("sent_as_text"),), sent=_quoted(name, data))
         if found not in ("image", "audio"):
-            raise InputError(f"{name} is neither a picture, a sound nor a text that can be read.")
+            raise ours(InputError, "no_known_kind", name=name)
     except InputError as error:
-        return Plan(name=name, outcome="refused", said=str(error))
+        return Plan(name=name, outcome="refused", sayings=error.sayings)
     senses = _senses(spec, found)
     if not senses and reading is None:
-        cannot, can = "hear sound", "speech can be written down"
-        if found == "image":
-            cannot, can = "see pictures", "text can be read"
-        said = f"{spec.label} cannot {cannot}. Remove {name}, or choose a model that can. {SWITCH.format(can)}"
-        return Plan(name=name, outcome="refused", said=said, others=tuple(one for one in menu if _senses(one, found)))
+        key = "cannot_see" if found == "image" else "cannot_hear"
+        said = Saying(key, {"model": spec.label, "name": name})
+        others = tuple(one for one in menu if _senses(one, found))
+        return Plan(name=name, outcome="refused", sayings=(said,), others=others)
     try:
         if not senses and reading is not None:
             made = await normal(data, None)
-            return Plan(name=name, outcome="read", said=await _reads(found, made, reading), sent=made)
+            said = _with_notes(await _reads(found, made, reading), made)
+            return Plan(name=name, outcome="read", sayings=(said,), sent=made)
         made = await normal(data, spec)
-    except InputError as error:
-        return Plan(name=name, outcome="refused", said=f"{name} {error}.")
-    length = [f"{made.seconds:.0f} s"] if made.seconds >= 1 else []
-    done = ", ".join([made.said or "sent as it is", *length])
-    said = ". ".join([done, *(note.removesuffix(".") for note in made.notes)])
-    return Plan(name=name, outcome="converted" if made.said else "as it is", said=said, sent=made)
+    except InputError as error:  # its own sentence, or what is wrong with the file, which goes on from the name
+        own = [Saying("of_file", {"name": name, "said": saying}) for saying in error.sayings]
+        wrong = Saying("wrong_file", {"name": name, "fault": str(error)})
+        return Plan(name=name, outcome="refused", sayings=tuple(own) or (wrong,))
+    done = Saying("converted", {"how": made.said}) if made.said else Saying("sent_as_it_is")
+    if made.seconds >= 1:
+        done = Saying("with_length", {"done": done, "seconds": made.seconds})
+    return Plan(
+        name=name, outcome="converted" if made.said else "as it is", sayings=(_with_notes(done, made),), sent=made
+    )
 
 
-async def _reads(found: Kind, made: Normal, reading: Reading) -> str:
+async def _reads(found: Kind, made: Normal, reading: Reading) -> Saying:
     """What is said of a picture or sound that is to be read here."""
     reader, missing = READERS[found], await reading.to_fetch(found)
-    what = "its text" if found == "image" else f"what is said in its {made.seconds:.0f} s"
-    once = f"; {missing / 1e6:.0f} MB are fetched for that, once" if missing else ""
-    said = f"{what} is read here by {reader.label} ({reader.licence}) and sent as text{once}"
-    return ". ".join([said, *(note.removesuffix(".") for note in made.notes)])
+    by: dict[str, Value] = {"reader": reader.label, "licence": reader.licence}
+    said = Saying("reads_picture", by) if found == "image" else Saying("reads_sound", by | {"seconds": made.seconds})
+    return Saying("with_fetch", {"done": said, "size": missing / 1e6}) if missing else said
+
+
+def _with_notes(done: Saying, made: Normal) -> Saying:
+    notes = ". ".join(note.removesuffix(".") for note in made.notes)
+    return Saying("with_notes", {"done": done, "notes": notes}) if notes else done
 
 
 def _counted(plan: Plan, spec: ModelSpec, left: dict[str, int]) -> Plan:
@@ -159,12 +173,17 @@ def _counted(plan: Plan, spec: ModelSpec, left: dict[str, int]) -> Plan:
     for name, amount in needs.items():
         if left.get(name, amount) < amount:
             number = most(spec)[name]
-            allowed = f"{number / 1e6:.0f} MB" if name == "bytes" else f"{number} {name}{'s' if number > 1 else ''}"
-            said = f"{spec.label} takes {allowed} in one message. Send {plan.name} in another."
-            return Plan(name=plan.name, outcome="refused", said=said)
+            allowed = f"{number / 1e6:.0f} MB" if name == "bytes" else _pieces(name, number)
+            said = Saying("takes_no_more", {"model": spec.label, "most": allowed, "name": plan.name})
+            return Plan(name=plan.name, outcome="refused", sayings=(said,))
     for name in left.keys() & needs.keys():
         left[name] -= needs[name]
     return plan
+
+
+def _pieces(what: str, number: int) -> Saying:
+    one, more = ("one_picture", "pictures") if what == "picture" else ("one_sound", "sounds")
+    return Saying(one) if number == 1 else Saying(more, {"count": number})
 
 
 def _senses(spec: ModelSpec, found: str) -> bool:
@@ -175,10 +194,10 @@ def _read(path: Path, max_bytes: int) -> bytes:
     try:
         size = path.stat().st_size
         if size > max_bytes:
-            raise InputError(f"{path.name} has {size / 1e6:.1f} MB; {max_bytes / 1e6:.0f} MB is the most.")
+            raise ours(InputError, "file_too_large", name=path.name, size=size / 1e6, most=max_bytes / 1e6)
         return path.read_bytes()
     except OSError as error:
-        raise InputError(f"{path.name} could not be read. Attach it again.") from error
+        raise ours(InputError, "file_gone", name=path.name) from error
 
 
 def _is_text(data: bytes) -> bool:
@@ -193,7 +212,7 @@ def _quoted(name: str, data: bytes) -> str:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{name} is not a UTF-8 text.") from error
+        raise ours(InputError, "not_utf8", name=name) from error
     if len(text) > MAX_TEXT:
-        raise InputError(f"{name} has {len(text):,} characters; {MAX_TEXT:,} is the most.")
+        raise ours(InputError, "text_too_long", name=name, count=len(text), most=MAX_TEXT)
     return f"{name}:\n{fenced(text)}"

@@ -15,6 +15,7 @@ from agent.guard import Guard
 from agent.media.images import KINDS
 from agent.media.kinds import SUFFIXES, kind
 from agent.ui.gate import Gate
+from agent.ui.words import ours
 
 SECONDS = 20.0
 EARLY = 1000
@@ -74,8 +75,7 @@ class Links:
         )
         found = kind(got.data)
         if found not in KINDS:
-            host = urlsplit(got.url).hostname
-            raise InputError(f"What {host} gave is no picture that can be read; PNG, JPEG, WebP, GIF, HEIC, AVIF are.")
+            raise ours(InputError, "no_picture_there", host=urlsplit(got.url).hostname or "")
         path = await asyncio.to_thread(save_bytes_to_cache, got.data, _name(url, found), get_upload_folder())
         return Picture(Path(path), found)
 

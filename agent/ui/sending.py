@@ -57,8 +57,8 @@ class Sending(Generic[T]):
         self._task.cancel()
         await asyncio.wait({self._task})
 
-    def _report(self, text: str, done: float | None) -> None:
-        self._status = Status("fetching" if done is not None else "loading", text, done) if text else None
+    def _report(self, status: Status | None) -> None:
+        self._status = status
 
 
 async def send(

@@ -127,11 +127,12 @@ def takes(
     return composer(busy=busy, sources=sources), f'<p data-takes="{types}">{about}</p>'
 
 
-def attachments(planned: Sequence[Plan]) -> str:
+def attachments(planned: Sequence[Plan], words: Words = ENGLISH) -> str:
     """What becomes of each attachment; beside one that is refused, models that could take it, to be pressed."""
     rows: list[str] = []
     for plan in planned:
-        said = plan.said if plan.outcome == "refused" else f"{plan.name}: {plan.said}"
+        said = words.said(plan.sayings)
+        said = said if plan.outcome == "refused" else words("becomes", name=plan.name, said=said)
         others = "".join(map(_choice, plan.others[:OTHERS]))
         rows.append(f'<li class="{plan.outcome.split()[0]}"><span>{html.escape(said)}</span>{others}</li>')
     return f'<div role="status"><ul>{"".join(rows)}</ul></div>' if rows else ""
