@@ -8,6 +8,7 @@ import operator
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from hashlib import sha256
 from typing import Any, TypeGuard
 
@@ -32,6 +33,7 @@ from agent.catalog import ModelSpec
 from agent.errors import ProviderError
 from agent.messages import to_send
 from agent.parts import read_of
+from agent.sayings import Saying
 
 NO_PICTURE = "[A picture was here, which this model cannot see.]"
 NO_SOUND = "[A sound was here, which this model cannot hear.]"
@@ -59,6 +61,18 @@ class Fitted:
             *_counted(self.sounds, "sound"),
         ]
         return f"Not sent to {spec.label}, which cannot use it: {', '.join(left_out)}." if left_out else ""
+
+    def sayings(self, spec: ModelSpec) -> tuple[Saying, ...]:
+        """The same by name."""
+        left_out = [
+            *([Saying("others_reasoning")] if self.reasoning else []),
+            *_so_many(self.pictures, "one_picture", "pictures"),
+            *_so_many(self.sounds, "one_sound", "sounds"),
+        ]
+        if not left_out:
+            return ()
+        what = reduce(lambda one, other: Saying("and_also", {"one": one, "other": other}), left_out)
+        return (Saying("left_out_for", {"model": spec.label, "what": what}),)
 
 
 def fitted(messages: Sequence[ModelMessage], spec: ModelSpec) -> Fitted:
@@ -183,6 +197,10 @@ def _portable(id_: str) -> str:
 
 def _counted(number: int, noun: str) -> list[str]:
     return [f"{number} {noun}{'s' if number > 1 else ''}"] if number else []
+
+
+def _so_many(number: int, one: str, more: str) -> list[Saying]:
+    return [Saying(one if number == 1 else more, {"count": number})] if number else []
 
 
 def _same(one: Sequence[object], other: Sequence[object]) -> bool:

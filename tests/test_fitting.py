@@ -28,6 +28,7 @@ from agent import Agent, Context, Endpoint, ModelSpec, connect
 from agent.fitting import NO_PICTURE, NO_SOUND, fitted, sendable
 from agent.messages import repaired
 from agent.openai_format import to_openai
+from agent.ui.words import ENGLISH
 from tests.fakes import FakeConnection, Step, Words
 from tests.media_files import picture, ready, tone
 from tests.scripted_server import Config, Running, running
@@ -181,6 +182,7 @@ def test_only_what_the_model_cannot_take_is_missing(messages: list[ModelMessage]
         assert left == []
     assert (fit.reasoning, fit.pictures, fit.sounds) == (reasoning, pictures, sounds)
     assert (fit.sentence(model) == "") is (reasoning + pictures + sounds == 0)
+    assert ENGLISH.said(fit.sayings(model)) == fit.sentence(model)
 
 
 @QUICK

@@ -58,7 +58,7 @@ class Note:
     `ended` is None while more of the run is to come, else how the run ended (see `agent.result.FinishReason`);
     `detail` is the sentence shown with it, `sayings` are the same by name where it is one of ours. `attachments` are
     ids, never bytes. `left_out` earlier messages were not sent, for want of room; `omitted` is the sentence on what
-    the model could not take. `cost` is in US dollars, None where it is not known.
+    the model could not take, `omitted_sayings` the same by name. `cost` is in US dollars, None where it is not known.
     """
 
     run_id: str = ""
@@ -71,6 +71,7 @@ class Note:
     attachments: tuple[str, ...] = ()
     left_out: int = 0
     omitted: str = ""
+    omitted_sayings: tuple[Saying, ...] = ()
     at: datetime = field(default_factory=now)
     schema: int = SCHEMA
 

@@ -52,6 +52,12 @@ SENTENCES = {
     "broke_off": "The answer broke off: {whom} ended it too early.",
     "no_answer": "{who} sent something that is not an answer.",
     "unusable": "{who} could not be used ({error}).",
+    "longer_than": "The conversation has {count:,} tokens and {model!r} reads at most {most:,}.",
+    "longer": "The conversation is longer than {model!r} can read.",
+    "shorten": "Start a new chat or shorten the message.",
+    "little_left": "The conversation has {count:,} tokens, which leaves too little of the {most:,} of {model!r} "
+    "for the answer. Allow a shorter answer, or start a new chat.",
+    "needs_key": "{who} needs a key. Set {name}, or type a key.",
 }
 """What is said of a failure, by name; some with the server's own words after it."""
 _QUOTED = ("no_access", "picture_refused", "server_failed", "request_refused", "failed_in_answer")
@@ -65,19 +71,20 @@ LONGEST_LOGGED = 2000
 def explain(error: Exception, name: str, provider: ProviderSpec, *, key: str | None = None) -> ProviderError:
     """The failure of a request to model `name`, told and logged; `key` is hidden wherever the provider quotes it."""
     body, status = _body(error), getattr(error, "status_code", None)
-    kind, name_or_sentence = _told(error, name, body, status)
-    sayings: list[Saying] = []
-    if name_or_sentence in SENTENCES:
+    if isinstance(error, ModelAPIError) and (sayings := _too_long(error, name, _fields(body))):
+        kind: ProviderErrorKind = "context"
+        text = " ".join(SENTENCES[one.key].format(**one.values) for one in sayings)
+        told = ""
+    else:
+        kind, told = _told(error, body, status)
         label = provider.label
         values: dict[str, Value] = {"model": name, "status": status or 0, "error": type(error).__name__}
-        text = SENTENCES[name_or_sentence].format(who=label, whom=label.replace("The ", "the ", 1), **values)
+        text = SENTENCES[told].format(who=label, whom=label.replace("The ", "the ", 1), **values)
         who: dict[str, Value] = {"who": label, "whom": label}
         if not provider.keys_at:  # a server of one's own, which has a description for a name
             who = {"who": Saying("model_server"), "whom": Saying("model_server_within")}
-        sayings.append(Saying(name_or_sentence, {**values, **who}))
-    else:
-        text = name_or_sentence
-    if name_or_sentence in _QUOTED and (said := _said(body, key)):
+        sayings = [Saying(told, {**values, **who})]
+    if told in _QUOTED and (said := _said(body, key)):
         text += f" It says: {said}"
         sayings.append(Saying("it_says", {"text": said}))
     if kind == "key" and provider.key_names:
@@ -91,7 +98,8 @@ def explain(error: Exception, name: str, provider: ProviderSpec, *, key: str | N
 
 def no_key(provider: ProviderSpec) -> ProviderError:
     """What to say where a vendor wants a key and there is none; the vendor was not asked."""
-    return ProviderError(f"{provider.label} needs a key. Set {provider.key_names[0]}, or type a key.", kind="key")
+    values = {"who": provider.label, "name": provider.key_names[0]}
+    return ProviderError(SENTENCES["needs_key"].format(**values), kind="key", sayings=[Saying("needs_key", values)])
 
 
 def check_key(provider: ProviderSpec) -> str:
@@ -168,11 +176,9 @@ _BY_STATUS: dict[int, Telling] = {
 }
 
 
-def _told(error: Exception, name: str, body: object, status: int | None) -> Telling:
-    """The kind, and the name of the sentence, or the sentence itself. The most telling sign comes first."""
+def _told(error: Exception, body: object, status: int | None) -> Telling:
+    """The kind, and the name of the sentence. The most telling sign comes first."""
     fields = _fields(body)
-    if isinstance(error, ModelAPIError) and (sentence := _too_long(error, name, fields)):
-        return "context", sentence
     if status is None or status < 500:
         words = " ".join(map(str, (*_codes(fields), fields.get("message", ""))))
         for pattern, kind, sentence in _BY_WORDS:
@@ -216,8 +222,8 @@ _OVERFLOW = re.compile(
 )
 
 
-def _too_long(error: ModelAPIError, name: str, fields: Mapping[str, Any]) -> str | None:
-    """The sentence for a prompt that does not fit, with the numbers where the server named them; None: it is not that.
+def _too_long(error: ModelAPIError, name: str, fields: Mapping[str, Any]) -> list[Saying]:
+    """What is said of a prompt that does not fit, with the numbers where the server named them; []: it is not that.
 
     llama.cpp names them in fields of their own, the others in their message, which vLLM also sends where the prompt
     alone would fit, but not with the answer that was allowed.
@@ -225,20 +231,17 @@ def _too_long(error: ModelAPIError, name: str, fields: Mapping[str, Any]) -> str
     message = str(fields.get("message", ""))
     known = isinstance(error, ModelContextWindowExceededError)
     if not known and not _OVERFLOW.search(" ".join((*_codes(fields), message))):
-        return None
+        return []
     most = _int(fields.get("n_ctx")) or _number(_MOST, message)
     prompt = _int(fields.get("n_prompt_tokens")) or _number(_PROMPT, message)
     total = max(prompt, _number(_TOTAL, message))
     if most and (prompt or total) > most:
-        size = f"The conversation has {prompt or total:,} tokens and {name!r} reads at most {most:,}."
+        size = Saying("longer_than", {"count": prompt or total, "model": name, "most": most})
     elif most and prompt:
-        return (
-            f"The conversation has {prompt:,} tokens, which leaves too little of the {most:,} of {name!r} for the "
-            "answer. Allow a shorter answer, or start a new chat."
-        )
+        return [Saying("little_left", {"count": prompt, "model": name, "most": most})]
     else:
-        size = f"The conversation is longer than {name!r} can read."
-    return f"{size} Start a new chat or shorten the message."
+        size = Saying("longer", {"model": name})
+    return [size, Saying("shorten")]
 
 
 def _int(value: object) -> int:

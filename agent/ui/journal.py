@@ -7,19 +7,22 @@ from pydantic_ai.messages import ModelMessage
 
 from agent.history import Entry, HistoryStore, Note, Record
 from agent.media import MediaStore
+from agent.sayings import Saying
 from agent.ui.render import said
 
 
 @dataclass(frozen=True, slots=True)
 class Unsent:
-    """What the model was not sent: so many of the earliest messages, and what `omitted` says it could not take."""
+    """What the model was not sent: so many of the earliest messages, and what `omitted` says it could not take, by name
+    in `sayings`."""
 
     left_out: int = 0
     omitted: str = ""
+    sayings: tuple[Saying, ...] = ()
 
     def on(self, note: Note) -> Note:
         """The note with that on it."""
-        return replace(note, left_out=self.left_out, omitted=self.omitted)
+        return replace(note, left_out=self.left_out, omitted=self.omitted, omitted_sayings=self.sayings)
 
 
 class StoreJournal:

@@ -305,7 +305,7 @@ def _caption(note: Note, words: Words) -> str:
     if note.left_out:
         said.append(words("left_out", count=note.left_out))
     if note.omitted:
-        said.append(html.escape(note.omitted.removesuffix(".")))
+        said.append(html.escape((words.said(note.omitted_sayings) or note.omitted).rstrip(".。")))
     timings = note.timings
     if timings is not None and timings.queued >= 1:
         said.append(words("queued", seconds=f"{timings.queued:.0f}"))

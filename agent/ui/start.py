@@ -1,7 +1,7 @@
 """What a run of a stored conversation starts with: what of its history the model takes, and the visitor's choices."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.agent import Agent
 from agent.context import Context
@@ -61,7 +61,10 @@ async def start(
     most = min(choices.max_tokens or spec.usual_output_tokens, spec.max_output_tokens)
     kept = newest_that_fit(messages, spec.context_tokens - most - 256)
     switched = bool(stored) and stored[-1].note.model != spec.id
-    unsent = Unsent(len(messages) - len(kept), fitted(kept, spec).sentence(spec) if switched else "")
+    unsent = Unsent(len(messages) - len(kept))
+    if switched:
+        fit = fitted(kept, spec)
+        unsent = replace(unsent, omitted=fit.sentence(spec), sayings=fit.sayings(spec))
     return Start(
         agent=Agent(
             connection,
