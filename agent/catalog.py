@@ -18,6 +18,7 @@ from pydantic_core import to_json
 
 from agent.checkpoints import family
 from agent.errors import ConfigError, UnknownModel
+from agent.sayings import Saying
 
 TABLE = Path(__file__).resolve().parent.parent / "configs" / "models.toml"
 LONGEST_ANSWER = 8192
@@ -122,14 +123,15 @@ class ModelSpec:
     licence: str = ""
     defaults: tuple[tuple[str, float], ...] = ()
 
-    def advice(self, today: date) -> str:
-        """A sentence for those who choose a model that is shut down or will be, "" where no end is known."""
+    def advice(self, today: date) -> tuple[Saying, ...]:
+        """What those are told who choose a model that is shut down or will be; nothing where no end is known."""
         if not self.retired and self.retired_on is None:
-            return ""
-        ahead = self.retired_on is not None and self.retired_on > today
-        when = f" on {self.retired_on}" if self.retired_on else ""
-        instead = f" and replaced by {self.replaced_by}" if self.replaced_by else ""
-        return f"{self.label} {'will be' if ahead else 'was'} shut down{when}{instead}; it can still be tried."
+            return ()
+        ended = "ended" if self.retired_on is None else "ends_on" if self.retired_on > today else "ended_on"
+        said = [Saying(ended, {"model": self.label, "day": str(self.retired_on)})]
+        if self.replaced_by:
+            said.append(Saying("replaced", {"model": self.replaced_by}))
+        return (*said, Saying("can_be_tried"))
 
 
 def guess(name: str, provider: str, *, context_tokens: int = 32_768, source: str = "") -> ModelSpec:

@@ -21,6 +21,7 @@ from pydantic_ai.profiles.openai import openai_model_profile
 from agent.capabilities import BEGIN, END, README, table, written
 from agent.catalog import TABLE, Catalog, ModelSpec, guess, load
 from agent.errors import ConfigError, UnknownModel
+from agent.ui.words import ENGLISH
 
 CATALOG = load()
 SPECS = tuple(CATALOG.models.values())
@@ -245,7 +246,7 @@ def test_an_unknown_name_with_its_provider_is_taken_at_its_word(provider: str) -
     found = CATALOG.find(f"{provider}:Made-Up-9")
     assert (found.id, found.name, found.provider) == (f"{provider}:Made-Up-9", "Made-Up-9", provider)
     assert found.dialect == CATALOG.providers[provider].dialect
-    assert (found.menu, found.price, found.advice(TODAY)) == (False, None, "")
+    assert (found.menu, found.price, found.advice(TODAY)) == (False, None, ())
     assert 0 < found.usual_output_tokens <= found.max_output_tokens <= found.context_tokens
 
 
@@ -297,21 +298,21 @@ def test_whatever_is_typed_is_found_or_explained_in_one_short_line(typed: str, p
     ("name", "sentence"),
     {
         "gpt-6-luna": "",
-        "o4-mini": "o4-mini was shut down on 2026-10-23 and replaced by gpt-6-luna; it can still be tried.",
-        "gpt-4o": "gpt-4o will be shut down on 2027-01-14 and replaced by gpt-6.1-terra; it can still be tried.",
-        "grok-2": "grok-2 was shut down and replaced by grok-4.3; it can still be tried.",
-        "grok-2-image-1212": "grok-2-image-1212 was shut down; it can still be tried.",
+        "o4-mini": "o4-mini was shut down on 2026-10-23. gpt-6-luna replaces it. It can still be tried.",
+        "gpt-4o": "gpt-4o will be shut down on 2027-01-14. gpt-6.1-terra replaces it. It can still be tried.",
+        "grok-2": "grok-2 was shut down. grok-4.3 replaces it. It can still be tried.",
+        "grok-2-image-1212": "grok-2-image-1212 was shut down. It can still be tried.",
     }.items(),
 )
 def test_advice(name: str, sentence: str) -> None:
-    assert CATALOG.find(name).advice(TODAY) == sentence
+    assert ENGLISH.said(CATALOG.find(name).advice(TODAY)) == sentence
 
 
 @named([spec for spec in SPECS if spec.retired_on])
 def test_advice_changes_its_tense_on_the_day(spec: ModelSpec) -> None:
     assert spec.retired_on is not None
-    assert "will be shut down" in spec.advice(spec.retired_on - timedelta(days=1))
-    assert "was shut down" in spec.advice(spec.retired_on)
+    assert spec.advice(spec.retired_on - timedelta(days=1))[0].key == "ends_on"
+    assert spec.advice(spec.retired_on)[0].key == "ended_on"
 
 
 # --- laws of the table ----------------------------------------------------------------------------------------------

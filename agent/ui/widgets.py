@@ -172,7 +172,7 @@ def key_panel(
     The box is emptied whenever it is shown: a key goes from the browser to the server and never back. `login` is None
     where none would do for a key.
     """
-    said = [html.escape(spec.advice(date.today()))] if spec else []
+    said = [html.escape(words.said(spec.advice(date.today())))] if spec else []
     if spec is not None and provider is not None and missing:
         needs = f"<b>{html.escape(words('key_missing', model=spec.label, provider=provider.label))}</b> "
         if taken:
