@@ -179,14 +179,16 @@ class Catalog:
         if provider is not None:
             found = self.provider(provider)
             if found is None:
-                raise UnknownModel(f"No provider named {provider[:80]!r} is known; there are {self._ids()}.")
+                name, known = provider[:80], self._ids()
+                saying = Saying("unknown_provider", {"name": name, "known": known})
+                raise UnknownModel(f"No provider named {name!r} is known; there are {known}.", sayings=[saying])
             return self._of(found, rest.strip() if named is found else model)
         if named is not None:
             return self._of(named, rest.strip())
         known, more = self._known(model, self.providers)
         # What follows a colon chooses among the router's servers, so the name alone does not say who is meant.
         if known is None or ":" in more:
-            raise UnknownModel(self._unknown(model))
+            raise self._unknown(model)
         return self._of(self.providers[known.provider], known.name + more)
 
     def provider(self, name: str) -> ProviderSpec | None:
@@ -201,7 +203,9 @@ class Catalog:
     def _of(self, provider: ProviderSpec, name: str) -> ModelSpec:
         """The provider's model of that name: of the table, the same weights served by another, or assumed."""
         if not name:
-            raise UnknownModel(f"Which model of {provider.label}? Write its name, as in {provider.id}:name.")
+            saying = Saying("which_model", {"provider": provider.label, "id": provider.id})
+            text = f"Which model of {provider.label}? Write its name, as in {provider.id}:name."
+            raise UnknownModel(text, sayings=[saying])
         known, more = self._known(name, (provider.id,))
         # A server of one's own may have named it itself, in this very spelling.
         called = known.name + more if known is not None and provider.base_url else name
@@ -234,15 +238,19 @@ class Catalog:
             return _carried(replace(guess(name, provider.id, source=provider.label), **facts), provider)
         return _model(provider, name, facts, name)
 
-    def _unknown(self, name: str) -> str:
+    def _unknown(self, name: str) -> UnknownModel:
         name = " ".join(name.split())[:80]
         names = {_key(spec.name): spec.name for spec in self.models.values()}
         close = [names[key] for key in get_close_matches(_key(name), names)]
         perhaps = f"Perhaps it is {' or '.join(close)}. " if close else ""
         example = f"huggingface:{name}" if "/" in name else f"openai:{'gpt-6-luna' if ':' in name else name or 'name'}"
-        return (
+        sayings = [Saying("unknown_model", {"name": name})]
+        if close:
+            sayings.append(Saying("perhaps", {"names": " / ".join(close)}))
+        return UnknownModel(
             f"No model named {name!r} is known here. {perhaps}"
-            f"Say who serves it, as in {example}; providers are {self._ids()}."
+            f"Say who serves it, as in {example}; providers are {self._ids()}.",
+            sayings=[*sayings, Saying("say_who_serves", {"example": example, "providers": self._ids()})],
         )
 
     def _ids(self) -> str:

@@ -21,7 +21,7 @@ from pydantic_ai.profiles.openai import openai_model_profile
 from agent.capabilities import BEGIN, END, README, table, written
 from agent.catalog import TABLE, Catalog, ModelSpec, guess, load
 from agent.errors import ConfigError, UnknownModel
-from agent.ui.words import ENGLISH
+from agent.ui.words import ENGLISH, Words
 
 CATALOG = load()
 SPECS = tuple(CATALOG.models.values())
@@ -539,3 +539,11 @@ def test_what_stands_around_the_table_stays() -> None:
     once = written(f"before\n{BEGIN}\nold\n{END}\nafter\n", "| new |")
     assert once == f"before\n{BEGIN}\n\n| new |\n\n{END}\nafter\n"
     assert written(once, "| new |") == once
+
+
+@pytest.mark.parametrize("name", ["no-such-model-at-all", "nobody:model", "openai:", "a/b:c"])
+def test_what_is_said_of_a_name_can_be_said_in_another_language(name: str) -> None:
+    with pytest.raises(UnknownModel) as refused:
+        CATALOG.find(name)
+    assert ENGLISH.said(refused.value.sayings) == str(refused.value)
+    assert Words("de").said(refused.value.sayings) not in ("", str(refused.value))

@@ -8,7 +8,7 @@ from typing import Any, cast
 from agent.errors import InputError
 from agent.suspension import Answer, Approve, Refuse
 from agent.tools import ask_user
-from agent.ui.words import ENGLISH, Words, table
+from agent.ui.words import ENGLISH, Words, ours, table
 
 Call = Mapping[str, Any]
 """`{id, name, arguments}`, as a `tool_call` response has it."""
@@ -52,7 +52,7 @@ def meant(call: Call, text: str) -> Answer:
     """What was pressed or written, as an answer to the call. Raises `InputError` with a sentence."""
     text = text.strip()
     if not text:
-        raise InputError("Write an answer first.")
+        raise ours(InputError, "answer_first")
     if is_question(call):
         return text
     word = text.casefold()
@@ -67,4 +67,4 @@ def _arguments(text: str) -> dict[str, Any]:
     try:
         return cast(dict[str, Any], json.loads(text))
     except ValueError as error:
-        raise InputError(f"These arguments are not JSON: {error}.") from error
+        raise ours(InputError, "not_json", error=str(error)) from error

@@ -151,7 +151,7 @@ class Handlers:
             try:
                 self._all.offers.keys.put(seat.owner, provider.id, key or "")
             except AgentError as error:
-                gr.Warning(str(error), title=seat.words("not_taken"))
+                gr.Warning(seat.words.said(error.sayings) or str(error), title=seat.words("not_taken"))
         return *self._menu(seat, spec), *self._keys(seat, spec)
 
     async def key_forgotten(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from agent.errors import InputError
+from agent.ui.words import ours
 
 LONGEST = 500
 
@@ -25,9 +26,9 @@ class Keys:
         """Keep a key. Raises `InputError` for what cannot be one; the sentence does not repeat it."""
         key = key.strip()
         if not key:
-            raise InputError("Paste the key first.")
+            raise ours(InputError, "key_first")
         if len(key) > LONGEST or not key.isascii() or not key.isprintable() or " " in key:
-            raise InputError("That is not a key: it should be one word of letters, digits and signs.")
+            raise ours(InputError, "no_key_at_all")
         self._rings.setdefault(owner, _Ring()).keys[provider] = key
         self.seen(owner)
 

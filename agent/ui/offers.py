@@ -9,7 +9,7 @@ from agent.observe.replay import PREFIX, Replay
 from agent.providers import Connection, Endpoint, Models, Served, connect, default_endpoint
 from agent.sayings import Saying, Value
 from agent.ui.keys import Keys
-from agent.ui.words import ENGLISH, Words
+from agent.ui.words import ENGLISH, Words, ours
 
 HUB = "huggingface"
 """The provider that takes a login for a key."""
@@ -142,7 +142,7 @@ class Offers:
         if found := self._served(model):
             return found
         known = ", ".join(one.spec.id for one in served)
-        raise LocalModelError(f"No model named {model!r} answers. Those that do: {known}.")
+        raise ours(LocalModelError, "does_not_answer", name=model, known=known)
 
     def _shared(self, served: Served) -> Connection:
         if served not in self._connections:
