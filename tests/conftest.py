@@ -23,6 +23,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is in the background of a shell, and processes that tests start would be deaf to Ctrl-C, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+expect.set_options(timeout=20_000)  # the usual 5 s are soon gone on two cores with a page, an app and a browser
+
 ROOT = Path(__file__).resolve().parent.parent
 SHOTS = ROOT / "tests" / "shots"
 FLAGS = [
