@@ -203,7 +203,9 @@ def test_a_whole_visit_by_keyboard_alone(app: App, visit: Visit, model_server: R
     expect(toggle).to_have_attribute("aria-expanded", "false")
     press("Enter")
     expect(toggle).to_have_attribute("aria-expanded", "true")
+    expect(page.locator("#system textarea")).to_be_in_viewport(ratio=1)  # it slides in, and is passed over before that
     press("Tab")
+    expect(page.locator("#system textarea")).to_be_focused()
     page.keyboard.type("Be brief.")
     press("Escape")
     expect(toggle).to_have_attribute("aria-expanded", "false")

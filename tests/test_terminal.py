@@ -86,7 +86,17 @@ class Typed:
         self.until(re.escape(text))
 
     def press(self, key: str) -> None:
+        """Press it once the process waits: Python does not hear of a Ctrl-C between its prompt and that."""
+        end, before = monotonic() + PATIENCE, ""
+        while (now := self._doing()) != before or now == "running":
+            assert monotonic() < end, "it does not come to rest"
+            before = now
+            select.select([], [], [], 0.05)
         os.write(self._terminal, key.encode())
+
+    def _doing(self) -> str:
+        """The system call that its main thread is in, with its arguments, or "running"."""
+        return Path(f"/proc/{self.pid}/syscall").read_text().strip()
 
     def ended(self) -> int:
         """Its exit status, once it is gone; -n where signal n ended it."""
