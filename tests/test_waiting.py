@@ -24,7 +24,8 @@ pytestmark = pytest.mark.browser
 PATIENT = CONFIG.replace("grace_seconds = 1.5", "grace_seconds = 30")
 """A page that is loaded again on a machine with much to do comes back late."""
 SEES = "Qwen/Qwen3-VL-8B-Instruct"
-LONG = "Count from one to one thousand in words, slowly, one number a line."
+LONG = "Go on with this for as long as you can, and never stop: " + "ha " * 200
+"""What the real model, at temperature 0, goes on with until it may write no more."""
 Visit = Callable[..., Visitor]
 
 
@@ -71,12 +72,18 @@ def small(start_app: Callable[..., App], weights: Path) -> App:
     return start_app(PATIENT + "[local]\nanswers = 1\n", VLLM_BASE_URL="", LOCAL_MODEL=str(weights))
 
 
+def endless(visitor: Visitor) -> None:
+    """Let its answers be long, and not left to chance."""
+    open_settings(visitor)
+    visitor.page.locator("#temperature input[type=number]").fill("0")
+    visitor.page.locator("#max-tokens input[type=number]").fill("4000")
+    close_settings(visitor)
+
+
 def test_who_waits_in_line_sees_how_many_are_before_and_may_leave(small: App, visit: Visit) -> None:
     first, second, third = visit(small.url), visit(small.url), visit(small.url)
     for visitor in (first, second, third):
-        open_settings(visitor)
-        visitor.page.locator("#settings input[type=number]").nth(1).fill("2000")
-        close_settings(visitor)
+        endless(visitor)
     first.say(LONG)
     expect(first.bubbles.first).to_contain_text(re.compile(r"\w"), timeout=60_000)
     lines = {}
@@ -102,6 +109,8 @@ def test_who_waits_in_line_sees_how_many_are_before_and_may_leave(small: App, vi
 def test_a_tab_that_is_closed_leaves_the_line(small: App, visit: Visit) -> None:
     """After the grace period, which a page that is only loaded again has, too."""
     first, second, third = visit(small.url), visit(small.url), visit(small.url)
+    for visitor in (first, second, third):
+        endless(visitor)
     first.say(LONG)
     expect(first.bubbles.first).to_contain_text(re.compile(r"\w"), timeout=60_000)
     second.say(LONG)
