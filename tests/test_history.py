@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -661,6 +661,18 @@ async def test_many_may_create_the_file_at_once(tmp_path: Path) -> None:
     for store in stores:
         assert await store.history(record) == entries
         await store.aclose()
+
+
+async def test_a_new_file_that_another_process_is_writing_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        opening = asyncio.create_task(SqliteStore.open(path, busy_timeout=30))
+        await asyncio.wait({opening}, timeout=0.2)
+        assert not opening.done()
+        other.execute("COMMIT")
+    async with aclosing(await opening) as store:
+        await started(store)
 
 
 ACKNOWLEDGE = """

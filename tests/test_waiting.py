@@ -208,6 +208,8 @@ def test_a_tool_counts_while_it_runs_also_after_a_reload(own: App, visit: Visit,
     visitor.shot(f"tool-{tool}-reloaded")
     expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible(timeout=30_000)
     expect(title).not_to_have_attribute("data-seconds", re.compile("."))
+    # What is done folds, which takes a moment.
+    expect(visitor.chat).not_to_contain_text("Result", use_inner_text=True)
     shown = visitor.chat.inner_text()
     visitor.page.reload()
     expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible(timeout=30_000)

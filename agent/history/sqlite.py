@@ -6,6 +6,7 @@ Reads and writes have a connection each, so that a reader sees what is committed
 import asyncio
 import os
 import sqlite3
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
@@ -116,6 +117,7 @@ class SqliteStore:
             await asyncio.to_thread(_claim, path)
             writer = await _connect(path, busy_timeout)
             try:
+                await _log_ahead(writer, busy_timeout)
                 await _migrate(writer, path)
                 reader = await _connect(path, busy_timeout)
             except BaseException:
@@ -240,8 +242,23 @@ async def _connect(path: Path, busy_timeout: float) -> aiosqlite.Connection:
     return connection
 
 
+async def _log_ahead(connection: aiosqlite.Connection, patience: float) -> None:
+    """Switch the file to a write-ahead log, trying for `patience` seconds.
+
+    Of two that do this to a new file at once each would wait for the other, so SQLite refuses one without any wait.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            await connection.execute_fetchall("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+        await asyncio.sleep(0.01)
+
+
 async def _migrate(connection: aiosqlite.Connection, path: Path) -> None:
-    await connection.execute_fetchall("PRAGMA journal_mode = WAL")
     # Asked inside the transaction: another process may be migrating the same file.
     async with _transaction(connection):
         ((version,),) = await connection.execute_fetchall("PRAGMA user_version")

@@ -36,11 +36,8 @@ class Waiting:
 def in_line(before: int) -> Waiting:
     """What a run waits for that is not the first in line."""
     sentence = "1 answer is before this one" if before == 1 else f"{before} answers are before this one"
-    return Waiting(math.inf, math.inf, sentence, _line(before), before)
-
-
-def _line(before: int) -> Saying:
-    return Saying("next_in_line" if before == 1 else "in_line", {"count": before})
+    saying = Saying("next_in_line" if before == 1 else "in_line", {"count": before})
+    return Waiting(math.inf, math.inf, sentence, saying, before)
 
 
 def passing(failure: ProviderError) -> bool:

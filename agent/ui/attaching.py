@@ -12,7 +12,6 @@ from gradio.data_classes import FileData
 from agent.errors import AgentError
 from agent.guard import Guard
 from agent.serving.walls import visitor_of
-from agent.ui.gate import Gate
 from agent.ui.inputs import plans
 from agent.ui.links import Links
 from agent.ui.seats import Seats
@@ -26,8 +25,7 @@ class Attaching:
 
     def __init__(self, conversations: Conversations, seats: Seats, guard: Guard) -> None:
         self._all, self._seats = conversations, seats
-        settings = conversations.settings
-        self._links = Links(guard, Gate(settings.public), max_bytes=settings.max_upload_bytes)
+        self._links = Links(guard, conversations.gate, max_bytes=conversations.settings.max_upload_bytes)
 
     def read_here(self, on: bool, model: str | None, request: gr.Request) -> tuple[Any, Any]:
         """The switch was turned: more can be attached, or less."""

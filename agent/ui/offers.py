@@ -1,5 +1,6 @@
 """Which models a visitor may choose: those that answer on this machine, hosted ones with a key, the owner's records."""
 
+from functools import partial
 from pathlib import Path
 
 from agent.catalog import Catalog, ModelSpec, ProviderSpec
@@ -7,7 +8,6 @@ from agent.errors import LocalModelError, ProviderError
 from agent.observe.flight import in_folder
 from agent.observe.replay import PREFIX, Replay
 from agent.providers import Connection, Endpoint, Models, Served, connect, default_endpoint
-from agent.sayings import Saying, Value
 from agent.ui.keys import Keys
 from agent.ui.words import ENGLISH, Words, ours
 
@@ -106,9 +106,7 @@ class Offers:
             return connect(spec, Endpoint(endpoint.base_url, key)), True
         if endpoint.api_key is None:
             key_of = "needs_key_or_login" if self.may_log_in(spec) else "needs_key_first"
-            values: dict[str, Value] = {"model": spec.label, "provider": provider.label}
-            sentence = ENGLISH.said((Saying(key_of, values),))
-            raise ProviderError(sentence, kind="key", sayings=(Saying(key_of, values),))
+            raise ours(partial(ProviderError, kind="key"), key_of, model=spec.label, provider=provider.label)
         if spec.menu:
             return self._shared(Served(spec, endpoint)), False
         return connect(spec, endpoint), True  # any name may be typed: kept connections would pile up

@@ -66,7 +66,7 @@ class Conversations:
         self.reading = Reading(settings.local.cache_dir, downloads=settings.local.downloads)
         self.live = Live(settings.grace_seconds, media)
         self._store = store
-        self._gate = Gate(settings.public)
+        self.gate = Gate(settings.public)
         self._choices: OrderedDict[str, Choices] = OrderedDict()
         self._replies: dict[str, dict[str, str]] = {}
         """By conversation and call, while a suspended answer that asks for several things has not got them all."""
@@ -192,7 +192,7 @@ class Conversations:
             raise ours(Conflict, "still_writing")
         if conversation is not None and not (value or {}).get("files") and await self._asks(owner, conversation):
             return await self.answer(owner, conversation, str((value or {}).get("text") or ""), choices, login)
-        self._gate.enter(owner, self.live.count)
+        self.gate.enter(owner, self.live.count)
         connection, own = await self.offers.open(owner, choices.model, login)
         most, reading = self.settings.max_upload_bytes, self.reading if choices.read_here else None
         parts = await parts_of(
@@ -222,7 +222,7 @@ class Conversations:
         if replace(turn, replies=replies).asks is not None:
             self._replies[conversation] = replies
             return None
-        self._gate.enter(owner, self.live.count)
+        self.gate.enter(owner, self.live.count)
         connection, own = await self.offers.open(owner, choices.model, login)
         # Whatever the switch says by now: the calls that wait are those of tools.
         start = await self._started(record, replace(choices, tools=True), connection)
@@ -286,7 +286,7 @@ class Conversations:
         return await self._store.history(record), record
 
     async def _again(self, record: Record, entry: Entry, text: str | None, choices: Choices, login: str | None) -> None:
-        self._gate.enter(record.owner, self.live.count)
+        self.gate.enter(record.owner, self.live.count)
         connection, own = await self.offers.open(record.owner, choices.model, login)
         message = (await self.media.loaded(record.owner, [entry.message]))[0]
         parts = _content(message)

@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -49,8 +49,8 @@ class Words:
 ENGLISH = Words()
 
 
-def ours(kind: type[Failure], key: str, **values: Value) -> Failure:
-    """An exception with a sentence of the page's own."""
+def ours(kind: Callable[..., Failure], key: str, **values: Value) -> Failure:
+    """An exception with a sentence of the page's own; `kind` is its class, or makes one."""
     return kind(str(table("said")[key]["en"]).format(**values), sayings=(Saying(key, values),))
 
 
