@@ -19,10 +19,10 @@
 What a model or a tool does in mid-run is never raised out of a run: it becomes an `error` response or a tool result.
 """
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, TypeVar
 
-from agent.sayings import Saying
+from agent.sayings import Saying, Value
 
 ProviderErrorKind = Literal[
     "key",
@@ -50,6 +50,14 @@ class AgentError(Exception):
     def __init__(self, message: str = "", *, sayings: Sequence[Saying] = ()) -> None:
         super().__init__(message)
         self.sayings = tuple(sayings)
+
+
+Failure = TypeVar("Failure", bound=AgentError)
+
+
+def named(kind: Callable[..., Failure], sentences: Mapping[str, str], key: str, /, **values: Value) -> Failure:
+    """An exception that says one of these sentences, and by which name it goes; `kind` is its class, or makes one."""
+    return kind(sentences[key].format(**values), sayings=(Saying(key, values),))
 
 
 class InputError(AgentError):

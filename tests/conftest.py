@@ -23,7 +23,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is in the background of a shell, and processes that tests start would be deaf to Ctrl-C, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-expect.set_options(timeout=20_000)  # the usual 5 s are soon gone on two cores with a page, an app and a browser
+expect.set_options(timeout=30_000)  # the usual 5 s are soon gone on two cores with a page, an app and a browser
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOTS = ROOT / "tests" / "shots"
@@ -42,6 +42,14 @@ grace_seconds = 1.5
 run_seconds = 60
 tools = ["agent.tools.builtin:calculate", "tests.slow_tools:nap", "tests.slow_tools:block"]
 """
+
+
+def becomes(wanted: object, read: Callable[[], object], seconds: float = 30.0) -> None:
+    """Read until it is what is wanted: what a page shows changes a moment after what it knows."""
+    end = time.monotonic() + seconds
+    while (found := read()) != wanted:
+        assert time.monotonic() < end, f"{found!r} is not {wanted!r}"
+        time.sleep(0.05)
 
 
 @dataclass
@@ -192,9 +200,9 @@ class Visitor:
     def open(self, url: str, *, ready: bool = True) -> None:
         """Load the page and wait until one can type and, where it is `ready`, a model can be chosen."""
         self.page.goto(url)
-        expect(self.box).to_be_enabled(timeout=15_000)
+        expect(self.box).to_be_enabled()
         if ready:
-            expect(self.page.locator("#model input")).not_to_have_value("", timeout=15_000)
+            expect(self.page.locator("#model input")).not_to_have_value("")
 
     def say(self, text: str) -> None:
         """Type and press Enter."""
@@ -205,13 +213,36 @@ class Visitor:
         """Say something and wait until its answer is there and the next message can be sent."""
         self.say(text)
         said = json.dumps(text.split("\n")[0][:60], ensure_ascii=False)
-        expect(self.chat.locator(".user-row").last.locator(f"[aria-label*={said}]")).to_be_visible(timeout=20_000)
-        expect(self.chat.locator(".bot-row").last.locator(".caption, .problem").first).to_be_visible(timeout=20_000)
+        expect(self.chat.locator(".user-row").last.locator(f"[aria-label*={said}]")).to_be_visible()
+        expect(self.chat.locator(".bot-row").last.locator(".caption, .problem").first).to_be_visible()
         self.idle()
+
+    def choose(self, model: str) -> None:
+        """Type a model's name into the list and press Enter."""
+        box = self.page.locator("#model input")
+        box.click()
+        box.fill(model)
+        box.press("Enter")
+
+    def open_settings(self) -> None:
+        """Open the side bar."""
+        self.page.get_by_role("button", name="Open or close the settings").click()
+        expect(self.page.get_by_label("System prompt")).to_be_in_viewport()
+
+    def close_settings(self) -> None:
+        """Close the side bar."""
+        self.page.get_by_role("button", name="Open or close the settings").click()
+        expect(self.page.get_by_label("System prompt")).not_to_be_in_viewport()
+
+    def allow_tools(self) -> None:
+        """Let the model use tools from now on."""
+        self.open_settings()
+        self.page.get_by_label("Tools").check()
+        self.close_settings()
 
     def idle(self) -> None:
         """Wait until nothing is being written."""
-        expect(self.submit).to_be_visible(timeout=20_000)
+        expect(self.submit).to_be_visible()
 
     def shot(self, name: str) -> None:
         """A picture to look at."""

@@ -422,7 +422,7 @@ class Running:
         """The journal, oldest first."""
         return self.server.journal(after=after)
 
-    def wait_for(self, holds: Callable[[list[Json]], Any], seconds: float = 5.0) -> list[Json]:
+    def wait_for(self, holds: Callable[[list[Json]], Any], seconds: float = 20.0) -> list[Json]:
         """The journal as soon as `holds(journal)`; raises TimeoutError with the journal's endings."""
         until = time.monotonic() + seconds
         while not holds(journal := self.journal()):

@@ -28,7 +28,7 @@ from agent.ui.render import Turn, Wire, turns, wire
 from agent.ui.start import Choices
 from agent.ui.turn import Conversations
 from tests.asking_tools import send
-from tests.conftest import App, Visitor
+from tests.conftest import App, Visitor, becomes
 from tests.scripted_server import Running
 from tests.test_handlers import Models
 
@@ -166,9 +166,7 @@ def asking(start_app: Callable[..., App]) -> App:
 
 def visitor_with_tools(visit: Visit, app: App, **how: Any) -> Visitor:
     visitor = visit(app.url, **how)
-    visitor.page.locator(".toggle-button").first.click()
-    visitor.page.get_by_label("Tools").check()
-    visitor.page.locator(".toggle-button").first.click()
+    visitor.allow_tools()
     return visitor
 
 
@@ -189,56 +187,57 @@ def sent(app: App) -> list[str]:
 def test_a_question_is_answered_by_a_button_and_stays_after_reload_and_restart(asking: App, visit: Visit) -> None:
     visitor = visitor_with_tools(visit, asking)
     visitor.say(ASK)
-    expect(question(visitor)).to_contain_text("Which <b>table</b>?", timeout=15_000)
+    expect(question(visitor)).to_contain_text("Which <b>table</b>?")
     visitor.shot("question")
     visitor.page.reload()
-    expect(question(visitor)).to_contain_text("Which <b>table</b>?", timeout=15_000)
+    expect(question(visitor)).to_contain_text("Which <b>table</b>?")
     asking.stop(signal.SIGKILL)
     asking.start()
     visitor.open(asking.url)
-    expect(question(visitor)).to_contain_text("Which <b>table</b>?", timeout=15_000)
+    expect(question(visitor)).to_contain_text("Which <b>table</b>?")
     press(visitor, "yearly")
     expect(visitor.mine.last).to_have_text("yearly")
-    expect(visitor.chat.locator(".caption").last).to_contain_text("tokens", timeout=15_000)
+    expect(visitor.chat.locator(".caption").last).to_contain_text("tokens")
     expect(visitor.bubbles.filter(has_text='"role": "tool"')).to_contain_text('"content": "yearly"')
     expect(question(visitor)).to_have_count(0)
     visitor.idle()
+    expect(visitor.chat).not_to_contain_text("Result", use_inner_text=True)  # what is done has folded
     said = visitor.chat.locator('[data-testid="bot"], [data-testid="user"]')
     before = said.all_inner_texts()
     visitor.shot("question-answered")
     visitor.page.reload()
     expect(visitor.mine.last).to_have_text("yearly")
-    assert said.all_inner_texts() == before
+    becomes(before, said.all_inner_texts)
 
 
 @pytest.mark.browser
 def test_a_tool_runs_when_it_is_allowed_and_only_then(asking: App, visit: Visit, model_server: Running) -> None:
     visitor = visitor_with_tools(visit, asking)
     visitor.say(SEND)
-    expect(question(visitor)).to_contain_text("May send run with this?", timeout=15_000)
+    expect(question(visitor)).to_contain_text("May send run with this?")
     expect(question(visitor)).to_contain_text('"to": "Ann"')
     visitor.shot("approval")
     already = sent(asking)
     press(visitor, "Refuse")
-    expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible(timeout=15_000)
+    expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible()
     visitor.idle()
     assert sent(asking) == already
     visitor.say(SEND)
-    expect(question(visitor)).to_be_visible(timeout=15_000)
+    expect(question(visitor)).to_be_visible()
     press(visitor, "Allow")
-    expect(question(visitor)).to_have_count(0, timeout=15_000)
+    expect(question(visitor)).to_have_count(0)
     visitor.idle()
     assert sent(asking) == [*already, "Ann: Hi!"]
     visitor.say(SEND)
-    expect(question(visitor)).to_be_visible(timeout=15_000)
+    expect(question(visitor)).to_be_visible()
     visitor.say('{"to": "Bob", "text": "Changed."}')
-    expect(question(visitor)).to_have_count(0, timeout=15_000)
+    expect(question(visitor)).to_have_count(0)
     visitor.idle()
     assert sent(asking) == [*already, "Ann: Hi!", "Bob: Changed."]
     visitor.say(SEND)
-    expect(question(visitor)).to_be_visible(timeout=15_000)
+    expect(question(visitor)).to_be_visible()
     visitor.say("Ann is on holiday.")
-    expect(question(visitor)).to_have_count(0, timeout=15_000)
+    expect(question(visitor)).to_have_count(0)
     visitor.idle()
     assert len(sent(asking)) == len(already) + 2
     results = [m["content"] for m in model_server.journal()[-1]["body"]["messages"] if m["role"] == "tool"]
@@ -249,15 +248,15 @@ def test_a_tool_runs_when_it_is_allowed_and_only_then(asking: App, visit: Visit,
 def test_two_tabs_use_an_approval_once(asking: App, visit: Visit) -> None:
     one = visitor_with_tools(visit, asking)
     one.say(SEND)
-    expect(question(one)).to_be_visible(timeout=15_000)
+    expect(question(one)).to_be_visible()
     other = visit(asking.url, like=one)
-    expect(question(other)).to_be_visible(timeout=15_000)
+    expect(question(other)).to_be_visible()
     already = sent(asking)
     press(one, "Allow")
-    expect(question(one)).to_have_count(0, timeout=15_000)
+    expect(question(one)).to_have_count(0)
     one.idle()
     press(other, "Allow")
-    expect(other.toast).to_contain_text("Nothing is asked here any more", timeout=15_000)
+    expect(other.toast).to_contain_text("Nothing is asked here any more")
     assert sent(asking) == [*already, "Ann: Hi!"]
 
 
@@ -265,15 +264,15 @@ def test_two_tabs_use_an_approval_once(asking: App, visit: Visit) -> None:
 def test_both_are_asked_one_after_the_other(asking: App, visit: Visit) -> None:
     visitor = visitor_with_tools(visit, asking, phone=True)
     visitor.say(BOTH)
-    expect(question(visitor)).to_contain_text("Which?", timeout=15_000)
+    expect(question(visitor)).to_contain_text("Which?")
     already = sent(asking)
     visitor.say("The second.")
-    expect(question(visitor)).to_contain_text("May send run", timeout=15_000)
+    expect(question(visitor)).to_contain_text("May send run")
     expect(visitor.mine.last).to_have_text("The second.")
     assert sent(asking) == already
     visitor.shot("approval-phone")
     press(visitor, "Allow")
-    expect(visitor.bubbles.filter(has_text="Both done.")).to_be_visible(timeout=15_000)
+    expect(visitor.bubbles.filter(has_text="Both done.")).to_be_visible()
     visitor.idle()
     assert sent(asking) == [*already, "Ann: Hi!"]
 

@@ -10,7 +10,7 @@ from PIL import Image
 from playwright.sync_api import Browser, BrowserContext, Locator, expect
 
 from tests import media_files
-from tests.conftest import App, Visitor
+from tests.conftest import App, Visitor, becomes
 from tests.peers.axe import grave
 from tests.scripted_server import Config, Running, running
 
@@ -68,11 +68,8 @@ def dialog(visitor: Visitor) -> Locator:
 
 
 def choose(visitor: Visitor, model: str) -> None:
-    box = visitor.page.locator("#model input")
-    box.click()
-    box.fill(model)
-    box.press("Enter")
-    expect(visitor.page.locator("#about")).to_contain_text(model.partition("/")[2], timeout=20_000)
+    visitor.choose(model)
+    expect(visitor.page.locator("#about")).to_contain_text(model.partition("/")[2])
 
 
 def received(server: Running) -> bytes:
@@ -82,9 +79,9 @@ def received(server: Running) -> bytes:
 
 
 def send(visitor: Visitor) -> None:
-    expect(visitor.page.locator("#attached li")).to_have_count(1, timeout=20_000)
+    expect(visitor.page.locator("#attached li")).to_have_count(1)
     visitor.say("!text Seen.")
-    expect(visitor.bubbles.filter(has_text="Seen.")).to_be_visible(timeout=20_000)
+    expect(visitor.bubbles.filter(has_text="Seen.")).to_be_visible()
 
 
 @pytest.mark.parametrize(("phone", "dark"), [(False, False), (True, True)], ids=["desktop", "phone, dark"])
@@ -94,7 +91,7 @@ def test_what_the_camera_saw_reaches_the_model(
     visitor = with_camera(phone=phone, dark=dark)
     button(visitor).click()
     take = dialog(visitor).get_by_role("button", name="Take a picture")
-    expect(take).to_be_enabled(timeout=20_000)
+    expect(take).to_be_enabled()
     expect(take).to_be_focused()
     visitor.shot(f"camera{'-phone-dark' if phone else ''}")
     assert grave(visitor.page) == []
@@ -102,9 +99,9 @@ def test_what_the_camera_saw_reaches_the_model(
     visitor.page.evaluate("() => { window.light = document.querySelector('#camera video').srcObject }")
     take.press("Enter")
     expect(dialog(visitor)).to_have_count(0)
-    assert visitor.page.evaluate("() => window.light.getTracks().map(track => track.readyState)") == ["ended"]
+    becomes(["ended"], lambda: visitor.page.evaluate("() => window.light.getTracks().map(track => track.readyState)"))
     expect(visitor.box).to_be_focused()
-    expect(visitor.page.locator("#attached li")).to_contain_text("camera-", timeout=20_000)
+    expect(visitor.page.locator("#attached li")).to_contain_text("camera-")
     visitor.shot(f"camera-attached{'-phone-dark' if phone else ''}")
     send(visitor)
     with Image.open(io.BytesIO(received(server))) as picture:
@@ -117,18 +114,18 @@ def test_what_the_camera_saw_reaches_the_model(
 def test_leaving_it_takes_no_picture_and_puts_its_light_out(with_camera: Callable[..., Visitor], key: str) -> None:
     visitor = with_camera()
     visitor.say("!stall-after 3")
-    expect(visitor.chat).to_contain_text("word2", timeout=20_000)
+    expect(visitor.chat).to_contain_text("word2")
     button(visitor).focus()
     visitor.page.keyboard.press("Enter")
-    expect(dialog(visitor).get_by_role("button", name="Take a picture")).to_be_enabled(timeout=20_000)
+    expect(dialog(visitor).get_by_role("button", name="Take a picture")).to_be_enabled()
     visitor.page.evaluate("() => { window.light = document.querySelector('#camera video').srcObject }")
-    assert visitor.page.evaluate(ON) == ["live"]
+    becomes(["live"], lambda: visitor.page.evaluate(ON))
     if key == "Escape":
         visitor.page.keyboard.press("Escape")
     else:
         dialog(visitor).get_by_role("button", name="Cancel").click()
     expect(dialog(visitor)).to_have_count(0)
-    assert visitor.page.evaluate("() => window.light.getTracks().map(track => track.readyState)") == ["ended"]
+    becomes(["ended"], lambda: visitor.page.evaluate("() => window.light.getTracks().map(track => track.readyState)"))
     expect(button(visitor)).to_be_focused()
     expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(0)
     expect(visitor.stop).to_be_visible()  # Escape was for the camera, not for the answer
@@ -163,7 +160,7 @@ NONE = "navigator.mediaDevices.getUserMedia = async () => { throw new DOMExcepti
 def test_why_there_is_no_picture_is_said(with_camera: Callable[..., Visitor], before: str, sentence: str) -> None:
     visitor = with_camera(allowed=False, before=before)
     button(visitor).click()
-    expect(dialog(visitor)).to_contain_text(sentence, timeout=20_000)
+    expect(dialog(visitor)).to_contain_text(sentence)
     expect(dialog(visitor).get_by_role("button", name="Take a picture")).to_be_disabled()
     visitor.shot("camera-refused")
     assert grave(visitor.page) == []
@@ -227,8 +224,8 @@ def test_a_picture_that_the_browser_cannot_show_says_its_kind(own: App, visit: V
     heic = {"name": "photo.heic", "mimeType": "image/heic", "buffer": media_files.picture("HEIF", (400, 300))}
     upload.set_input_files([heic, {"name": "small.png", "mimeType": "image/png", "buffer": PNG}])  # pyright: ignore
     thumbnails = visitor.page.locator("#composer .thumbnail-item")
-    expect(thumbnails).to_have_count(2, timeout=20_000)
-    expect(thumbnails.nth(0)).to_have_attribute("data-kind", "HEIC", timeout=20_000)
+    expect(thumbnails).to_have_count(2)
+    expect(thumbnails.nth(0)).to_have_attribute("data-kind", "HEIC")
     expect(thumbnails.nth(0).locator("img")).not_to_be_visible()
     expect(thumbnails.nth(1).locator("img")).to_be_visible()
     visitor.shot("heic")

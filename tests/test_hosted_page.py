@@ -53,14 +53,6 @@ def fresh(openai: Playing, anthropic: Playing) -> None:
     anthropic.clear()
 
 
-def choose(visitor: Visitor, name: str) -> None:
-    """Type a model's name into the list and press Enter."""
-    box = visitor.page.locator("#model input")
-    box.click()
-    box.fill(name)
-    box.press("Enter")
-
-
 def chosen(visitor: Visitor, label: str) -> None:
     """Wait until the page says which model it is."""
     expect(visitor.page.locator("#about")).to_contain_text(label)
@@ -75,7 +67,7 @@ def give_key(visitor: Visitor, key: str = KEY) -> None:
 
 def test_a_model_without_a_key_says_what_it_needs_and_keeps_what_was_typed(hosted: App, visit: Visit) -> None:
     visitor = visit(hosted.url)
-    choose(visitor, "GPT-6 Luna · needs a key")
+    visitor.choose("GPT-6 Luna · needs a key")
     said = visitor.page.locator("#key-said")
     expect(said).to_contain_text("GPT-6 Luna needs a key of OpenAI.")
     expect(said).to_contain_text("OPENAI_API_KEY")
@@ -91,7 +83,7 @@ def test_a_typed_key_is_used_and_never_seen_again(hosted: App, visit: Visit, ope
     visitor = visit(hosted.url)
     answers: list[Answer] = []
     visitor.page.on("requestfinished", lambda request: answers.append(request.response()))
-    choose(visitor, "gpt-6-luna")
+    visitor.choose("gpt-6-luna")
     chosen(visitor, "GPT-6 Luna")
     give_key(visitor)
     openai.play(responses("Hello from afar."), Reply(status=401, body={"error": {"message": f"Bad key: {KEY}"}}))
@@ -117,7 +109,7 @@ def test_a_typed_key_is_used_and_never_seen_again(hosted: App, visit: Visit, ope
 def test_a_key_is_its_typists_alone_and_is_forgotten_on_demand(hosted: App, visit: Visit, openai: Playing) -> None:
     one, other = visit(hosted.url), visit(hosted.url)
     for visitor in (one, other):
-        choose(visitor, "gpt-6-luna")
+        visitor.choose("gpt-6-luna")
         chosen(visitor, "GPT-6 Luna")
     give_key(one)
     other.say("with whose key?")
@@ -132,7 +124,7 @@ def test_a_key_is_its_typists_alone_and_is_forgotten_on_demand(hosted: App, visi
 
 def test_a_key_stays_while_the_page_is_open_and_goes_after_it(hosted: App, visit: Visit, openai: Playing) -> None:
     visitor = visit(hosted.url)
-    choose(visitor, "gpt-6-luna")
+    visitor.choose("gpt-6-luna")
     chosen(visitor, "GPT-6 Luna")
     give_key(visitor)
     visitor.page.wait_for_timeout(KEY_SECONDS * 1500)  # the page is merely open for longer than a key is kept
@@ -150,14 +142,14 @@ def test_a_key_stays_while_the_page_is_open_and_goes_after_it(hosted: App, visit
 
 def test_old_and_unknown_names(hosted: App, visit: Visit) -> None:
     visitor = visit(hosted.url)
-    choose(visitor, "o4-mini")
+    visitor.choose("o4-mini")
     chosen(visitor, "o4-mini")
     expect(visitor.page.locator("#key-said")).to_contain_text("2026-10-23")
     visitor.shot("model-retired")
-    choose(visitor, "no-such-model")
+    visitor.choose("no-such-model")
     expect(visitor.toast).to_contain_text("openai:no-such-model")
     chosen(visitor, "o4-mini")
-    choose(visitor, "anthropic:claude-of-tomorrow")
+    visitor.choose("anthropic:claude-of-tomorrow")
     chosen(visitor, "claude-of-tomorrow")
 
 
@@ -165,18 +157,16 @@ def test_models_are_switched_in_mid_conversation_and_back(
     hosted: App, visit: Visit, openai: Playing, anthropic: Playing
 ) -> None:
     visitor = visit(hosted.url)
-    choose(visitor, "claude-sonnet-5-5")
+    visitor.choose("claude-sonnet-5-5")
     chosen(visitor, "Claude Sonnet 5.5")
-    visitor.page.locator(".toggle-button").first.click()
-    visitor.page.get_by_label("Tools").check()
-    visitor.page.locator(".toggle-button").first.click()
+    visitor.allow_tools()
     call = {"type": "tool_use", "id": "toolu_1", "name": "calculate", "input": {}}
     anthropic.play(
         messages("Adding.", thinking="The capital of France.", call=call, arguments='{"expression": "17+25"}'),
         messages("It is Paris."),
     )
     visitor.ask("capital of France?")
-    choose(visitor, "gpt-6-luna")
+    visitor.choose("gpt-6-luna")
     chosen(visitor, "GPT-6 Luna")
     give_key(visitor)
     openai.play(responses("Rome."), responses("Madrid."))
@@ -194,7 +184,7 @@ def test_models_are_switched_in_mid_conversation_and_back(
     assert "42" in results["toolu_1"]["output"]
     visitor.ask("and of Spain?")
     expect(caption.last).not_to_contain_text("Not sent")
-    choose(visitor, "claude-sonnet-5-5")
+    visitor.choose("claude-sonnet-5-5")
     chosen(visitor, "Claude Sonnet 5.5")
     anthropic.play(messages("Lisbon."))
     visitor.ask("and of Portugal?")
@@ -206,21 +196,21 @@ def test_models_are_switched_in_mid_conversation_and_back(
 
 def test_the_page_says_what_it_waits_for(hosted: App, visit: Visit, anthropic: Playing) -> None:
     visitor = visit(hosted.url)
-    choose(visitor, "claude-sonnet-5-5")
+    visitor.choose("claude-sonnet-5-5")
     chosen(visitor, "Claude Sonnet 5.5")
     busy = {"type": "error", "error": {"type": "rate_limit_error", "message": "Too many."}}
     anthropic.play(Reply(status=429, headers={"retry-after": "3"}, body=busy), messages("At last."))
     visitor.say("hello")
     expect(visitor.chat.locator(".waiting + .caption")).to_contain_text("waiting 3 s, asked to by the provider")
     visitor.shot("waiting")
-    expect(visitor.bubbles.first).to_have_text("At last.", timeout=10_000)
+    expect(visitor.bubbles.first).to_have_text("At last.")
     assert len(anthropic.requests) == 2
     assert anthropic.requests[0].raw == anthropic.requests[1].raw
 
 
 def test_stop_ends_the_waiting(hosted: App, visit: Visit, anthropic: Playing) -> None:
     visitor = visit(hosted.url)
-    choose(visitor, "claude-sonnet-5-5")
+    visitor.choose("claude-sonnet-5-5")
     chosen(visitor, "Claude Sonnet 5.5")
     anthropic.play(Reply(status=529, headers={"retry-after": "40"}, body={"type": "error", "error": {"type": "x"}}))
     visitor.say("hello")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import expect
 
-from tests.conftest import App, Visitor
+from tests.conftest import App, Visitor, becomes
 from tests.scripted_server import Config, Running, running
 
 pytestmark = pytest.mark.browser
@@ -25,9 +25,7 @@ def closed(journal: list[dict[str, object]], text: str) -> object:
 
 def test_each_change_of_type_begins_a_bubble(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
-    open_settings(visitor)
-    visitor.page.get_by_label("Tools").check()
-    close_settings(visitor)
+    visitor.allow_tools()
     visitor.ask('!reasoning I should add them. !text Adding. !tool calculate {"expression": "17+25"} !text It is 42.')
     chat = visitor.chat
     expect(visitor.bubbles).to_have_count(5)  # reasoning, text, tool with its result nested, text, caption
@@ -129,9 +127,7 @@ def test_stop_ends_the_run_within_a_second(app: App, visit: Visit, model_server:
     visitor = visit(app.url)
     tools = "!tool" in script
     if tools:
-        open_settings(visitor)
-        visitor.page.get_by_label("Tools").check()
-        close_settings(visitor)
+        visitor.allow_tools()
     before = len(model_server.journal())
     visitor.say(script)
     expect(visitor.stop).to_be_visible()
@@ -146,7 +142,7 @@ def test_stop_ends_the_run_within_a_second(app: App, visit: Visit, model_server:
     visitor.idle()
     assert 0 < visitor.page.evaluate("window.stopped - window.pressed") < 1000
     if not tools:
-        line = model_server.wait_for(lambda journal: journal[before]["closed"], 1.0)[before]
+        line = model_server.wait_for(lambda journal: journal[before]["closed"])[before]
         assert line["ended"] == "client_closed"
     if "block" in script:
         expect(visitor.chat.locator(".caption")).to_contain_text("was left running")
@@ -212,10 +208,10 @@ def test_a_reload_finds_the_answer_going_on(app: App, visit: Visit, model_server
     visitor.say("!tokens 500 @100")
     expect(visitor.chat).to_contain_text("word20")
     visitor.page.reload()
-    expect(visitor.chat).to_contain_text("word20", timeout=10_000)
+    expect(visitor.chat).to_contain_text("word20")
     expect(visitor.stop).to_be_visible()
     visitor.shot("reattached")
-    expect(visitor.chat).to_contain_text("word499", timeout=15_000)
+    expect(visitor.chat).to_contain_text("word499")
     visitor.idle()
     expect(visitor.mine).to_have_count(1)
 
@@ -239,9 +235,7 @@ def test_nobody_watching_ends_the_run_after_the_grace_period(app: App, visit: Vi
 def test_reload_and_restart_show_the_same_bubbles(start_app: Callable[..., App], visit: Visit) -> None:
     own = start_app()
     visitor = visit(own.url)
-    open_settings(visitor)
-    visitor.page.get_by_label("Tools").check()
-    close_settings(visitor)
+    visitor.allow_tools()
     visitor.ask('!reasoning hm !text One. !tool calculate {"expression": "6*7"} !text Two.')
     visitor.ask("!status 500")
     seen = everything(visitor)
@@ -338,19 +332,19 @@ def test_copy_takes_the_answer_and_only_it(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("!reasoning secret thought !text **The** answer.\\n\\n    code")
     visitor.chat.get_by_role("button", name="Copy message").last.click()
-    assert visitor.page.evaluate("navigator.clipboard.readText()") == "**The** answer.\n\n    code"
+    becomes("**The** answer.\n\n    code", lambda: visitor.page.evaluate("navigator.clipboard.readText()"))
 
 
 def test_settings_reach_the_model(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
-    open_settings(visitor)
+    visitor.open_settings()
     visitor.page.get_by_label("System prompt").fill("Be brief.")
     visitor.page.get_by_label("Reasoning", exact=True).uncheck()
     visitor.page.locator("#settings input[type=number]").nth(0).fill("0.25")
     visitor.page.locator("#settings input[type=number]").nth(1).fill("64")
     visitor.page.get_by_label("Tools").check()
     visitor.shot("settings")
-    close_settings(visitor)
+    visitor.close_settings()
     before = len(model_server.journal())
     visitor.ask("hello")
     body = model_server.journal()[before]["body"]
@@ -404,18 +398,6 @@ def test_earlier_messages_are_a_press_away(app: App, visit: Visit) -> None:
     visitor.page.get_by_role("button", name="Show earlier messages").click()
     expect(visitor.mine).to_have_count(15)
     expect(visitor.page.get_by_role("button", name="Show earlier messages")).to_be_hidden()
-
-
-def open_settings(visitor: Visitor) -> None:
-    """Open the side bar."""
-    visitor.page.get_by_role("button", name="Open or close the settings").click()
-    expect(visitor.page.get_by_label("System prompt")).to_be_in_viewport()
-
-
-def close_settings(visitor: Visitor) -> None:
-    """Close the side bar."""
-    visitor.page.get_by_role("button", name="Open or close the settings").click()
-    expect(visitor.page.get_by_label("System prompt")).not_to_be_in_viewport()
 
 
 def everything(visitor: Visitor) -> list[str | None]:

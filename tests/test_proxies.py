@@ -293,17 +293,17 @@ def test_in_a_browser_over_http_2(proxy: Proxy, browser: Browser) -> None:
         for tab in tabs:
             tab.say("!tokens 2000 @20")
         for tab in tabs:
-            expect(tab.bubbles.get_by_text("word3").first).to_be_visible(timeout=30_000)
+            expect(tab.bubbles.get_by_text("word3").first).to_be_visible()
         first.stop.click()
         first.idle()
         picture = {"name": "red.png", "mimeType": "image/png", "buffer": png()}
         first.page.locator("#composer input[type=file]").set_input_files(picture)
-        expect(first.page.locator("#composer img")).to_be_visible(timeout=30_000)
+        expect(first.page.locator("#composer img")).to_be_visible()
         first.ask("!text Seen from afar.")
         first.page.reload()
-        expect(first.bubbles.get_by_text("Seen from afar.", exact=True)).to_be_visible(timeout=30_000)
+        expect(first.bubbles.get_by_text("Seen from afar.", exact=True)).to_be_visible()
         shown = first.mine.last.locator("img")
-        expect(shown).to_have_js_property("naturalWidth", 8, timeout=30_000)
+        expect(shown).to_have_js_property("naturalWidth", 8)
         assert not failed
     finally:
         context.close()

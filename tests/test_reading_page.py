@@ -47,20 +47,13 @@ def attach(visitor: Visitor, *files: Path) -> Locator:
 
 def switch(visitor: Visitor) -> None:
     """Turn the switch in the settings on."""
-    visitor.page.get_by_role("button", name="Open or close the settings").click()
+    visitor.open_settings()
     box = visitor.page.locator("#read-here input")
     expect(box).not_to_be_checked()
     box.check()
-    expect(visitor.page.locator("#about [data-takes*='audio/*']")).to_have_count(1, timeout=20_000)
+    expect(visitor.page.locator("#about [data-takes*='audio/*']")).to_have_count(1)
     visitor.shot("reading-switch")
-    visitor.page.get_by_role("button", name="Open or close the settings").click()
-
-
-def choose(visitor: Visitor, model: str) -> None:
-    box = visitor.page.locator("#model input")
-    box.click()
-    box.fill(model)
-    box.press("Enter")
+    visitor.close_settings()
 
 
 def content(server: Running) -> list[dict[str, str]]:
@@ -73,11 +66,11 @@ def test_a_picture_is_read_for_a_blind_model_and_seen_by_one_that_sees(
 ) -> None:
     visitor = visit(own.url)
     rows = attach(visitor, receipt)
-    expect(rows).to_contain_text("cannot see pictures", timeout=20_000)
+    expect(rows).to_contain_text("cannot see pictures")
     expect(rows).to_contain_text("a switch in the settings")
     visitor.shot("reading-off")
     switch(visitor)
-    expect(rows).to_contain_text("receipt.png: its text is read here by PP-OCRv6", timeout=20_000)
+    expect(rows).to_contain_text("receipt.png: its text is read here by PP-OCRv6")
     expect(rows).to_have_class("read")
     visitor.shot("reading-plan")
     visitor.say("!text It is 99.50 EUR. How much is it?")
@@ -90,7 +83,7 @@ def test_a_picture_is_read_for_a_blind_model_and_seen_by_one_that_sees(
     expect(rows).to_have_count(0)
 
     def shown() -> None:
-        expect(visitor.mine.locator("img")).to_have_count(1, timeout=20_000)
+        expect(visitor.mine.locator("img")).to_have_count(1)
         mark = visitor.mine.locator("details.read")
         expect(mark.locator("summary")).to_have_text("Text read here from receipt.png; it may have mistakes")
         expect(mark.locator("pre")).to_have_text("\n".join(INVOICE))
@@ -113,14 +106,14 @@ def test_a_picture_is_read_for_a_blind_model_and_seen_by_one_that_sees(
     visitor.shot("reading-edit")
     area.first.fill("!text Of what?")
     area.first.press("Enter")
-    expect(visitor.bubbles.filter(has_text="Of what?")).to_be_visible(timeout=20_000)
+    expect(visitor.bubbles.filter(has_text="Of what?")).to_be_visible()
     visitor.idle()
     assert [part["text"] for part in content(server)] == ["!text Of what?", found["text"]]
     expect(visitor.toast).to_have_count(0)
     shown()
 
-    choose(visitor, SEES)
-    expect(visitor.page.locator("#about")).to_contain_text("VL", timeout=20_000)
+    visitor.choose(SEES)
+    expect(visitor.page.locator("#about")).to_contain_text("VL")
     visitor.ask("!text I see.")
     first = next(one for one in server.journal()[-1]["body"]["messages"] if one["role"] == "user")
     assert [part["type"] for part in first["content"]] == ["text", "image_url"]
@@ -130,14 +123,14 @@ def test_a_sound_is_written_down_for_a_deaf_model(own: App, visit: Visit, server
     visitor = visit(own.url, phone=True, dark=True)
     switch(visitor)
     rows = attach(visitor, SAMPLES / "speech.ogg")
-    expect(rows).to_contain_text("speech.ogg: what is said in its 6 s is read here by Whisper base", timeout=20_000)
+    expect(rows).to_contain_text("speech.ogg: what is said in its 6 s is read here by Whisper base")
     visitor.say("!text On Thursday. When is it?")
     expect(visitor.bubbles.filter(has_text="On Thursday.")).to_be_visible(timeout=PATIENCE)
     said = content(server)[-1]["text"]
     assert said.startswith("Speech in the sound speech.ogg, written down by Whisper; it may have mistakes")
     assert "moved to Thursday at half past three" in said
     for _ in range(2):
-        expect(visitor.mine.locator("audio")).to_have_count(1, timeout=20_000)
+        expect(visitor.mine.locator("audio")).to_have_count(1)
         mark = visitor.mine.locator("details.read")
         expect(mark.locator("summary")).to_have_text("Speech written down here from speech.ogg; it may have mistakes")
         expect(mark.locator("pre")).to_contain_text("blue folder")
@@ -150,13 +143,13 @@ def test_a_picture_without_text_costs_nothing(own: App, visit: Visit, server: Ru
     visitor = visit(own.url)
     switch(visitor)
     rows = attach(visitor, tmp_path / "wall.png")
-    expect(rows).to_contain_text("is read here", timeout=20_000)
+    expect(rows).to_contain_text("is read here")
     asked = len(server.journal())
     visitor.say("!text What is on it?")
     expect(visitor.toast.first).to_contain_text("No text was found in wall.png.", timeout=PATIENCE)
     expect(visitor.box).to_have_value("!text What is on it?")
     expect(visitor.box).to_be_editable()
-    expect(rows).to_have_count(1, timeout=20_000)
+    expect(rows).to_have_count(1)
     expect(visitor.submit).to_be_visible()
     expect(visitor.mine).to_have_count(0)
     assert len(server.journal()) == asked
@@ -180,7 +173,7 @@ def test_reading_can_be_stopped_and_a_wrong_file_reads_nothing(
     visitor = visit(app.url)
     switch(visitor)
     rows = attach(visitor, receipt)
-    expect(rows).to_contain_text("27 MB are fetched for that, once", timeout=20_000)
+    expect(rows).to_contain_text("27 MB are fetched for that, once")
     index.gate.clear()
     asked = len(server.journal())
     visitor.say("!text What is on it?")
@@ -189,8 +182,8 @@ def test_reading_can_be_stopped_and_a_wrong_file_reads_nothing(
     expect(visitor.box).not_to_be_editable()
     visitor.shot("reading-fetching")
     visitor.stop.click()
-    expect(visitor.submit).to_be_visible(timeout=20_000)
-    expect(rows).to_contain_text("27 MB are fetched for that, once", timeout=20_000)
+    expect(visitor.submit).to_be_visible()
+    expect(rows).to_contain_text("27 MB are fetched for that, once")
     expect(visitor.box).to_have_value("!text What is on it?")
     expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(1)
     expect(visitor.box).to_be_editable()

@@ -8,7 +8,6 @@ from playwright.sync_api import APIResponse, expect
 
 from tests.conftest import CONFIG, App, Visitor
 from tests.making_tools import MADE
-from tests.test_page import close_settings, open_settings
 
 pytestmark = pytest.mark.browser
 
@@ -25,15 +24,13 @@ def own(start_app: Callable[..., App]) -> App:
 @pytest.mark.parametrize("look", [{}, {"dark": True}, {"phone": True}], ids=["light", "dark", "phone"])
 def test_it_is_shown_played_and_saved_by_its_owner_alone(own: App, visit: Visit, look: dict[str, bool]) -> None:
     visitor = visit(own.url, **look)
-    open_settings(visitor)
-    visitor.page.get_by_label("Tools").check()
-    close_settings(visitor)
+    visitor.allow_tools()
     visitor.ask("!tool make !text Here they are.")
     urls: list[str] = []
     for reloaded in (False, True):
         picture, sound = visitor.chat.locator('img[src*="media/"]'), visitor.chat.locator("audio[src*='media/']")
         saved = visitor.chat.locator("a[href*='media/']")
-        expect(picture).to_have_count(1, timeout=20_000)
+        expect(picture).to_have_count(1)
         picture.scroll_into_view_if_needed()
         visitor.page.wait_for_function("image => image.naturalWidth > 0", arg=picture.element_handle())
         assert picture.evaluate("image => [image.naturalWidth, image.naturalHeight]") == [320, 200]
@@ -49,7 +46,7 @@ def test_it_is_shown_played_and_saved_by_its_owner_alone(own: App, visit: Visit,
         urls = found
         if not reloaded:
             visitor.page.reload()
-            expect(visitor.bubbles.filter(has_text="Here they are.")).to_be_visible(timeout=20_000)
+            expect(visitor.bubbles.filter(has_text="Here they are.")).to_be_visible()
 
     def get(who: Visitor, url: str) -> APIResponse:
         return who.page.context.request.get(url)
@@ -60,7 +57,7 @@ def test_it_is_shown_played_and_saved_by_its_owner_alone(own: App, visit: Visit,
     assert not any(one.data in get(stranger, url).body() for url, one in zip(urls, MADE.values(), strict=True))
 
     for number, (name, one) in enumerate([("report.pdf", MADE["report"]), ("rain.csv", MADE["table"])]):
-        with visitor.page.expect_download(timeout=20_000) as download:
+        with visitor.page.expect_download() as download:
             visitor.chat.locator("a[href*='media/']").nth(number).click()
         assert download.value.path().read_bytes() == one.data
         assert download.value.suggested_filename == name

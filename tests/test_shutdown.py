@@ -196,7 +196,7 @@ def test_what_takes_longer_is_ended_kept_and_said(start: Start, model_server: Ru
         assert job.result(20)["finish_reason"] == "cancelled"
         assert time.monotonic() - began > 0.9
         assert ended(own) == 0
-        assert time.monotonic() - began < 2.5 + 1
+        assert time.monotonic() - began < 2.5 + 15
     cut_short(own, "word100")
     model_server.wait_for(lambda journal: journal[before]["ended"] == "client_closed")
 
@@ -208,7 +208,7 @@ def test_an_idle_app_ends_soon(start: Start) -> None:
         began = time.monotonic()
         own.process.send_signal(signal.SIGTERM)
         assert ended(own) == 0
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 8
     assert "Going down" not in own.log
 
 
@@ -444,20 +444,20 @@ def test_the_page_says_that_the_server_goes_down_and_keeps_what_was_typed(
     expect(typing.box).to_have_value("my precious thought")
     expect(typing.mine).to_have_count(0)
     typing.shot("going-down")
-    expect(watching.chat).to_contain_text("word899", timeout=15_000)
+    expect(watching.chat).to_contain_text("word899")
     expect(watching.chat.locator(".caption")).to_contain_text("900 tokens")
     watching.idle()
     assert ended(own) == 0
     expect(typing.box).to_have_value("my precious thought")
     launch(own)
     typing.page.reload()  # as Gradio does by itself where it has noticed that the server was gone
-    expect(typing.box).to_have_value("my precious thought", timeout=15_000)
+    expect(typing.box).to_have_value("my precious thought")
     typing.idle()
     typing.box.press("Enter")
     expect(typing.mine).to_have_text("my precious thought")
     typing.idle()
     typing.page.reload()
-    expect(typing.mine).to_have_text("my precious thought", timeout=15_000)
+    expect(typing.mine).to_have_text("my precious thought")
     expect(typing.box).to_have_value("")
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from agent.errors import InputError
+from agent.media import decoding
 from agent.media.apart import apart
 from agent.media.decoding import RATE, SPARE
 from agent.media.kinds import kind
@@ -30,7 +31,7 @@ def test_every_format_becomes_a_wav_that_sounds_the_same(format_: str) -> None:
     assert abs(normal.seconds - seconds) < 0.001
     assert abs(hertz - 440) < 3
     assert len(normal.data) == 44 + 2 * 16_000 * seconds
-    assert normal.notes == ()
+    assert normal.note is None
     assert normalised(normal.data, WAV) == normalised(normal.data, BOTH)
     assert normalised(normal.data, WAV).data == normal.data
 
@@ -61,9 +62,7 @@ def test_channels_are_mixed_and_high_tones_do_not_fold_back() -> None:
 @pytest.mark.parametrize(("format_", "rate"), [("wav", 16_000), ("wav", 44_100), ("m4a, lossless", 48_000)])
 def test_silence_and_clipping_are_noticed(loud: float, says: str, format_: str, rate: int) -> None:
     normal = normalised(sound(format_, tone(1, hertz=300, loud=loud, rate=rate), rate=rate), WAV)
-    notes = normal.notes
-    assert says in "".join(notes)
-    assert bool(notes) == bool(says)
+    assert (normal.note.key if normal.note else "") == says
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -160,3 +159,13 @@ def test_a_decoder_that_takes_too_much_is_ended() -> None:
 
 def test_a_header_that_claims_too_much_costs_nothing() -> None:
     assert normalised(media_files.wav_of(), WAV).seconds == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"\xff", b"[]", b"7", b'["video"]', b'["nobody", {}]', b'["odd_sound", {"rate": 1}]']
+)
+def test_a_decoder_that_was_taken_over_can_say_nothing_of_its_own(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
+    done = subprocess.CompletedProcess[bytes]([], decoding.REFUSED, stdout=b"\n" + said)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+    with pytest.raises(InputError, match=r"is a sound \(WAV\) that is broken or cut off"):
+        normalised(sound("wav", tone(1)), WAV)

@@ -27,8 +27,7 @@ from tests.conftest import CONFIG, FLAGS, SHOTS, App, Visitor
 from tests.openid_server import Provider, provider
 from tests.scripted_server import Config, Running, running
 from tests.space_proxy import Front, fronted
-from tests.test_hosted_page import choose, written
-from tests.test_page import open_settings
+from tests.test_hosted_page import written
 
 StartApp = Callable[..., App]
 
@@ -360,8 +359,8 @@ class Framed(Visitor):
 
     def ready(self) -> None:
         """Wait until one can type and a model is chosen."""
-        expect(self.box).to_be_enabled(timeout=15_000)
-        expect(self.page.locator("#model input")).not_to_have_value("", timeout=15_000)
+        expect(self.box).to_be_enabled()
+        expect(self.page.locator("#model input")).not_to_have_value("")
 
     def shot(self, name: str) -> None:
         """A picture of both."""
@@ -484,7 +483,7 @@ def test_a_site_that_is_not_named_shows_no_page(start_app: StartApp, front: Fron
 
 def choose_hub_model(visitor: Visitor) -> None:
     """Take the hub's model."""
-    choose(visitor, f"huggingface:{HUB_MODEL}")
+    visitor.choose(f"huggingface:{HUB_MODEL}")
     expect(visitor.page.locator("#about")).to_contain_text("Qwen3-VL 8B (Hugging Face)")
 
 
@@ -492,7 +491,7 @@ def log_in(visitor: Visitor, person: str) -> None:
     """Follow the link in the page and say who one is."""
     visitor.page.locator("#key-said").get_by_role("link", name="log in with Hugging Face").click()
     visitor.page.get_by_role("link", name=person).click()
-    expect(visitor.page.locator("#key-said")).to_contain_text("asked in your name", timeout=15_000)
+    expect(visitor.page.locator("#key-said")).to_contain_text("asked in your name")
     expect(visitor.box).to_be_enabled()
 
 
@@ -548,12 +547,12 @@ def test_a_login_is_good_for_the_hubs_models_of_who_logged_in(
         assert token.encode() not in answer.body(), answer.url
     assert token not in with_login.log
     assert written(with_login.folder, token) == []
-    open_settings(ann)
+    ann.open_settings()
     button = ann.page.locator("#login")
     expect(button).to_have_text("Log out (ann)")
     ann.shot("space-log-out")
     button.click()
-    expect(ann.page.locator("#key-said")).to_contain_text("needs a key", timeout=15_000)
+    expect(ann.page.locator("#key-said")).to_contain_text("needs a key")
     ann.say("and now?")
     expect(ann.toast).to_contain_text("or log in")
     assert len(router.journal()) == before + 3

@@ -37,7 +37,6 @@ from agent.serving import walls
 from agent.serving.visitor import COOKIE, Visitors
 from tests.conftest import CONFIG, App, Visitor
 from tests.scripted_server import Config, Running, running
-from tests.test_page import close_settings, open_settings
 
 API = "/gradio_api/"
 PICTURES = "Qwen/Qwen3-VL-8B-Instruct"
@@ -277,9 +276,9 @@ def play(program: Program, row: tuple[Any, ...], ids: dict[str, str]) -> Said:
     path, content = filled(path if path.startswith("/") else API + path, ids), filled(body, ids) if body else None
     endless = "heartbeat" in path
     json_ = {"content-type": "application/json"} if content else {}
-    said = program.ask(method, path, content=content, headers=json_, seconds=0.3 if endless else 5.0)
+    said = program.ask(method, path, content=content, headers=json_, seconds=1.0 if endless else 30.0)
     if path.endswith("queue/join") and said.status == 200:
-        said.text += program.listen(json.loads(content or "")["session_hash"], seconds=5.0)
+        said.text += program.listen(json.loads(content or "")["session_hash"], seconds=20.0)
     return said
 
 
@@ -890,9 +889,9 @@ def pages(browser: Browser, own: App, server: Running) -> Iterator[tuple[Wire, s
     first, second, word, other = look(browser, own), look(browser, own), marker(), marker()
     for wire, mine in ((first, word), (second, other)):
         visitor = wire.visitor
-        open_settings(visitor)
+        visitor.open_settings()
         visitor.page.get_by_label("System prompt").fill(f"system-{mine}")
-        close_settings(visitor)
+        visitor.close_settings()
         files = [
             {"name": f"file-{mine}.txt", "mimeType": "text/plain", "buffer": f"content-{mine}".encode()},
             {"name": f"picture-{mine}.png", "mimeType": "image/png", "buffer": png()},
@@ -951,7 +950,7 @@ def test_replaying_all_that_the_first_page_sent_shows_and_moves_nothing(
         method, target, content, kind = replay
         endless = "heartbeat" in target or "queue/data" in target
         headers = {"content-type": kind} if kind else {}
-        said = principal.ask(method, target, content=content, headers=headers, seconds=0.3 if endless else 5)
+        said = principal.ask(method, target, content=content, headers=headers, seconds=1.0 if endless else 30.0)
         assert word not in said.text, target
     sessions = {found for r in interesting for found in re.findall(r"session_hash=(\w+)", r.url)}
     assert len(sessions) >= 2  # it was reloaded

@@ -11,8 +11,11 @@ from playwright.sync_api import Browser, expect
 
 from agent.catalog import load
 from agent.errors import InputError
+from agent.guard import fetch
+from agent.guard.sentences import SENTENCES as GUARD
 from agent.guardrails import GUARDRAILS
 from agent.media import MediaStore
+from agent.media.sentences import SENTENCES as FILES
 from agent.providers.explain import SENTENCES
 from agent.reading import SENTENCES as READING
 from agent.runs.ending import BROKEN, CANCELLED, LEFT_RUNNING, STOPPED, UNSEALED
@@ -56,7 +59,7 @@ def test_every_word_is_used() -> None:
 def test_every_sentence_of_the_package_is_there_and_is_the_same_in_english() -> None:
     said = {key: one["en"] for key, one in ALL["said"].items()}
     made = {kind: rail.sentence for kind, rail in GUARDRAILS.items() if rail.sentence and kind != "withheld"}
-    made |= SENTENCES | READING | CANCELLED | {"stopped": STOPPED, "left_running": LEFT_RUNNING}
+    made |= SENTENCES | READING | FILES | GUARD | CANCELLED | {"stopped": STOPPED, "left_running": LEFT_RUNNING}
     made |= {ending.sayings[0].key: ending.detail for ending in (BROKEN, UNSEALED)} | {"lost": LOST}
     line = {1: "next_in_line", 2: "in_line"}
     made |= {line[count]: in_line(count).sentence.replace("2", "{count}") for count in line}
@@ -80,8 +83,8 @@ SPEC = replace(load().find("Qwen/Qwen3-VL-8B-Instruct"), label="M")
 PANEL = {
     (True, "a.png"): "a.png: wird gesendet, wie es ist",
     (True, "b.md"): "b.md: wird als Text gesendet",
-    (True, "c.heic"): "c.heic: umgewandelt (HEIC to JPEG, 2000 to 1568 px)",
-    (True, "d.png"): "d.png lässt sich nicht verwenden (is a PNG that is broken or cut off).",
+    (True, "c.heic"): "c.heic: umgewandelt (HEIC zu JPEG, 2000 auf 1568 px)",
+    (True, "d.png"): "d.png ist ein Bild (PNG), das beschädigt oder abgeschnitten ist.",
     (True, "e.bin"): "e.bin ist weder ein Bild noch ein Ton noch ein Text, der sich lesen lässt.",
     (False, "a.png"): "M kann keine Bilder sehen. Entfernen Sie a.png, oder wählen Sie ein Modell, das es kann.",
 }
@@ -109,6 +112,13 @@ async def test_what_is_too_many_is_said_in_german_in_the_panel_and_when_it_is_se
         await parts_of(value, spec=SPEC, media=MediaStore(tmp_path / "media"), owner="ann", max_bytes=10**7)
     assert Words("de").said(refused.value.sayings) == f"{said.format('8.png')} {said.format('9.png')}"
     assert str(refused.value) == Words("en").said(refused.value.sayings) != Words("de").said(refused.value.sayings)
+
+
+async def test_why_a_link_leads_nowhere_is_said_in_german() -> None:
+    with pytest.raises(InputError) as refused:
+        await fetch("http://127.0.0.1/x.png", kinds=["image/*"], max_bytes=10, seconds=5)
+    said = "127.0.0.1 liegt nicht im öffentlichen Internet; von dort wird nichts geholt."
+    assert Words("de").said(refused.value.sayings) == said
 
 
 HEADERS = {
@@ -153,6 +163,7 @@ def test_the_page_speaks_the_visitors_language(browser: Browser, app: App, langu
     expect(page.locator("#new")).to_have_text(words("new_chat"))
     expect(visitor.box).to_have_attribute("placeholder", words("message"))
     expect(visitor.submit).to_have_attribute("aria-label", ALL["labels"]["Submit"][language])
+    expect(visitor.chat.get_by_role("log")).to_have_attribute("aria-label", browser_word("chat"))
     visitor.shot(f"words-empty-{language}")
     page.get_by_role("button", name=ALL["labels"]["Toggle Sidebar"][language]).click()
     for name in ("system", "reasoning", "tools", "temperature", "max_tokens"):
@@ -197,16 +208,16 @@ def test_how_an_answer_ends_is_said_in_german(browser: Browser, app: App) -> Non
         visitor.ask(script)
         expect(problem).to_have_text(sentence)
         visitor.page.reload()
-        expect(problem).to_have_text(sentence, timeout=20_000)
+        expect(problem).to_have_text(sentence)
     visitor.say("!stall-after 3")
-    expect(stop).to_be_visible(timeout=20_000)
-    expect(visitor.bubbles.last).to_contain_text("word2", timeout=20_000)
+    expect(stop).to_be_visible()
+    expect(visitor.bubbles.last).to_contain_text("word2")
     stop.click()
     expect(caption).to_contain_text("Angehalten; der Modellserver war nach")
     visitor.idle()
     visitor.say("!status 429 30")
     waiting = visitor.chat.locator(".waiting + .caption")
-    expect(waiting).to_contain_text("s warten, der Anbieter bittet darum", timeout=20_000)
+    expect(waiting).to_contain_text("s warten, der Anbieter bittet darum")
     stop.click()
     visitor.idle()
     visitor.shot("words-ends-de")

@@ -19,8 +19,8 @@ from ipaddress import ip_address
 
 import httpx2
 
-from agent.errors import InputError
 from agent.guard.addresses import Address, is_public
+from agent.guard.sentences import refused
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
@@ -72,20 +72,20 @@ class Guard:
     ports: frozenset[int] = frozenset({80, 443, 8080, 8443})
     redirects: int = 5
 
-    async def fetch(
-        self, url: str, *, kinds: Sequence[str], max_bytes: int, seconds: float, wanted: str = ""
-    ) -> Fetched:
+    async def fetch(self, url: str, *, kinds: Sequence[str], max_bytes: int, seconds: float) -> Fetched:
         """Get what lies at `url`, if its media type is one of `kinds`, such as "image/png" or "image/*".
 
-        Raises `InputError` with a sentence for all that may go wrong; `wanted` is what that calls the kinds.
+        Raises `InputError` with a sentence for all that may go wrong.
         """
         async with self._sentences(url, seconds), self._open("GET", url, {"Accept": ", ".join(kinds)}, b"") as opened:
             target, response = opened
             if response.status_code != 200:
-                raise InputError(f"{target.host} answered with status {response.status_code}.")
+                raise refused("link_status", host=target.host, status=response.status_code)
             kind = _media_type(response.headers.get("content-type", ""))
             if not any(fnmatchcase(kind, pattern) for pattern in kinds):
-                raise InputError(f"{target.host} gave {kind[:100]!r}; wanted is {wanted or ' or '.join(kinds)}.")
+                if any(pattern.startswith("image/") for pattern in kinds):
+                    raise refused("link_no_picture", host=target.host, kind=repr(kind[:100]))
+                raise refused("link_kind", host=target.host, kind=repr(kind[:100]), wanted=" or ".join(kinds))
             return Fetched(await _read(response, target.host, max_bytes), kind, str(target))
 
     async def send(
@@ -107,13 +107,13 @@ class Guard:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError as error:
-            raise InputError(f"{host} took longer than {seconds:g} s.") from error
+            raise refused("link_slow", host=host, seconds=seconds) from error
         except (httpx2.NetworkError, httpx2.TimeoutException) as error:
-            raise InputError(f"The connection to {host} failed: {str(error) or type(error).__name__}.") from error
+            raise refused("link_failed", host=host, error=str(error) or type(error).__name__) from error
         except httpx2.LocalProtocolError as error:  # whose own words repeat a header, secrets and all
-            raise InputError(f"The request for {host} is none that HTTP can carry.") from error
+            raise refused("link_request", host=host) from error
         except httpx2.HTTPError as error:
-            raise InputError(f"{host} did not answer as a web server should: {error}.") from error
+            raise refused("link_answer", host=host, error=str(error)) from error
 
     @asynccontextmanager
     async def _open(
@@ -134,7 +134,7 @@ class Guard:
                 before, target = target, self._parsed(str(_joined(target, response.headers["location"])))
                 if (before.scheme, before.host, before.port) != (target.scheme, target.host, target.port):
                     headers, trusted = {name: headers[name] for name in ("Accept",) if name in headers}, False
-        raise InputError(f"{target.host} was reached after more than {self.redirects} redirects.")
+        raise refused("link_redirects", host=target.host, most=self.redirects)
 
     async def _ask(
         self,
@@ -162,7 +162,7 @@ class Guard:
                 return await transport.handle_async_request(request)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 failure = error
-        raise failure or InputError(f"There is no host named {target.host}.")
+        raise failure or refused("link_no_host", host=target.host)
 
     async def _addresses(self, target: httpx2.URL, *, trusted: bool) -> list[Address]:
         """The addresses of a host that may be connected to. Raises `InputError` where there are none."""
@@ -170,32 +170,32 @@ class Guard:
         exempt = trusted and _named(target) in self.allow
         if not exempt and port not in self.ports:
             known = ", ".join(map(str, sorted(self.ports)))
-            raise InputError(f"Port {port} of {host} is not asked; the ports that are: {known}.")
+            raise refused("link_port", host=host, port=port, known=known)
         try:
             found = await self.resolve(host.rstrip("."), port)
         except (OSError, UnicodeError) as error:
-            raise InputError(f"There is no host named {host}.") from error
+            raise refused("link_no_host", host=host) from error
         addresses = list(dict.fromkeys(ip_address(one.partition("%")[0]) for one in found))
         usable = [one for one in addresses if exempt or self.public(one)]
         if addresses and not usable:
-            raise InputError(f"{host} is not on the public internet, so nothing is fetched from it.")
+            raise refused("link_private", host=host)
         return usable
 
     def _parsed(self, url: str) -> httpx2.URL:
         """The URL as its parts, by the parser whose result is connected to. Raises `InputError`."""
         url = url.strip()
         if len(url) > MAX_URL:
-            raise InputError(f"The web address is longer than {MAX_URL} characters.")
+            raise refused("link_long", most=MAX_URL)
         if re.search(r"[\x00-\x20\x7f\\]", url):  # on which parsers differ
-            raise InputError("The web address has a blank, a backslash or a control character in it.")
+            raise refused("link_blank")
         try:
             target = httpx2.URL(url)
         except (httpx2.InvalidURL, ValueError) as error:
-            raise InputError(f"This is not a web address: {error}.") from error
+            raise refused("link_none", error=str(error)) from error
         if target.scheme not in ("http", "https") or not target.host:
-            raise InputError("A web address begins with http:// or https:// and the name of a host.")
+            raise refused("link_scheme")
         if target.userinfo:
-            raise InputError("A web address with a user name or a password in it is not fetched.")
+            raise refused("link_user")
         return target
 
 
@@ -221,7 +221,7 @@ def _joined(target: httpx2.URL, location: str) -> httpx2.URL:
     try:
         return target.join(location)
     except (httpx2.InvalidURL, ValueError) as error:
-        raise InputError(f"{target.host} redirects to what is no web address.") from error
+        raise refused("link_redirect", host=target.host) from error
 
 
 def _media_type(content_type: str) -> str:
@@ -230,10 +230,10 @@ def _media_type(content_type: str) -> str:
 
 async def _read(response: httpx2.Response, host: str, limit: int) -> bytes:
     """The body, at most `limit` bytes on the wire as well as expanded."""
-    too_large = InputError(f"What {host} gives is larger than {limit:,} bytes.")
+    too_large = refused("link_large", host=host, most=limit)
     coding = response.headers.get("content-encoding", "").strip().lower()
     if coding not in ("", "identity", "gzip", "x-gzip"):  # others cannot be bounded while they expand
-        raise InputError(f"{host} compresses its answer by {coding[:40]!r}, which was not asked for.")
+        raise refused("link_coding", host=host, coding=repr(coding[:40]))
     declared = response.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise too_large
@@ -245,11 +245,11 @@ async def _read(response: httpx2.Response, host: str, limit: int) -> bytes:
         try:
             body.feed(chunk)
         except zlib.error as error:
-            raise InputError(f"{host} sent compressed data that is broken.") from error
+            raise refused("link_damaged", host=host) from error
         if max(on_the_wire, len(body.data)) > limit:
             raise too_large
     if not body.whole:
-        raise InputError(f"{host} broke off its compressed answer.")
+        raise refused("link_cut", host=host)
     return bytes(body.data)
 
 

@@ -1,5 +1,6 @@
 """Decoding in a process of its own, for formats whose headers can hide how much there is in them."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 from agent.errors import InputError
 from agent.media.decoding import REFUSED
+from agent.media.sentences import refused
 
 PATIENCE = 60
 """Seconds; the process has less of its processor, which may be busy."""
@@ -37,7 +39,17 @@ def apart(job: str, *args: str, data: bytes) -> bytes:
     except subprocess.TimeoutExpired as error:
         raise ValueError("it took too long") from error
     if done.returncode == REFUSED:
-        raise InputError(done.stdout[-300:].decode(errors="replace"))
+        raise _refused(done.stdout.rpartition(b"\n")[2])
     if done.returncode:
         raise ValueError(f"the decoder ended with {done.returncode}")
     return done.stdout
+
+
+def _refused(said: bytes) -> InputError:
+    """What the process says of a file, which may have taken it over. Raises `ValueError` for what it could not say."""
+    try:
+        key, values = json.loads(said)
+        plain = {name: one if isinstance(one, int | float) else str(one)[:40] for name, one in values.items()}
+        return refused(key, **plain)
+    except (AttributeError, LookupError, TypeError) as error:
+        raise ValueError("the decoder said what it cannot say") from error

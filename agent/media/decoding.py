@@ -4,10 +4,12 @@
     python decoding.py sound FORMAT SECONDS    16 kHz, mono, 16 bits; at most so much and a little of it,
                                                then a byte: whether it is clipped
 
-What cannot be taken is said in a sentence, with `REFUSED` for the exit status; any other status means a broken file. It
-imports nothing of its own package, or its start would cost a second.
+What cannot be taken is said on the last line, as JSON, with `REFUSED` for the exit status: the name of a sentence and
+what stands in it. Any other status means a broken file. It imports nothing of its own package, or its start would cost
+a second.
 """
 
+import json
 import sys
 from collections.abc import Iterator
 from io import BytesIO
@@ -32,7 +34,11 @@ _BLOCK = 1 << 16
 
 
 class Refused(Exception):
-    """The file is whole, but not taken; says why."""
+    """The file is whole, but not taken; says why, by the name of a sentence."""
+
+    def __init__(self, key: str, **values: str | float) -> None:
+        super().__init__(key)
+        self.said = key, values
 
 
 def limited() -> None:
@@ -105,7 +111,7 @@ def _from_sndfile(file: Any, seconds: float) -> Iterator[Any]:
     import av
 
     if file.channels > MAX_CHANNELS or file.samplerate not in RATES:
-        raise Refused(f"has {file.channels} channels of {file.samplerate} samples a second")
+        raise Refused("odd_sound", channels=file.channels, rate=file.samplerate)
     _claimed(file.frames / file.samplerate, seconds)
     while len(block := file.read(_BLOCK, dtype="float32", always_2d=True)):
         frame: Any = av.AudioFrame.from_ndarray(block.mean(axis=1, dtype="float32").reshape(1, -1), "flt", "mono")
@@ -121,15 +127,15 @@ def _from_ffmpeg(data: bytes, format_: str, seconds: float) -> Iterator[Any]:
     container: Any = av.open(BytesIO(data), format=format_, metadata_errors="ignore")
     with container:
         if any(not stream.disposition & Disposition.attached_pic for stream in container.streams.video):
-            raise Refused("is a video; its sound alone would be taken")
+            raise Refused("video")
         if not container.streams.audio:
-            raise Refused("has no sound in it")
+            raise Refused("no_sound")
         stream = container.streams.audio[0]
         codec: Any = stream.codec_context
         if codec.name not in CODECS:
-            raise Refused(f"has sound of a kind that is not taken, {codec.name}")
+            raise Refused("unknown_codec", codec=codec.name)
         if codec.channels > MAX_CHANNELS or codec.sample_rate not in RATES:
-            raise Refused(f"has {codec.channels} channels of {codec.sample_rate} samples a second")
+            raise Refused("odd_sound", channels=codec.channels, rate=codec.sample_rate)
         _claimed((container.duration or 0) / av.time_base, seconds)
         codec.thread_count = 1
         yield from container.decode(stream)
@@ -138,13 +144,13 @@ def _from_ffmpeg(data: bytes, format_: str, seconds: float) -> Iterator[Any]:
 def _claimed(length: float, seconds: float) -> None:
     """A header that claims too much is believed, which saves the work; one that claims little is not."""
     if length > seconds + SPARE:
-        raise Refused(too_long(seconds))
+        key, most = too_long(seconds)
+        raise Refused(key, most=most)
 
 
-def too_long(seconds: float) -> str:
-    """The sentence for a sound that is longer than that."""
-    most = f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
-    return f"is longer than {most}, which is the most that is taken"
+def too_long(seconds: float) -> tuple[str, float]:
+    """The name of the sentence for a sound that is longer than that, and the number in it."""
+    return ("long_minutes", seconds / 60) if seconds >= 60 else ("long_seconds", seconds)
 
 
 def main() -> int:
@@ -156,7 +162,7 @@ def main() -> int:
         for piece in {"picture": picture, "sound": sound}[job](sys.stdin.buffer.read(), *args):
             out.write(piece)
     except Refused as refused:
-        out.write(str(refused).encode())
+        out.write(b"\n" + json.dumps(refused.said).encode())
         return REFUSED
     return 0
 

@@ -13,6 +13,8 @@ from typing import Any
 from agent.errors import InputError
 from agent.media.apart import apart
 from agent.media.kinds import Normal, kind, label
+from agent.media.sentences import refused
+from agent.sayings import Saying
 
 KINDS = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/heic", "image/avif")
 MAX_RATIO = 100
@@ -40,6 +42,9 @@ Image = Any
 """Pillow's, which is imported when the first picture comes."""
 
 
+_BARE = Saying("without_metadata")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageLimits:
     """What a model takes: media types, of which PNG and JPEG always are; the longest side in pixels; bytes."""
@@ -53,12 +58,12 @@ def normalised(data: bytes, limits: ImageLimits) -> Normal:
     """The picture within these limits. What is within them keeps its bytes, but for metadata; nothing is enlarged.
 
     Of an animation it is the first picture. Transparency is kept as PNG; where that has too many bytes it becomes a
-    JPEG on white, and `said` tells so. The same bytes give the same, and the result, given again, is left as it is.
+    JPEG on white, and `done` tells so. The same bytes give the same, and the result, given again, is left as it is.
     Raises `InputError` for what is no picture, is broken, or has more pixels than are read.
     """
     found = kind(data)
     if found not in KINDS:
-        raise InputError("is not a picture that can be read; PNG, JPEG, WebP, GIF, HEIC and AVIF are")
+        raise refused("no_readable_picture")
     try:
         image = _opened(data, found)
         _check(image, data, found)
@@ -66,7 +71,7 @@ def normalised(data: bytes, limits: ImageLimits) -> Normal:
     except InputError:
         raise
     except Exception as error:  # what libraries make of broken files is of no one kind
-        raise InputError(f"is a {label(found)} that is broken or cut off") from error
+        raise refused("broken_picture", kind=label(found)) from error
 
 
 def _opened(data: bytes, found: str) -> Image:
@@ -93,19 +98,17 @@ def _check(image: Image, data: bytes, found: str) -> None:
     _check_size(image.size, found, progressive="progressive" in image.info)
     # Two bytes that stand for nothing else, in the data between the scans least of all.
     if found == "image/jpeg" and data.count(b"\xff\xda") > MAX_SCANS:
-        raise InputError(f"is a JPEG of more than {MAX_SCANS} scans, which no camera makes")
+        raise refused("many_scans", most=MAX_SCANS)
 
 
 def _check_size(size: tuple[int, int], found: str, *, progressive: bool = False) -> None:
     width, height = size
     most = _MOST_PROGRESSIVE if progressive else _MOST[found]
     if width * height > most:
-        raise InputError(
-            f"has {width * height / 1e6:.0f} megapixels; {most // 10**6} is the most for {label(found)}"
-            f"{' (progressive)' if progressive else ''}"
-        )
+        key = "many_progressive_pixels" if progressive else "many_pixels"
+        raise refused(key, count=width * height / 1e6, most=most // 10**6, kind=label(found))
     if max(width, height) > MAX_RATIO * max(1, min(width, height)):
-        raise InputError(f"is {width} by {height} pixels; it must not be more than {MAX_RATIO} times as long as wide")
+        raise refused("too_thin", width=width, height=height, most=MAX_RATIO)
 
 
 def _within(image: Image, data: bytes, found: str, limits: ImageLimits) -> Normal:
@@ -128,17 +131,17 @@ def _within(image: Image, data: bytes, found: str, limits: ImageLimits) -> Norma
     if cleaning and not large and turn == 1 and not moving and _ordinary(image):
         clean = cleaning(data)
         if clean is not None and len(clean) <= limits.max_bytes:
-            return Normal(data=clean, media_type=found, said="" if clean == data else "without its metadata")
+            return Normal(data=clean, media_type=found, done=() if clean == data else (_BARE,))
     profile = image.info.get("icc_profile") or b""
     image = _turned(_scaled_to(_coloured(image), size), turn)
     out, became, on_white = _encoded(image, found, profile, limits)
-    said = [
-        *([f"{label(found)} to {label(became)}"] if became != found else []),
-        *([f"{longest} to {max(image.size)} px"] if longest > max(image.size) else []),
-        *(["its first picture"] if moving else []),
-        *(["on white"] if on_white else []),
-    ]
-    return Normal(data=out, media_type=became, said=", ".join(said) or "without its metadata")
+    done = (
+        *((Saying("became", {"kind": label(found), "into": label(became)}),) if became != found else ()),
+        *((Saying("scaled", {"before": longest, "after": max(image.size)}),) if longest > max(image.size) else ()),
+        *((Saying("first_picture"),) if moving else ()),
+        *((Saying("on_white"),) if on_white else ()),
+    )
+    return Normal(data=out, media_type=became, done=done or (_BARE,))
 
 
 def _decoded_apart(image: Image, data: bytes, size: tuple[int, int]) -> Image:
@@ -226,7 +229,7 @@ def _encoded(image: Image, found: str, profile: bytes, limits: ImageLimits) -> t
         jpeg = _saved(image, "JPEG", {**options, "quality": quality})
         if len(jpeg) <= limits.max_bytes:
             return jpeg, "image/jpeg", clear
-    raise InputError(f"does not fit into {limits.max_bytes / 1e6:.1f} MB, which is the most this model takes")
+    raise refused("picture_bytes", most=limits.max_bytes / 1e6)
 
 
 def _saved(image: Image, format_: str, options: dict[str, Any]) -> bytes:

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+from agent.media.sentences import english
+from agent.sayings import Saying
+
 SUFFIXES = {
     "image/png": "png",
     "image/jpeg": "jpg",
@@ -46,17 +49,22 @@ _AVIF = (b"avif", b"avis")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normal:
-    """A file as a model takes it; `said` is what was done to it, in a few words, "" where its bytes are as they were.
+    """A file as a model takes it; `done` is what was done to it, nothing where its bytes are as they were.
 
-    `notes` are what people should know of what is in it, as whole sentences: that a sound is silent, say.
-    `seconds` is how long a sound is, 0 for a picture.
+    `note` is what people should know of what is in it: that a sound is silent, say. `seconds` is how long a sound is,
+    0 for a picture. Of what is said, `agent.media.sentences` has the words.
     """
 
     data: bytes
     media_type: str
-    said: str = ""
-    notes: tuple[str, ...] = ()
+    done: tuple[Saying, ...] = ()
+    note: Saying | None = None
     seconds: float = 0.0
+
+    @property
+    def said(self) -> str:
+        """What was done, in English: "HEIC to JPEG, 4032 to 1568 px"."""
+        return english(*self.done)
 
 
 def kind(data: bytes) -> str:

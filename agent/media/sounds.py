@@ -7,10 +7,11 @@ from array import array
 from dataclasses import dataclass
 from sys import byteorder
 
-from agent.errors import InputError
 from agent.media.apart import apart
 from agent.media.decoding import CLIPPED, RATE, too_long
 from agent.media.kinds import Normal, kind, label
+from agent.media.sentences import refused
+from agent.sayings import Saying
 
 FORMATS = {
     "audio/wav": "wav",
@@ -45,12 +46,12 @@ class SoundLimits:
 def normalised(data: bytes, limits: SoundLimits) -> Normal:
     """The sound within these limits, and how long it is; a small MP3 as it is, but for its tags, where they are taken.
 
-    That it is silent or clipped is said in the notes, not refused. The same bytes give the same, and the result, given
+    That it is silent or clipped is noted, not refused. The same bytes give the same, and the result, given
     again, is left as it is. Raises `InputError` for what is no sound, is broken, empty, too long or too large.
     """
     found = kind(data)
     if found not in FORMATS:
-        raise InputError("is not a sound that can be read; WAV, MP3, Ogg, FLAC, WebM, M4A, AAC and AIFF are")
+        raise refused("no_readable_sound")
     samples = _samples(data)
     ours, clipped = samples is not None, samples is not None and _is_clipped(samples)
     if samples is None:
@@ -58,22 +59,28 @@ def normalised(data: bytes, limits: SoundLimits) -> Normal:
             decoded = apart("sound", FORMATS[found], str(limits.seconds), data=data)
             samples, clipped = decoded[:-1], decoded[-1:] == b"\1"
         except ValueError as error:
-            raise InputError(f"is a sound ({label(found)}) that is broken or cut off") from error
+            raise refused("broken_sound", kind=label(found)) from error
     seconds = len(samples) / 2 / RATE
     if not samples:
-        raise InputError("has no sound in it")
+        raise refused("no_sound")
     if seconds > limits.seconds + 0.1:  # a resampler has a little more or less than there was
-        raise InputError(too_long(limits.seconds))
-    notes = _notes(samples, clipped=clipped)
+        key, most = too_long(limits.seconds)
+        raise refused(key, most=most)
+    note = _note(samples, clipped=clipped)
     if found == "audio/mpeg" and found in limits.types and len(data) <= min(AS_IS, limits.max_bytes):
         bare = _without_tags(data)
-        said = "" if bare == data else "without its tags"
-        return Normal(data=bare, media_type=found, said=said, notes=notes, seconds=seconds)
+        done = () if bare == data else (Saying("without_tags"),)
+        return Normal(data=bare, media_type=found, done=done, note=note, seconds=seconds)
     out = data if ours else _head(len(samples)) + samples
     if len(out) > limits.max_bytes:
-        raise InputError(f"has {len(out) / 1e6:.1f} MB as WAV; {limits.max_bytes / 1e6:.1f} MB is the most")
-    said = "" if ours else f"{label(found)} to WAV" if found != "audio/wav" else f"to {RATE // 1000} kHz, mono"
-    return Normal(data=out, media_type="audio/wav", said=said, notes=notes, seconds=seconds)
+        raise refused("sound_bytes", size=len(out) / 1e6, most=limits.max_bytes / 1e6)
+    return Normal(data=out, media_type="audio/wav", done=() if ours else (_became(found),), note=note, seconds=seconds)
+
+
+def _became(found: str) -> Saying:
+    if found == "audio/wav":
+        return Saying("resampled", {"rate": RATE // 1000})
+    return Saying("became", {"kind": label(found), "into": "WAV"})
 
 
 def _samples(data: bytes) -> bytes | None:
@@ -98,13 +105,13 @@ def _head(length: int) -> bytes:
     )
 
 
-def _notes(samples: bytes, *, clipped: bool) -> tuple[str, ...]:
+def _note(samples: bytes, *, clipped: bool) -> Saying | None:
     values = array("h", samples)
     if byteorder == "big":
         values.byteswap()
     if max(max(values), -min(values)) <= _SILENT:
-        return ("It is silent.",)
-    return ("It is clipped: it was recorded too loud.",) if clipped else ()
+        return Saying("silent")
+    return Saying("clipped") if clipped else None
 
 
 def _is_clipped(samples: bytes) -> bool:

@@ -11,10 +11,11 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from agent.errors import InputError, LocalModelError
+from agent.errors import InputError, LocalModelError, named
 from agent.media.apart import environment
 from agent.media.kinds import Normal
 from agent.providers import Status
@@ -44,6 +45,7 @@ SENTENCES = {
     "reading_memory": "{name} could not be read here: there was not enough memory.",
     "reading_failed": "{name} could not be read here: the program that reads it failed, its log has the details.",
 }
+_refused = partial(named, InputError, SENTENCES)
 _PROGRAM = Path(__file__).with_name("program.py")
 
 
@@ -193,7 +195,3 @@ async def _read(reader: Reader, name: str, data: bytes, wheels: list[Path]) -> s
 def _doing(key: str, done: float | None = None, **values: Value) -> Status:
     phase = "loading" if done is None else "fetching"
     return Status(phase, SENTENCES[key].format(**values), done, (Saying(key, values),))
-
-
-def _refused(key: str, **values: Value) -> InputError:
-    return InputError(SENTENCES[key].format(**values), sayings=(Saying(key, values),))

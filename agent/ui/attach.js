@@ -1,15 +1,6 @@
 // What the composer takes besides text and files: pictures that links lead to, after asking, and shots of the camera;
 // and what stands for a picture that the browser cannot show. The server alone fetches, and only what was agreed to.
-(words) => {
-  const language = (navigator.language || "en").slice(0, 2).toLowerCase();
-  const said = words[language] ?? words.en;
-  const $ = (selector, root = document) => root.querySelector(selector);
-  const box = () => $("#composer textarea");
-  const when = (selector, then) => {
-    const found = $(selector);
-    if (found) return then(found);
-    setTimeout(() => when(selector, then), 50);
-  };
+({ said, $, box, when }) => {
   const button = (text, then, name = "") => {
     const made = document.createElement("button");
     made.type = "button";

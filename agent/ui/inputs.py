@@ -1,8 +1,9 @@
 """What the composer sends: text and files as message parts, and what becomes of each file for the chosen model."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
 
@@ -134,21 +135,20 @@ async def _plan(
         others = tuple(one for one in menu if _senses(one, found))
         return Plan(name=name, outcome="refused", sayings=(said,), others=others)
     try:
-        if not senses and reading is not None:
-            made = await normal(data, None)
-            said = _with_notes(await _reads(found, made, reading), made)
-            return Plan(name=name, outcome="read", sayings=(said,), sent=made)
-        made = await normal(data, spec)
-    except InputError as error:  # its own sentence, or what is wrong with the file, which goes on from the name
-        own = [Saying("of_file", {"name": name, "said": saying}) for saying in error.sayings]
-        wrong = Saying("wrong_file", {"name": name, "fault": str(error)})
-        return Plan(name=name, outcome="refused", sayings=tuple(own) or (wrong,))
-    done = Saying("converted", {"how": made.said}) if made.said else Saying("sent_as_it_is")
+        made = await normal(data, spec if senses else None)
+    except InputError as error:  # which goes on from the name
+        return Plan(name=name, outcome="refused", sayings=tuple(_of(name, "wrong_file", error)))
+    if not senses and reading is not None:
+        try:
+            said = await _reads(found, made, reading)
+        except InputError as error:
+            return Plan(name=name, outcome="refused", sayings=tuple(_of(name, "of_file", error)))
+        return Plan(name=name, outcome="read", sayings=(_noted(said, made),), sent=made)
+    done = Saying("converted", {"how": reduce(_and, made.done)}) if made.done else Saying("sent_as_it_is")
     if made.seconds >= 1:
         done = Saying("with_length", {"done": done, "seconds": made.seconds})
-    return Plan(
-        name=name, outcome="converted" if made.said else "as it is", sayings=(_with_notes(done, made),), sent=made
-    )
+    outcome = "converted" if made.done else "as it is"
+    return Plan(name=name, outcome=outcome, sayings=(_noted(done, made),), sent=made)
 
 
 async def _reads(found: Kind, made: Normal, reading: Reading) -> Saying:
@@ -159,9 +159,16 @@ async def _reads(found: Kind, made: Normal, reading: Reading) -> Saying:
     return Saying("with_fetch", {"done": said, "size": missing / 1e6}) if missing else said
 
 
-def _with_notes(done: Saying, made: Normal) -> Saying:
-    notes = ". ".join(note.removesuffix(".") for note in made.notes)
-    return Saying("with_notes", {"done": done, "notes": notes}) if notes else done
+def _of(name: str, key: str, error: InputError) -> Iterator[Saying]:
+    return (Saying(key, {"name": name, "said": saying}) for saying in error.sayings)
+
+
+def _and(first: Saying, then: Saying) -> Saying:
+    return Saying("and", {"first": first, "then": then})
+
+
+def _noted(done: Saying, made: Normal) -> Saying:
+    return Saying("with_note", {"done": done, "note": made.note}) if made.note else done
 
 
 def _counted(plan: Plan, spec: ModelSpec, left: dict[str, int]) -> Plan:

@@ -70,9 +70,7 @@ class Links:
             self._early.popitem(last=False)
 
     async def _fetch(self, url: str) -> Picture:
-        got = await self._guard.fetch(
-            url, kinds=SAID, max_bytes=self._max_bytes, seconds=self._seconds, wanted="a picture"
-        )
+        got = await self._guard.fetch(url, kinds=SAID, max_bytes=self._max_bytes, seconds=self._seconds)
         found = kind(got.data)
         if found not in KINDS:
             raise ours(InputError, "no_picture_there", host=urlsplit(got.url).hostname or "")

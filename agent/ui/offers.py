@@ -51,7 +51,7 @@ class Offers:
             (spec.label + (missing[self.may_log_in(spec)] if self.key_missing(owner, spec, login) else ""), spec.id)
             for spec in specs
             if not spec.id.startswith(PREFIX)
-        ] + [(f"{path.stem} · recorded", PREFIX + path.stem) for path in recorded]
+        ] + [(f"{path.stem} · {words('recorded')}", PREFIX + path.stem) for path in recorded]
 
     def choosable(self, owner: str, login: str | None = None) -> list[ModelSpec]:
         """The models of the menu that can be asked now, then those for which a key is missing."""

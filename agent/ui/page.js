@@ -1,19 +1,10 @@
 // What the page does in the browser besides Gradio: copying an answer alone, keys, following an answer down the page,
 // speaking it to a screen reader, seconds that a tool takes, labels in the visitor's language, a draft that is kept.
-// `words` are those of words.toml for the browser, by language. Nothing here looks at the whole page on each token.
-(words) => {
-  const language = (navigator.language || "en").slice(0, 2).toLowerCase();
-  const said = words[language] ?? words.en;
-  const $ = (selector, root = document) => root.querySelector(selector);
+// Nothing here looks at the whole page on each token.
+({ said, $, box, when }) => {
   const last = (selector) => [...document.querySelectorAll(selector)].at(-1);
-  const box = () => $("#composer textarea");
   const stop = () => $("#composer .input-row > .stop-button");
   const text = (bubble) => (bubble.getAttribute("aria-label") ?? "").replace(/^bot's message: /, "");
-  const when = (selector, then) => {
-    const found = $(selector);
-    if (found) return then(found);
-    setTimeout(() => when(selector, then), 50);
-  };
 
   // Gradio's copy takes everything in the group, reasoning, tool calls and captions too. People want the answer.
   document.addEventListener("click", (event) => {
@@ -277,6 +268,7 @@
     label(dock);
     new MutationObserver(() => label(dock)).observe(dock, { childList: true, subtree: true });
   });
+  when('#chat [role="log"]', (log) => log.setAttribute("aria-label", said.chat));
   when("#help button", (button) => button.setAttribute("aria-label", said.shortcuts));
   when("#settings", (settings) => {
     label(settings);

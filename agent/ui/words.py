@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from agent.errors import AgentError
+from agent.errors import Failure, named
 from agent.sayings import Saying, Value
 
 HERE = Path(__file__).parent
 LANGUAGES = ("en", "zh", "ko", "de", "fr")
-SCRIPTS = ("page.js", "attach.js")
+SCRIPTS = ("shared.js", "page.js", "attach.js")
 
-Failure = TypeVar("Failure", bound=AgentError)
 Table = dict[str, dict[str, str]]
 
 
@@ -49,9 +48,9 @@ class Words:
 ENGLISH = Words()
 
 
-def ours(kind: Callable[..., Failure], key: str, **values: Value) -> Failure:
+def ours(kind: Callable[..., Failure], key: str, /, **values: Value) -> Failure:
     """An exception with a sentence of the page's own; `kind` is its class, or makes one."""
-    return kind(str(table("said")[key]["en"]).format(**values), sayings=(Saying(key, values),))
+    return named(kind, column("en", "said"), key, **values)
 
 
 def words_for(accepted: str) -> Words:
@@ -71,9 +70,9 @@ def script() -> str:
     words: dict[str, dict[str, Any]] = {
         one: column(one, "browser") | {"labels": column(one, "labels")} for one in LANGUAGES
     }
-    parts = [(HERE / name).read_text(encoding="utf-8").split("\n(words) =>", 1)[1].strip() for name in SCRIPTS]
-    calls = "".join(f"((words) => {part})(words);" for part in parts)
-    return f"() => {{ const words = {json.dumps(words, ensure_ascii=False)}; {calls} }}"
+    shared, *parts = ((HERE / name).read_text(encoding="utf-8").strip() for name in SCRIPTS)
+    calls = "".join(f"(\n{part}\n)(shared);" for part in parts)
+    return f"() => {{ const shared = (\n{shared}\n)({json.dumps(words, ensure_ascii=False)});{calls} }}"
 
 
 def column(language: str, section: str) -> dict[str, str]:

@@ -1,0 +1,46 @@
+"""What is said of a file: why it is refused, what was done to it, and what people should know of what is in it."""
+
+from functools import partial
+
+from agent.errors import InputError, named
+from agent.sayings import Saying
+
+SENTENCES = {
+    # Why it is refused; each goes on from the file's name.
+    "no_readable_picture": "is not a picture that can be read; PNG, JPEG, WebP, GIF, HEIC and AVIF are",
+    "broken_picture": "is a {kind} that is broken or cut off",
+    "many_scans": "is a JPEG of more than {most} scans, which no camera makes",
+    "many_pixels": "has {count:.0f} megapixels; {most} is the most for {kind}",
+    "many_progressive_pixels": "has {count:.0f} megapixels; {most} is the most for {kind} (progressive)",
+    "too_thin": "is {width} by {height} pixels; it must not be more than {most} times as long as wide",
+    "picture_bytes": "does not fit into {most:.1f} MB, which is the most this model takes",
+    "no_readable_sound": "is not a sound that can be read; WAV, MP3, Ogg, FLAC, WebM, M4A, AAC and AIFF are",
+    "broken_sound": "is a sound ({kind}) that is broken or cut off",
+    "no_sound": "has no sound in it",
+    "long_minutes": "is longer than {most:.0f} min, which is the most that is taken",
+    "long_seconds": "is longer than {most:.0f} s, which is the most that is taken",
+    "sound_bytes": "has {size:.1f} MB as WAV; {most:.1f} MB is the most",
+    "odd_sound": "has {channels} channels of {rate} samples a second",
+    "video": "is a video; its sound alone would be taken",
+    "unknown_codec": "has sound of a kind that is not taken, {codec}",
+    # What was done to it.
+    "became": "{kind} to {into}",
+    "scaled": "{before} to {after} px",
+    "first_picture": "its first picture",
+    "on_white": "on white",
+    "without_metadata": "without its metadata",
+    "without_tags": "without its tags",
+    "resampled": "to {rate} kHz, mono",
+    # What is in it.
+    "silent": "It is silent.",
+    "clipped": "It is clipped: it was recorded too loud.",
+}
+
+
+def english(*sayings: Saying) -> str:
+    """The sayings in English, with commas between them."""
+    return ", ".join(SENTENCES[one.key].format(**one.values) for one in sayings)
+
+
+refused = partial(named, InputError, SENTENCES)
+"""Why a file is refused; the text goes on from its name."""
