@@ -82,12 +82,18 @@ def endless(visitor: Visitor) -> None:
     visitor.close_settings()
 
 
+def writing(visitor: Visitor) -> None:
+    """Wait until its answer has begun: what is said of the line stands in a bubble as well."""
+    begun = visitor.bubbles.filter(has_not=visitor.page.locator(".waiting")).first
+    expect(begun).to_contain_text(re.compile(r"\w"), timeout=90_000)
+
+
 def test_who_waits_in_line_sees_how_many_are_before_and_may_leave(small: App, visit: Visit) -> None:
     first, second, third = visit(small.url), visit(small.url), visit(small.url)
     for visitor in (first, second, third):
         endless(visitor)
     first.say(LONG)
-    expect(first.bubbles.first).to_contain_text(re.compile(r"\w"), timeout=60_000)
+    writing(first)
     lines = {}
     for number, visitor in enumerate((second, third), start=1):
         visitor.say(LONG)
@@ -101,7 +107,7 @@ def test_who_waits_in_line_sees_how_many_are_before_and_may_leave(small: App, vi
     expect(second.chat.locator(".caption").last).to_contain_text("Stopped")
     expect(lines[third]).to_have_text("1 answer is before this one")
     first.stop.click()
-    expect(third.bubbles.first).to_contain_text(re.compile(r"\w"), timeout=60_000)
+    writing(third)
     expect(lines[third]).to_have_count(0)
     third.stop.click()
     expect(third.chat.locator(".caption").last).to_contain_text(re.compile(r"\d s in line · [\d.]+ s to first token"))
@@ -114,7 +120,7 @@ def test_a_tab_that_is_closed_leaves_the_line(small: App, visit: Visit) -> None:
     for visitor in (first, second, third):
         endless(visitor)
     first.say(LONG)
-    expect(first.bubbles.first).to_contain_text(re.compile(r"\w"), timeout=60_000)
+    writing(first)
     second.say(LONG)
     expect(second.chat.locator(".waiting + .caption")).to_have_text("1 answer is before this one")
     third.say(LONG)
@@ -122,7 +128,7 @@ def test_a_tab_that_is_closed_leaves_the_line(small: App, visit: Visit) -> None:
     second.page.close()
     expect(third.chat.locator(".waiting + .caption")).to_have_text("1 answer is before this one", timeout=60_000)
     first.page.close()
-    expect(third.bubbles.first).to_contain_text(re.compile(r"\w"), timeout=90_000)
+    writing(third)
     third.stop.click()
     third.idle()
 
