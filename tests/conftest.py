@@ -37,7 +37,7 @@ FLAGS = [
 ]
 CONFIG = """
 [server]
-grace_seconds = 1.5
+grace_seconds = 6
 [agent]
 run_seconds = 60
 tools = ["agent.tools.builtin:calculate", "tests.slow_tools:nap", "tests.slow_tools:block"]

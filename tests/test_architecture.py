@@ -71,6 +71,7 @@ FLOORS = (
         "agent.space",
     ),
     ("agent.media.apart", "agent.media.kinds"),
+    ("agent.guard.sentences", "agent.media.sentences"),
     ("agent.errors",),
     (
         "agent.sayings",

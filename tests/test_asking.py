@@ -34,7 +34,7 @@ from tests.test_handlers import Models
 
 CONFIG = """
 [server]
-grace_seconds = 1.5
+grace_seconds = 6
 [agent]
 tools = ["agent.tools:ask_user", "tests.asking_tools:send", "agent.tools.builtin:calculate"]
 """
@@ -115,6 +115,12 @@ async def restarted(model_server: Running, tmp_path: Path) -> AsyncIterator[Call
         await one.aclose()
 
 
+async def over(page: Conversations) -> None:
+    """Wait until its answers have ended and are kept."""
+    await page.live.close(seconds=60)
+    page.live.closing = False
+
+
 async def test_an_answer_goes_on_in_another_process_and_shows_the_same_live_and_after_a_reload(
     restarted: Callable[[], Conversations], model_server: Running
 ) -> None:
@@ -137,6 +143,7 @@ async def test_an_answer_goes_on_in_another_process_and_shows_the_same_live_and_
     assert asked(again.messages) == ""
     results = [one for one in model_server.journal()[-1]["body"]["messages"] if one["role"] == "tool"]
     assert [one["content"] for one in results] == ["yearly"]
+    await over(after)
     with pytest.raises(Conflict, match="Nothing is asked"):
         await after.answer("ann", live.conversation, "monthly", Choices())
 
@@ -145,9 +152,7 @@ async def test_arguments_that_do_not_fit_are_refused_and_it_is_asked_on(restarte
     page = restarted()
     live = await page.send("ann", None, {"text": SEND}, Choices(tools=True))
     assert live is not None
-    await live.run
-    await page.live.close()
-    page.live.closing = False
+    await over(page)
     with pytest.raises(InputError, match="do not fit"):
         await page.answer("ann", live.conversation, '{"to": 5, "shout": true}', Choices())
     assert "<b>send</b>" in asked((await page.view("ann", live.conversation)).messages)

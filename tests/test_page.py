@@ -223,7 +223,7 @@ def test_nobody_watching_ends_the_run_after_the_grace_period(app: App, visit: Vi
     expect(visitor.chat).to_contain_text("word9")
     keep = visitor.page.context.new_page()
     visitor.page.close()
-    model_server.wait_for(lambda journal: journal[before]["closed"], 8.0)
+    model_server.wait_for(lambda journal: journal[before]["closed"], 30.0)
     again = Visitor(keep)
     again.open(app.url)
     expect(again.chat.locator(".caption")).to_contain_text("nobody was watching")

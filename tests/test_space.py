@@ -473,7 +473,7 @@ def test_a_site_that_is_not_named_shows_no_page(start_app: StartApp, front: Fron
     assert "frame-ancestors" in str(refused)
     assert page.frames[1].url.startswith("chrome-error:")
     page.goto(front.url)
-    expect(page.locator("#fleeting")).to_have_text(FLEETING)
+    expect(page.locator("#fleeting")).to_have_text(FLEETING, timeout=60_000)
     context.close()
     app.stop()
 

@@ -20,7 +20,7 @@ from tests.weight_server import serving
 
 pytestmark = pytest.mark.browser
 
-PATIENT = CONFIG.replace("grace_seconds = 1.5", "grace_seconds = 30")
+PATIENT = CONFIG.replace("grace_seconds = 6", "grace_seconds = 15")
 """A page that is loaded again on a machine with much to do comes back late."""
 SEES = "Qwen/Qwen3-VL-8B-Instruct"
 LONG = "Go on with this for as long as you can, and never stop: " + "ha " * 200
