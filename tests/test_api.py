@@ -176,7 +176,7 @@ def test_cancelling_the_job_closes_the_connection_to_the_model(connect: Connect,
     server.wait_for(lambda journal: len(journal) > before and journal[before]["sent"] >= 5)
     assert next(job)["finish_reason"] is None
     job.cancel()
-    line = server.wait_for(lambda journal: journal[before]["closed"])[before]
+    line = server.wait_for(lambda journal: journal[before]["closed"], 2.0)[before]
     assert line["ended"] == "client_closed"
     assert chat(client, "!text Onwards.")["text"] == "Onwards."
 
@@ -213,4 +213,4 @@ def test_an_unlisted_event_called_by_hand_does_nothing_to_anothers(connect: Conn
     server.wait_for(lambda journal: journal[before]["sent"] > sent + 5)
     assert not job.done()
     job.cancel()
-    server.wait_for(lambda journal: journal[before]["closed"])
+    server.wait_for(lambda journal: journal[before]["closed"], 2.0)

@@ -197,7 +197,7 @@ def test_leaving_early_cancels_and_keeps_what_was_said(chat: Chat, server: Runni
     answer = chat.query("!tokens 9000 @200")
     next(answer)
     answer.close()  # type: ignore[attr-defined]
-    server.wait_for(lambda lines: lines[seen:] and lines[seen]["closed"])
+    server.wait_for(lambda lines: lines[seen:] and lines[seen]["closed"], 2.0)
     assert chat.result is not None
     assert chat.result.finish_reason == "cancelled"
     assert said(chat)[-1].startswith("## word0"), "the partial answer stays"

@@ -348,7 +348,7 @@ async def test_a_stop_closes_the_connection_while_the_reader_sleeps(server: Runn
         await run.news(len(run.responses), timeout=2)
     run.cancel()
     await run
-    lines = await asyncio.to_thread(server.wait_for, lambda lines: lines[seen]["closed"])
+    lines = await asyncio.to_thread(server.wait_for, lambda lines: lines[seen]["closed"], 1.0)
     assert lines[seen]["ended"] == "client_closed"
 
 

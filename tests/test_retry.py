@@ -353,7 +353,7 @@ async def test_a_stop_ends_the_pause_at_once(agent: Agent, server: Running, canc
     at = time.monotonic()
     cancel(run)
     result = await run
-    assert time.monotonic() - at < 10
+    assert time.monotonic() - at < 1
     assert (result.finish_reason, result.text, run.responses, run.waiting) == ("cancelled", "", [], None)
     assert result.note.detail == "Stopped; the model server was free after 0 ms."
     assert len(server.journal()) - seen == 1
@@ -366,7 +366,7 @@ async def test_the_time_limit_ends_the_pause(agent: Agent, server: Running) -> N
     at = time.monotonic()
     await until_waiting(run)
     result = await run
-    assert 1.9 < time.monotonic() - at < 20
+    assert 1.9 < time.monotonic() - at < 3
     assert result.finish_reason == "limit"
     assert result.note.detail == "Stopped after 2 s, the time limit of one answer."
     assert run.waiting is None
@@ -375,11 +375,11 @@ async def test_the_time_limit_ends_the_pause(agent: Agent, server: Running) -> N
 
 async def test_the_pause_is_seen_to_begin_and_to_end(agent: Agent) -> None:
     run = agent.run("!fail 1 503 1 !stall-before").start()
-    at = time.monotonic()
     await until_waiting(run)
+    at = time.monotonic()
     await run.news(0, timeout=30)
     assert run.waiting is None
-    assert 0.9 < time.monotonic() - at < 20
+    assert 0.8 < time.monotonic() - at < 10
     run.cancel()
     assert (await run).finish_reason == "cancelled"
 

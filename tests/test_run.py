@@ -37,19 +37,6 @@ def server() -> Iterator[Running]:
         yield server
 
 
-SOON = 10.0
-"""Seconds: far more than a stop takes on a busy machine, far less than what it ends would have gone on."""
-RELEASE = threading.Event()
-
-
-async def hears_nothing() -> None:
-    """Go on until `RELEASE` is set, whatever anybody says."""
-    until = time.monotonic() + 2 * SOON
-    while time.monotonic() < until and not RELEASE.is_set():
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(0.05)
-
-
 @pytest.fixture
 async def agent(server: Running) -> AsyncIterator[Agent]:
     async with Agent(connect(SPEC, Endpoint(server.base_url)), system_message="Be brief.") as agent:
@@ -79,7 +66,7 @@ def by_thread(run: Run) -> None:
 
 async def closed_line(server: Running, seen: int) -> dict[str, Any]:
     """The journal's line of the one request after `seen`, once its connection is closed."""
-    lines = await asyncio.to_thread(server.wait_for, lambda lines: lines[seen:] and lines[seen]["closed"], SOON)
+    lines = await asyncio.to_thread(server.wait_for, lambda lines: lines[seen:] and lines[seen]["closed"], 1.0)
     return lines[seen]
 
 
@@ -103,10 +90,10 @@ async def test_stop_ends_a_run_at_once(
     at = time.monotonic()
     cancel(run)
     result = await run
-    assert time.monotonic() - at < SOON
+    assert time.monotonic() - at < 1
     line = await closed_line(server, seen)
     assert line["ended"] == "client_closed"
-    assert line["closed"]["mono"] - at < SOON
+    assert line["closed"]["mono"] - at < 1
     assert result.finish_reason == "cancelled"
     assert result.note.detail.startswith("Stopped; the model server was free after ")
     assert result.text == "".join(str(response.content) for response in run.responses)
@@ -119,7 +106,7 @@ async def test_a_run_that_is_stopped_before_it_starts_still_ends(agent: Agent, s
     seen = len(server.journal())
     run = agent.run("!text never said")
     run.cancel()
-    result = await asyncio.wait_for(run._result(), SOON)
+    result = await asyncio.wait_for(run._result(), 1)
     assert (result.finish_reason, result.text, run.responses) == ("cancelled", "", [])
     assert server.journal()[seen:] == []
     assert len(run.context.messages) == 2, "what was asked is kept, with an empty answer"
@@ -151,7 +138,7 @@ async def test_a_stop_in_the_very_last_moment_still_gives_a_result() -> None:
         for _ in range(ticks):
             await asyncio.sleep(0)
         run.cancel()
-        result = await asyncio.wait_for(run._result(), SOON)
+        result = await asyncio.wait_for(run._result(), 1)
         assert result.finish_reason in ("stop", "cancelled")
         assert len(run.context.messages) == 2
 
@@ -165,7 +152,10 @@ async def waits() -> None:
 @tool
 async def deaf() -> None:
     """Wait for ever, whatever anybody says."""
-    await hears_nothing()
+    until = time.monotonic() + 1.5
+    while time.monotonic() < until:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.2)
 
 
 @tool
@@ -180,12 +170,13 @@ async def tidy() -> str:
 
 
 CLEANED: list[str] = []
+RELEASE = threading.Event()
 
 
 @tool
 def blocks() -> str:
     """Block a thread."""
-    RELEASE.wait(2 * SOON)
+    RELEASE.wait(10)
     return "late"
 
 
@@ -211,7 +202,7 @@ async def test_stop_ends_tools_or_leaves_them_behind(
     at = time.monotonic()
     cancel(run)
     result = await run
-    assert time.monotonic() - at < SOON
+    assert time.monotonic() - at < 1
     assert result.finish_reason == "cancelled"
     assert ("The tool blocks cannot be interrupted and was left running." in result.note.detail) is ("blocks" in names)
     assert (["tidy"] if "tidy" in names else []) == CLEANED
@@ -333,7 +324,7 @@ async def test_closing_that_fails_or_takes_long_is_not_in_the_way(
     assert (await with_tools(agent, shelf).ask("!text Done.")).text == "Done."
     assert shelf.events == ["open", "close"]
     late.set()
-    await asyncio.wait_for(shelf.over.wait(), SOON)
+    await asyncio.wait_for(shelf.over.wait(), 5)
     assert shelf.events[-1] == "closed late"
 
 
@@ -341,23 +332,28 @@ async def for_ever() -> None:
     await asyncio.get_running_loop().create_future()
 
 
+async def for_ever_and_deaf() -> None:
+    until = time.monotonic() + 1.5
+    while time.monotonic() < until:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.2)
+
+
 @pytest.mark.parametrize("cancel", [by_loop, by_thread])
-@pytest.mark.parametrize("opens", [for_ever, hears_nothing])
+@pytest.mark.parametrize("opens", [for_ever, for_ever_and_deaf])
 async def test_stop_ends_the_opening_of_a_toolset(
     agent: Agent, server: Running, opens: Any, cancel: Callable[[Run], None]
 ) -> None:
-    RELEASE.clear()
     shelf = Shelf(opens=opens)
     run = with_tools(agent, shelf).run("!text never said").start()
     await shelf.opening.wait()
     at = time.monotonic()
     cancel(run)
     result = await run
-    assert time.monotonic() - at < SOON
+    assert time.monotonic() - at < 1
     assert (result.finish_reason, result.text, run.responses) == ("cancelled", "", [])
     await go_on(agent, server, run)
-    RELEASE.set()
-    await asyncio.wait_for(shelf.over.wait(), SOON)
+    await asyncio.wait_for(shelf.over.wait(), 5)
     assert shelf.events == ["open", "close"], "what was deaf is closed when it has opened at last"
 
 
@@ -399,16 +395,14 @@ async def test_the_step_limit_says_why(agent: Agent, server: Running) -> None:
 
 @pytest.mark.parametrize("script", ["!stall-before", "!stall-after 3", "!tool waits {}", "!tool deaf {}"])
 async def test_the_time_limit_says_why(agent: Agent, server: Running, script: str) -> None:
-    RELEASE.clear()
     able = with_tools(agent, waits, deaf, seconds=0.3)
     run = able.run(script)
     at = time.monotonic()
     result = await run
-    assert 0.25 < time.monotonic() - at < SOON
+    assert 0.25 < time.monotonic() - at < 1.3
     assert result.finish_reason == "limit"
     assert run.responses[-1].content == "Stopped after 0.3 s, the time limit of one answer."
     await go_on(agent, server, run)
-    RELEASE.set()
 
 
 # --- endings of providers ---------------------------------------------------------------------------------------------

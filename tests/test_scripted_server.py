@@ -56,8 +56,8 @@ async def test_tokens_come_at_their_pace(server: Running, client: openai.AsyncOp
     late = [mark["mono"] - line["first"]["mono"] - (mark["n"] - 1) / rate for mark in line["marks"]]
     # Never early; on a busy machine sometimes late, but lateness is made up for and does not add up.
     assert min(late) > -0.002
-    assert min(late) < 0.5
-    assert max(late) < 5
+    assert min(late) < 0.02
+    assert max(late) < 0.5
 
 
 @pytest.mark.parametrize("script", ["!stall-before", "!stall-before headers", "!stall-after 5", "!tokens 9000 @100"])
@@ -70,7 +70,7 @@ async def test_a_client_that_leaves_is_noticed_at_once(
     left = time.monotonic()
     await asyncio.gather(task, return_exceptions=True)
     [line] = await asyncio.to_thread(server.wait_for, lambda lines: lines[0]["closed"])
-    assert line["closed"]["mono"] - left < 5  # about 1 ms where the machine is free
+    assert line["closed"]["mono"] - left < 0.25  # about 1 ms where the machine is free
     assert (line["ended"], line["finished"]) == ("client_closed", False)
     assert line["sent"] == {"!stall-after 5": 5}.get(script, line["sent"])
 

@@ -196,7 +196,7 @@ def test_what_takes_longer_is_ended_kept_and_said(start: Start, model_server: Ru
         assert job.result(20)["finish_reason"] == "cancelled"
         assert time.monotonic() - began > 0.9
         assert ended(own) == 0
-        assert time.monotonic() - began < 2.5 + 15
+        assert time.monotonic() - began < 2.5 + 1
     cut_short(own, "word100")
     model_server.wait_for(lambda journal: journal[before]["ended"] == "client_closed")
 
@@ -208,7 +208,7 @@ def test_an_idle_app_ends_soon(start: Start) -> None:
         began = time.monotonic()
         own.process.send_signal(signal.SIGTERM)
         assert ended(own) == 0
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < 2
     assert "Going down" not in own.log
 
 

@@ -277,12 +277,12 @@ async def waits() -> None:
 
 
 def blocks() -> None:
-    RELEASE.wait(60)
+    RELEASE.wait(5)
 
 
 async def deaf() -> str:
-    until = time.monotonic() + 60
-    while time.monotonic() < until and not RELEASE.is_set():
+    until = time.monotonic() + 1.2
+    while time.monotonic() < until:
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0.1)
     return "late"
@@ -302,7 +302,7 @@ async def test_a_tool_that_takes_too_long_is_given_up(function: Any) -> None:
     RELEASE.clear()
     at = time.monotonic()
     by_default = await call(function, seconds=0.1)
-    assert time.monotonic() - at < 10
+    assert time.monotonic() - at < 0.9
     assert (by_default.outcome, by_default.content) == ("failed", "The tool took longer than 0.1 s and was given up.")
     own = await call(tool(timeout=0.05)(function), seconds=60)
     assert own.content == "The tool took longer than 0.05 s and was given up."

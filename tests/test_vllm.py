@@ -78,10 +78,10 @@ async def test_stop_frees_the_server(vllm: VllmServer) -> None:
         begun = monotonic()
         run.cancel("user_request")
         result = await run
-        assert monotonic() - begun < 5
+        assert monotonic() - begun < 1.0
     assert result.finish_reason == "cancelled"
     assert result.text
-    assert vllm.wait_until_idle(5.0) < 5
+    assert vllm.wait_until_idle(1.0) < 1.0
 
 
 async def test_a_tool_call_forced_by_structured_output(vllm: VllmServer) -> None:

@@ -251,7 +251,7 @@ async def test_without_the_hub_it_is_known_in_seconds(tmp_path: Path, monkeypatc
         began = time.monotonic()
         with pytest.raises(LocalModelError, match="hub cannot be reached"):
             await fetch(from_hub(DATA), tmp_path, report=quiet)
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 3
 
 
 async def test_offline_means_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
