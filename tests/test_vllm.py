@@ -27,6 +27,11 @@ def agent(server: VllmServer, **more: Any) -> Agent:
     return Agent(connect(spec(server), Endpoint(server.url, server.key)), **more)
 
 
+def endless(server: VllmServer) -> Agent:
+    """One whose model goes on until its length: where it ends of itself, a stop has nothing to show."""
+    return Agent(connect(spec(server, defaults=(("ignore_eos", True),)), Endpoint(server.url, server.key)))
+
+
 class Forced(Connection):
     """A connection whose model must call a tool."""
 
@@ -56,22 +61,22 @@ async def test_text_streams_with_usage_and_stops(vllm: VllmServer) -> None:
 
 async def test_a_second_turn_knows_the_first(vllm: VllmServer) -> None:
     async with agent(vllm, system_message="Be brief.") as one:
-        first = await one.ask("My name is Ada.", max_tokens=16)
-        second = await one.ask("Hello again.", context=first.context, max_tokens=8)
+        first = await one.ask("My name is Ada.", temperature=0, max_tokens=16)
+        second = await one.ask("Hello again.", context=first.context, temperature=0, max_tokens=8)
     assert [item["role"] for item in second.to_input_list()] == ["system", "user", "assistant", "user", "assistant"]
     assert second.usage["input_tokens"] > first.usage["input_tokens"]
 
 
 async def test_length_is_said(vllm: VllmServer) -> None:
-    async with agent(vllm) as one:
+    async with endless(vllm) as one:
         result = await one.ask("Count to a hundred.", max_tokens=5)
     assert result.finish_reason == "length"
     assert result.usage["output_tokens"] == 5
 
 
 async def test_stop_frees_the_server(vllm: VllmServer) -> None:
-    async with agent(vllm) as one:
-        run = one.run("Write a very long story about the sea.", max_tokens=1500, temperature=1.0)
+    async with endless(vllm) as one:
+        run = one.run("Write a very long story about the sea.", max_tokens=1500)
         run.start()
         await run.news(3)
         assert vllm.running_requests() == 1
