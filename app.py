@@ -20,6 +20,10 @@ gc.disable()  # nothing that is imported is ever garbage: looking for it takes h
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 from agent.errors import AgentError
+from agent.serving.gradio_import import import_gradio
+
+import_gradio()
+
 from agent.server import serve
 from agent.settings import load
 

@@ -1,6 +1,7 @@
 """The state of a conversation, as a value: what a run is given and what it gives back."""
 
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Self
 from uuid import uuid4
 
@@ -27,15 +28,18 @@ class Context:
 
     def to_json(self) -> str:
         """The context as JSON; what `from_json` makes of it sends the same, and its JSON is the same bytes."""
-        return _ADAPTER.dump_json(self).decode()
+        return _adapter().dump_json(self).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Context":
         """Read what `to_json` wrote. Raises `InputError`."""
         try:
-            return _ADAPTER.validate_json(text)
+            return _adapter().validate_json(text)
         except ValidationError as error:
             raise InputError(f"not a context: {error.error_count()} fields do not fit") from error
 
 
-_ADAPTER = TypeAdapter(Context)
+@cache
+def _adapter() -> TypeAdapter[Context]:
+    """Built at its first use, which takes 50 ms and many runs never come to."""
+    return TypeAdapter(Context)

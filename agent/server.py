@@ -71,8 +71,8 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         await store.purge()
         models.start()
         warming = asyncio.create_task(_warm())
-        # What is loaded now stays; looking at it again in every collection is 40 % of the cost of a long page.
-        gc.collect()
+        # What is loaded now stays; looking at it again in every collection is 40 % of the cost of a long page. The few
+        # thousand objects of it that are garbage stay too: to find them takes a quarter of a second.
         gc.freeze()
         gc.set_threshold(20_000, 50, 100)
         gc.enable()

@@ -29,6 +29,20 @@ print(*[name for name in sys.argv[2].split() if name in sys.modules])
 """
 
 
+GRADIO = """
+import sys
+stubs = []
+def note(event, given):
+    if event == "open" and str(given[0]).endswith(".pyi"):
+        stubs.append(given[0])
+sys.addaudithook(note)
+finders = list(sys.meta_path)
+{how}
+print(len(stubs), int("mcp" in sys.modules), int(sys.meta_path == finders))
+import agent.tools.mcp
+"""
+
+
 @pytest.fixture
 def hosted() -> Iterator[Playing]:
     with playing() as server:
@@ -50,6 +64,20 @@ def test_choosing_a_vendor_imports_its_sdk_alone(model: str, sdk: str) -> None:
     command = [sys.executable, "-c", OPEN, model, " ".join(SDKS)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=True)
     assert done.stdout.split() == [sdk]
+
+
+def test_a_page_starts_without_what_gradio_does_for_others() -> None:
+    """Type stubs and tool servers; where Gradio no longer does this, `agent.serving.gradio_import` can go."""
+
+    def imported(how: str) -> tuple[int, ...]:
+        command = [sys.executable, "-c", GRADIO.format(how=how)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=True)
+        return tuple(int(word) for word in done.stdout.split())
+
+    by_itself = imported("import gradio")
+    assert by_itself[0] > 50
+    assert by_itself[1:] == (1, 1)
+    assert imported("from agent.serving.gradio_import import import_gradio as ours; ours(); ours()") == (0, 0, 1)
 
 
 def test_all_vendors_together_stay_small(start_app: Callable[..., App], hosted: Playing, model_server: Running) -> None:

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import Protocol
 from uuid import uuid4
 
-from pydantic import TypeAdapter
 from pydantic_ai.messages import ModelMessage
 
 from agent.sayings import Saying
@@ -106,10 +105,6 @@ class Record:
     created_at: datetime = field(default_factory=now)
     updated_at: datetime = field(default_factory=now)
     expires_at: datetime | None = None
-
-
-ENTRY = TypeAdapter(Entry)
-RECORD = TypeAdapter(Record)
 
 
 class HistoryStore(Protocol):

@@ -32,11 +32,13 @@ from agent.result import FinishReason
 
 FORMAT, VERSION = "switchboard flight record", 1
 
-_BYTES = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+# Built at their first use: most runs write no flight and read none, and an adapter of messages takes 50 ms.
+_LATER = ConfigDict(defer_build=True)
+_BYTES = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", defer_build=True)
 SPEC = TypeAdapter(ModelSpec)
 MESSAGES = TypeAdapter(list[ModelMessage], config=_BYTES)
 RESULTS = TypeAdapter(list[ToolReturnPart], config=_BYTES)
-CALLS = TypeAdapter(list[ToolCallPart])
+CALLS = TypeAdapter(list[ToolCallPart], config=_LATER)
 _PARTS = TypeAdapter(list[ModelResponsePart], config=_BYTES)
 _FAILURE = TypeAdapter(tuple[ProviderErrorKind, int | None, str])
 _END = TypeAdapter(tuple[FinishReason, str])

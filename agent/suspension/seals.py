@@ -32,7 +32,10 @@ _SIGNATURE = 43
 _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 # As in the stores: a list, because an adapter of one dataclass takes no config, and bytes need this one.
-_RECORDS = TypeAdapter(list[Suspension], config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64"))
+_RECORDS = TypeAdapter(
+    list[Suspension],
+    config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", defer_build=True),
+)
 
 _SAID: Mapping[SuspensionReason, str] = {
     "tampered": "This is not a suspended run as it was sealed: something in it was changed.",

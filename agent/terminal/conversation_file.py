@@ -23,7 +23,10 @@ from agent.suspension import Suspension
 FORMAT, VERSION = "switchboard conversation", 1
 
 # A list: an adapter of one dataclass takes no config, and bytes need this one.
-_SUSPENSIONS = TypeAdapter(list[Suspension], config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64"))
+_SUSPENSIONS = TypeAdapter(
+    list[Suspension],
+    config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", defer_build=True),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,10 +59,14 @@ def words_for(accepted: str) -> Words:
     return Words(language) if language in LANGUAGES else ENGLISH
 
 
-@cache
 def table(section: str) -> Table:
     """The words of a section, by key and language."""
-    return tomllib.loads((HERE / "words.toml").read_text(encoding="utf-8"))[section]
+    return _tables()[section]
+
+
+@cache
+def _tables() -> dict[str, Table]:
+    return tomllib.loads((HERE / "words.toml").read_text(encoding="utf-8"))
 
 
 def script() -> str:
