@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.context import Context
-from agent.errors import InputError, SuspensionError
+from agent.errors import InputError
 from agent.guard import GUARD, Guard
 from agent.guardrails import Limits
 from agent.observe import Audience, Observer
@@ -22,6 +22,7 @@ from agent.run import Run
 from agent.runs.toolsets import by_name
 from agent.suspension import Reply, Resumption, Suspension, answered
 from agent.suspension.seals import Seals
+from agent.suspension.sentences import refused
 from agent.tools import Function, Tool, Toolset, as_tool
 
 
@@ -114,7 +115,7 @@ class Agent:
         answers = answered(suspension.pending, reply)
         spec = self.connection.spec
         if suspension.model not in ("", spec.id) and not changed_ok:
-            raise SuspensionError(f"This run was suspended with {suspension.model}, not {spec.id}.", reason="model")
+            raise refused("model", then=suspension.model, now=spec.id)
         resumed = Resumption(suspension=suspension, answers=answers, sealed=sealed, changed_ok=changed_ok)
         context = Context(session_id=suspension.session_id, messages=suspension.messages)
         plan = self._plan(OPTIONS.validate_python(suspension.options))

@@ -22,7 +22,7 @@ What a model or a tool does in mid-run is never raised out of a run: it becomes 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeVar
 
-from agent.sayings import Saying, Value
+from agent.sayings import Saying, Value, english
 
 ProviderErrorKind = Literal[
     "key",
@@ -57,7 +57,8 @@ Failure = TypeVar("Failure", bound=AgentError)
 
 def named(kind: Callable[..., Failure], sentences: Mapping[str, str], key: str, /, **values: Value) -> Failure:
     """An exception that says one of these sentences, and by which name it goes; `kind` is its class, or makes one."""
-    return kind(sentences[key].format(**values), sayings=(Saying(key, values),))
+    saying = Saying(key, values)
+    return kind(english(sentences, saying), sayings=(saying,))
 
 
 class InputError(AgentError):
@@ -79,8 +80,8 @@ class SuspensionError(InputError):
     model or other tools than it had then.
     """
 
-    def __init__(self, message: str, *, reason: SuspensionReason) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, reason: SuspensionReason, sayings: Sequence[Saying] = ()) -> None:
+        super().__init__(message, sayings=sayings)
         self.reason: SuspensionReason = reason
 
 

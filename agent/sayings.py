@@ -13,3 +13,12 @@ class Saying:
 
     key: str
     values: Mapping[str, Value] = field(default_factory=dict[str, Value])
+
+
+def english(sentences: Mapping[str, str], saying: Saying) -> str:
+    """The sentence in English; a sentence in a sentence without its full stop."""
+    values = {
+        name: english(sentences, value).rstrip(".") if isinstance(value, Saying) else value
+        for name, value in saying.values.items()
+    }
+    return sentences[saying.key].format(**values)

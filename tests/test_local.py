@@ -21,6 +21,7 @@ from agent.providers import Endpoint
 from agent.providers.discover import discover
 from agent.providers.launch import launch_llama
 from agent.providers.local import LocalModels, Served, Status
+from agent.providers.sentences import SENTENCES
 from agent.providers.vllm_child import progress
 from agent.providers.weights import SMOLLM2, Weights, fetch
 from agent.settings import ROOT, LocalSettings
@@ -199,8 +200,11 @@ async def test_a_server_that_keeps_crashing_is_given_up(tmp_path: Path) -> None:
             await until(lambda: not local.served)
             if local.status.phase != "failed":
                 await until(lambda: local.served or local.status.phase == "failed")
-        with pytest.raises(LocalModelError, match="crashed 4 times"):
+        with pytest.raises(
+            LocalModelError, match=r"crashed 4 times and is given up\. llama\.cpp was killed"
+        ) as failure:
             await local.ready()
+        assert [saying.key for saying in failure.value.sayings] == ["crashed", "ended_memory"]
         assert children() == []
 
 
@@ -227,8 +231,9 @@ async def test_a_bad_file_of_the_user_fails_with_a_sentence_and_is_not_replaced(
     bad = tmp_path / "bad.gguf"
     spoil(smollm2, bad)
     async with models(tmp_path, local_model=bad) as local:
-        with pytest.raises(LocalModelError, match=sentence):
+        with pytest.raises(LocalModelError, match=sentence) as failure:
             await local.ready()
+        assert failure.value.sayings == local.status.sayings != ()
         assert local.status.phase == "failed"
         assert children() == []
 
@@ -512,4 +517,5 @@ def test_the_log_of_vllm_tells_how_far_it_is() -> None:
     steps = [step for line in log if (step := progress(line))]
     assert len(steps) == len(log)
     assert [done for _, done in steps] == sorted(done for _, done in steps)
+    assert {step for step, _ in steps} <= set(SENTENCES)
     assert progress("INFO 127.0.0.1 - GET /metrics 200") is None

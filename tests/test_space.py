@@ -501,8 +501,8 @@ def logged_out(browser: Browser, front: Front, with_login: App) -> Iterator[Any]
     contexts: list[BrowserContext] = []
     front.app = with_login.port
 
-    def come() -> Visitor:
-        contexts.append(browser.new_context(ignore_https_errors=True, reduced_motion="reduce"))
+    def come(locale: str = "en-US") -> Visitor:
+        contexts.append(browser.new_context(ignore_https_errors=True, reduced_motion="reduce", locale=locale))
         visitor = Visitor(contexts[-1].new_page())
         visitor.open(front.url)
         return visitor
@@ -558,6 +558,23 @@ def test_a_login_is_good_for_the_hubs_models_of_who_logged_in(
     assert len(router.journal()) == before + 3
     bob.ask("!text Still Bob's.")
     assert router.journal()[-1]["authorization"] == wanted[1]
+
+
+@pytest.mark.browser
+def test_the_login_speaks_the_visitors_language(logged_out: Callable[..., Visitor]) -> None:
+    visitor = logged_out("de-DE")
+    button = visitor.page.locator("#login")
+    settings = visitor.page.get_by_role("button", name="Einstellungen auf- oder zuklappen")
+    for person in ("ann", "bob"):
+        settings.click()
+        expect(button).to_have_text("Mit Hugging Face anmelden")
+        button.click()
+        visitor.page.get_by_role("link", name=person).click()
+        settings.click()
+        expect(button).to_have_text(f"Abmelden ({person})")
+        visitor.shot("space-log-out-de")
+        with visitor.page.expect_navigation():
+            button.click()
 
 
 @pytest.mark.browser

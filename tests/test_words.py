@@ -3,6 +3,7 @@
 import re
 import string
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +15,19 @@ from agent.errors import InputError
 from agent.guard import fetch
 from agent.guard.sentences import SENTENCES as GUARD
 from agent.guardrails import GUARDRAILS
+from agent.history.sentences import SENTENCES as STORE
 from agent.media import MediaStore
 from agent.media.sentences import SENTENCES as FILES
 from agent.providers.explain import SENTENCES
+from agent.providers.sentences import SENTENCES as SERVERS
+from agent.providers.sentences import failed
+from agent.providers.weights import BETTER, SMOLLM2
 from agent.reading import SENTENCES as READING
 from agent.runs.ending import BROKEN, CANCELLED, LEFT_RUNNING, STOPPED, UNSEALED
 from agent.runs.retry import in_line
+from agent.runs.toolsets import SENTENCES as TOOLS
 from agent.sayings import Saying
+from agent.suspension.sentences import SENTENCES as SUSPENDED
 from agent.ui import words as table
 from agent.ui.inputs import parts_of, plans
 from agent.ui.render import LOST
@@ -52,14 +59,25 @@ def test_every_word_is_used() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in UI.glob("*.[pj][ys]"))
     made = ("tools_", "asks_", "example_", "key_", "does_")
     for section, key in EACH:
-        if section not in ("labels", "said") and not key.startswith(made):
+        if section not in ("labels", "said", "source") and not key.startswith(made):
             assert re.search(rf'"{key}"|said\.{key}\b|\'{key}\'', code), key
 
 
 def test_every_sentence_of_the_package_is_there_and_is_the_same_in_english() -> None:
     said = {key: one["en"] for key, one in ALL["said"].items()}
     made = {kind: rail.sentence for kind, rail in GUARDRAILS.items() if rail.sentence and kind != "withheld"}
-    made |= SENTENCES | READING | FILES | GUARD | CANCELLED | {"stopped": STOPPED, "left_running": LEFT_RUNNING}
+    made |= (
+        SENTENCES
+        | READING
+        | FILES
+        | GUARD
+        | SERVERS
+        | STORE
+        | SUSPENDED
+        | TOOLS
+        | CANCELLED
+        | {"stopped": STOPPED, "left_running": LEFT_RUNNING}
+    )
     made |= {ending.sayings[0].key: ending.detail for ending in (BROKEN, UNSEALED)} | {"lost": LOST}
     line = {1: "next_in_line", 2: "in_line"}
     made |= {line[count]: in_line(count).sentence.replace("2", "{count}") for count in line}
@@ -67,6 +85,15 @@ def test_every_sentence_of_the_package_is_there_and_is_the_same_in_english() -> 
     # The others are made where they are said.
     code = "\n".join(path.read_text(encoding="utf-8") for path in UI.parent.rglob("*.py"))
     assert not [key for key in said.keys() - made.keys() if f'"{key}"' not in code]
+
+
+def test_every_place_that_a_model_comes_from_is_there_and_no_other() -> None:
+    code = "\n".join(path.read_text(encoding="utf-8") for path in (UI.parent / "providers").rglob("*.py"))
+    assert {weights.spec.source for weights in (*BETTER, SMOLLM2)} <= set(ALL["source"])
+    assert not [source for source in ALL["source"] if f'"{source}"' not in code]
+    assert all(said["en"] == source for source, said in ALL["source"].items())
+    assert Words("de").source("a vLLM server") == "ein vLLM-Server"
+    assert Words("de").source("OpenAI") == "OpenAI"
 
 
 def test_what_the_table_does_not_have_is_left_to_who_said_it() -> None:
@@ -121,6 +148,15 @@ async def test_why_a_link_leads_nowhere_is_said_in_german() -> None:
     assert Words("de").said(refused.value.sayings) == said
 
 
+def test_why_something_could_not_be_fetched_is_said_in_german() -> None:
+    what, why = Saying("the_wheel", {"project": "toy"}), Saying("fetch_late")
+    error = failed("fetch_failed", what=what, reason=why)
+    assert str(error) == "The wheel of toy could not be fetched: the server did not answer in time."
+    assert Words("de").said(error.sayings) == (
+        "Das Wheel von toy ließ sich nicht holen: der Server antwortete nicht rechtzeitig."
+    )
+
+
 HEADERS = {
     "": "en",
     "de": "de",
@@ -161,6 +197,7 @@ def test_the_page_speaks_the_visitors_language(browser: Browser, app: App, langu
     for name in ("question", "riddle", "code", "table"):
         expect(visitor.chat.get_by_role("button", name=words(f"example_{name}"))).to_be_visible()
     expect(page.locator("#new")).to_have_text(words("new_chat"))
+    expect(page.locator("#about")).to_have_text(f"Qwen3-8B · {words.source('a vLLM server')}")
     expect(visitor.box).to_have_attribute("placeholder", words("message"))
     expect(visitor.submit).to_have_attribute("aria-label", ALL["labels"]["Submit"][language])
     expect(visitor.chat.get_by_role("log")).to_have_attribute("aria-label", browser_word("chat"))
@@ -221,4 +258,19 @@ def test_how_an_answer_ends_is_said_in_german(browser: Browser, app: App) -> Non
     stop.click()
     visitor.idle()
     visitor.shot("words-ends-de")
+    context.close()
+
+
+@pytest.mark.browser
+def test_what_keeps_the_local_model_away_is_said_in_german(
+    browser: Browser, start_app: Callable[..., App], tmp_path: Path
+) -> None:
+    missing = str(tmp_path / "no-model.gguf")
+    app = start_app(VLLM_BASE_URL="", LOCAL_MODEL=missing)
+    context = browser.new_context(locale="de-DE", viewport={"width": 1100, "height": 900}, reduced_motion="reduce")
+    visitor = Visitor(context.new_page())
+    visitor.open(app.url, ready=False)
+    said = f"LOCAL_MODEL nennt {missing!r}, und diese Datei gibt es nicht."
+    expect(visitor.page.locator("#notice")).to_have_text(said)
+    visitor.shot("words-no-model-de")
     context.close()

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from agent.errors import HistoryError
+from agent.errors import HistoryError, named
 from agent.history import Entry, Record
+from agent.history.sentences import SENTENCES
 
 # The byte encoding of pydantic-ai's own message adapter. An adapter of one dataclass takes no config, one of a list
 # does; without it, bytes in a provider's details could not be written at all.
@@ -61,7 +62,7 @@ def _load(adapter: TypeAdapter[list[T]], texts: Iterable[str]) -> list[T]:
     try:
         return adapter.validate_json(f"[{','.join(texts)}]")
     except ValidationError as error:
-        raise HistoryError(f"A stored conversation is damaged: {_first_line(error)}") from error
+        raise named(HistoryError, SENTENCES, "history_damaged", error=_first_line(error)) from error
 
 
 def _write(adapter: TypeAdapter[list[Any]], value: Entry | Record) -> str:

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from agent.errors import Conflict, HistoryError, NotFound
+from agent.errors import Conflict, HistoryError, NotFound, named
 from agent.history import Entry, Record, now
 from agent.history.codec import dump_entries, dump_record, load_entries, load_records
+from agent.history.sentences import SENTENCES
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class MemoryStore:
         """As in `HistoryStore.history`."""
         entries = self._owned(record.id, record.owner).entries
         if record.head_id is not None and record.head_id not in entries:
-            raise NotFound("There is no such message.")
+            raise named(NotFound, SENTENCES, "no_entry")
         newest_first = islice(_walk(entries, record.head_id), None if limit is None else max(limit, 0))
         return load_entries(reversed([*newest_first]))
 
@@ -75,7 +76,7 @@ class MemoryStore:
     def _owned(self, conversation_id: str, owner: str) -> _Conversation:
         kept = self._conversations.get(conversation_id)
         if kept is None or kept.record.owner != owner or _expired(kept.record):
-            raise NotFound("There is no such conversation.")
+            raise named(NotFound, SENTENCES, "no_conversation")
         return kept
 
     def _to_replace(self, record: Record) -> _Conversation | None:
@@ -84,7 +85,7 @@ class MemoryStore:
             return None
         kept = self._owned(record.id, record.owner)
         if kept.record.revision != record.revision:
-            raise Conflict("This conversation was changed elsewhere; load it again.")
+            raise named(Conflict, SENTENCES, "changed_elsewhere")
         return kept
 
 

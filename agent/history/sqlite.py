@@ -17,9 +17,11 @@ from typing import Any, Self, TypeVar
 
 import aiosqlite
 
-from agent.errors import AgentError, ConfigError, Conflict, HistoryError, NotFound
+from agent.errors import AgentError, ConfigError, Conflict, HistoryError, NotFound, named
 from agent.history import Entry, Record, now
 from agent.history.codec import dump_entries, dump_record, load_entries, load_records
+from agent.history.sentences import SENTENCES
+from agent.sayings import Saying
 
 T = TypeVar("T")
 
@@ -82,12 +84,12 @@ SELECT entry FROM chain JOIN entries ON entries.rowid = chain.row ORDER BY depth
 """
 
 _REASONS = {
-    sqlite3.SQLITE_BUSY: "another process keeps it locked",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
-    sqlite3.SQLITE_CORRUPT: "it is damaged",
-    sqlite3.SQLITE_FULL: "the disk is full",
-    sqlite3.SQLITE_NOTADB: "it is not a SQLite database",
-    sqlite3.SQLITE_READONLY: "it cannot be written",
+    sqlite3.SQLITE_BUSY: "file_locked",
+    sqlite3.SQLITE_CANTOPEN: "file_closed",
+    sqlite3.SQLITE_CORRUPT: "file_damaged",
+    sqlite3.SQLITE_FULL: "file_full",
+    sqlite3.SQLITE_NOTADB: "file_other",
+    sqlite3.SQLITE_READONLY: "file_fixed",
 }
 
 
@@ -138,7 +140,7 @@ class SqliteStore:
         """As in `HistoryStore.get`."""
         texts = await self._read(_OWNED, id=conversation_id, owner=owner)
         if not texts:
-            raise NotFound("There is no such conversation.")
+            raise named(NotFound, SENTENCES, "no_conversation")
         return self._loaded(load_records, texts)[0]
 
     async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
@@ -150,7 +152,7 @@ class SqliteStore:
             _CHAIN, id=record.id, owner=record.owner, head_id=record.head_id, limit=-1 if limit is None else limit
         )
         if not texts:
-            raise NotFound("There is no such message.")
+            raise named(NotFound, SENTENCES, "no_entry")
         return self._loaded(load_entries, texts)
 
     async def list(self, owner: str, *, limit: int = 50) -> list[Record]:
@@ -160,7 +162,7 @@ class SqliteStore:
     async def delete(self, conversation_id: str, *, owner: str) -> None:
         """As in `HistoryStore.delete`; the text is also wiped from the file."""
         if not await self._write(partial(_erase, self._writer, _DELETE, id=conversation_id, owner=owner)):
-            raise NotFound("There is no such conversation.")
+            raise named(NotFound, SENTENCES, "no_conversation")
 
     async def purge(self) -> int:
         """As in `HistoryStore.purge`; the text is also wiped from the file."""
@@ -204,7 +206,9 @@ class SqliteStore:
         try:
             return load(texts)
         except HistoryError as error:
-            raise HistoryError(f"The history file {str(self._path)!r} cannot be used: {error}") from error
+            raise named(
+                HistoryError, SENTENCES, "history_file", path=str(self._path), error=error.sayings[0]
+            ) from error
 
     def _check_open(self) -> None:
         if self._closed:
@@ -293,9 +297,9 @@ def _check(stored: Sequence[sqlite3.Row], revision: int) -> None:
     if not stored and revision == 0:
         return
     if not stored or not stored[0][0]:
-        raise NotFound("There is no such conversation.")
+        raise named(NotFound, SENTENCES, "no_conversation")
     if stored[0][1] != revision:
-        raise Conflict("This conversation was changed elsewhere; load it again.")
+        raise named(Conflict, SENTENCES, "changed_elsewhere")
 
 
 def _broken_link(error: sqlite3.IntegrityError, record: Record) -> str:
@@ -338,8 +342,9 @@ def _naming(path: Path, raised: type[AgentError]) -> Generator[None, None, None]
         yield
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", None)
-        reason = str(error) if code is None else _REASONS.get(code & 0xFF, str(error))
-        raise raised(f"The history file {str(path)!r} cannot be used: {reason}.") from error
+        known = None if code is None else _REASONS.get(code & 0xFF)
+        reason = Saying(known) if known else str(error)
+        raise named(raised, SENTENCES, "history_file", path=str(path), error=reason) from error
     except OSError as error:
         reason = error.strerror or str(error)
-        raise raised(f"The history file {str(path)!r} cannot be used: {reason}.") from error
+        raise named(raised, SENTENCES, "history_file", path=str(path), error=reason) from error

@@ -21,6 +21,7 @@ from agent.errors import InputError
 from agent.media import images, sounds
 from agent.media.images import ImageLimits
 from agent.media.kinds import Normal, kind, label
+from agent.media.sentences import refused
 from agent.media.sounds import SoundLimits
 
 UNREADABLE = "[A file was here that cannot be read: it {why}.]"
@@ -130,11 +131,11 @@ async def _item(item: Any, spec: ModelSpec, left: dict[str, int], *, refuse: boo
     except InputError as error:
         if refuse:
             found = label(kind(item.data)) or "file"
-            raise InputError(f"The {what} ({found}) in the message {error}.") from error
+            raise refused(f"wrong_{what}", kind=found, said=error.sayings[0]) from error
         return UNREADABLE.format(why=error)
     if not _counted(what, len(made.data), left):
         if refuse:
-            raise InputError(f"{spec.label} does not take so many {what}s in one message.")
+            raise refused(f"so_many_{what}s", model=spec.label)
         return TOO_MANY.format(what=what)
     if made.data == item.data and made.media_type == item.media_type:
         return item
@@ -155,7 +156,7 @@ def _document(item: BinaryContent, spec: ModelSpec, *, refuse: bool) -> BinaryCo
     if item.media_type.startswith("text/") or item.media_type in _TEXTS:
         return item.data.decode(errors="replace")
     if refuse:
-        raise InputError(f"{spec.label} cannot read a file of the kind {item.media_type}.")
+        raise refused("unread_kind", model=spec.label, kind=item.media_type)
     return NO_FILE.format(kind=item.media_type)
 
 

@@ -34,6 +34,12 @@ SENTENCES = {
     # What is in it.
     "silent": "It is silent.",
     "clipped": "It is clipped: it was recorded too loud.",
+    # What of a message a model does not take.
+    "wrong_picture": "The picture ({kind}) in the message {said}.",
+    "wrong_sound": "The sound ({kind}) in the message {said}.",
+    "so_many_pictures": "{model} does not take so many pictures in one message.",
+    "so_many_sounds": "{model} does not take so many sounds in one message.",
+    "unread_kind": "{model} cannot read a file of the kind {kind}.",
 }
 
 

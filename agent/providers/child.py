@@ -13,6 +13,7 @@ from typing import Self
 import httpx2
 
 from agent.errors import LocalModelError
+from agent.providers.sentences import failed
 
 _LINE_END = re.compile(r"[\r\n]+")
 
@@ -23,7 +24,10 @@ class Child:
     Its stdin is a pipe that stays open as long as we live: a child that watches it ends with us, even if we are killed.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, on_line: Callable[[str], None], grace: float) -> None:
+    def __init__(
+        self, name: str, process: asyncio.subprocess.Process, on_line: Callable[[str], None], grace: float
+    ) -> None:
+        self._name = name
         self._process = process
         self._grace = grace
         self._on_line = on_line
@@ -33,11 +37,18 @@ class Child:
 
     @classmethod
     async def spawn(
-        cls, argv: Sequence[str], *, env: Mapping[str, str], on_line: Callable[[str], None], grace: float = 3.0
+        cls,
+        argv: Sequence[str],
+        *,
+        name: str,
+        env: Mapping[str, str],
+        on_line: Callable[[str], None],
+        grace: float = 3.0,
     ) -> Self:
         """Start `argv` with `env` added to our environment; `on_line` gets each line it writes, to either stream.
 
-        `grace` is how many seconds it has to end by itself when it is closed, and again when it is terminated.
+        `name` is what people are told it is. `grace` is how many seconds it has to end by itself when it is closed, and
+        again when it is terminated.
         Raises `LocalModelError` where the program cannot be started at all.
         """
         pipe = asyncio.subprocess.PIPE
@@ -47,8 +58,8 @@ class Child:
                 *argv, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, **env}, start_new_session=True
             )
         except OSError as error:
-            raise LocalModelError(f"{os.path.basename(argv[0])} cannot be started: {error.strerror}.") from error
-        return cls(process, on_line, grace)
+            raise failed("server_not_started", server=name, error=error.strerror or str(error)) from error
+        return cls(name, process, on_line, grace)
 
     @property
     def pid(self) -> int:
@@ -65,11 +76,11 @@ class Child:
         """Whether it still runs, as far as we were told."""
         return self._process.returncode is None
 
-    async def wait(self) -> str:
-        """Wait until it has ended and all it wrote was read. Returns why it ended, as the end of a sentence."""
+    async def wait(self) -> LocalModelError:
+        """Wait until it has ended and all it wrote was read. Returns why it ended."""
         code = await self._process.wait()
         await asyncio.wait(self._pumps, timeout=1)
-        return _how_it_ended(code, self._tail)
+        return _how_it_ended(self._name, code, self._tail)
 
     async def healthy(self, url: str, *, seconds: float) -> None:
         """Wait until `url` answers 200. Raises `LocalModelError` if the process ends first or the time is up."""
@@ -81,9 +92,9 @@ class Child:
                         if (await client.get(url)).status_code == 200:
                             return
                     await asyncio.wait({ending}, timeout=0.1)
-            raise LocalModelError(f"The model server {ending.result()}")
+            raise ending.result()
         except TimeoutError as error:
-            raise LocalModelError(f"The model server did not answer within {seconds:.0f} seconds.") from error
+            raise failed("server_silent", server=self._name, seconds=seconds) from error
         finally:
             ending.cancel()
 
@@ -126,17 +137,15 @@ class Child:
             self._on_line(line.strip())
 
 
-_SIGNALS = {
-    4: "stopped at an instruction this processor does not have: llama.cpp's build needs AVX2.",
-    7: "could not read its weights from the disk (SIGBUS).",
-    9: "was killed, most likely because memory ran out.",
-}
+_SIGNALS = {4: "ended_instruction", 7: "ended_disk", 9: "ended_memory"}
 
 
-def _how_it_ended(code: int, tail: Sequence[str]) -> str:
+def _how_it_ended(name: str, code: int, tail: Sequence[str]) -> LocalModelError:
     if code < 0:
-        return _SIGNALS.get(-code, f"was ended by signal {-code}.")
-    return f"ended with status {code}: {reason(tail) or 'it gave no reason'}"
+        return failed(_SIGNALS.get(-code, "ended_signal"), server=name, number=-code)
+    if why := reason(tail):
+        return failed("ended_reason", server=name, status=code, reason=why)
+    return failed("ended_status", server=name, status=code)
 
 
 def reason(lines: Sequence[str]) -> str:

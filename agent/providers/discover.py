@@ -1,14 +1,16 @@
 """What an OpenAI-compatible server says it serves, as `ModelSpec`s; where it says nothing, what its name suggests."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx2
 
 from agent.catalog import ModelSpec, ToolSupport, guess, longest_answer
-from agent.errors import ProviderError
+from agent.errors import ProviderError, ProviderErrorKind, named
 from agent.providers import Endpoint
+from agent.providers.sentences import SENTENCES
 
 
 async def discover(endpoint: Endpoint, *, seconds: float = 5.0) -> tuple[ModelSpec, ...]:
@@ -26,7 +28,7 @@ async def discover(endpoint: Endpoint, *, seconds: float = 5.0) -> tuple[ModelSp
         listing = await _ask(client, f"{endpoint.base_url}/models", where)
         entries = [entry for entry in _items(listing.get("data")) if isinstance(entry.get("id"), str)]
         if not entries:
-            raise ProviderError(f"The server at {where} answers, but serves no model.", kind="malformed")
+            raise _failed("named_empty", "malformed", where=where)
         if entries[0].get("owned_by") != "llamacpp":
             return tuple(_vllm_spec(entry) for entry in entries)
         props = await _ask(client, endpoint.base_url.removesuffix("/v1") + "/props", where)
@@ -38,19 +40,22 @@ async def _ask(client: httpx2.AsyncClient, url: str, where: str) -> dict[str, An
         answer = await client.get(url)
         body = answer.json() if answer.status_code == 200 else None
     except (httpx2.TransportError, httpx2.InvalidURL) as error:
-        raise ProviderError(f"The model server at {where} cannot be reached.", kind="connection") from error
+        raise _failed("named_unreachable", "connection", where=where) from error
     except ValueError as error:
-        raise ProviderError(f"What answers at {where} is not a model server.", kind="malformed") from error
+        raise _failed("named_other", "malformed", where=where) from error
     status = answer.status_code
     if status in (401, 403):
-        sentence = f"The model server at {where} refused the key. Check VLLM_API_KEY."
-        raise ProviderError(sentence, kind="key", status=status)
+        raise _failed("named_key", "key", where=where, status=status)
     if status >= 500:
-        raise ProviderError(f"The model server at {where} failed (HTTP {status}).", kind="server", status=status)
+        raise _failed("named_failed", "server", where=where, status=status)
     if not isinstance(body, dict):
-        sentence = f"What answers at {where} is not an OpenAI-compatible server (HTTP {status} for /models)."
-        raise ProviderError(sentence, kind="malformed", status=status)
+        raise _failed("named_incompatible", "malformed", where=where, status=status)
     return cast(dict[str, Any], body)
+
+
+def _failed(key: str, kind: ProviderErrorKind, /, *, where: str, status: int | None = None) -> ProviderError:
+    make = partial(ProviderError, kind=kind, status=status)
+    return named(make, SENTENCES, key, where=where, **({} if status is None else {"status": status}))
 
 
 def _vllm_spec(entry: dict[str, Any]) -> ModelSpec:

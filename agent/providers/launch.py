@@ -7,8 +7,9 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
 
 from agent.catalog import ModelSpec
 from agent.checkpoints import Family, family
@@ -16,6 +17,7 @@ from agent.errors import LocalModelError, ProviderError
 from agent.providers import Endpoint
 from agent.providers.child import Child, reason
 from agent.providers.discover import discover
+from agent.providers.sentences import failed
 from agent.providers.vllm_child import command, environment, free_port, progress
 
 _LLAMA_CHILD = Path(__file__).with_name("llama_child.py")
@@ -42,13 +44,13 @@ async def launch_llama(
             if line.startswith("{") and not announced.done():
                 announced.set_result(json.loads(line))
 
-    child = await Child.spawn(argv, env={"LOCAL_API_KEY": key}, on_line=read)
+    child = await Child.spawn(argv, name="llama.cpp", env={"LOCAL_API_KEY": key}, on_line=read)
     try:
         said = await _first(announced, child)
         if "port" not in said:
             ended = asyncio.create_task(child.wait())
             await asyncio.wait({ended}, timeout=1)  # for the rest of its log
-            raise LocalModelError(_why_llama_failed(str(said.get("error")), child.tail))
+            raise _why_llama_failed(said, child.tail)
         base = f"http://127.0.0.1:{said['port']}"
         await child.healthy(f"{base}/health", seconds=_LOADING)
         endpoint = Endpoint(f"{base}/v1", key, places=int(str(said["slots"])))
@@ -61,7 +63,7 @@ async def launch_llama(
 async def launch_vllm(
     vllm: Path, model: str, *, gpu_memory: int, key: str, port: int, report: Callable[[str, float], None]
 ) -> Launched:
-    """Run `vllm serve model`. `report` gets what its log says of the start: a phrase and how far (0..1).
+    """Run `vllm serve model`. `report` gets what its log says of the start: a sentence's name and how far (0..1).
 
     Raises `LocalModelError` with what vLLM gave as its reason.
     """
@@ -81,7 +83,7 @@ async def launch_vllm(
         if step := progress(line):
             report(*step)
 
-    child = await Child.spawn(argv, env=environment(key, gpu_memory), on_line=read, grace=10.0)
+    child = await Child.spawn(argv, name="vLLM", env=environment(key, gpu_memory), on_line=read, grace=10.0)
     try:
         base = f"http://127.0.0.1:{port}"
         await child.healthy(f"{base}/health", seconds=_VLLM_LOADING)
@@ -122,17 +124,18 @@ async def _first(announced: asyncio.Future[dict[str, object]], child: Child) -> 
         await asyncio.wait({announced, ended}, timeout=_LOADING, return_when=asyncio.FIRST_COMPLETED)
         if announced.done():
             return announced.result()
-        raise LocalModelError(f"llama.cpp {ended.result() if ended.done() else 'did not start in ten minutes.'}")
+        raise ended.result() if ended.done() else failed("server_silent", server="llama.cpp", seconds=_LOADING)
     finally:
         ended.cancel()
 
 
-def _why_llama_failed(said: str, log: tuple[str, ...]) -> str:
+def _why_llama_failed(said: Mapping[str, object], log: tuple[str, ...]) -> LocalModelError:
     """The child's sentence, with llama.cpp's own reason, which it only writes to its log."""
-    if not said.startswith("llama.cpp cannot serve"):
-        return said
-    causes = [found[1] for line in log if (found := re.search(r"error loading model: (.+)", line))]
-    return f"{said.split(':')[0]}: {causes[0] if causes else reason(log)}."
+    key, values = str(said.get("error")), dict(cast(Mapping[str, str], said.get("values") or {}))
+    if key == "not_served":
+        causes = [found[1] for line in log if (found := re.search(r"error loading model: (.+)", line))]
+        values["reason"] = causes[0] if causes else reason(log) or values["reason"]
+    return failed(key, **values)
 
 
 def _media(known: Family) -> dict[str, int]:
@@ -146,4 +149,4 @@ async def _specs(endpoint: Endpoint) -> tuple[ModelSpec, ...]:
     try:
         return await discover(endpoint)
     except ProviderError as error:
-        raise LocalModelError(str(error)) from error
+        raise LocalModelError(str(error), sayings=error.sayings) from error

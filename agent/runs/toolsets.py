@@ -5,10 +5,12 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 
-from agent.errors import AgentError, InputError
+from agent.errors import AgentError, InputError, named
 from agent.tools import GRACE, Tool, Toolset
 
 log = logging.getLogger(__name__)
+
+SENTENCES = {"tools_not_opened": "The tools {name!r} could not be opened: {why}"}
 
 PATIENCE = 5.0
 """Seconds that closing may take before it goes on without the run."""
@@ -73,4 +75,4 @@ async def _entered(work: asyncio.Task[Sequence[Tool]], toolset: Toolset) -> Sequ
     except Exception as failure:
         log.exception("the tools %s could not be opened", toolset.name)
         why = str(failure) or type(failure).__name__
-        raise AgentError(f"The tools {toolset.name!r} could not be opened: {why}") from failure
+        raise named(AgentError, SENTENCES, "tools_not_opened", name=toolset.name, why=why) from failure

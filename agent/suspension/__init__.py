@@ -10,12 +10,13 @@ from typing import Any, Literal
 from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart
 
 from agent.context import Context
-from agent.errors import InputError, SuspensionError
+from agent.errors import InputError
 from agent.guardrails import Limit, Limits, explained
 from agent.history import new_id, now
 from agent.messages import repaired, unanswered
 from agent.responses import whole
 from agent.runs.watch import Spent
+from agent.suspension.sentences import refused
 from agent.tools import Tool, ask_user, noted
 
 SCHEMA = 1
@@ -115,7 +116,7 @@ class Resumption:
         """Raises `SuspensionError` where the tools are others now, `InputError` where new arguments do not fit."""
         then = self.suspension.tools
         if then and not self.changed_ok and (changed := _changed(then, digests(tools.values()))):
-            raise SuspensionError(f"This run was suspended with other tools: {changed}.", reason="tools")
+            raise refused("tools", changed=changed)
         for one in self.suspension.pending:
             answer = self.answers[one.call_id]
             wanted = tools.get(one.name)

@@ -19,11 +19,12 @@ from itsdangerous import BadData, Signer
 from itsdangerous.encoding import base64_decode, base64_encode
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from agent.errors import ConfigError, SuspensionError, SuspensionReason
+from agent.errors import ConfigError
 from agent.history import now
 from agent.responses import whole
 from agent.suspension import SCHEMA, Suspension
 from agent.suspension.ledgers import Ledger, MemoryLedger
+from agent.suspension.sentences import refused
 
 DAY = 24 * 3600.0
 SHORTEST_SECRET = 16
@@ -36,16 +37,6 @@ _RECORDS = TypeAdapter(
     list[Suspension],
     config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", defer_build=True),
 )
-
-_SAID: Mapping[SuspensionReason, str] = {
-    "tampered": "This is not a suspended run as it was sealed: something in it was changed.",
-    "truncated": "This suspended run is not whole: its end is missing.",
-    "expired": "This suspended run has expired.",
-    "used": "This suspended run was resumed already.",
-    "owner": "This suspended run is somebody else's.",
-    "key": "This suspended run was sealed with a key that is not known here.",
-    "schema": "This suspended run was sealed by another version of this program.",
-}
 
 
 @cache
@@ -106,27 +97,27 @@ class Seals:
         match sealed.strip().split("."):
             case [name, length, record, signature] if length.isascii() and length.isdecimal():
                 if len(record) < int(length[:12]) or (len(record) == int(length[:12]) and len(signature) < _SIGNATURE):
-                    raise _refused("truncated")
+                    raise refused("truncated")
             case [name, *rest] if _KEY_ID.fullmatch(name) and len(rest) < 3:
-                raise _refused("truncated")
+                raise refused("truncated")
             case _:
-                raise _refused("tampered")
+                raise refused("tampered")
         if name not in self.keys:
-            raise _refused("key")
+            raise refused("key")
         text = f"{name}.{length}.{record}"
         if not (_canonical(signature) and _signer(self.keys[name]).verify_signature(text, signature)):
-            raise _refused("tampered")
+            raise refused("tampered")
         suspension = _read(base64_decode(record))
         if suspension.owner != self.owner:
-            raise _refused("owner")
+            raise refused("owner")
         if suspension.expires_at is not None and suspension.expires_at <= now():
-            raise _refused("expired")
+            raise refused("expired")
         return suspension
 
     async def use(self, suspension: Suspension) -> None:
         """Take note that it is resumed. Raises `SuspensionError` where it was before."""
         if not await self.ledger.use(suspension.id, suspension.expires_at):
-            raise _refused("used")
+            raise refused("used")
 
 
 def canonical(suspension: Suspension) -> bytes:
@@ -157,13 +148,9 @@ def _read(record: bytes) -> Suspension:
     """Raises `SuspensionError` for the record of another version; it was signed, so it is no stranger's."""
     plain = json.loads(record)
     if plain.get("schema") != SCHEMA:
-        raise _refused("schema")
+        raise refused("schema")
     try:
         (suspension,) = _RECORDS.validate_json(b"[" + record + b"]")
     except ValidationError as error:
-        raise _refused("schema") from error
+        raise refused("schema") from error
     return suspension
-
-
-def _refused(reason: SuspensionReason) -> SuspensionError:
-    return SuspensionError(_SAID[reason], reason=reason)

@@ -48,7 +48,10 @@ class Offers:
         missing = {True: f" · {words('needs_login')}", False: f" · {words('needs_key')}"}
         recorded = sorted(self._records.glob("*.jsonl")) if self._records else []
         return [
-            (spec.label + (missing[self.may_log_in(spec)] if self.key_missing(owner, spec, login) else ""), spec.id)
+            (
+                words.model(spec) + (missing[self.may_log_in(spec)] if self.key_missing(owner, spec, login) else ""),
+                spec.id,
+            )
             for spec in specs
             if not spec.id.startswith(PREFIX)
         ] + [(f"{path.stem} · {words('recorded')}", PREFIX + path.stem) for path in recorded]

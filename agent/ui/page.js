@@ -277,6 +277,20 @@
     open();
   });
 
+  // By its English text Gradio knows whether to log in or out, so only what is shown of it is in another language.
+  when("#login", (button) => {
+    const translate = () => {
+      const texts = document.createTreeWalker(button, NodeFilter.SHOW_TEXT);
+      for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+        const english = /^(Log in with Hugging Face)$|^Log out \((.*)\)$/.exec(text.data.trim());
+        const other = english?.[1] ? said.log_in : english && said.log_out.replace("{name}", () => english[2]);
+        if (other && other !== text.data.trim()) text.data = other;
+      }
+    };
+    new MutationObserver(translate).observe(button, { childList: true, characterData: true, subtree: true });
+    translate();
+  });
+
   // Gradio loads the page anew when a server that was gone comes back: what was being typed must outlive that.
   addEventListener("pagehide", () => sessionStorage.setItem("draft", box()?.value ?? ""));
   const draft = sessionStorage.getItem("draft");

@@ -63,7 +63,7 @@ def notice(status: Status, words: Words = ENGLISH) -> str:
 
 def offer(better: ModelSpec | None, words: Words = ENGLISH) -> Any:
     """The button that offers a better model, gone where there is none."""
-    return gr.Button(words("better", model=better.label) if better else "", visible=better is not None)
+    return gr.Button(words("better", model=words.model(better)) if better else "", visible=better is not None)
 
 
 def composer(*, busy: bool | None = None, **more: Any) -> Any:
@@ -121,7 +121,11 @@ def takes(
 ) -> tuple[Any, str]:
     """The composer with what can be attached for a model, and what is said of that model."""
     sources = ["upload", "microphone"] if spec.audio or read_here else ["upload"]
-    said = (spec.label, spec.source, words("licence", licence=spec.licence) if spec.licence else "")
+    said = (
+        words.model(spec),
+        words.source(spec.source),
+        words("licence", licence=spec.licence) if spec.licence else "",
+    )
     about = " · ".join(html.escape(part) for part in said if part)
     types = ",".join(kinds(spec, read_here=read_here))
     return composer(busy=busy, sources=sources), f'<p data-takes="{types}">{about}</p>'

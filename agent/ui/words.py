@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from agent.catalog import ModelSpec
 from agent.errors import Failure, named
 from agent.sayings import Saying, Value
 
@@ -36,6 +37,14 @@ class Words:
         if not all(sentence for _, sentence in found):
             return ""
         return " ".join(str(sentence).format(**self._values(one)) for one, sentence in found)
+
+    def model(self, spec: ModelSpec) -> str:
+        """The model's name, and that it runs here where it does."""
+        return self("on_cpu", model=spec.label) if spec.id.startswith("local:") else spec.label
+
+    def source(self, english: str) -> str:
+        """Where a model comes from; what this table does not have is a name, the same in every language."""
+        return (table("source").get(english) or {}).get(self.language, english)
 
     def _values(self, saying: Saying) -> dict[str, object]:
         """What stands in the sentence; a sentence in a sentence without its full stop."""
