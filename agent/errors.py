@@ -61,6 +61,13 @@ def named(kind: Callable[..., Failure], sentences: Mapping[str, str], key: str, 
     return kind(english(sentences, saying), sayings=(saying,))
 
 
+def together(kind: Callable[..., Failure], *errors: AgentError) -> Failure:
+    """One exception that says what these say, one after the other; by name only where each goes by a name."""
+    by_name = all(error.sayings for error in errors)
+    sayings = [saying for error in errors for saying in error.sayings] if by_name else ()
+    return kind(" ".join(map(str, errors)), sayings=sayings)
+
+
 class InputError(AgentError):
     """What was passed in cannot be used."""
 

@@ -163,12 +163,19 @@ def visit(browser: Browser) -> Iterator[Callable[..., "Visitor"]]:
     contexts: list[BrowserContext] = []
 
     def open_page(
-        url: str, *, like: "Visitor | None" = None, phone: bool = False, dark: bool = False, ready: bool = True
+        url: str,
+        *,
+        like: "Visitor | None" = None,
+        phone: bool = False,
+        dark: bool = False,
+        ready: bool = True,
+        locale: str = "en-US",
     ) -> "Visitor":
         if like is None:
             context = browser.new_context(
                 viewport={"width": 390, "height": 844} if phone else {"width": 1100, "height": 900},
                 color_scheme="dark" if dark else "light",
+                locale=locale,
                 permissions=["clipboard-read", "clipboard-write"],
                 reduced_motion="reduce",
             )

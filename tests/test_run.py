@@ -152,10 +152,7 @@ async def waits() -> None:
 @tool
 async def deaf() -> None:
     """Wait for ever, whatever anybody says."""
-    until = time.monotonic() + 1.5
-    while time.monotonic() < until:
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(0.2)
+    await for_ever_and_deaf()
 
 
 @tool

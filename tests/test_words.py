@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from agent.catalog import load
 from agent.errors import InputError
@@ -36,6 +36,7 @@ from agent.ui.words import LANGUAGES, Words, words_for
 from tests import media_files
 from tests.conftest import App, Visitor
 
+Visit = Callable[..., Visitor]
 UI = Path(table.__file__).parent
 ALL: dict[str, dict[str, dict[str, str]]] = tomllib.loads((UI / "words.toml").read_text(encoding="utf-8"))
 EACH = [(section, key) for section, keys in ALL.items() for key in keys]
@@ -182,12 +183,8 @@ LOCALES = {"en": "en-US", "zh": "zh-CN", "ko": "ko-KR", "de": "de-DE", "fr": "fr
 
 @pytest.mark.browser
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_page_speaks_the_visitors_language(browser: Browser, app: App, language: str) -> None:
-    context = browser.new_context(
-        locale=LOCALES[language], viewport={"width": 1100, "height": 900}, reduced_motion="reduce"
-    )
-    visitor = Visitor(context.new_page())
-    visitor.open(app.url)
+def test_the_page_speaks_the_visitors_language(visit: Visit, app: App, language: str) -> None:
+    visitor = visit(app.url, locale=LOCALES[language])
     page, words = visitor.page, Words(language)
 
     def browser_word(key: str) -> str:
@@ -227,14 +224,11 @@ def test_the_page_speaks_the_visitors_language(browser: Browser, app: App, langu
     page.keyboard.press("Control+/")
     expect(page.get_by_role("dialog", name=browser_word("shortcuts"))).to_contain_text(browser_word("does_newline"))
     visitor.shot(f"words-key-{language}")
-    context.close()
 
 
 @pytest.mark.browser
-def test_how_an_answer_ends_is_said_in_german(browser: Browser, app: App) -> None:
-    context = browser.new_context(locale="de-DE", viewport={"width": 1100, "height": 900}, reduced_motion="reduce")
-    visitor = Visitor(context.new_page())
-    visitor.open(app.url)
+def test_how_an_answer_ends_is_said_in_german(visit: Visit, app: App) -> None:
+    visitor = visit(app.url, locale="de-DE")
     problem, caption = visitor.chat.locator(".problem").last, visitor.chat.locator(".caption").last
     stop = visitor.page.locator("#composer .input-row > .stop-button")
     ends = {
@@ -258,19 +252,15 @@ def test_how_an_answer_ends_is_said_in_german(browser: Browser, app: App) -> Non
     stop.click()
     visitor.idle()
     visitor.shot("words-ends-de")
-    context.close()
 
 
 @pytest.mark.browser
 def test_what_keeps_the_local_model_away_is_said_in_german(
-    browser: Browser, start_app: Callable[..., App], tmp_path: Path
+    visit: Visit, start_app: Callable[..., App], tmp_path: Path
 ) -> None:
     missing = str(tmp_path / "no-model.gguf")
     app = start_app(VLLM_BASE_URL="", LOCAL_MODEL=missing)
-    context = browser.new_context(locale="de-DE", viewport={"width": 1100, "height": 900}, reduced_motion="reduce")
-    visitor = Visitor(context.new_page())
-    visitor.open(app.url, ready=False)
+    visitor = visit(app.url, locale="de-DE", ready=False)
     said = f"LOCAL_MODEL nennt {missing!r}, und diese Datei gibt es nicht."
     expect(visitor.page.locator("#notice")).to_have_text(said)
     visitor.shot("words-no-model-de")
-    context.close()

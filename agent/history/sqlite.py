@@ -340,11 +340,7 @@ def _naming(path: Path, raised: type[AgentError]) -> Generator[None, None, None]
     """Turn what the file or the disk refuses into a sentence that names the file."""
     try:
         yield
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", None)
-        known = None if code is None else _REASONS.get(code & 0xFF)
-        reason = Saying(known) if known else str(error)
-        raise named(raised, SENTENCES, "history_file", path=str(path), error=reason) from error
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (sqlite3.Error, OSError) as error:
+        known = _REASONS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+        reason = Saying(known) if known else getattr(error, "strerror", None) or str(error)
         raise named(raised, SENTENCES, "history_file", path=str(path), error=reason) from error

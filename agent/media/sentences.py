@@ -4,6 +4,7 @@ from functools import partial
 
 from agent.errors import InputError, named
 from agent.sayings import Saying
+from agent.sayings import english as in_english
 
 SENTENCES = {
     # Why it is refused; each goes on from the file's name.
@@ -45,7 +46,7 @@ SENTENCES = {
 
 def english(*sayings: Saying) -> str:
     """The sayings in English, with commas between them."""
-    return ", ".join(SENTENCES[one.key].format(**one.values) for one in sayings)
+    return ", ".join(in_english(SENTENCES, one) for one in sayings)
 
 
 refused = partial(named, InputError, SENTENCES)

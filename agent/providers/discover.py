@@ -55,7 +55,7 @@ async def _ask(client: httpx2.AsyncClient, url: str, where: str) -> dict[str, An
 
 def _failed(key: str, kind: ProviderErrorKind, /, *, where: str, status: int | None = None) -> ProviderError:
     make = partial(ProviderError, kind=kind, status=status)
-    return named(make, SENTENCES, key, where=where, **({} if status is None else {"status": status}))
+    return named(make, SENTENCES, key, where=where, status=status or 0)
 
 
 def _vllm_spec(entry: dict[str, Any]) -> ModelSpec:

@@ -5,6 +5,7 @@ import logging
 import re
 import traceback
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, TypeGuard, cast
 
 import httpx2
@@ -25,9 +26,9 @@ from pydantic_ai.exceptions import (
 )
 
 from agent.catalog import ProviderSpec
-from agent.errors import ProviderError, ProviderErrorKind
+from agent.errors import ProviderError, ProviderErrorKind, named
 from agent.providers.redact import redact
-from agent.sayings import Saying, Value
+from agent.sayings import Saying, Value, english
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ def explain(error: Exception, name: str, provider: ProviderSpec, *, key: str | N
     body, status = _body(error), getattr(error, "status_code", None)
     if isinstance(error, ModelAPIError) and (sayings := _too_long(error, name, _fields(body))):
         kind: ProviderErrorKind = "context"
-        text = " ".join(SENTENCES[one.key].format(**one.values) for one in sayings)
+        text = " ".join(english(SENTENCES, one) for one in sayings)
         told = ""
     else:
         kind, told = _told(error, body, status)
@@ -98,8 +99,8 @@ def explain(error: Exception, name: str, provider: ProviderSpec, *, key: str | N
 
 def no_key(provider: ProviderSpec) -> ProviderError:
     """What to say where a vendor wants a key and there is none; the vendor was not asked."""
-    values = {"who": provider.label, "name": provider.key_names[0]}
-    return ProviderError(SENTENCES["needs_key"].format(**values), kind="key", sayings=[Saying("needs_key", values)])
+    make = partial(ProviderError, kind="key")
+    return named(make, SENTENCES, "needs_key", who=provider.label, name=provider.key_names[0])
 
 
 def check_key(provider: ProviderSpec) -> str:

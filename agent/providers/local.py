@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.catalog import ModelSpec
-from agent.errors import AgentError, LocalModelError, ProviderError
+from agent.errors import AgentError, LocalModelError, ProviderError, together
 from agent.providers import Endpoint, Phase, Served, Status
 from agent.providers.bar import Bar
 from agent.providers.child import Child
@@ -56,7 +56,7 @@ class LocalModels:
         self._say = say
         self._better = better
         self._ranks: dict[int, tuple[Served, ...]] = {}
-        self._told = Status("starting", "Looking for a model.", None, (Saying("looking_for_model"),))
+        self._told = _status("starting", Saying("looking_for_model"))
         self._on_its_way: Status | None = None  # the last word on the better model, until it answers
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -79,11 +79,11 @@ class LocalModels:
         """Where things stand."""
         if not self.served:
             return self._told
-        label = self.served[0].spec.label
-        answers, saying = f"{label} answers.", Saying("answers", {"model": label})
+        answers = _status("ready", Saying("answers", {"model": self.served[0].spec.label}), 1.0)
         if news := self._on_its_way:
-            return Status("ready", f"{answers} {news.text}", news.done, (saying, *news.sayings) if news.sayings else ())
-        return Status("ready", answers, 1.0, (saying,))
+            sayings = (*answers.sayings, *news.sayings) if news.sayings else ()
+            return Status("ready", f"{answers.text} {news.text}", news.done, sayings)
+        return answers
 
     async def ready(self) -> tuple[Served, ...]:
         """Wait until a model answers, starting if need be. Raises `LocalModelError` with the reason if none can.
@@ -153,7 +153,7 @@ class LocalModels:
             if named:  # a file that was asked for is not quietly replaced
                 raise
             self._say(f"{error} {_NO_BETTER}")
-            self._tell("starting", "Starting SmolLM2.", rank=1, sayings=(Saying("loading", {"model": "SmolLM2"}),))
+            self._tell(_status("starting", Saying("loading", {"model": "SmolLM2"})), rank=1)
             if not self.served:
                 await self._floor()
             self._give_up(error, rank=0)
@@ -199,9 +199,8 @@ class LocalModels:
         def report(have: int, total: int) -> None:
             done = have / total if total else 0.0
             bar(have, total)
-            text = f"Fetching {label}: {have // 10**6} of {total // 10**6} MB."
             saying = Saying("fetching", {"model": label, "have": have // 10**6, "total": total // 10**6})
-            self._tell("fetching", text, min(done, 1.0), rank=rank, sayings=(saying,))
+            self._tell(_status("fetching", saying, min(done, 1.0)), rank=rank)
 
         try:
             path = await fetch(weights, self._settings.cache_dir, report=report)
@@ -227,7 +226,7 @@ class LocalModels:
         def report(step: str, done: float) -> None:
             if not self._ranks.get(0):  # its log goes on when it is up
                 saying = Saying("vllm_step", {"model": model, "step": Saying(step)})
-                self._tell("loading", english(SENTENCES, saying), done, rank=0, sayings=(saying,))
+                self._tell(_status("loading", saying, done), rank=0)
 
         async def launch(key: str, port: int) -> Launched:
             return await launch_vllm(program, model, gpu_memory=memory, key=key, port=port, report=report)
@@ -273,8 +272,7 @@ class LocalModels:
         guard.add_done_callback(self._guards.discard)
 
     async def _launch(self, plan: _Plan, port: int) -> tuple[Child, int]:
-        saying = Saying("loading", {"model": plan.label})
-        self._tell("loading", f"Loading {plan.label}.", rank=plan.rank, sayings=(saying,))
+        self._tell(_status("loading", Saying("loading", {"model": plan.label})), rank=plan.rank)
         began = time.monotonic()
         child, endpoint, specs = await plan.launch(plan.key, port)
         self._children.add(child)
@@ -292,7 +290,7 @@ class LocalModels:
                 self._ranks.pop(plan.rank, None)
                 crashes.append(time.monotonic())
                 if len(crashes) > _RESTARTS and crashes[-1] - crashes[0] < _WITHIN:
-                    raise _both(failed("crashed", model=plan.label, count=len(crashes)), why)
+                    raise together(LocalModelError, failed("crashed", model=plan.label, count=len(crashes)), why)
                 self._say(f"{plan.label}: {why} Starting it again.")
                 child, port = await self._launch(plan, port)
         except LocalModelError as error:
@@ -312,29 +310,24 @@ class LocalModels:
 
     def _offer(self, rank: int, served: tuple[Served, ...]) -> None:
         self._ranks[rank] = served
-        self._tell("ready", f"{served[0].spec.label} answers.", 1.0, rank=rank)
+        self._tell(_status("ready", Saying("answers", {"model": served[0].spec.label}), 1.0), rank=rank)
 
     def _fail(self, *errors: AgentError) -> None:
-        error = _both(*errors)
+        error = together(LocalModelError, *errors)
         if self._told.text != str(error):
             self._say(str(error))
         self._give_up(error, rank=0)
 
     def _give_up(self, error: AgentError, *, rank: int) -> None:
-        self._tell("failed", str(error), rank=rank, sayings=error.sayings)
+        self._tell(Status("failed", str(error), None, error.sayings), rank=rank)
 
-    def _tell(
-        self, phase: Phase, text: str, done: float | None = None, *, rank: int, sayings: Sequence[Saying] = ()
-    ) -> None:
-        self._told = Status(phase, text, done, tuple(sayings))
+    def _tell(self, status: Status, *, rank: int) -> None:
+        self._told = status
         if rank == 0:
-            self._on_its_way = None if phase == "ready" else self._told
+            self._on_its_way = None if status.phase == "ready" else status
         self._news.set()
         self._news = asyncio.Event()
 
 
-def _both(*errors: AgentError) -> LocalModelError:
-    """What these say, one after the other."""
-    named = all(error.sayings for error in errors)
-    sayings = [saying for error in errors for saying in error.sayings] if named else ()
-    return LocalModelError(" ".join(map(str, errors)), sayings=sayings)
+def _status(phase: Phase, saying: Saying, done: float | None = None) -> Status:
+    return Status(phase, english(SENTENCES, saying), done, (saying,))

@@ -54,6 +54,10 @@ SENTENCES = {
     "disk_full": "The disk is full: {file} needs {size} MB and some room to unpack, {free} MB are free in {folder}.",
     "not_stored": "{file} cannot be stored in {folder}: {error}.",
     # Which model answers.
+    "looking_for_model": "Looking for a model.",
+    "fetching": "Fetching {model}: {have} of {total} MB.",
+    "loading": "Loading {model}.",
+    "answers": "{model} answers.",
     "no_such_file": "LOCAL_MODEL names {path!r}, and there is no such file.",
     "none_better": "No better model could be fetched.",
     "none_better_here": "Downloads are off and no better model is on this disk.",

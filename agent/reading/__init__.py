@@ -15,12 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from agent.errors import InputError, LocalModelError, named
+from agent.errors import InputError, LocalModelError, named, together
 from agent.media.apart import environment
 from agent.media.kinds import Normal
 from agent.providers import Status
 from agent.providers.weights import Part, Pinned, fetch, find
-from agent.sayings import Saying, Value
+from agent.sayings import Saying, Value, english
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ class Reading:
                     path = await fetch(file, self._cache, report=lambda have, _, before=before: so_far(before + have))
                 except LocalModelError as error:
                     refused = _refused("reader_not_fetched", reader=reader.label)
-                    raise InputError(f"{refused} {error}", sayings=(*refused.sayings, *error.sayings)) from error
+                    raise together(InputError, refused, error) from error
             paths.append(path)
             before += file.size
         return paths
@@ -195,4 +195,5 @@ async def _read(reader: Reader, name: str, data: bytes, wheels: list[Path]) -> s
 
 def _doing(key: str, done: float | None = None, **values: Value) -> Status:
     phase = "loading" if done is None else "fetching"
-    return Status(phase, SENTENCES[key].format(**values), done, (Saying(key, values),))
+    saying = Saying(key, values)
+    return Status(phase, english(SENTENCES, saying), done, (saying,))
