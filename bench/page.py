@@ -1,6 +1,5 @@
 """A chat page in Chromium: types a prompt and notes when each tenth token of the answer can be seen."""
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import CDPSession, ConsoleMessage, Locator, Page, sync_playwright
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+from tests.chromium import launch
 
 # Watches `#chat` for the scripted server's tokens, `word0`, `word1`, ... It looks only at what a mutation brought and
 # only at the end of it, so that watching costs the same in every contender. The clock is Date.now(): it is the
@@ -59,9 +58,7 @@ class Seen:
 def browser_page() -> Iterator[Page]:
     """A page of a browser of its own: the system's Chromium, else Playwright's."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium") or shutil.which("chromium-browser"), args=FLAGS
-        )
+        browser = launch(playwright.chromium)
         try:
             yield browser.new_page(viewport={"width": 1280, "height": 900})
         finally:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,8 +14,9 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Error, Page, expect, sync_playwright
 
+from tests.chromium import launch
 from tests.scripted_server import Config, Running, running
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -27,14 +27,6 @@ expect.set_options(timeout=30_000)  # the usual 5 s are soon gone on two cores w
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOTS = ROOT / "tests" / "shots"
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--no-first-run",
-    "--use-fake-device-for-media-stream",
-]
 CONFIG = """
 [server]
 grace_seconds = 6
@@ -149,10 +141,9 @@ def app(start_app: Callable[..., App]) -> App:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Chromium: the system's where there is one, else Playwright's."""
-    system = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    """One Chromium for all tests; each visitor of them has a context of its own."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=system, args=FLAGS)
+        browser = launch(playwright.chromium)
         yield browser
         browser.close()
 
@@ -206,7 +197,13 @@ class Visitor:
 
     def open(self, url: str, *, ready: bool = True) -> None:
         """Load the page and wait until one can type and, where it is `ready`, a model can be chosen."""
-        self.page.goto(url)
+        try:
+            self.page.goto(url)
+        except Error as error:
+            # A page whose server was away loads itself again when that is back, maybe in the middle of this.
+            if "ERR_ABORTED" not in error.message:
+                raise
+            self.page.goto(url)
         expect(self.box).to_be_enabled()
         if ready:
             expect(self.page.locator("#model input")).not_to_have_value("")

@@ -15,6 +15,7 @@ from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.ui.handlers import Handlers
 from agent.ui.start import Choices
 from agent.ui.turn import Conversations
+from agent.ui.widgets import FOR_MODEL
 from tests.scripted_server import Config, running
 
 SMALL = ModelSpec(id="local:small", name="small", label="Small", provider="llama.cpp", tools="none")
@@ -56,9 +57,9 @@ def said(update: Any) -> dict[str, Any]:
     return update if isinstance(update, dict) else dict(update._constructor_args[0])
 
 
-def test_while_a_model_is_fetched_the_page_says_how_far_it_is(handlers: Handlers, models: Models) -> None:
+async def test_while_a_model_is_fetched_the_page_says_how_far_it_is(handlers: Handlers, models: Models) -> None:
     models.status = Status("fetching", "Fetching <Large>.", 0.25)
-    timer, menu, notice, *_ = handlers.news(None, anyone())
+    timer, menu, notice, *_ = await handlers.news(None, anyone())
     assert said(timer)["active"]
     assert said(menu)["value"] is None
     assert not [id_ for _, id_ in said(menu)["choices"] if id_.startswith("local:")]
@@ -66,18 +67,18 @@ def test_while_a_model_is_fetched_the_page_says_how_far_it_is(handlers: Handlers
     assert 'value="0.250"' in notice
 
 
-def test_a_better_model_is_offered_when_it_has_come_and_not_forced(handlers: Handlers, models: Models) -> None:
+async def test_a_better_model_is_offered_when_it_has_come_and_not_forced(handlers: Handlers, models: Models) -> None:
     models.serve(SMALL)
     models.status = Status("ready", "Fetching Large.", 0.5)
-    timer, menu, _, offer, *_ = handlers.news(None, anyone())
+    timer, menu, _, offer, *_ = await handlers.news(None, anyone())
     assert said(timer)["active"]
     assert said(menu)["value"] == SMALL.id
     assert not said(offer)["visible"]
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "Large answers.", None)
-    timer, menu, notice, offer, *_ = handlers.news(SMALL.id, anyone())
+    timer, menu, notice, offer, *_ = await handlers.news(SMALL.id, anyone())
     assert not said(timer)["active"]
-    assert said(menu)["value"] == SMALL.id
+    assert "value" not in said(menu)
     assert said(offer)["visible"]
     assert "Large" in said(offer)["value"]
     assert notice == ""
@@ -86,11 +87,23 @@ def test_a_better_model_is_offered_when_it_has_come_and_not_forced(handlers: Han
     assert not said(offer)["visible"]
 
 
+@pytest.mark.parametrize("named", ["openai:gpt-6-luna", "gpt-6-luna", SMALL.id])
+async def test_news_undo_nothing_that_was_done_since_they_were_asked_for(
+    handlers: Handlers, models: Models, named: str
+) -> None:
+    """A key that was pasted a moment ago stood in its box again as missing, and another choice went back."""
+    models.serve(SMALL)
+    _, menu, _, _, *rest = await handlers.news(named, anyone())
+    assert "value" not in said(menu)
+    assert len(rest) == FOR_MODEL
+    assert all(said(one) == gr.skip() for one in rest)
+
+
 async def test_who_picked_a_model_is_not_asked_again(handlers: Handlers, models: Models) -> None:
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
     await handlers.model_chosen(SMALL.id, anyone())
-    offer = handlers.news(SMALL.id, anyone())[3]
+    offer = (await handlers.news(SMALL.id, anyone()))[3]
     assert not said(offer)["visible"]
 
 
@@ -99,17 +112,17 @@ async def test_a_name_that_is_unknown_leaves_the_model_that_was_chosen(handlers:
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
     await handlers.model_chosen(SMALL.id, anyone())
-    menu = handlers.news("nobody", anyone())[1]
+    menu = (await handlers.news("nobody", anyone()))[1]
     assert said(menu)["value"] == SMALL.id
     with pytest.warns(UserWarning, match="openai:nobody"):  # Gradio's toast, where there is no browser
         menu, *_ = await handlers.model_chosen("nobody", anyone())
     assert said(menu)["value"] == SMALL.id
 
 
-def test_a_model_that_is_gone_gives_way_to_one_that_answers(handlers: Handlers, models: Models) -> None:
+async def test_a_model_that_is_gone_gives_way_to_one_that_answers(handlers: Handlers, models: Models) -> None:
     models.serve(LARGE)
     models.status = Status("ready", "", None)
-    menu = handlers.news(SMALL.id, anyone())[1]
+    menu = (await handlers.news(SMALL.id, anyone()))[1]
     assert said(menu)["value"] == LARGE.id
 
 

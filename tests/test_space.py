@@ -4,7 +4,6 @@ Real Chromium before the real app; the hub's proxy, page and login are small ser
 """
 
 import json
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +22,8 @@ from agent.settings import load
 from agent.space import FLEETING, Space, find
 from agent.ui.offers import Offers
 from agent.ui.seats import Seats
-from tests.conftest import CONFIG, FLAGS, SHOTS, App, Visitor
+from tests import chromium
+from tests.conftest import CONFIG, SHOTS, App, Visitor
 from tests.openid_server import Provider, provider
 from tests.scripted_server import Config, Running, running
 from tests.space_proxy import Front, fronted
@@ -372,7 +372,6 @@ class Framed(Visitor):
 def frame(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Framed]]:
     """Come to the other site: `frame(url)`. `cookies`: with those of third parties, which Chromium refuses today."""
     contexts: list[BrowserContext] = []
-    system = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
     def come(url: str, *, phone: bool = False, cookies: bool = False) -> Framed:
         given: Any = {
@@ -384,7 +383,9 @@ def frame(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Framed]]:
             profile, kind = tmp_path / "profile", browser.browser_type
             (profile / "Default").mkdir(parents=True)
             (profile / "Default" / "Preferences").write_text(json.dumps({"profile": {"cookie_controls_mode": 0}}))
-            context = kind.launch_persistent_context(profile, executable_path=system, args=FLAGS, **given)
+            context = kind.launch_persistent_context(
+                profile, executable_path=chromium.program(), args=chromium.flags(kind), **given
+            )
         else:
             context = browser.new_context(**given)
         contexts.append(context)

@@ -109,13 +109,17 @@ class Handlers:
         seat = self._seats.of(request)
         self._seats.take(request, replace(seat, window=seat.window * 2))
 
-    def news(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
-        """The models there are and what the one to come is doing; asked for every second until all is settled."""
+    async def news(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
+        """The models there are and what the one to come is doing; asked for every second until all is settled.
+
+        Where the page names a model that there is, nothing that a visitor sets is touched: another model may have been
+        chosen, or a key given, since the page asked.
+        """
         seat = self._seats.of(request)
         timer = gr.Timer(active=not self._all.settled)
         spec = self._all.spec(seat.owner, model)
-        if model and spec is not None and spec.id == model:
-            return timer, *self._menu(seat, spec), *([gr.skip()] * FOR_MODEL)
+        if self._all.offers.has(model):
+            return timer, *self._menu(seat, spec, chosen=False), *([gr.skip()] * FOR_MODEL)
         return timer, *self._menu(seat, spec), *self._for(seat, spec)
 
     async def model_chosen(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
@@ -281,12 +285,13 @@ class Handlers:
             del self._sending[page]
             await sending.aclose()
 
-    def _menu(self, seat: Seat, spec: ModelSpec | None) -> tuple[Any, Any, Any]:
-        """The list of models, what is said of the one on its way, and the offer of one that has come."""
+    def _menu(self, seat: Seat, spec: ModelSpec | None, *, chosen: bool = True) -> tuple[Any, Any, Any]:
+        """The list of models, in which `spec` is then `chosen`, what is said of the one on its way, and the offer of one
+        that has come."""
         said = "" if self._all.settled else notice(self._all.offers.local.status, seat.words)
         better = self._all.better(seat.owner, spec.id if spec else "")
         return (
-            menu(self._all.offers.menu(seat.owner, spec, seat.login, seat.words), spec),
+            menu(self._all.offers.menu(seat.owner, spec, seat.login, seat.words), spec, chosen=chosen),
             said,
             offer(better, seat.words),
         )

@@ -1,10 +1,11 @@
 """Which models a visitor may choose: those that answer on this machine, hosted ones with a key, the owner's records."""
 
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from agent.catalog import Catalog, ModelSpec, ProviderSpec
-from agent.errors import LocalModelError, ProviderError
+from agent.errors import AgentError, LocalModelError, ProviderError
 from agent.observe.flight import in_folder
 from agent.observe.replay import PREFIX, Replay
 from agent.providers import Connection, Endpoint, Models, Served, connect, default_endpoint
@@ -71,6 +72,12 @@ class Offers:
         if served is not None or not model:
             return served.spec if served else None
         return self.catalog.find(model)
+
+    def has(self, model: str | None) -> bool:
+        """Whether there is a model of that id or name."""
+        with suppress(AgentError):
+            return bool(model) and self.find(model or "") is not None
+        return False
 
     def provider(self, spec: ModelSpec) -> ProviderSpec | None:
         """The hosted provider of a model; None for those that answer on this machine."""

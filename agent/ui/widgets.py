@@ -50,9 +50,9 @@ def choices_of(given: Given) -> Choices:
     )
 
 
-def menu(choices: Sequence[tuple[str, str]], spec: ModelSpec | None) -> Any:
-    """The list of models as (label, id), `spec` chosen."""
-    return gr.Dropdown(choices=list(choices), value=spec.id if spec else None)
+def menu(choices: Sequence[tuple[str, str]], spec: ModelSpec | None, *, chosen: bool = True) -> Any:
+    """The list of models as (label, id), `spec` chosen, or what the page has."""
+    return gr.Dropdown(choices=list(choices), **({"value": spec.id if spec else None} if chosen else {}))
 
 
 def notice(status: Status, words: Words = ENGLISH) -> str:
