@@ -24,6 +24,7 @@ from agent.media import ROUTE, MediaStore, headers_of
 from agent.providers import preload
 from agent.providers.discover import discover
 from agent.providers.local import LocalModels
+from agent.serving.gradio_import import one_application
 from agent.serving.health import Health
 from agent.serving.share import close as close_tunnels
 from agent.serving.share import share
@@ -57,14 +58,20 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     conversations = Conversations(settings, store, media, models, _tools(settings))
     health = Health(store, models, conversations.offers.catalog, discover)
     login = settings.space is not None and settings.space.login
-    page = build(
-        Handlers(conversations, Guard(allow=() if settings.public else settings.fetch_from)),
-        Api(conversations),
-        settings.title,
-        sign_of_life=settings.key_seconds / 6,
-        login=login,
-        fleeting=settings.fleeting,
-    )
+    with one_application():
+        page = build(
+            Handlers(conversations, Guard(allow=() if settings.public else settings.fetch_from)),
+            Api(conversations),
+            settings.title,
+            sign_of_life=settings.key_seconds / 6,
+            login=login,
+            fleeting=settings.fleeting,
+        )
+        page.max_threads = STREAMS
+        page.state_session_capacity = 500
+        page.queue(default_concurrency_limit=None, max_size=None, api_open=False)
+    # Gradio looks for queued events every millisecond, which costs 3 % of a core for ever; 10 ms are not felt.
+    cast(Any, page)._queue.sleep_when_free = 0.01
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
@@ -117,11 +124,6 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
             headers=headers_of(content, request.query_params.get("name", "")),
         )
 
-    page.max_threads = STREAMS
-    page.state_session_capacity = 500
-    page.queue(default_concurrency_limit=None, max_size=None, api_open=False)
-    # Gradio looks for queued events every millisecond, which costs 3 % of a core for ever; 10 ms are not felt.
-    cast(Any, page)._queue.sleep_when_free = 0.01
     cast(Any, gr).mount_gradio_app(  # its own types are not whole
         app,
         page,

@@ -23,8 +23,8 @@ def program() -> str | None:
 def flags(chromium: BrowserType) -> list[str]:
     """`FLAGS`, without the page that Chromium's address bar is made of.
 
-    It loads with each window, seen or not, and takes 1.5 s of a core that the page under test would have had. Of several
-    lists of what is off the last one holds, so Playwright's own is asked for and made longer.
+    It loads with each window, seen or not, and takes 1.5 s of a core that the page under test would have had. Of
+    several lists of what is off the last one holds, so Playwright's own is asked for and made longer.
     """
     browser = chromium.launch(executable_path=program(), args=[*FLAGS, "--enable-automation"])  # or it will not tell
     started = browser.new_browser_cdp_session().send("Browser.getBrowserCommandLine")["arguments"]

@@ -3,13 +3,16 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 import pytest
+from gradio.routes import App
 from gradio_client import Client
 
-from agent.settings import ROOT
-from tests.conftest import App
+from agent.server import create_app
+from agent.settings import ROOT, LocalSettings, Settings
+from tests import conftest
 from tests.dialect_server import Playing, Reply, playing
 from tests.scripted_server import Running
 from tests.test_hosted_page import messages, responses
@@ -38,8 +41,14 @@ def note(event, given):
 sys.addaudithook(note)
 finders = list(sys.meta_path)
 {how}
-print(len(stubs), int("mcp" in sys.modules), int(sys.meta_path == finders))
-import agent.tools.mcp
+others = ("mcp", "pandas.core", "gradio.cli", "gradio.external", "gradio.workflow")
+print(len(stubs), *(int(name in sys.modules) for name in others), int(sys.meta_path == finders))
+import agent.tools.mcp, pandas
+from gradio.cli import deploy
+from gradio.external import load
+from gradio.workflow import Workflow
+assert len(pandas.DataFrame({{"a": [1, 2]}})) == 2
+assert load.__module__ == "gradio.external"
 """
 
 
@@ -67,7 +76,7 @@ def test_choosing_a_vendor_imports_its_sdk_alone(model: str, sdk: str) -> None:
 
 
 def test_a_page_starts_without_what_gradio_does_for_others() -> None:
-    """Type stubs and tool servers; where Gradio no longer does this, `agent.serving.gradio_import` can go."""
+    """Type stubs, tool servers, tables; where Gradio no longer does this, `agent.serving.gradio_import` can go."""
 
     def imported(how: str) -> tuple[int, ...]:
         command = [sys.executable, "-c", GRADIO.format(how=how)]
@@ -76,11 +85,25 @@ def test_a_page_starts_without_what_gradio_does_for_others() -> None:
 
     by_itself = imported("import gradio")
     assert by_itself[0] > 50
-    assert by_itself[1:] == (1, 1)
-    assert imported("from agent.serving.gradio_import import import_gradio as ours; ours(); ours()") == (0, 0, 1)
+    assert by_itself[1:] == (1, 1, 1, 1, 1, 1)
+    ours = "from agent.serving.gradio_import import import_gradio as ours; ours(); ours()"
+    assert imported(ours) == (0, 0, 0, 0, 0, 0, 1)
 
 
-def test_all_vendors_together_stay_small(start_app: Callable[..., App], hosted: Playing, model_server: Running) -> None:
+async def test_a_page_is_made_one_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    by_itself = App.__dict__["create_app"].__func__
+
+    def counted(*given: object, **named: object) -> object:
+        made.append(by_itself(*given, **named))
+        return made[-1]
+
+    monkeypatch.setattr(App, "create_app", staticmethod(counted))
+    await create_app(Settings(data_dir=tmp_path, store="memory", local=LocalSettings(cache_dir=tmp_path)))
+    assert len(made) == 1
+
+
+def test_all_vendors_together_stay_small(start_app: Callable[..., conftest.App], hosted: Playing, model_server: Running) -> None:
     urls = {f"{name}_BASE_URL": hosted.url for name in ("OPENAI", "ANTHROPIC", "GOOGLE", "XAI", "HUGGINGFACE")}
     keys = {
         name: "key" for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "XAI_API_KEY", "HF_TOKEN")

@@ -1,26 +1,49 @@
-"""Gradio without what a running page never uses of it: that is 40 % of the time from start to page.
+"""Gradio without what a running page never uses of it: that is half of the time from start to page.
 
 At each import Gradio 6.31 writes a type stub for each of its 81 component classes anew, to compare it with the one on
-disk, and fills the docstring template of each event; it also imports `mcp`, for pages that are tool servers. None of
-this shows in a page. What is left out is what Gradio itself can do without: it takes a missing `mcp` for granted.
+disk, and fills the docstring template of each event. It imports `mcp`, for pages that are tool servers, its command line
+and what builds pages out of models on the hub, and pandas, for tables. And it makes a web application each time that a
+page is changed. None of this shows in ours.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import LazyLoader
 from types import ModuleType
 from typing import Any, cast
 
+FOR_OTHERS = ("gradio.cli", "gradio.external", "gradio.workflow")
+
 
 def import_gradio() -> None:
-    """Import Gradio, if nothing has yet. Afterwards everything is imported as ever, `mcp` too."""
+    """Import Gradio, if nothing has yet. Afterwards everything is imported as ever, `mcp` too, and pandas once used."""
+    if "gradio" in sys.modules:
+        return
     finder = _Finder()
     sys.meta_path.insert(0, finder)
     try:
         import gradio  # noqa: F401  # pyright: ignore[reportUnusedImport]
     finally:
         sys.meta_path.remove(finder)
+        for name in FOR_OTHERS:
+            sys.modules.pop(name, None)
+
+
+@contextmanager
+def one_application() -> Iterator[None]:
+    """While a page is built: no web application for each of its states. Who mounts it makes the only one."""
+    from gradio.routes import App
+
+    app = cast(Any, App)
+    made = app.__dict__["create_app"]
+    app.create_app = _nothing
+    try:
+        yield
+    finally:
+        app.create_app = made
 
 
 class _Finder(MetaPathFinder):
@@ -29,12 +52,24 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname == "mcp":
             raise ImportError("not while Gradio is imported", name=fullname)
-        if fullname != "gradio.component_meta":
+        if fullname in FOR_OTHERS:
+            return ModuleSpec(fullname, _Absent())
+        if fullname not in ("gradio.component_meta", "pandas"):
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _WithoutStubs(spec.loader)
+            spec.loader = LazyLoader(spec.loader) if fullname == "pandas" else _WithoutStubs(spec.loader)
         return spec
+
+
+class _Absent(Loader):
+    """A module that has every name, and nothing behind it."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        cast(Any, module).__getattr__ = lambda _name: _nothing
 
 
 class _WithoutStubs(Loader):

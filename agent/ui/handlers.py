@@ -286,8 +286,7 @@ class Handlers:
             await sending.aclose()
 
     def _menu(self, seat: Seat, spec: ModelSpec | None, *, chosen: bool = True) -> tuple[Any, Any, Any]:
-        """The list of models, in which `spec` is then `chosen`, what is said of the one on its way, and the offer of one
-        that has come."""
+        """The list of models, what is said of the one on its way, and the offer of one that has come."""
         said = "" if self._all.settled else notice(self._all.offers.local.status, seat.words)
         better = self._all.better(seat.owner, spec.id if spec else "")
         return (
