@@ -6,6 +6,8 @@ export PYTHON
 
 UV := .ci/uv
 TESTS ?= tests
+# Processes that share the tests. Some tests hold the page to a second: with more processes than cores they cannot pass.
+WORKERS ?= 2
 # Model servers that are published for Node.js alone, which some tests talk to.
 PEERS := tests/peers/node_modules/.ready
 
@@ -45,7 +47,7 @@ gpu:
 
 test: .venv/.dev $(PEERS)
 	@.ci/chromium
-	.venv/bin/python -m pytest $(TESTS)
+	.venv/bin/python -m pytest -n $(WORKERS) $(TESTS)
 
 check: .venv/.dev
 	.venv/bin/ruff format --check .

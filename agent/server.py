@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import math
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable
@@ -70,8 +71,11 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         page.max_threads = STREAMS
         page.state_session_capacity = 500
         page.queue(default_concurrency_limit=None, max_size=None, api_open=False)
+    queue = cast(Any, page)._queue
     # Gradio looks for queued events every millisecond, which costs 3 % of a core for ever; 10 ms are not felt.
-    cast(Any, page)._queue.sleep_when_free = 0.01
+    queue.sleep_when_free = 0.01
+    # After each event it sums up the last 10,000 of them with pandas, for a page of Gradio's that is off here.
+    queue.ANAYLTICS_CACHE_FREQUENCY, queue.ANALYTICS_MAX_EVENTS = math.inf, 1
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:

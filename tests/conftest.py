@@ -7,8 +7,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.request import urlopen
@@ -91,8 +91,17 @@ class App:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Browser tests come last: Playwright's event loop stays in this thread, where no other can run after that."""
-    items.sort(key=lambda item: "browser" in getattr(item, "fixturenames", ()))
+    """Browser tests come last: Playwright's event loop stays in this thread, where no other can run after that.
+
+    Where several processes share the work, what a file's tests share is started in one of them.
+    """
+
+    def in_browser(item: pytest.Item) -> bool:
+        return "browser" in getattr(item, "fixturenames", ())
+
+    items.sort(key=in_browser)
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}{'-browser' * in_browser(item)}"))
 
 
 @pytest.fixture(scope="session")
@@ -102,13 +111,13 @@ def model_server() -> Iterator[Running]:
         yield server
 
 
-@pytest.fixture(scope="session")
-def start_app(tmp_path_factory: pytest.TempPathFactory, model_server: Running) -> Iterator[Callable[..., App]]:
-    """Start an app of one's own: `start_app(NAME=value)` adds to its environment."""
-    apps: list[App] = []
+@contextmanager
+def apps(folders: pytest.TempPathFactory, model_server: Running) -> Generator[Callable[..., App]]:
+    """Start apps over folders of their own and the scripted server: `start(config, NAME=value)` adds environment."""
+    started: list[App] = []
 
     def start(config: str = CONFIG, **env: str) -> App:
-        folder = tmp_path_factory.mktemp("app")
+        folder = folders.mktemp("app")
         (folder / "app.toml").write_text(config)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -124,19 +133,29 @@ def start_app(tmp_path_factory: pytest.TempPathFactory, model_server: Running) -
             **env,
         }
         app = App(folder, {**inherited, **given}, port)
-        apps.append(app)
+        started.append(app)
         return app.start()
 
-    yield start
-    for app in apps:
-        with suppress(subprocess.TimeoutExpired):
-            app.stop()
+    try:
+        yield start
+    finally:
+        for app in started:
+            with suppress(subprocess.TimeoutExpired):
+                app.stop()
+
+
+@pytest.fixture(scope="module")
+def start_app(tmp_path_factory: pytest.TempPathFactory, model_server: Running) -> Iterator[Callable[..., App]]:
+    """Start an app of one's own. It ends with the file: fifteen that idle take a third of a core."""
+    with apps(tmp_path_factory, model_server) as start:
+        yield start
 
 
 @pytest.fixture(scope="session")
-def app(start_app: Callable[..., App]) -> App:
+def app(tmp_path_factory: pytest.TempPathFactory, model_server: Running) -> Iterator[App]:
     """The app that most tests share; each of them comes as a visitor of its own."""
-    return start_app()
+    with apps(tmp_path_factory, model_server) as start:
+        yield start()
 
 
 @pytest.fixture(scope="session")

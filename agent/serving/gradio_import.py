@@ -1,25 +1,25 @@
 """Gradio without what a running page never uses of it: that is half of the time from start to page.
 
 At each import Gradio 6.31 writes a type stub for each of its 81 component classes anew, to compare it with the one on
-disk, and fills the docstring template of each event. It imports `mcp`, for pages that are tool servers, its command line
-and what builds pages out of models on the hub, and pandas, for tables. And it makes a web application each time that a
-page is changed. None of this shows in ours.
+disk, and fills the docstring template of each event. It imports `mcp`, for pages that are tool servers, pandas, for
+tables, its command line, and what makes pages of the hub's models. And it makes a web application anew with each step
+in which a page is built. None of this shows in ours.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import LazyLoader
 from types import ModuleType
 from typing import Any, cast
 
-FOR_OTHERS = ("gradio.cli", "gradio.external", "gradio.workflow")
+FOR_OTHERS = ("gradio.cli", "gradio.external", "gradio.workflow", "pandas")
 
 
 def import_gradio() -> None:
-    """Import Gradio, if nothing has yet. Afterwards everything is imported as ever, `mcp` too, and pandas once used."""
+    """Import Gradio, if nothing has yet. Afterwards all is imported as ever, `FOR_OTHERS` by Gradio once used."""
     if "gradio" in sys.modules:
         return
     finder = _Finder()
@@ -33,7 +33,7 @@ def import_gradio() -> None:
 
 
 @contextmanager
-def one_application() -> Iterator[None]:
+def one_application() -> Generator[None]:
     """While a page is built: no web application for each of its states. Who mounts it makes the only one."""
     from gradio.routes import App
 
@@ -53,23 +53,38 @@ class _Finder(MetaPathFinder):
         if fullname == "mcp":
             raise ImportError("not while Gradio is imported", name=fullname)
         if fullname in FOR_OTHERS:
-            return ModuleSpec(fullname, _Absent())
-        if fullname not in ("gradio.component_meta", "pandas"):
+            return ModuleSpec(fullname, _WhenUsed())
+        if fullname != "gradio.component_meta":
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = LazyLoader(spec.loader) if fullname == "pandas" else _WithoutStubs(spec.loader)
+            spec.loader = _WithoutStubs(spec.loader)
         return spec
 
 
-class _Absent(Loader):
-    """A module that has every name, and nothing behind it."""
+class _WhenUsed(Loader):
+    """Stands in for a module until Gradio is imported: its names are functions that import it when they are called.
+
+    Then it has the names of the module itself. Not `importlib.util.LazyLoader`: of two threads that use such a module
+    at once, one finds it empty.
+    """
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        cast(Any, module).__getattr__ = lambda _name: _nothing
+        def named(name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+
+            def later(*given: object, **more: object) -> Any:
+                return getattr(import_module(module.__name__), name)(*given, **more)
+
+            return (
+                later if sys.modules.get(module.__name__) is module else getattr(import_module(module.__name__), name)
+            )
+
+        cast(Any, module).__getattr__ = named
 
 
 class _WithoutStubs(Loader):
