@@ -109,6 +109,15 @@ async def test_a_page_is_made_one_application(tmp_path: Path, monkeypatch: pytes
     assert len(made) == 1
 
 
+async def test_events_are_not_summed_up(tmp_path: Path) -> None:
+    """Gradio would do it after each of them, over the last 10,000, which takes longer the more there were."""
+    made = await create_app(Settings(data_dir=tmp_path, store="memory", local=LocalSettings(cache_dir=tmp_path)))
+    queue = made.state.page._queue
+    queue.events_recorded = 20_000
+    event = {"time": 1.0, "status": "success", "process_time": 0.1, "function": "f", "session_hash": "page"}
+    assert queue.compute_analytics_summary([event]) == {"functions": {}}
+
+
 def test_all_vendors_together_stay_small(
     start_app: Callable[..., conftest.App], hosted: Playing, model_server: Running
 ) -> None:
