@@ -135,6 +135,6 @@ lock:
 	@! grep -nE '^--|://|file:|^ *# .*(/tmp|/home|/root)' $(LOCKS) || { echo 'lock: these lines belong to one machine' >&2; exit 1; }
 
 clean:
-	rm -rf .venv .venv-gpu .venv-vllm .cache/uv-* .cache/smollm2-hf .cache/debian-* .cache/packages .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-gpu .venv-vllm .cache/uv-* .cache/smollm2-hf .cache/debian-* .cache/packages* .ruff_cache .pytest_cache .hypothesis
 	rm -rf $(dir $(PEERS))
 	find agent tests -name __pycache__ -type d -prune -exec rm -rf {} +

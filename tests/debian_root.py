@@ -85,8 +85,9 @@ def base(tag: str) -> Path:
     if os.geteuid() != 0:
         raise Unavailable("it needs root: namespaces, overlays and Debian's installer")
     root = CACHE / f"debian-{suite}"
-    if not root.exists():
-        _debian(root, suite)
+    with _alone(root):
+        if not root.exists():
+            _debian(root, suite)
     python = root / "usr" / "local" / "bin" / "python"
     if not python.is_symlink():
         if not (root / "usr" / "bin" / f"python{version}").exists():
@@ -106,17 +107,30 @@ def _debian(root: Path, suite: str) -> None:
 
 def package(name: str) -> Path:
     """The folder in the project's cache into which Debian's package `name` is unpacked. Raises `Unavailable`."""
-    unpacked = _folder(CACHE / "packages") / name
-    if not unpacked.exists():
-        with tempfile.TemporaryDirectory(dir=unpacked.parent) as made:
-            try:
-                _asked(["apt-get", "download", "-qq", name], Path(made))
-            except Unavailable:  # its lists may be old, or missing
-                _asked(["apt-get", "update", "-qq"], Path(made))
-                _asked(["apt-get", "download", "-qq", name], Path(made))
-            _asked(["sh", "-c", "dpkg -x *.deb out"], Path(made))
-            (Path(made) / "out").rename(unpacked)
+    unpacked = CACHE / "packages" / name
+    with _alone(unpacked.parent):  # apt's own lists allow one at a time
+        if not unpacked.exists():
+            _unpack(name, unpacked)
     return unpacked
+
+
+def _unpack(name: str, unpacked: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=_folder(unpacked.parent)) as made:
+        try:
+            _asked(["apt-get", "download", "-qq", name], Path(made))
+        except Unavailable:  # its lists may be old, or missing
+            _asked(["apt-get", "update", "-qq"], Path(made))
+            _asked(["apt-get", "download", "-qq", name], Path(made))
+        _asked(["sh", "-c", "dpkg -x *.deb out"], Path(made))
+        (Path(made) / "out").rename(unpacked)
+
+
+@contextmanager
+def _alone(made: Path) -> Iterator[None]:
+    """Hold what is `made` in the project's cache against the other processes that share the tests."""
+    with (_folder(made.parent) / f"{made.name}.lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _asked(command: list[str], folder: Path) -> None:
