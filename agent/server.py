@@ -8,12 +8,14 @@ import os
 import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import gradio as gr
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
+from gradio.route_utils import BUILD_PATH_LIB
 from starlette.middleware import Middleware
 
 from agent.errors import NotFound
@@ -25,6 +27,7 @@ from agent.media import ROUTE, MediaStore, headers_of
 from agent.providers import preload
 from agent.providers.discover import discover
 from agent.providers.local import LocalModels
+from agent.serving.assets import Assets
 from agent.serving.gradio_import import one_application
 from agent.serving.health import Health
 from agent.serving.share import close as close_tunnels
@@ -102,7 +105,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         framed_by=settings.framed_by,
         login=login,
     )
-    middleware = [walls, Middleware(Streams)]
+    middleware = [walls, Middleware(Streams), Middleware(Assets, folder=Path(BUILD_PATH_LIB))]
     app = FastAPI(lifespan=lifespan, middleware=middleware, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.conversations = conversations
 

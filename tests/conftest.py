@@ -10,11 +10,14 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Error, Page, expect, sync_playwright
+from xdist.scheduler import LoadScopeScheduling  # pyright: ignore[reportMissingTypeStubs]
 
 from tests.chromium import launch
 from tests.scripted_server import Config, Running, running
@@ -91,17 +94,33 @@ class App:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Browser tests come last: Playwright's event loop stays in this thread, where no other can run after that.
+    """Browser tests come last: Playwright's event loop stays in this thread, where no other can run after that."""
+    items.sort(key=lambda item: "browser" in getattr(item, "fixturenames", ()))
 
-    Where several processes share the work, what a file's tests share is started in one of them.
+
+class FilesApart(LoadScopeScheduling):
+    """Of several processes one has a file's tests, later one those in the browser: they share what they start.
+
+    pytest-xdist's own groups are lost on pytest 9.2 (its issue 1386).
     """
 
-    def in_browser(item: pytest.Item) -> bool:
-        return "browser" in getattr(item, "fixturenames", ())
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        self._groups: dict[str, str] = {}
 
-    items.sort(key=in_browser)
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}{'-browser' * in_browser(item)}"))
+    def schedule(self) -> None:
+        collected = next(iter(self.registered_collections.values()))
+        for number, (_, tests) in enumerate(groupby(collected, key=lambda test: test.partition("::")[0])):
+            self._groups |= dict.fromkeys(tests, str(number))
+        super().schedule()
+
+    def _split_scope(self, nodeid: str) -> str:
+        return self._groups[nodeid]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesApart:
+    """Who gets which tests."""
+    return FilesApart(config, log)
 
 
 @pytest.fixture(scope="session")

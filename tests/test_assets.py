@@ -1,0 +1,111 @@
+"""The page's scripts and styles: the same to every browser, compressed once, and asked for once."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from agent.serving.assets import FOR_GOOD, Assets
+from tests.conftest import App, Visitor
+
+NAME = "index-Bx_1-aZ9.js"
+SCRIPT = "let it = 'as long as it takes to be worth it';\n" * 50
+
+
+class Gradio:
+    """As much of Gradio as the middleware sees: something that answers the rest."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.asked.append(f"{scope['method']} {scope['path']}")
+        await send({"type": "http.response.start", "status": 404, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def ask(folder: Path, *asked: tuple[str, str], method: str = "GET") -> tuple[list[httpx.Response], list[str]]:
+    """The answers to a path and an `Accept-Encoding` each, and what Gradio was asked for. Each file is read once."""
+    (folder / NAME).write_text(SCRIPT)
+    gradio = Gradio()
+
+    async def all_of_them() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(Assets(gradio, folder))
+        async with httpx.AsyncClient(transport=transport, base_url="http://chat.example") as client:
+            answers = list[httpx.Response]()
+            for path, taken in asked:
+                answers.append(await client.request(method, path, headers={"accept-encoding": taken}))
+            return answers
+
+    return asyncio.run(all_of_them()), gradio.asked
+
+
+def test_a_file_is_answered_as_its_browser_reads_it_and_kept_for_good(tmp_path: Path) -> None:
+    takers = ["gzip, deflate, br, zstd", "gzip", "", "br"] * 2
+    answers, asked = ask(tmp_path, *((f"/assets/{NAME}", taken) for taken in takers))
+    assert asked == []
+    for taken, answer in zip(takers, answers, strict=True):
+        assert answer.text == SCRIPT
+        assert answer.headers.get("content-encoding") == ("gzip" if "gzip" in taken else None)
+        assert len(answer.headers.raw) == len({name for name, _ in answer.headers.raw})
+        assert answer.headers["cache-control"] == FOR_GOOD["cache-control"]
+        assert answer.headers["vary"] == "accept-encoding"
+        assert answer.headers["content-type"].startswith("text/javascript")
+
+
+def test_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = list[Path]()
+    whole = Path.read_bytes
+
+    def noting(path: Path) -> bytes:
+        read.append(path)
+        return whole(path)
+
+    monkeypatch.setattr(Path, "read_bytes", noting)
+    ask(tmp_path, *[(f"/assets/{NAME}", "gzip")] * 3)
+    assert read == [tmp_path / NAME]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/config", "/assets/plain.js", "/assets/gone-12345678.js", f"/assets/{NAME}/x", f"/gradio_api/file={NAME}"],
+)
+def test_everything_else_passes(path: str, tmp_path: Path) -> None:
+    answers, asked = ask(tmp_path, *[(path, "br, gzip")] * 2)
+    assert asked == [f"GET {path}"] * 2
+    assert not any("cache-control" in answer.headers for answer in answers)
+
+
+@pytest.mark.parametrize("path", ["/assets/..%2Fsecret-12345678.js", "/assets/%2e%2e/secret-12345678.js"])
+def test_nothing_outside_the_folder_is_read(path: str, tmp_path: Path) -> None:
+    (tmp_path / "secret-12345678.js").write_text("a secret")
+    inside = tmp_path / "assets"
+    inside.mkdir()
+    assert len(ask(inside, (path, ""))[1]) == 1
+
+
+def test_only_what_is_read_is_answered(tmp_path: Path) -> None:
+    assert ask(tmp_path, (f"/assets/{NAME}", ""), method="POST")[1] == [f"POST /assets/{NAME}"]
+
+
+def test_the_page_begins_with_such_a_file(app: App) -> None:
+    (path,) = set(re.findall(r"assets/index-[\w-]+\.js", httpx.get(app.url).text))
+    plain = httpx.get(f"{app.url}/{path}", headers={"accept-encoding": "identity"})
+    with httpx.stream("GET", f"{app.url}/{path}", headers={"accept-encoding": "gzip"}) as answer:
+        assert answer.read() == plain.content
+    assert answer.num_bytes_downloaded < len(plain.content) / 2
+    assert answer.headers["cache-control"] == FOR_GOOD["cache-control"]
+    assert "set-cookie" not in answer.headers
+
+
+def test_a_reload_asks_for_no_script_again(app: App, visit: Callable[..., Visitor]) -> None:
+    visitor = visit(app.url)
+    sent = "performance.getEntriesByType('resource').filter(e => e.name.includes('/assets/') && e.transferSize).length"
+    assert visitor.page.evaluate(sent) > 20
+    visitor.page.reload()
+    visitor.open(app.url)
+    assert visitor.page.evaluate(sent) == 0
