@@ -6,8 +6,8 @@ import logging
 import math
 import os
 import socket
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from gradio.route_utils import BUILD_PATH_LIB
+from gradio.routes import App
 from starlette.middleware import Middleware
 
 from agent.errors import NotFound
@@ -28,7 +29,6 @@ from agent.providers import preload
 from agent.providers.discover import discover
 from agent.providers.local import LocalModels
 from agent.serving.assets import Assets
-from agent.serving.gradio_import import one_application
 from agent.serving.health import Health
 from agent.serving.share import close as close_tunnels
 from agent.serving.share import share
@@ -62,7 +62,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     conversations = Conversations(settings, store, media, models, _tools(settings))
     health = Health(store, models, conversations.offers.catalog, discover)
     login = settings.space is not None and settings.space.login
-    with one_application():
+    with _one_application():
         page = build(
             Handlers(conversations, Guard(allow=() if settings.public else settings.fetch_from)),
             Api(conversations),
@@ -77,7 +77,8 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     queue = cast(Any, page)._queue
     # Gradio looks for queued events every millisecond, which costs 3 % of a core for ever; 10 ms are not felt.
     queue.sleep_when_free = 0.01
-    # After each event it sums up the last 10,000 of them with pandas, for a page of Gradio's that is off here.
+    # After each event it copies the last 10,000 of them, and sums them up with pandas, for a page of Gradio's that is
+    # off here. (One of the names is misspelt there.)
     queue.ANAYLTICS_CACHE_FREQUENCY, queue.ANALYTICS_MAX_EVENTS = math.inf, 1
 
     @asynccontextmanager
@@ -148,8 +149,23 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         js=script(),
         i18n=i18n(),
     )
+    cast(Any, page).app = cast(Any, app.routes[-1]).app
     app.state.page = page
     return app
+
+
+@contextmanager
+def _one_application() -> Generator[None]:
+    """Within it Gradio makes no web application; without, it makes one for each step in which a page is built."""
+    made = App.__dict__["create_app"]
+    cast(Any, App).create_app = _nothing
+    try:
+        yield
+    finally:
+        cast(Any, App).create_app = made
+
+
+def _nothing(*_given: object, **_named: object) -> None: ...
 
 
 async def _warm() -> None:

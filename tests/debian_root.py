@@ -85,14 +85,14 @@ def base(tag: str) -> Path:
     if os.geteuid() != 0:
         raise Unavailable("it needs root: namespaces, overlays and Debian's installer")
     root = CACHE / f"debian-{suite}"
+    python = root / "usr" / "local" / "bin" / "python"
     with _alone(root):
         if not root.exists():
             _debian(root, suite)
-    python = root / "usr" / "local" / "bin" / "python"
-    if not python.is_symlink():
-        if not (root / "usr" / "bin" / f"python{version}").exists():
-            raise Unavailable(f"Debian {suite} has no Python {version}")
-        python.symlink_to(f"/usr/bin/python{version}")
+        if not python.is_symlink():
+            if not (root / "usr" / "bin" / f"python{version}").exists():
+                raise Unavailable(f"Debian {suite} has no Python {version}")
+            python.symlink_to(f"/usr/bin/python{version}")
     return root
 
 
@@ -126,9 +126,9 @@ def _unpack(name: str, unpacked: Path) -> None:
 
 
 @contextmanager
-def _alone(made: Path) -> Iterator[None]:
-    """Hold what is `made` in the project's cache against the other processes that share the tests."""
-    with (_folder(made.parent) / f"{made.name}.lock").open("wb") as lock:
+def _alone(kept: Path) -> Iterator[None]:
+    """Hold what is `kept` in the project's cache against the other processes that share the tests."""
+    with (_folder(kept.parent) / f"{kept.name}.lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -59,7 +59,7 @@ def said(update: Any) -> dict[str, Any]:
 
 async def test_while_a_model_is_fetched_the_page_says_how_far_it_is(handlers: Handlers, models: Models) -> None:
     models.status = Status("fetching", "Fetching <Large>.", 0.25)
-    timer, menu, notice, *_ = await handlers.news(None, anyone())
+    timer, menu, notice, *_ = handlers.news(None, anyone())
     assert said(timer)["active"]
     assert said(menu)["value"] is None
     assert not [id_ for _, id_ in said(menu)["choices"] if id_.startswith("local:")]
@@ -70,13 +70,13 @@ async def test_while_a_model_is_fetched_the_page_says_how_far_it_is(handlers: Ha
 async def test_a_better_model_is_offered_when_it_has_come_and_not_forced(handlers: Handlers, models: Models) -> None:
     models.serve(SMALL)
     models.status = Status("ready", "Fetching Large.", 0.5)
-    timer, menu, _, offer, *_ = await handlers.news(None, anyone())
+    timer, menu, _, offer, *_ = handlers.news(None, anyone())
     assert said(timer)["active"]
     assert said(menu)["value"] == SMALL.id
     assert not said(offer)["visible"]
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "Large answers.", None)
-    timer, menu, notice, offer, *_ = await handlers.news(SMALL.id, anyone())
+    timer, menu, notice, offer, *_ = handlers.news(SMALL.id, anyone())
     assert not said(timer)["active"]
     assert "value" not in said(menu)
     assert said(offer)["visible"]
@@ -93,7 +93,7 @@ async def test_news_undo_nothing_that_was_done_since_they_were_asked_for(
 ) -> None:
     """A key that was pasted a moment ago stood in its box again as missing, and another choice went back."""
     models.serve(SMALL)
-    _, menu, _, _, *rest = await handlers.news(named, anyone())
+    _, menu, _, _, *rest = handlers.news(named, anyone())
     assert "value" not in said(menu)
     assert len(rest) == FOR_MODEL
     assert all(said(one) == gr.skip() for one in rest)
@@ -103,7 +103,7 @@ async def test_who_picked_a_model_is_not_asked_again(handlers: Handlers, models:
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
     await handlers.model_chosen(SMALL.id, anyone())
-    offer = (await handlers.news(SMALL.id, anyone()))[3]
+    offer = (handlers.news(SMALL.id, anyone()))[3]
     assert not said(offer)["visible"]
 
 
@@ -112,7 +112,7 @@ async def test_a_name_that_is_unknown_leaves_the_model_that_was_chosen(handlers:
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
     await handlers.model_chosen(SMALL.id, anyone())
-    menu = (await handlers.news("nobody", anyone()))[1]
+    menu = (handlers.news("nobody", anyone()))[1]
     assert said(menu)["value"] == SMALL.id
     with pytest.warns(UserWarning, match="openai:nobody"):  # Gradio's toast, where there is no browser
         menu, *_ = await handlers.model_chosen("nobody", anyone())
@@ -122,7 +122,7 @@ async def test_a_name_that_is_unknown_leaves_the_model_that_was_chosen(handlers:
 async def test_a_model_that_is_gone_gives_way_to_one_that_answers(handlers: Handlers, models: Models) -> None:
     models.serve(LARGE)
     models.status = Status("ready", "", None)
-    menu = (await handlers.news(SMALL.id, anyone()))[1]
+    menu = (handlers.news(SMALL.id, anyone()))[1]
     assert said(menu)["value"] == LARGE.id
 
 

@@ -105,8 +105,8 @@ async def test_a_page_is_made_one_application(tmp_path: Path, monkeypatch: pytes
         return made[-1]
 
     monkeypatch.setattr(App, "create_app", staticmethod(counted))
-    await create_app(Settings(data_dir=tmp_path, store="memory", local=LocalSettings(cache_dir=tmp_path)))
-    assert len(made) == 1
+    ours = await create_app(Settings(data_dir=tmp_path, store="memory", local=LocalSettings(cache_dir=tmp_path)))
+    assert made == [ours.state.page.app]
 
 
 async def test_events_are_not_summed_up(tmp_path: Path) -> None:

@@ -29,12 +29,13 @@ def test_a_file_is_run_by_one_process_and_its_browser_tests_after_all_others(tmp
     (tmp_path / "conftest.py").write_text(CONFTEST)
     for name in "abc":
         (tmp_path / f"test_{name}.py").write_text(FILE)
-    asked = [sys.executable, "-m", "pytest", "-v", "-n", "2", "--no-loadscope-reorder", "-p", "no:cacheprovider", "."]
+    asked = [sys.executable, "-m", "pytest", "-v", "-n", "2", "-p", "no:cacheprovider", "."]
     done = subprocess.run(
         asked, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120, check=False
     )
     ran = re.findall(r"\[(gw\d)\].*PASSED test_(\w)\.py::test_(\w+)", done.stdout)
     assert len(ran) == 30, done.stdout + done.stderr
+    assert {worker for worker, _, _ in ran} == {"gw0", "gw1"}
     for name in "abc":
         for kind in ("in_it", "plainly"):
             assert len({worker for worker, file, test in ran if (file, test) == (name, kind)}) == 1

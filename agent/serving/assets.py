@@ -4,6 +4,7 @@ Gradio looks each of them up and compresses it again for every visit, in the loo
 hash of its content in its name, so none ever changes. Knows HTTP, and of Gradio where these files are.
 """
 
+import asyncio
 import gzip
 import re
 from pathlib import Path
@@ -18,18 +19,18 @@ FOR_GOOD = {"cache-control": "public, max-age=31536000, immutable", "vary": "acc
 
 
 class Assets:
-    """The middleware, behind the walls. Owner of the answers: two for each file of `folder` at most."""
+    """The middleware, behind the walls. Owner of what was read: two contents for each file of `folder` at most."""
 
     def __init__(self, app: ASGIApp, folder: Path) -> None:
         self._app, self._folder = app, folder
-        self._kept: dict[tuple[str, bool], Response] = {}
+        self._kept: dict[tuple[str, bool], bytes] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer for a file that is there; pass on everything else."""
-        answer = self._answer(scope) if scope["type"] == "http" and scope["method"] == "GET" else None
+        answer = await self._answer(scope) if scope["type"] == "http" and scope["method"] == "GET" else None
         await (answer or self._app)(scope, receive, send)
 
-    def _answer(self, scope: Scope) -> Response | None:
+    async def _answer(self, scope: Scope) -> Response | None:
         asked = HASHED.fullmatch(scope["path"])
         if not asked:
             return None
@@ -37,10 +38,12 @@ class Assets:
         packed = "gzip" in Headers(scope=scope).get("accept-encoding", "")
         if (name, packed) not in self._kept:
             try:
-                content = (self._folder / name).read_bytes()
+                self._kept[name, packed] = await asyncio.to_thread(_content, self._folder / name, packed)
             except OSError:
                 return None
-            headers = FOR_GOOD | ({"content-encoding": "gzip"} if packed else {})
-            content = gzip.compress(content, mtime=0) if packed else content
-            self._kept[name, packed] = Response(content, headers=headers, media_type=TYPES[kind])
-        return self._kept[name, packed]
+        headers = FOR_GOOD | ({"content-encoding": "gzip"} if packed else {})
+        return Response(self._kept[name, packed], headers=headers, media_type=TYPES[kind])
+
+
+def _content(path: Path, packed: bool) -> bytes:
+    return gzip.compress(path.read_bytes(), mtime=0) if packed else path.read_bytes()

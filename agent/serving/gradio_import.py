@@ -2,13 +2,11 @@
 
 At each import Gradio 6.31 writes a type stub for each of its 81 component classes anew, to compare it with the one on
 disk, and fills the docstring template of each event. It imports `mcp`, for pages that are tool servers, pandas, for
-tables, its command line, and what makes pages of the hub's models. And it makes a web application anew with each step
-in which a page is built. None of this shows in ours.
+tables, its command line, and what makes pages of the hub's models. None of this shows in ours.
 """
 
 import sys
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -19,7 +17,7 @@ FOR_OTHERS = ("gradio.cli", "gradio.external", "gradio.workflow", "pandas")
 
 
 def import_gradio() -> None:
-    """Import Gradio, if nothing has yet. Afterwards all is imported as ever, `FOR_OTHERS` by Gradio once used."""
+    """Import Gradio, if nothing has yet. Afterwards all is imported as ever, and `FOR_OTHERS` when called."""
     if "gradio" in sys.modules:
         return
     finder = _Finder()
@@ -29,21 +27,8 @@ def import_gradio() -> None:
     finally:
         sys.meta_path.remove(finder)
         for name in FOR_OTHERS:
-            sys.modules.pop(name, None)
-
-
-@contextmanager
-def one_application() -> Generator[None]:
-    """While a page is built: no web application for each of its states. Who mounts it makes the only one."""
-    from gradio.routes import App
-
-    app = cast(Any, App)
-    made = app.__dict__["create_app"]
-    app.create_app = _nothing
-    try:
-        yield
-    finally:
-        app.create_app = made
+            if _is_stand_in(sys.modules.get(name)):
+                del sys.modules[name]
 
 
 class _Finder(MetaPathFinder):
@@ -62,6 +47,10 @@ class _Finder(MetaPathFinder):
         return spec
 
 
+def _is_stand_in(module: ModuleType | None) -> bool:
+    return module is not None and module.__spec__ is not None and isinstance(module.__spec__.loader, _WhenUsed)
+
+
 class _WhenUsed(Loader):
     """Stands in for a module until Gradio is imported: its names are functions that import it when they are called.
 
@@ -76,13 +65,13 @@ class _WhenUsed(Loader):
         def named(name: str) -> Any:
             if name.startswith("__"):
                 raise AttributeError(name)
+            if sys.modules.get(module.__name__) is not module:
+                return getattr(import_module(module.__name__), name)
 
             def later(*given: object, **more: object) -> Any:
                 return getattr(import_module(module.__name__), name)(*given, **more)
 
-            return (
-                later if sys.modules.get(module.__name__) is module else getattr(import_module(module.__name__), name)
-            )
+            return later
 
         cast(Any, module).__getattr__ = named
 

@@ -109,7 +109,7 @@ class Handlers:
         seat = self._seats.of(request)
         self._seats.take(request, replace(seat, window=seat.window * 2))
 
-    async def news(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
+    def news(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
         """The models there are and what the one to come is doing; asked for every second until all is settled.
 
         Where the page names a model that there is, nothing that a visitor sets is touched: another model may have been
@@ -117,9 +117,9 @@ class Handlers:
         """
         seat = self._seats.of(request)
         timer = gr.Timer(active=not self._all.settled)
-        spec = self._all.spec(seat.owner, model)
-        if self._all.offers.has(model):
-            return timer, *self._menu(seat, spec, chosen=False), *([gr.skip()] * FOR_MODEL)
+        if named := self._all.offers.named(model):
+            return timer, *self._menu(seat, named, chosen=False), *([gr.skip()] * FOR_MODEL)
+        spec = self._all.spec(seat.owner, None)
         return timer, *self._menu(seat, spec), *self._for(seat, spec)
 
     async def model_chosen(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:

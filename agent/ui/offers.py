@@ -1,6 +1,5 @@
 """Which models a visitor may choose: those that answer on this machine, hosted ones with a key, the owner's records."""
 
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -73,11 +72,12 @@ class Offers:
             return served.spec if served else None
         return self.catalog.find(model)
 
-    def has(self, model: str | None) -> bool:
-        """Whether there is a model of that id or name."""
-        with suppress(AgentError):
-            return bool(model) and self.find(model or "") is not None
-        return False
+    def named(self, model: str | None) -> ModelSpec | None:
+        """The model of that id or name, if there is one."""
+        try:
+            return self.find(model) if model else None
+        except AgentError:
+            return None
 
     def provider(self, spec: ModelSpec) -> ProviderSpec | None:
         """The hosted provider of a model; None for those that answer on this machine."""

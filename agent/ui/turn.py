@@ -7,7 +7,7 @@ and is refused for what another owner has.
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import asdict, replace
 from time import monotonic
 from typing import Any, cast
@@ -15,7 +15,7 @@ from typing import Any, cast
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserContent, UserPromptPart
 
 from agent.catalog import ModelSpec, load
-from agent.errors import AgentError, Conflict, InputError, NotFound
+from agent.errors import Conflict, InputError, NotFound
 from agent.history import Entry, HistoryStore, Record
 from agent.media import MediaStore
 from agent.prompt import Prompt
@@ -97,11 +97,7 @@ class Conversations:
 
     def spec(self, owner: str, model: str | None) -> ModelSpec | None:
         """The model of that name, else the one that this owner chose before, else the first that answers here."""
-        for name in (model, self.choices(owner).model):
-            with suppress(AgentError):
-                if name and (found := self.offers.find(name)):
-                    return found
-        return self.offers.find("")
+        return self.offers.named(model) or self.offers.named(self.choices(owner).model) or self.offers.find("")
 
     def better(self, owner: str, model: str) -> ModelSpec | None:
         """The first model, where the visitor has another that they did not pick themselves."""
