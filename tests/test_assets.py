@@ -118,6 +118,16 @@ def test_the_page_begins_with_such_a_file(app: App) -> None:
     assert "set-cookie" not in answer.headers
 
 
+def test_the_page_itself_is_sent_in_less(app: App) -> None:
+    with httpx.stream("GET", app.url, headers={"accept-encoding": "gzip"}) as answer:
+        page = answer.read().decode()
+    assert page.lstrip().lower().startswith("<!doctype html>")
+    assert answer.num_bytes_downloaded < len(page) / 4
+    assert answer.headers["cache-control"] == "no-store"
+    assert "set-cookie" in answer.headers
+    assert "content-encoding" not in httpx.get(app.url, headers={"accept-encoding": "identity"}).headers
+
+
 def test_a_reload_asks_for_no_script_again(app: App, visit: Callable[..., Visitor]) -> None:
     visitor = visit(app.url)
     sent = "performance.getEntriesByType('resource').filter(e => e.name.includes('/assets/') && e.transferSize).length"

@@ -1,7 +1,8 @@
 """The page's scripts and styles, of which a visit takes eighty: read once, and kept by browsers for good.
 
 Gradio looks each of them up and compresses it again for every visit, in the loop in which answers stream. Each has a
-hash of its content in its name, so none ever changes. Knows HTTP, and of Gradio where these files are.
+hash of its content in its name, so none ever changes. The page itself, which does change, Gradio sends as it is: it is
+made a sixth. Knows HTTP, and of Gradio where these files are.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import re
 from pathlib import Path
 
 from starlette.datastructures import Headers
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -23,6 +25,7 @@ class Assets:
 
     def __init__(self, app: ASGIApp, folder: Path) -> None:
         self._app, self._folder = app, folder
+        self._page = GZipMiddleware(app, compresslevel=5)
         self._kept: dict[tuple[str, bool], bytes] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -30,7 +33,9 @@ class Assets:
         answer = await self._answer(scope) if scope["type"] == "http" and scope["method"] == "GET" else None
         await (answer or self._app)(scope, receive, send)
 
-    async def _answer(self, scope: Scope) -> Response | None:
+    async def _answer(self, scope: Scope) -> ASGIApp | None:
+        if scope["path"] == "/":
+            return self._page
         asked = HASHED.fullmatch(scope["path"])
         if not asked:
             return None
