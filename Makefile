@@ -23,7 +23,7 @@ help:
 	@echo 'make run          set up, then serve the chat page on http://127.0.0.1:7860'
 	@echo 'make run MODEL=…  the same with a model served by vLLM on the GPU, for example MODEL=Qwen/Qwen3-8B'
 	@echo 'make setup        only set up: .venv from requirements.txt'
-	@echo 'make test         all tests but those against vLLM; TESTS=tests/test_x.py runs some, WORKERS=0 one at a time, in this process'
+	@echo 'make test         all tests but those against vLLM; TESTS=tests/test_x.py runs some, WORKERS=0 in one process'
 	@echo 'make test-vllm    the tests against a real vLLM server on the CPU'
 	@echo 'make test-container  makes the image of the Dockerfile without an engine, and runs it; as root on Debian'
 	@echo 'make check        format, lint, types, direction of imports'

@@ -29,6 +29,7 @@ from agent.providers import preload
 from agent.providers.discover import discover
 from agent.providers.local import LocalModels
 from agent.serving.assets import Assets
+from agent.serving.gradio_import import nothing
 from agent.serving.health import Health
 from agent.serving.share import close as close_tunnels
 from agent.serving.share import share
@@ -158,14 +159,11 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
 def _one_application() -> Generator[None]:
     """Within it Gradio makes no web application; without, it makes one for each step in which a page is built."""
     made = App.__dict__["create_app"]
-    cast(Any, App).create_app = _nothing
+    cast(Any, App).create_app = nothing
     try:
         yield
     finally:
         cast(Any, App).create_app = made
-
-
-def _nothing(*_given: object, **_named: object) -> None: ...
 
 
 async def _warm() -> None:

@@ -4,6 +4,7 @@ What runs is the result of the Dockerfile's own lines: as its user, with its env
 written, as process 1, in a network where nothing but loopback is.
 """
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -19,13 +20,13 @@ import pytest
 from gradio_client import Client
 
 from agent.providers.vllm_child import find_vllm
+from agent.providers.weights import SMOLLM2, fetch
 from agent.settings import ROOT
 from tests.debian_root import PYTHON, Container, Image, Loopback, Unavailable, base, build, container
 from tests.dockerfile import context, needed, settings, stages
 from tests.scripted_server import Config, running
 
 DOCKERFILE = ROOT / "Dockerfile"
-SMALL = ROOT / ".cache" / "weights" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 URL = "http://127.0.0.1:7860"
 
 
@@ -192,14 +193,13 @@ class TestTheImage:
             client.close()
 
     def test_a_small_model_answers_without_any_network(self, image: Image, network: Loopback, tmp_path: Path) -> None:
-        if not SMALL.exists():
-            pytest.skip(f"{SMALL.name} has not been fetched into .cache/weights")
+        weights = asyncio.run(fetch(SMOLLM2, ROOT / ".cache", report=lambda _have, _total: None))
         volume = tmp_path / "data"
         (volume / "home").mkdir(parents=True)
-        shutil.copy(SMALL, volume)
+        shutil.copy(weights, volume)
         for path in (volume, *volume.rglob("*")):
             os.chown(path, 1000, 1000)
-        env = {"LOCAL_MODEL": f"/data/{SMALL.name}", "GRADIO_SERVER_PORT": "7880"}
+        env = {"LOCAL_MODEL": f"/data/{weights.name}", "GRADIO_SERVER_PORT": "7880"}
         with container(image, network, volume, **env) as own:
             assert own.healthy(), own.log.read_text()
 

@@ -57,7 +57,7 @@ def said(update: Any) -> dict[str, Any]:
     return update if isinstance(update, dict) else dict(update._constructor_args[0])
 
 
-async def test_while_a_model_is_fetched_the_page_says_how_far_it_is(handlers: Handlers, models: Models) -> None:
+def test_while_a_model_is_fetched_the_page_says_how_far_it_is(handlers: Handlers, models: Models) -> None:
     models.status = Status("fetching", "Fetching <Large>.", 0.25)
     timer, menu, notice, *_ = handlers.news(None, anyone())
     assert said(timer)["active"]
@@ -67,7 +67,7 @@ async def test_while_a_model_is_fetched_the_page_says_how_far_it_is(handlers: Ha
     assert 'value="0.250"' in notice
 
 
-async def test_a_better_model_is_offered_when_it_has_come_and_not_forced(handlers: Handlers, models: Models) -> None:
+def test_a_better_model_is_offered_when_it_has_come_and_not_forced(handlers: Handlers, models: Models) -> None:
     models.serve(SMALL)
     models.status = Status("ready", "Fetching Large.", 0.5)
     timer, menu, _, offer, *_ = handlers.news(None, anyone())
@@ -88,7 +88,7 @@ async def test_a_better_model_is_offered_when_it_has_come_and_not_forced(handler
 
 
 @pytest.mark.parametrize("named", ["openai:gpt-6-luna", "gpt-6-luna", SMALL.id])
-async def test_news_undo_nothing_that_was_done_since_they_were_asked_for(
+def test_news_undo_nothing_that_was_done_since_they_were_asked_for(
     handlers: Handlers, models: Models, named: str
 ) -> None:
     """A key that was pasted a moment ago stood in its box again as missing, and another choice went back."""
@@ -103,7 +103,7 @@ async def test_who_picked_a_model_is_not_asked_again(handlers: Handlers, models:
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
     await handlers.model_chosen(SMALL.id, anyone())
-    offer = (handlers.news(SMALL.id, anyone()))[3]
+    offer = handlers.news(SMALL.id, anyone())[3]
     assert not said(offer)["visible"]
 
 
@@ -112,17 +112,17 @@ async def test_a_name_that_is_unknown_leaves_the_model_that_was_chosen(handlers:
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
     await handlers.model_chosen(SMALL.id, anyone())
-    menu = (handlers.news("nobody", anyone()))[1]
+    menu = handlers.news("nobody", anyone())[1]
     assert said(menu)["value"] == SMALL.id
     with pytest.warns(UserWarning, match="openai:nobody"):  # Gradio's toast, where there is no browser
         menu, *_ = await handlers.model_chosen("nobody", anyone())
     assert said(menu)["value"] == SMALL.id
 
 
-async def test_a_model_that_is_gone_gives_way_to_one_that_answers(handlers: Handlers, models: Models) -> None:
+def test_a_model_that_is_gone_gives_way_to_one_that_answers(handlers: Handlers, models: Models) -> None:
     models.serve(LARGE)
     models.status = Status("ready", "", None)
-    menu = (handlers.news(SMALL.id, anyone()))[1]
+    menu = handlers.news(SMALL.id, anyone())[1]
     assert said(menu)["value"] == LARGE.id
 
 

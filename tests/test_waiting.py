@@ -216,6 +216,7 @@ def test_what_is_looked_at_is_named_with_its_time_also_once_it_is_sent(own: App,
         attach(visitor, *(tmp_path / name for name in names))
         doing = visitor.page.locator("#attached .doing")
         expect(doing).to_have_text([f"Looking at {name}…" for name in names])
+        visitor.shot("looking")
         visitor.box.press("Enter")
         expect(sending).to_have_text(f"Preparing {', '.join(names)}…")
         visitor.shot("sending")
@@ -265,7 +266,7 @@ def test_a_thought_counts_and_ends_with_how_long_it_took(own: App, visit: Visit)
     expect(title).to_have_attribute("data-seconds", COUNTS)
     expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible()
     expect(title).not_to_have_attribute("data-seconds", re.compile("."))
-    expect(title).to_contain_text(re.compile(r"\((1[4-9]|2\d)(\.\d)?s\)"))
+    expect(title).to_contain_text(re.compile(r"\((1[4-9]|2\d)(\.[1-9])?s\)"))
 
 
 # A model that is on its way

@@ -1,8 +1,8 @@
 """The page's scripts and styles, of which a visit takes eighty: read once, and kept by browsers for good.
 
 Gradio looks each of them up and compresses it again for every visit, in the loop in which answers stream. Each has a
-hash of its content in its name, so none ever changes. The page itself, which does change, Gradio sends as it is: it is
-made a sixth. Knows HTTP, and of Gradio where these files are.
+hash of its content in its name, so none ever changes. The page itself, which does change, Gradio sends unpacked: packed
+it is a sixth. Knows HTTP, and of Gradio where these files are.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Assets:
         self._kept: dict[tuple[str, bool], bytes] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer for a file that is there; pass on everything else."""
+        """Answer for a file that is there; pass on everything else, the page so that it comes back packed."""
         answer = await self._answer(scope) if scope["type"] == "http" and scope["method"] == "GET" else None
         await (answer or self._app)(scope, receive, send)
 

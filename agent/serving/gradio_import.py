@@ -86,8 +86,9 @@ class _WithoutStubs(Loader):
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
         meta = cast(Any, module)
-        meta.create_or_modify_pyi = _nothing
-        meta.EventListener.set_doc = _nothing
+        meta.create_or_modify_pyi = nothing
+        meta.EventListener.set_doc = nothing
 
 
-def _nothing(*_given: object, **_named: object) -> None: ...
+def nothing(*_given: object, **_named: object) -> None:
+    """Stands in for a function of Gradio's that a page does without."""

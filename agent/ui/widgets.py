@@ -52,8 +52,9 @@ def choices_of(given: Given) -> Choices:
 
 def menu(choices: Sequence[tuple[str, str]], spec: ModelSpec | None, *, chosen: bool = True) -> Any:
     """The list of models as (label, id), `spec` chosen, or what the page has."""
-    value: dict[str, Any] = {"value": spec.id if spec else None} if chosen else {}
-    return gr.Dropdown(choices=list(choices), **value)
+    if not chosen:
+        return gr.Dropdown(choices=list(choices))
+    return gr.Dropdown(choices=list(choices), value=spec.id if spec else None)
 
 
 def notice(status: Status, words: Words = ENGLISH) -> str:
