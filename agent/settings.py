@@ -56,6 +56,8 @@ class Settings:
     `framed_by` are the origins, as in "https://example.org", whose pages may show this one in a frame; `records` is a
     folder of flight records that the page plays. `fetch_from` are hosts, as in "wiki.intranet:8080", from which
     pictures may be fetched although they are not on the public internet; none where `public` holds.
+
+    An answer that nobody watches for `grace_seconds` is ended where `public` holds, and finished elsewhere.
     """
 
     local: LocalSettings
@@ -72,7 +74,7 @@ class Settings:
     system_prompt: str = ""
     tools: tuple[str, ...] = ()
     records: Path | None = None
-    grace_seconds: float = 30.0
+    grace_seconds: float = 60.0
     drain_seconds: float = 10.0
     key_seconds: float = 180.0
     max_steps: int = 12

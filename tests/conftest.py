@@ -31,8 +31,6 @@ expect.set_options(timeout=30_000)  # the usual 5 s are soon gone on two cores w
 ROOT = Path(__file__).resolve().parent.parent
 SHOTS = ROOT / "tests" / "shots"
 CONFIG = """
-[server]
-grace_seconds = 6
 [agent]
 run_seconds = 60
 tools = ["agent.tools.builtin:calculate", "tests.slow_tools:nap", "tests.slow_tools:block"]

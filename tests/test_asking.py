@@ -33,8 +33,6 @@ from tests.scripted_server import Running
 from tests.test_handlers import Models
 
 CONFIG = """
-[server]
-grace_seconds = 6
 [agent]
 tools = ["agent.tools:ask_user", "tests.asking_tools:send", "agent.tools.builtin:calculate"]
 """

@@ -36,7 +36,7 @@ def anthropic() -> Iterator[Playing]:
 @pytest.fixture(scope="module")
 def hosted(start_app: Callable[..., App], openai: Playing, anthropic: Playing) -> App:
     """An app whose owner has a key for Anthropic and none for OpenAI."""
-    config = CONFIG.replace("grace_seconds = 6", f"grace_seconds = 20\nkey_seconds = {KEY_SECONDS}")
+    config = CONFIG + f"[server]\nkey_seconds = {KEY_SECONDS}\n"
     return start_app(
         config,
         OPENAI_BASE_URL=f"{openai.url}/v1",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import expect
 
-from tests.conftest import App, Visitor, becomes
+from tests.conftest import CONFIG, App, Visitor, becomes
 from tests.scripted_server import Config, Running, running
 
 pytestmark = pytest.mark.browser
@@ -216,18 +216,25 @@ def test_a_reload_finds_the_answer_going_on(app: App, visit: Visit, model_server
     expect(visitor.mine).to_have_count(1)
 
 
-def test_nobody_watching_ends_the_run_after_the_grace_period(app: App, visit: Visit, model_server: Running) -> None:
-    visitor = visit(app.url)
+@pytest.mark.parametrize("public", [False, True], ids=["private", "public"])
+def test_closed_tab_ends_only_public_answers(
+    start_app: Callable[..., App], visit: Visit, model_server: Running, public: bool
+) -> None:
+    """Elsewhere the answer is finished and stored, however short the grace period of the settings is."""
+    own = start_app(CONFIG + f"[server]\ngrace_seconds = 1\n[public]\non = {str(public).lower()}\n")
+    visitor = visit(own.url)
     before = len(model_server.journal())
-    visitor.say("!tokens 4000 @100")
+    visitor.say(f"!tokens {4000 if public else 600} @100")
     expect(visitor.chat).to_contain_text("word9")
     keep = visitor.page.context.new_page()
     visitor.page.close()
-    model_server.wait_for(lambda journal: journal[before]["closed"], 30.0)
+    model_server.wait_for(lambda journal: journal[before]["ended"], 40.0)
+    assert model_server.journal()[before]["ended"] == ("client_closed" if public else "stop")
     again = Visitor(keep)
-    again.open(app.url)
-    expect(again.chat.locator(".caption")).to_contain_text("nobody was watching")
-    expect(again.chat).to_contain_text("word9")
+    again.open(own.url)
+    expect(again.chat).to_contain_text("word9 " if public else "word599")
+    said = "nobody was watching" if public else "600 tokens"
+    expect(again.chat.locator(".caption")).to_contain_text(said)
     again.ask("!text Still here.")
     expect(again.chat).to_contain_text("Still here.")
 

@@ -3,7 +3,9 @@
 import os
 import stat
 from collections.abc import Callable
+from contextlib import aclosing
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from gradio_client import Client
@@ -11,13 +13,21 @@ from gradio_client.exceptions import AppError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.catalog import ModelSpec
 from agent.errors import Limited
-from agent.settings import PublicSettings, load
+from agent.history.memory import MemoryStore
+from agent.media import MediaStore
+from agent.providers import Endpoint, Served
+from agent.settings import LocalSettings, PublicSettings, Settings, load
 from agent.ui.gate import MINUTE, Gate
+from agent.ui.start import Choices
+from agent.ui.turn import Conversations
 from tests.conftest import App
 from tests.scripted_server import Running
+from tests.test_handlers import Models
 
 StartApp = Callable[..., App]
+SPEC = ModelSpec(id="local:qwen", name="Qwen/Qwen3-8B", label="Qwen", provider="llama.cpp")
 LIMITS = PublicSettings(messages=3, messages_in_all=5, answers=2)
 OFFLINE = {"GRADIO_SHARE_SERVER_ADDRESS": "127.0.0.1:9", "HF_HOME": "/nonexistent"}
 
@@ -89,6 +99,26 @@ def test_what_opens_the_page_turns_the_limits_on(
     assert (settings.public is not None) is on
     assert settings.share is ("SHARE" in env)
     assert settings.public is None or settings.public.keys is keys
+
+
+async def test_page_that_comes_back_keeps_its_answer(tmp_path: Path, model_server: Running) -> None:
+    settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=LIMITS, grace_seconds=1.0)
+    models = Models()
+    models.served = (Served(SPEC, Endpoint(model_server.base_url)),)
+    page = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=())
+    live = await page.send("ann", None, {"text": "!tokens 4000 @100"}, Choices())
+    assert live is not None
+    async with aclosing(page.watch("ann", live.conversation)) as looking:
+        await anext(looking)
+    async with aclosing(page.watch("ann", live.conversation)) as again:
+        began = monotonic()
+        async for _ in again:
+            if monotonic() - began > 2:
+                break
+    assert not live.run.done
+    result = await live.run
+    assert (result.finish_reason, live.run.cancel_reason) == ("cancelled", "client_disconnect")
+    await page.aclose()
 
 
 def test_a_link_that_cannot_be_had_is_explained_and_the_page_goes_on(start_app: StartApp) -> None:

@@ -28,8 +28,7 @@ def server() -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def own(start_app: Callable[..., App], server: Running) -> App:
-    # A page that comes late to its answer on a busy machine is not what is tested here.
-    return start_app(CONFIG.replace("grace_seconds = 6", "grace_seconds = 60"), VLLM_BASE_URL=server.base_url)
+    return start_app(CONFIG, VLLM_BASE_URL=server.base_url)
 
 
 @pytest.fixture

@@ -17,8 +17,7 @@ HEARD = "sound => sound.play().then(() => { sound.pause(); return sound.duration
 
 @pytest.fixture(scope="module")
 def own(start_app: Callable[..., App]) -> App:
-    tools = CONFIG.replace('"tests.slow_tools:nap"', '"tests.making_tools:make"')
-    return start_app(tools.replace("grace_seconds = 6", "grace_seconds = 30"))
+    return start_app(CONFIG.replace('"tests.slow_tools:nap"', '"tests.making_tools:make"'))
 
 
 @pytest.mark.parametrize("look", [{}, {"dark": True}, {"phone": True}], ids=["light", "dark", "phone"])

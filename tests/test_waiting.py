@@ -23,8 +23,18 @@ from tests.weight_server import serving
 
 pytestmark = pytest.mark.browser
 
-PATIENT = CONFIG.replace("grace_seconds = 6", "grace_seconds = 15")
-"""A page that is loaded again on a machine with much to do comes back late."""
+PUBLIC = (
+    CONFIG
+    + """
+[server]
+grace_seconds = 8
+[public]
+on = true
+[local]
+answers = 1
+"""
+)
+"""Its grace period is long enough for a reload on a busy machine, and shorter than a long answer of the small model."""
 SEES = "Qwen/Qwen3-VL-8B-Instruct"
 LONG = "Go on with this for as long as you can, and never stop: " + "ha " * 200
 """What the real model, at temperature 0, goes on with until it may write no more."""
@@ -39,7 +49,7 @@ def server() -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def own(start_app: Callable[..., App], server: Running) -> App:
-    return start_app(PATIENT, VLLM_BASE_URL=server.base_url)
+    return start_app(CONFIG, VLLM_BASE_URL=server.base_url)
 
 
 def noise(width: int, height: int) -> Image.Image:
@@ -73,8 +83,8 @@ def weights() -> Path:
 
 @pytest.fixture(scope="module")
 def small(start_app: Callable[..., App], weights: Path) -> App:
-    """The app with that model, which writes one answer at a time."""
-    return start_app(PATIENT + "[local]\nanswers = 1\n", VLLM_BASE_URL="", LOCAL_MODEL=str(weights))
+    """The app with that model, which writes one answer at a time, on a public page."""
+    return start_app(PUBLIC, VLLM_BASE_URL="", LOCAL_MODEL=str(weights))
 
 
 def endless(visitor: Visitor) -> None:
@@ -118,7 +128,7 @@ def test_who_waits_in_line_sees_how_many_are_before_and_may_leave(small: App, vi
 
 
 def test_a_tab_that_is_closed_leaves_the_line(small: App, visit: Visit) -> None:
-    """After the grace period, which a page that is only loaded again has, too."""
+    """On a public page, after the grace period."""
     first, second, third = visit(small.url), visit(small.url), visit(small.url)
     for visitor in (first, second, third):
         endless(visitor)
@@ -283,7 +293,7 @@ def test_a_message_sent_before_there_is_a_model_waits_for_it(
     with serving(files={path: b"GGUF" * 1_000_000}) as server:  # in the end it turns out to be another file
         server.gate.clear()
         own = start_app(
-            PATIENT,
+            CONFIG,
             VLLM_BASE_URL="",
             HF_ENDPOINT=server.url,
             HF_HUB_CACHE=str(tmp_path / "hub"),

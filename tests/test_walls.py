@@ -148,8 +148,8 @@ def server() -> Iterator[Running]:
 @pytest.fixture(scope="module")
 def own(start_app: Callable[..., App], server: Running) -> App:
     """An app of this module's, whose runs may be long and whose uploads are small."""
-    config = CONFIG.replace("run_seconds = 60", "run_seconds = 600").replace("grace_seconds = 6", "grace_seconds = 20")
-    return start_app(config.replace("[agent]", "max_upload_bytes = 400000\n[agent]"), VLLM_BASE_URL=server.base_url)
+    config = CONFIG.replace("run_seconds = 60", "run_seconds = 600")
+    return start_app(config + "[server]\nmax_upload_bytes = 400000\n", VLLM_BASE_URL=server.base_url)
 
 
 def stored(app: App) -> dict[str, tuple[str, int]]:

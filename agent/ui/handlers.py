@@ -248,7 +248,7 @@ class Handlers:
         self._all.stop(seat.owner, seat.conversation)
 
     def new(self, request: gr.Request) -> tuple[Any, ...]:
-        """An empty page. The conversation stays stored; a run in it goes on until its grace period ends."""
+        """Show an empty page. The conversation stays stored; for an answer in it this is as if the tab was closed."""
         seat = self._seats.of(request)
         self._seats.take(request, replace(seat, conversation=None, window=WINDOW))
         return [], gr.Button(visible=False), composer(busy=False)

@@ -1,4 +1,4 @@
-"""The runs going on: who watches them, and when a run that nobody watches is ended."""
+"""The runs going on and the pages that watch them. A public page ends a run that nobody watches any more."""
 
 import asyncio
 import math
@@ -27,7 +27,8 @@ Closing = Callable[[], Awaitable[None]]
 class LiveRun:
     """A run and the number of pages that look at it. `resumed`: it goes on with a turn that was suspended.
 
-    What is shown of the files that its tools return is where `media` keeps them.
+    The run is cancelled when nobody has watched it for `grace` seconds; None: it is finished in any case. What is shown
+    of the files that its tools return is where `media` keeps them.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class LiveRun:
         run: Run,
         conversation: str,
         owner: str,
-        grace: float,
+        grace: float | None,
         unsent: Unsent,
         media: MediaStore | None = None,
         *,
@@ -78,7 +79,7 @@ class LiveRun:
 
     @contextmanager
     def watched(self) -> Generator[None]:
-        """While a page looks. When the last one goes, the grace period begins."""
+        """While a page looks. When the last one goes, the grace period begins, where there is one."""
         self._watchers += 1
         if self._timer is not None:
             self._timer.cancel()
@@ -91,7 +92,7 @@ class LiveRun:
                 self._set_timer()
 
     def _set_timer(self) -> None:
-        if not self.run.done:
+        if self._grace is not None and not self.run.done:
             self._timer = asyncio.get_running_loop().call_later(self._grace, self.run.cancel, "client_disconnect")
 
     def forget(self) -> None:
@@ -101,9 +102,9 @@ class LiveRun:
 
 
 class Live:
-    """The runs by conversation, at most one each. Owner of the tasks that wait for their ends."""
+    """The runs by conversation, at most one each, with their `grace`. Owner of the tasks that wait for their ends."""
 
-    def __init__(self, grace: float, media: MediaStore | None = None) -> None:
+    def __init__(self, grace: float | None, media: MediaStore | None = None) -> None:
         self._grace, self._media = grace, media
         self._runs: dict[str, LiveRun] = {}
         self._ends: set[asyncio.Task[None]] = set()

@@ -64,7 +64,8 @@ class Conversations:
         )
         self.tools = tuple(tools)
         self.reading = Reading(settings.local.cache_dir, downloads=settings.local.downloads)
-        self.live = Live(settings.grace_seconds, media)
+        # On a page of one's own an answer that was asked for is finished; `run_seconds` bounds it.
+        self.live = Live(settings.grace_seconds if settings.public else None, media)
         self._store = store
         self.gate = Gate(settings.public)
         self._choices: OrderedDict[str, Choices] = OrderedDict()
