@@ -70,13 +70,15 @@ FLOORS = (
         "agent.media.sounds",
         "agent.space",
     ),
-    ("agent.media.apart", "agent.media.kinds"),
+    ("agent.media.apart",),
+    ("agent.media.kinds",),
     ("agent.guard.sentences", "agent.media.sentences"),
     ("agent.errors",),
     (
         "agent.sayings",
         "agent.guard.addresses",
         "agent.media.decoding",
+        "agent.media.limited",
         # Rooms without a word of their own.
         "agent.runs",
         "agent.serving",

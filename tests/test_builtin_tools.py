@@ -1,16 +1,24 @@
 """The tools without network: exact where exactness can be had, bounded, and clear when they refuse."""
 
+import asyncio
 import contextlib
 import inspect
 import math
 import re
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic_ai.messages import ToolCallPart
 
-from agent.tools import builtin
+from agent.media.apart import Job, Program
+from agent.settings import ROOT
+from agent.tools import Tool, arithmetic, builtin, execute
+from agent.tools.arithmetic import evaluate
 from agent.tools.builtin import calculate, convert_units, current_time
 
 
@@ -42,11 +50,11 @@ def test_calculate_gives_what_a_person_expects(expression: str, value: str) -> N
 def test_whole_numbers_are_exact(left: int, right: int, sign: str) -> None:
     if right == 0 and sign in ("//", "%"):
         with pytest.raises(ValueError, match="divides by zero"):
-            calculate(f"({left}) {sign} ({right})")
+            evaluate(f"({left}) {sign} ({right})")
         return
     exact = {"+": left + right, "-": left - right, "*": left * right}
     expected = exact[sign] if sign in exact else (left // right if sign == "//" else left % right)
-    assert calculate(f"({left}) {sign} ({right})") == str(expected)
+    assert evaluate(f"({left}) {sign} ({right})") == str(expected)
 
 
 @pytest.mark.parametrize(
@@ -91,9 +99,138 @@ def test_calculate_refuses_at_once_and_says_why(expression: str, reason: str) ->
 
 
 @given(st.text(max_size=60) | st.text(alphabet="0123456789+-*/%().e ,sqrtpi", max_size=60))
-def test_calculate_raises_nothing_but_value_errors(expression: str) -> None:
+def test_arithmetic_raises_only_value_errors(expression: str) -> None:
     with contextlib.suppress(ValueError):
-        assert isinstance(calculate(expression), str)
+        assert isinstance(evaluate(expression), str)
+
+
+def outcome(function: object, expression: str) -> str:
+    assert callable(function)
+    try:
+        return f"value {function(expression)}"
+    except ValueError as error:
+        return f"error {error}"
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.text(alphabet="0123456789+-*/%().e ,sqrtpi×é\n", max_size=40))  # noqa: RUF001
+def test_sandbox_changes_no_result(expression: str) -> None:
+    assert outcome(calculate, expression) == outcome(evaluate, expression)
+
+
+@given(st.integers(-(10**20), 10**20) | st.floats(-1e20, 1e20), st.integers(-400, 400).filter(bool))
+def test_round_is_pythons_round(number: float, digits: int) -> None:
+    shown = repr(number) if isinstance(number, float) else str(number)
+    try:
+        expected = arithmetic._show(round(float(shown) if isinstance(number, float) else number, digits))
+    except OverflowError:
+        return
+    assert evaluate(f"round({shown}, {digits})") == expected
+
+
+ATTACKS = [
+    "round(5, -30000000)",
+    "round(5, -9**300)",
+    "round(-5.5, -3e300)",
+    "round(5.5, 9**300)",
+    "round(10**999, -1e9)",
+    "9**9**9**9",
+    "2**(2**3300)",
+    "(-1)**(10**999)",
+    "7 % 3**(10**9)",
+    "0.5**-(10**18)",
+    "factorial(factorial(20))",
+    "factorial(400) * factorial(400) * factorial(400)",
+    "gcd(factorial(400), 10**999, 1e308)",
+    "floor(1e308) ** 3",
+    "exp(exp(exp(10)))",
+    "9" * 500,
+    "0x" + "f" * 498,
+    "1e" + "9" * 498,
+    "1_0" * 166,
+    "(" * 250 + ")" * 250,
+    "-" * 499 + "1",
+    "1<<10**9",
+    "comb(10**9, 10**8)",
+    "perm(10**9)",
+    "9**99" + "*9**99" * 70,
+    "min(" * 100 + "1" + ")" * 100,
+    "max(" + "9**99," * 80 + "1)",
+    "[" * 400,
+    "lambda: " * 60 + "1",
+    "f'{1:>999999999}'",
+    "'a' * 999999999",
+    "5 if 1 else 9**9**9",
+]
+
+
+async def test_attacks_end_and_the_event_loop_stays_responsive() -> None:
+    calculator = Tool(calculate, "calculate")
+    longest, over = 0.0, asyncio.Event()
+
+    async def tick() -> None:
+        nonlocal longest
+        while not over.is_set():
+            before = time.perf_counter()
+            await asyncio.sleep(0.01)
+            longest = max(longest, time.perf_counter() - before)
+
+    ticking = asyncio.create_task(tick())
+    for expression in ATTACKS:
+        start = time.perf_counter()
+        call = ToolCallPart("calculate", {"expression": expression}, tool_call_id="1")
+        result = await execute({"calculate": calculator}, call, timeout=20)
+        assert time.perf_counter() - start < 4, expression
+        assert "took" not in str(result.content), expression
+        assert len(str(result.content)) < 2_000, expression
+    over.set()
+    await ticking
+    assert longest < 0.5
+
+
+async def test_many_calculations_at_once_all_end() -> None:
+    calls = [
+        ToolCallPart("calculate", {"expression": f"{number} * 2"}, tool_call_id=str(number)) for number in range(60)
+    ]
+    tools = {"calculate": Tool(calculate, "calculate")}
+    results = await asyncio.gather(*(execute(tools, call, timeout=30) for call in calls))
+    assert [result.content for result in results] == [str(2 * number) for number in range(60)]
+
+
+def test_a_calculation_that_takes_too_long_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builtin, "_CALCULATOR", Program(arithmetic, memory=1 << 27, seconds=2, patience=0))
+    with pytest.raises(ValueError, match="too long"):
+        calculate("1 + 1")
+    monkeypatch.setattr(builtin, "_CALCULATOR", Program(arithmetic, memory=1 << 20, seconds=2, patience=5))
+    with pytest.raises(ValueError, match="too much time or memory"):
+        calculate("1 + 1")
+
+
+def test_killed_job_ends_at_once() -> None:
+    job = Job(Program(arithmetic, memory=1 << 27, seconds=2, patience=60))
+    job.kill()
+    status, out = job.run(b"1 + 1")
+    assert (status != 0, out) == (True, b"")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the system keeps no such limits")
+@pytest.mark.parametrize(
+    ("work", "ends"),
+    [
+        ("bytes(200 << 20)", (1, "MemoryError")),
+        ("[bytes(1 << 20) for _ in range(200)]", (1, "MemoryError")),
+        ("round(5, -10**9)", (-24, "")),
+        ("import pathlib; pathlib.Path('written').write_text('a')", (1, "File too large")),
+    ],
+    ids=["memory", "memory in small pieces", "time", "a file"],
+)
+def test_the_system_keeps_the_limits(tmp_path: Path, work: str, ends: tuple[int, str]) -> None:
+    code = f"from limited import limit; limit(100 << 20, 1); {work}"
+    env = {"PYTHONPATH": str(ROOT / "agent" / "media")}  # the package itself takes a second of processor time
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.returncode, ends[1] in done.stderr) == (ends[0], True)
 
 
 def test_current_time_names_day_zone_and_offset() -> None:

@@ -124,7 +124,9 @@ async def test_where_nothing_is_found_that_is_a_sentence(here: Reading, name: st
 
 def readers() -> list[psutil.Process]:
     """The processes that read for this one."""
-    return [one for one in psutil.Process().children() if any("program.py" in word for word in one.cmdline())]
+    return [
+        one for one in psutil.Process().children() if any(word == "agent.reading.program" for word in one.cmdline())
+    ]
 
 
 @pytest.mark.weights

@@ -1,48 +1,108 @@
-"""Decoding in a process of its own, for formats whose headers can hide how much there is in them."""
+"""The sandbox: runs a program in a process of its own, without our keys, within limits of memory and time."""
 
 import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
+from types import ModuleType
 
 from agent.errors import InputError
-from agent.media.decoding import REFUSED
+from agent.media import decoding
 from agent.media.sentences import refused
 
-PATIENCE = 60
-"""Seconds; the process has less of its processor, which may be busy."""
-
 _ENV = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
-"""All that it gets of ours; there are keys in the rest."""
-_PROGRAM = Path(__file__).with_name("decoding.py")
+"""The only variables of our environment that a sandboxed process gets; others may hold keys."""
+_LAUNCHER = Path(__file__).with_name("limited.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A module whose `main` runs in the sandbox.
+
+    `memory` is in bytes of data and `seconds` is processor time, both kept by the system. `patience` is in seconds of
+    the clock, after which the process is killed.
+    """
+
+    module: ModuleType
+    memory: int
+    seconds: int
+    patience: int
+
+    def command(self, *arguments: str) -> list[str]:
+        """The command line that starts it."""
+        limits = (str(self.memory), str(self.seconds))
+        return [sys.executable, "-I", "-B", str(_LAUNCHER), self.module.__name__, *limits, *arguments]
+
+
+class Job:
+    """One run of a program in the sandbox. Owner of its process."""
+
+    def __init__(self, program: Program, *arguments: str) -> None:
+        self._program, self._arguments = program, arguments
+        self._process: subprocess.Popen[bytes] | None = None
+        self._killed, self._lock = False, Lock()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the process, which waits for its input. Raises `OSError` if the system can't start it."""
+        with self._lock:
+            self._process = subprocess.Popen(
+                self._program.command(*self._arguments),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment(),
+                cwd=_LAUNCHER.anchor,
+            )
+            if self._killed:
+                self._process.kill()
+            return self._process
+
+    def run(self, data: bytes) -> tuple[int, bytes]:
+        """Run it on `data`; return the exit status and the output.
+
+        Raises `TimeoutError` when the process takes longer than the program's `patience`.
+        """
+        with self.start() as process:
+            try:
+                out, _ = process.communicate(data, timeout=self._program.patience)
+            except subprocess.TimeoutExpired as error:
+                raise TimeoutError(f"{self._program.module.__name__} took too long") from error
+            finally:
+                process.kill()
+        return process.returncode, out
+
+    def kill(self) -> None:
+        """End the process now. May be called from any thread, also before the process starts."""
+        with self._lock:
+            self._killed = True
+            if self._process is not None:
+                self._process.kill()
 
 
 def environment() -> dict[str, str]:
-    """What a process is told that is given a file of somebody's."""
+    """The environment of a sandboxed process."""
     few = {"MALLOC_ARENA_MAX": "1", "OPENBLAS_NUM_THREADS": "1"}
     return few | {name: os.environ[name] for name in _ENV if name in os.environ}
+
+
+DECODING = Program(decoding, memory=320 * 1024 * 1024, seconds=20, patience=60)
+"""The libraries take 120 MB before anything is decoded. The longest sound that is taken needs a few seconds."""
 
 
 def apart(job: str, *args: str, data: bytes) -> bytes:
     """What `decoding` makes of the data. Raises `InputError` for what it refuses, `ValueError` for the broken."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-I", str(_PROGRAM), job, *args],
-            input=data,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment(),
-            timeout=PATIENCE,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
+        status, out = Job(DECODING, job, *args).run(data)
+    except TimeoutError as error:
         raise ValueError("it took too long") from error
-    if done.returncode == REFUSED:
-        raise _refused(done.stdout.rpartition(b"\n")[2])
-    if done.returncode:
-        raise ValueError(f"the decoder ended with {done.returncode}")
-    return done.stdout
+    if status == decoding.REFUSED:
+        raise _refused(out.rpartition(b"\n")[2])
+    if status:
+        raise ValueError(f"the decoder ended with {status}")
+    return out
 
 
 def _refused(said: bytes) -> InputError:

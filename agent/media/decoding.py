@@ -1,12 +1,10 @@
-"""A program of its own, run by `agent.media.apart`: it decodes its input within limits that the system keeps.
+"""A program that runs in the sandbox (`agent.media.apart`) and decodes its input.
 
-    python decoding.py picture WIDTH HEIGHT    an AVIF: a line with mode and size, then the pixels, scaled to that
-    python decoding.py sound FORMAT SECONDS    16 kHz, mono, 16 bits; at most so much and a little of it,
-                                               then a byte: whether it is clipped
+    picture WIDTH HEIGHT    an AVIF: a line with mode and size, then the pixels, scaled to that
+    sound FORMAT SECONDS    16 kHz, mono, 16 bits, at most so much and a little of it; then a byte: is it clipped
 
 What cannot be taken is said on the last line, as JSON, with `REFUSED` for the exit status: the name of a sentence and
-what stands in it. Any other status means a broken file. It imports nothing of its own package, or its start would cost
-a second.
+what stands in it. Any other status means a broken file.
 """
 
 import json
@@ -15,10 +13,6 @@ from collections.abc import Iterator
 from io import BytesIO
 from typing import Any
 
-MEMORY = 320 * 1024 * 1024
-"""Bytes of data, of which the libraries have 120 MB when nothing has been decoded yet."""
-SECONDS = 20
-"""Of the processor: the longest sound that is taken needs a few."""
 REFUSED = 3
 RATE = 16_000
 SPARE = 1.0
@@ -39,16 +33,6 @@ class Refused(Exception):
     def __init__(self, key: str, **values: str | float) -> None:
         super().__init__(key)
         self.said = key, values
-
-
-def limited() -> None:
-    """Let the system end this process where it takes more than it should."""
-    try:
-        import resource
-    except ImportError:  # Windows has no such thing
-        return
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
 
 
 def picture(data: bytes, width: str, height: str) -> Iterator[bytes]:
@@ -153,10 +137,9 @@ def too_long(seconds: float) -> tuple[str, float]:
     return ("long_minutes", seconds / 60) if seconds >= 60 else ("long_seconds", seconds)
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     """Decode the input to the output."""
-    job, *args = sys.argv[1:]
-    limited()
+    job, *args = arguments
     out = sys.stdout.buffer
     try:
         for piece in {"picture": picture, "sound": sound}[job](sys.stdin.buffer.read(), *args):
@@ -165,7 +148,3 @@ def main() -> int:
         out.write(b"\n" + json.dumps(refused.said).encode())
         return REFUSED
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

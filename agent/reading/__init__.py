@@ -7,7 +7,6 @@ nothing of them is in this process, and what a file does to that one harms no ot
 import asyncio
 import logging
 import signal
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,10 +15,11 @@ from pathlib import Path
 from typing import Literal
 
 from agent.errors import InputError, LocalModelError, named, together
-from agent.media.apart import environment
+from agent.media.apart import Program, environment
 from agent.media.kinds import Normal
 from agent.providers import Status
 from agent.providers.weights import Part, Pinned, fetch, find
+from agent.reading import program
 from agent.sayings import Saying, Value, english
 
 log = logging.getLogger(__name__)
@@ -28,8 +28,8 @@ Kind = Literal["image", "audio"]
 Report = Callable[[Status | None], None]
 """Told what is being done; None: nothing any more."""
 
-PATIENCE = 900
-"""Seconds of the clock for one file; the process has as much of its processors (see `program.py`)."""
+PROGRAM = Program(program, memory=2 * 1024**3, seconds=1800, patience=900)
+"""Whisper takes 600 MB, the largest picture less. Ten minutes of speech take 300 seconds, all cores together."""
 MOST = 200_000
 """Characters that are taken of what was read."""
 SENTENCES = {
@@ -46,7 +46,6 @@ SENTENCES = {
     "reading_failed": "{name} could not be read here: the program that reads it failed, its log has the details.",
 }
 _refused = partial(named, InputError, SENTENCES)
-_PROGRAM = Path(__file__).with_name("program.py")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,12 +155,7 @@ class Reading:
 
 async def _read(reader: Reader, name: str, data: bytes, wheels: list[Path]) -> str:
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-I",
-        str(_PROGRAM),
-        reader.job,
-        str(len(data)),
-        *map(str, wheels),
+        *PROGRAM.command(reader.job, str(len(data)), *map(str, wheels)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -171,7 +165,7 @@ async def _read(reader: Reader, name: str, data: bytes, wheels: list[Path]) -> s
     assert process.stdout
     assert process.stderr
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PROGRAM.patience):
             with suppress(ConnectionError):  # it ended before it had read all; its status says why
                 process.stdin.write(data)
                 await process.stdin.drain()

@@ -1,9 +1,8 @@
-"""A program of its own, run by `agent.reading`: the text in a picture, or the speech in a sound, by models in wheels.
+"""A program that runs in the sandbox: the text in a picture, or the speech in a sound, by models in wheels.
 
-    python program.py picture|sound LENGTH WHEEL...    LENGTH bytes of input: a PNG or JPEG, or a WAV of 16 kHz, mono
+    picture|sound LENGTH WHEEL...    LENGTH bytes of input: a PNG or JPEG, or a WAV of 16 kHz, mono
 
-It says the text, which may be empty. It ends when its input does, so that it never outlives who started it, and where
-it takes more than it should. It imports nothing of its own package, or its start would cost a second.
+It says the text, which may be empty. It ends when its input does, so that it never outlives who started it.
 """
 
 # numpy's results are known only in part.
@@ -19,11 +18,6 @@ from collections.abc import Iterator, Sequence
 from io import BytesIO
 from itertools import islice
 from typing import Any
-
-MEMORY = 2 * 1024**3
-"""Bytes of data: Whisper takes 600 MB, the largest picture less."""
-SECONDS = 1800
-"""Of the processor: ten minutes of speech take a sixth of it, all its cores together."""
 
 LONGEST = 1600
 """Pixels of the longer side in which text is looked for."""
@@ -41,16 +35,6 @@ READABLE, UPRIGHT = 0.5, 0.85
 MOST_LINES = 1000
 
 THREADS = max(1, min(4, (os.cpu_count() or 2)))
-
-
-def limited() -> None:
-    """Let the system end this process where it takes more than it should."""
-    try:
-        import resource
-    except ImportError:  # Windows has no such thing
-        return
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
 
 
 # Pictures: PP-OCR, a detector of lines and a recogniser of what they say
@@ -286,16 +270,11 @@ def _members(wheels: Sequence[str], suffix: str = "") -> Iterator[tuple[str, byt
                     yield name, archive.read(name)
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     """Read the input, say the text."""
-    job, length, *wheels = sys.argv[1:]
-    limited()
+    job, length, *wheels = arguments
     data = sys.stdin.buffer.read(int(length))
     threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
     sys.stdout.buffer.write({"picture": picture, "sound": sound}[job](data, wheels).encode())
     sys.stdout.buffer.flush()
     os._exit(0)  # the thread still reads
-
-
-if __name__ == "__main__":
-    sys.exit(main())

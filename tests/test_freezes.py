@@ -1,0 +1,43 @@
+"""What one visitor sends never makes another wait: attacks on a running app, and what somebody else sees meanwhile."""
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+
+import pytest
+
+from tests.conftest import App
+from tests.test_walls import Program
+
+SECONDS = 8.0
+"""The longest that another visitor may wait for a short answer, on a machine that is busy with tests."""
+
+
+@pytest.fixture(scope="module")
+def own(start_app: Callable[..., App]) -> App:
+    """An app of this file's."""
+    return start_app()
+
+
+def seconds_of_another(own: App, attack: Callable[[], object]) -> tuple[object, float]:
+    """What the attack returns, and the longest that another visitor waits for an answer while it goes on."""
+    other, longest = Program(own.url), 0.0
+    with ThreadPoolExecutor(1) as pool:
+        attacking = pool.submit(attack)
+        while True:
+            done, began = attacking.done(), monotonic()
+            assert "Still here." in other.say("!text Still here.")
+            longest = max(longest, monotonic() - began)
+            if done:
+                return attacking.result(), longest
+
+
+@pytest.mark.parametrize("expression", ["round(5, -30000000)", "9**9**9**9", "factorial(400)" + "*factorial(400)" * 30])
+def test_calculator_blocks_nobody(own: App, expression: str) -> None:
+    attacker = Program(own.url)
+    text = f"!tool calculate {json.dumps({'expression': expression})} !text Worked it out."
+    said, longest = seconds_of_another(own, lambda: attacker.say(text, tools=True))
+    assert "Worked it out." in str(said)
+    assert "tool_call_result" in str(said)
+    assert longest < SECONDS
