@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -31,7 +32,7 @@ from agent.settings import ROOT
 from tests.conftest import App, Visitor
 from tests.debian_root import Unavailable, package
 from tests.scripted_server import Config, Running, running
-from tests.test_walls import png
+from tests.test_walls import MATRIX, Program, at_work, closed_requests, made_up_like, plain, play, png
 
 DOCS = ROOT / "docs" / "proxies"
 LIMIT = 20 * 1024 * 1024
@@ -253,6 +254,30 @@ def test_the_page_knows_where_it_is(proxy: Proxy, path: str, where: str) -> None
     [cookie] = answer.headers.get_list("set-cookie")
     assert cookie.startswith(f"{COOKIE}=")
     assert {"Secure", "HttpOnly", "SameSite=None", "Partitioned", f"Path={where}"} <= set(cookie.split("; "))
+
+
+@pytest.mark.parametrize("prefix", ["", "/chat", "/chat/chat", "/chat/chat/chat"])
+def test_another_visitor_gets_nothing_below_any_prefix(
+    proxy: Proxy, apps: tuple[App, App], server: Running, prefix: str
+) -> None:
+    """The proxy takes one /chat off and the app perhaps one more; what is left decides, and nothing else."""
+    url, trusted = proxy.url(prefix), proxy.trusted
+    app = apps[1] if prefix else apps[0]
+    home = proxy.url("/chat" if prefix else "")
+    with at_work(app, server, Program(home, verify=trusted)) as scene:
+        another = Program(home, verify=trusted)
+        another.http.base_url = httpx.URL(url)
+        fixed = {"chat": scene.ids["chat"], "folder": str(app.folder)}
+        for row in MATRIX:
+            owned = {**scene.ids, **fixed, "fresh": uuid4().hex[:11]}
+            made_up = {name: made_up_like(value) for name, value in owned.items()} | fixed
+            real, wrong = play(another, row, owned), play(another, row, made_up)
+            assert plain(real, owned) == plain(wrong, made_up), row
+            assert scene.marker not in real.text
+        for method, path in closed_requests():
+            if method not in ("OPTIONS", "PUT") and path != "/":
+                assert another.ask(method, path, json={} if method == "POST" else None).status in (404, 405), path
+        scene.untouched()
 
 
 def test_the_path_without_its_slash_leads_to_the_page(proxy: Proxy) -> None:

@@ -15,10 +15,11 @@ import json
 import random
 import re
 import sqlite3
+import ssl
 import threading
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
@@ -33,7 +34,7 @@ from playwright.sync_api import Browser, Request, Response, expect
 
 from agent.errors import NotFound
 from agent.media import MediaStore
-from agent.serving import walls
+from agent.serving import requests, walls
 from agent.serving.visitor import COOKIE, Visitors
 from tests.conftest import CONFIG, App, Visitor
 from tests.scripted_server import Config, Running, running
@@ -41,6 +42,7 @@ from tests.scripted_server import Config, Running, running
 API = "/gradio_api/"
 PICTURES = "Qwen/Qwen3-VL-8B-Instruct"
 LONG = "!tokens 9000 @20"
+LONG_RUNS = CONFIG.replace("run_seconds = 60", "run_seconds = 600") + "[server]\nmax_upload_bytes = 400000\n"
 
 
 def marker() -> str:
@@ -71,9 +73,9 @@ class Said:
 class Program:
     """A visitor over raw HTTP. `cookie` None: one without; left out: a newcomer who is given one."""
 
-    def __init__(self, url: str, cookie: str | None = "") -> None:
+    def __init__(self, url: str, cookie: str | None = "", *, verify: ssl.SSLContext | bool = True) -> None:
         limits = httpx.Limits(max_keepalive_connections=0)  # so that nothing is left to close
-        self.http = httpx.Client(base_url=url, timeout=60, trust_env=False, limits=limits)
+        self.http = httpx.Client(base_url=url, timeout=60, trust_env=False, limits=limits, verify=verify)
         self.session = uuid4().hex[:11]
         self.config = self.ask("GET", "/config")
         if cookie == "":
@@ -148,8 +150,7 @@ def server() -> Iterator[Running]:
 @pytest.fixture(scope="module")
 def own(start_app: Callable[..., App], server: Running) -> App:
     """An app of this module's, whose runs may be long and whose uploads are small."""
-    config = CONFIG.replace("run_seconds = 60", "run_seconds = 600")
-    return start_app(config + "[server]\nmax_upload_bytes = 400000\n", VLLM_BASE_URL=server.base_url)
+    return start_app(LONG_RUNS, VLLM_BASE_URL=server.base_url)
 
 
 def stored(app: App) -> dict[str, tuple[str, int]]:
@@ -180,6 +181,7 @@ class Scene:
     ids: dict[str, str]
     app: App
     server: Running
+    long: str
     before: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def mine(self) -> dict[str, tuple[str, int]]:
@@ -187,36 +189,57 @@ class Scene:
 
     def untouched(self) -> None:
         """The run goes on and the conversations are as they were."""
-        line = next(line for line in self.server.journal() if LONG in str(line["body"]))
+        line = next(line for line in self.server.journal() if self.long in str(line["body"]))
         assert line["ended"] is None
         assert line["closed"] is None
         assert self.mine() == self.before
 
 
-@pytest.fixture(scope="module")
-def scene(own: App, server: Running) -> Iterator[Scene]:
-    """The first visitor at work."""
-    first, word = Program(own.url), marker()
+@contextmanager
+def at_work(app: App, server: Running, first: Program) -> Iterator[Scene]:
+    """A visitor who has said something with files and whose next answer is being written."""
+    word = marker()
     path, picture = first.upload(f"{word}.txt", word.encode()), first.upload("p.png", png())
     assert word in first.say(f"!text {word}", path, picture, system_message=word)
-    event = first.begin(LONG).json["event_id"]
-    server.wait_for(lambda journal: any(LONG in str(line["body"]) and line["sent"] > 3 for line in journal))
+    long = f"{LONG} !text {word}"
+    event = first.begin(long).json["event_id"]
+    server.wait_for(lambda journal: any(long in str(line["body"]) and line["sent"] > 3 for line in journal))
     assert first.cookie is not None
     owner = owner_in(first.cookie)
-    kept = next((own.folder / "data" / "media" / owner).iterdir())
+    kept = next((app.folder / "data" / "media" / owner).iterdir())
     ids = {
         "session": first.session,
         "event": event,
         "path": path,
         "media": kept.name,
         "owner": owner,
-        "conversation": next(id_ for id_, row in stored(own).items() if row[0] == owner),
+        "conversation": next(id_ for id_, row in stored(app).items() if row[0] == owner),
         "chat": str(first.chat),
     }
-    made = Scene(first, word, ids, own, server)
+    made = Scene(first, word, ids, app, server, long)
     made.before = made.mine()
     yield made
     first.ask("POST", f"{API}cancel", json={"session_hash": first.session, "event_id": event, "fn_index": first.chat})
+
+
+@pytest.fixture(scope="module")
+def scene(own: App, server: Running) -> Iterator[Scene]:
+    """The first visitor at work."""
+    with at_work(own, server, Program(own.url)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def below(start_app: Callable[..., App], server: Running) -> App:
+    """An app that a proxy shows below /chat."""
+    return start_app(LONG_RUNS, VLLM_BASE_URL=server.base_url, GRADIO_ROOT_PATH="/chat")
+
+
+@pytest.fixture(scope="module")
+def scene_below(below: App, server: Running) -> Iterator[Scene]:
+    """The first visitor at work in that app."""
+    with at_work(below, server, Program(below.url)) as made:
+        yield made
 
 
 SEAT = '{"owner": "$owner", "guest": true, "conversation": "$conversation", "window": 40}'
@@ -331,13 +354,90 @@ GET /gradio_api/custom_component/x/client/component/index.js|GET /gradio_api/log
 POST /gradio_api/run/predict/|POST /gradio_api/component_server/|GET /gradio_api/|GET /gradio_api/queue/join/x"""
 
 
+def closed_requests() -> list[tuple[str, str]]:
+    """Method and path of what the page does not need."""
+    return [(method, path) for method, path in (line.split(" ") for line in CLOSED.replace("\n", "|").split("|"))]
+
+
 def test_what_the_page_does_not_need_is_closed(own: App) -> None:
     program = Program(own.url)
-    for line in CLOSED.replace("\n", "|").split("|"):
-        method, path = line.split(" ")
+    for method, path in closed_requests():
         said = program.ask(method, path, json={} if method in ("POST", "PUT") else None)
-        assert said.status in (404, 405), line
-        assert "set-cookie" not in said.headers, line
+        assert said.status in (404, 405), path
+        assert "set-cookie" not in said.headers, path
+
+
+# The same below a root path, which Gradio takes off a path once more than a proxy does
+
+
+@pytest.mark.parametrize("prefix", ["", "/chat", "/chat/chat", "/chat/chat/chat"])
+def test_closed_routes_below_a_root_path(below: App, prefix: str) -> None:
+    program = Program(below.url, None)
+    for method, path in closed_requests():
+        body = json.dumps({}).encode() if method in ("POST", "PUT") else b""
+        assert raw(below, method, prefix + path, body)[0] in (404, 405), prefix + path
+    assert program.ask("GET", "/chat/").status == 200  # a proxy may leave the path on
+
+
+@pytest.mark.parametrize("prefix", ["", "/chat"])
+@pytest.mark.parametrize("row", MATRIX, ids=lambda row: f"{row[0]}-{row[1]}")
+def test_matrix_below_a_root_path(scene_below: Scene, prefix: str, row: tuple[Any, ...]) -> None:
+    fixed = {"chat": scene_below.ids["chat"], "folder": str(scene_below.app.folder)}
+    owned = {**scene_below.ids, **fixed, "fresh": uuid4().hex[:11]}
+    made_up = {name: made_up_like(value) for name, value in owned.items()} | fixed
+    cookie, url = scene_below.program.cookie or "", scene_below.app.url + prefix
+    for principal in (Program(url), Program(url, None), Program(url, forged(cookie))):
+        real, wrong = play(principal, row, owned), play(principal, row, made_up)
+        assert plain(real, owned) == plain(wrong, made_up)
+        assert scene_below.marker not in real.text
+    if row[5]:
+        assert play(Program(url, cookie), row, owned).status == row[5]
+    scene_below.untouched()
+
+
+@pytest.mark.parametrize("prefix", ["/chat/chat", "/chat/chat/chat", "/chat/", "//chat", "/chat/./", "/chat%2f"])
+def test_repeated_or_unclear_prefix_reaches_nothing(scene_below: Scene, prefix: str) -> None:
+    """Not even for the owner: what is checked and what is routed could differ."""
+    ids = {**scene_below.ids, "folder": str(scene_below.app.folder), "fresh": uuid4().hex[:11]}
+    cookie = {"cookie": scene_below.program.http.headers["cookie"]}
+    for _, _, method, path, body, _ in MATRIX:
+        target = prefix + filled(path if path.startswith("/") else API + path, ids)
+        content = filled(body, ids | {"seat": filled(SEAT, ids)}).encode() if body else b""
+        status, _, text = raw(scene_below.app, method, target, content, **cookie)
+        assert status in (404, 405), target
+        assert scene_below.marker not in text, target
+    scene_below.untouched()
+
+
+async def test_root_path_given_as_a_url() -> None:
+    """Gradio takes off the whole URL, which a request may have as its target."""
+    seen: list[str] = []
+
+    async def gradio(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope["path"])
+        await _echo(scope, receive, send)
+
+    guard = walls.Walls(gradio, Visitors("key"), "https://example.org/chat")
+    for path in ("https://example.org/chat/config", "/chat/chat/config", "chat/config", "*", ""):
+        assert await status_of(guard, path) == 404, path
+    for path in ("/config", "/chat/config"):
+        assert await status_of(guard, path) == 200, path
+    assert seen == ["/config", "/config"]
+
+
+async def status_of(app: walls.Walls, path: str) -> int:
+    """The status of a GET whose path nobody tidies up."""
+    said: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": []}
+    await app(scope, receive, send)
+    return said[0]["status"]
 
 
 # A request is read in one way only
@@ -592,7 +692,7 @@ def test_every_answer_has_the_policy(own: App) -> None:
     cookie = {"cookie": f"{COOKIE}={Program(own.url).cookie}"}
     asked = [
         ("GET", "/", 200), ("GET", "/config", 200), ("GET", "/healthz", 200), ("GET", "/nothing", 404),
-        ("GET", "/media/x", 404), ("POST", "/", 405), ("GET", "/config/", 200), ("GET", "/assets/../x", 403),
+        ("GET", "/media/x", 404), ("POST", "/", 405), ("GET", "/config/", 200), ("GET", "/assets/../x", 404),
         ("GET", f"{API}file=/etc/passwd", 404), ("GET", f"{API}proxy=http://127.0.0.1", 404),
         ("POST", f"{API}queue/join", 400), ("POST", f"{API}upload", 400), ("GET", f"{API}info", 200),
         ("GET", f"{API}queue/data?session_hash=none", 200), ("GET", f"{API}heartbeat/none", 200),
@@ -609,7 +709,7 @@ def test_every_answer_has_the_policy(own: App) -> None:
     assert headers["content-security-policy"] == walls.POLICY
     assert "Traceback" not in text
     for route in ("queue/join", "cancel", "reset"):
-        assert raw(own, "POST", API + route, b"x" * (walls.MAX_BODY + 1), **cookie)[0] == 413
+        assert raw(own, "POST", API + route, b"x" * (requests.MAX_BODY + 1), **cookie)[0] == 413
     assert Program(own.url).ask("POST", f"{API}upload", files={"files": ("big.txt", b"x" * 500_000)}).status == 413
 
 

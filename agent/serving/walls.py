@@ -11,56 +11,26 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, cast
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.datastructures import Headers, QueryParams
 from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agent.serving.headers import POLICY, Dressed
+from agent.serving.requests import Refused, locate, read_json, refuse, with_body, with_query
 from agent.serving.visitor import COOKIE, MAX_AGE, Visitors
 
-FRAMERS = ("https://huggingface.co",)
-POLICY = "; ".join(
-    (
-        "default-src 'self'",
-        "script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:",
-        "style-src 'self' 'unsafe-inline'",
-        "img-src 'self' data: blob:",
-        "media-src 'self' data: blob:",
-        "connect-src 'self' data: blob:",
-        "worker-src 'self' blob:",
-        "font-src 'self' data:",
-        "form-action 'self'",
-        "base-uri 'self'",
-        "object-src 'none'",
-        " ".join(("frame-ancestors 'self'", *FRAMERS)),  # the last, because there may be more of them
-    )
-)
-HEADERS = (
-    ("x-content-type-options", "nosniff"),
-    ("referrer-policy", "same-origin"),
-    ("cross-origin-resource-policy", "same-origin"),  # or another port of this host shows what the browser has cached
-)
 API = "/gradio_api/"
 HOME = ("/", "/config", "/config/")
 CLOSED = ("/monitoring", "/login", "/logout")
 LOGIN = ("/login/huggingface", "/login/callback", "/logout")
-SESSION = b"session="
-"""The cookie in which Gradio keeps a login."""
 READ = ("GET", "HEAD")
 JOIN = ("data", "event_data", "fn_index", "trigger_id")
-MAX_BODY = 4 * 1024 * 1024
 REMEMBERED = 50_000
 
 _ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 Passed = tuple[Scope, Receive, Send]
-
-
-class _Refused(Exception):
-    """The answer is a status and nothing else: another's thing and a missing one look alike."""
-
-    def __init__(self, status: int = 404) -> None:
-        self.status = status
 
 
 class Walls:
@@ -81,14 +51,31 @@ class Walls:
     ) -> None:
         self._app, self._visitors = app, visitors
         self._policy, self._login = " ".join((POLICY, *framed_by)), LOGIN if login else ()
-        self._home = urlsplit(root_path).path or "/"  # two pages of one host must not overwrite each other's cookie
+        self._prefix = urlsplit(root_path).path
+        self._home = self._prefix or "/"  # two pages of one host must not overwrite each other's cookie
         self._given: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the request through, or answer it here."""
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
+        if scope["type"] != "http":  # the page opens no web socket
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        answer = Dressed(send, self._policy)
+        try:
+            scope, visitor = self._identify(locate(scope, self._prefix), answer)
+            await self._app(*await self._checked(scope, receive, answer, visitor))
+        except Refused as refused:
+            await refuse(answer, refused.status)
+        except Exception:
+            if not answer.begun:
+                await refuse(answer, 500)
+            raise
+
+    def _identify(self, scope: Scope, answer: Dressed) -> tuple[Scope, str | None]:
+        """The request as it counts, and its visitor. The answer makes a newcomer a visitor."""
         headers = Headers(scope=scope)
         # Who has logged in comes back from the hub's page, and Gradio looks for a state that it set before.
         known = scope["path"] in (*HOME, *self._login[:2]) or not _foreign(headers)
@@ -96,15 +83,9 @@ class Walls:
         scope.setdefault("state", {}).update(visitor=visitor, walls=self)
         if not known:
             scope = _without_cookies(scope)
-        answer = _Dressed(send, self._policy, self._new_cookie(scope, headers) if visitor is None else None)
-        try:
-            await self._app(*await self._checked(scope, receive, answer, visitor))
-        except _Refused as refused:
-            await _refuse(answer, refused.status)
-        except Exception:
-            if not answer.begun:
-                await _refuse(answer, 500)
-            raise
+        if visitor is None and (cookie := self._new_cookie(scope, headers)):
+            answer.cookies.append(cookie)
+        return scope, visitor
 
     def owns(self, id_: str, owner: str | None) -> bool:
         """Whether this id was given to this owner before."""
@@ -118,16 +99,16 @@ class Walls:
             self._given.popitem(last=False)
 
     async def _checked(self, scope: Scope, receive: Receive, send: Send, visitor: str | None) -> Passed:
-        """What to hand to the application. Raises `_Refused`."""
+        """What to hand to the application. Raises `Refused`."""
         method, path = scope["method"], scope["path"]
         if not path.startswith(API):
             if method not in READ or (path.startswith(CLOSED) and path not in self._login):
-                raise _Refused(404 if method in READ else 405)
+                raise Refused(404 if method in READ else 405)
             return scope, receive, send
         what = path[len(API) :]
         if method in READ and what.startswith("file="):
             if not self.owns(what.removeprefix("file="), visitor):
-                raise _Refused
+                raise Refused
             return scope, receive, send
         if method == "GET" and what.startswith("heartbeat/"):
             path = f"{API}heartbeat/{_session(visitor, what.removeprefix('heartbeat/'))}"
@@ -135,38 +116,38 @@ class Walls:
         query = QueryParams(scope["query_string"])
         match method, what:
             case "POST", "queue/join":
-                asked = await _json(receive)
+                asked = await read_json(receive)
                 if not all(isinstance(path, str) and self.owns(path, visitor) for path in _paths(asked.get("data"))):
-                    raise _Refused
+                    raise Refused
                 session = scope["state"]["session"] = _session(visitor, asked.get("session_hash"))
                 said = {name: asked[name] for name in JOIN if name in asked} | {"session_hash": session}
-                return *_saying(scope, receive, said), self._giving(send, session, _event)
+                return *with_body(scope, receive, said), self._giving(send, session, _event)
             case "POST", "cancel":
-                asked = await _json(receive)
+                asked = await read_json(receive)
                 session, event = _session(visitor, asked.get("session_hash")), asked.get("event_id")
                 if not isinstance(event, str) or not self.owns(event, session):
-                    raise _Refused
+                    raise Refused
                 said = {"session_hash": session, "fn_index": asked.get("fn_index"), "event_id": event}
-                return *_saying(scope, receive, said), send
+                return *with_body(scope, receive, said), send
             case "POST", "reset":
-                return *_saying(scope, receive, await _json(receive)), send
+                return *with_body(scope, receive, await read_json(receive)), send
             case "GET", "queue/data":
                 session = scope["state"]["session"] = _session(visitor, *query.getlist("session_hash"))
-                return _asking(scope, session_hash=session), receive, send
+                return with_query(scope, session_hash=session), receive, send
             case "POST", "upload":
                 ids = query.getlist("upload_id")
-                scope = _asking(scope, upload_id=_session(visitor, *ids)) if ids else _asking(scope)
+                scope = with_query(scope, upload_id=_session(visitor, *ids)) if ids else with_query(scope)
                 return scope, receive, self._giving(send, visitor, _listed)
             case "GET", "upload_progress":
-                return _asking(scope, upload_id=_session(visitor, *query.getlist("upload_id"))), receive, send
+                return with_query(scope, upload_id=_session(visitor, *query.getlist("upload_id"))), receive, send
             case "GET", "info":
                 # Without a page Gradio keeps the first asker's Host header in the answer, for everybody.
                 every = {"all_endpoints": "1"} if "all_endpoints" in query else {}
-                return _asking(scope, page="", **every), receive, send
+                return with_query(scope, page="", **every), receive, send
             case "GET", "startup-events" | "theme.css" | "app_id":
                 return scope, receive, send
             case _:
-                raise _Refused
+                raise Refused
 
     def _giving(self, send: Send, owner: str | None, ids: Callable[[Any], list[Any]]) -> Send:
         """Note whom the ids in a small JSON answer are given to, on its way out."""
@@ -197,31 +178,6 @@ class Walls:
         return f"{COOKIE}={self._visitors.mint()[1]}; Path={self._home}; Max-Age={MAX_AGE}; HttpOnly; {site}"
 
 
-class _Dressed:
-    """The way out: every answer gets the headers, wherever it was made."""
-
-    def __init__(self, send: Send, policy: str, cookie: str | None) -> None:
-        self._send, self._policy, self._cookie = send, policy, cookie
-        self.begun = False
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.begun = True
-            message["headers"] = [_partitioned(*pair) for pair in message.get("headers", [])]
-            headers = MutableHeaders(scope=message)
-            headers["content-security-policy"] = self._policy
-            for name, value in HEADERS:
-                headers[name] = value
-            headers.setdefault("cache-control", "private")
-            del headers["access-control-allow-credentials"]  # Gradio lets any site read in a visitor's name
-            if headers.get("content-type", "").startswith("text/event-stream"):
-                headers["x-accel-buffering"] = "no"
-            if self._cookie is not None:
-                headers["cache-control"] = "no-store"
-                headers.append("set-cookie", self._cookie)
-        await self._send(message)
-
-
 def visitor_of(scope: Scope) -> str | None:
     """The visitor that the walls found in a request's cookie."""
     return cast("str | None", scope.get("state", {}).get("visitor"))
@@ -238,11 +194,6 @@ def _cookie(headers: Headers) -> str | None:
     return cookie_parser(";".join(reversed(pairs))).get(COOKIE)
 
 
-def _partitioned(name: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """A header; Gradio's session becomes a cookie that a browser without third-party cookies keeps in a frame."""
-    return name, value + b"; Partitioned" if name == b"set-cookie" and value.startswith(SESSION) else value
-
-
 def _without_cookies(scope: Scope) -> Scope:
     """The request as a stranger's: the session, too, is a cookie."""
     return {**scope, "headers": [pair for pair in scope["headers"] if pair[0] != b"cookie"]}
@@ -254,9 +205,9 @@ def _foreign(headers: Headers) -> bool:
 
 
 def _session(visitor: str | None, *given: Any) -> str:
-    """An id that a client made up, as the visitor's own. Raises `_Refused` unless there is exactly one."""
+    """An id that a client made up, as the visitor's own. Raises `Refused` unless there is exactly one."""
     if len(given) != 1 or not isinstance(given[0], str) or not _ID.fullmatch(given[0]):
-        raise _Refused
+        raise Refused
     return f"{visitor or 'guest'}-{given[0]}"
 
 
@@ -280,56 +231,3 @@ def _event(answer: Any) -> list[Any]:
 
 def _listed(answer: Any) -> list[Any]:
     return cast(list[Any], answer) if isinstance(answer, list) else []
-
-
-async def _json(receive: Receive) -> dict[str, Any]:
-    """The JSON object of a small body. Raises `_Refused`."""
-    body = bytearray()
-    while True:
-        message = await receive()
-        body.extend(message.get("body", b""))
-        if len(body) > MAX_BODY:
-            raise _Refused(413)
-        if message["type"] == "http.disconnect":
-            raise _Refused(400)
-        if not message.get("more_body"):
-            break
-    try:
-        value: Any = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise _Refused(400) from error
-    if not isinstance(value, dict):
-        raise _Refused(400)
-    return cast(dict[str, Any], value)
-
-
-def _saying(scope: Scope, receive: Receive, value: dict[str, Any]) -> tuple[Scope, Receive]:
-    """The request with this body and no other. Raises `_Refused` for what JSON cannot say."""
-    try:
-        body = json.dumps(value, ensure_ascii=False, allow_nan=False).encode(errors="replace")  # half an emoji is a "?"
-    except (ValueError, RecursionError) as error:
-        raise _Refused(400) from error
-    kept = [pair for pair in scope["headers"] if pair[0] not in (b"content-length", b"transfer-encoding")]
-    sent = False
-
-    async def said() -> Message:
-        nonlocal sent
-        if sent:
-            return await receive()
-        sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return {**scope, "headers": [*kept, (b"content-length", str(len(body)).encode())]}, said
-
-
-def _asking(scope: Scope, **query: str) -> Scope:
-    """The request with this query and no other."""
-    return {**scope, "query_string": urlencode(query).encode()}
-
-
-async def _refuse(send: Send, status: int) -> None:
-    sentence = {400: "Not understood.", 405: "Not allowed.", 413: "Too large.", 500: "Something went wrong."}
-    body = json.dumps({"detail": sentence.get(status, "Not found.")}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

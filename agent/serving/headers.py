@@ -1,0 +1,60 @@
+"""The headers of every answer: what a browser may load, show and keep. Knows HTTP alone."""
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import Message, Send
+
+FRAMERS = ("https://huggingface.co",)
+POLICY = "; ".join(
+    (
+        "default-src 'self'",
+        "script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:",
+        "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data: blob:",
+        "media-src 'self' data: blob:",
+        "connect-src 'self' data: blob:",
+        "worker-src 'self' blob:",
+        "font-src 'self' data:",
+        "form-action 'self'",
+        "base-uri 'self'",
+        "object-src 'none'",
+        " ".join(("frame-ancestors 'self'", *FRAMERS)),  # the last, because there may be more of them
+    )
+)
+HEADERS = (
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),  # or another port of this host shows what the browser has cached
+)
+SESSION = b"session="
+"""The cookie in which Gradio keeps a login."""
+
+
+class Dressed:
+    """The way out: every answer gets the headers, wherever it was made, and sets `cookies`."""
+
+    def __init__(self, send: Send, policy: str) -> None:
+        self._send, self._policy = send, policy
+        self.cookies: list[str] = []
+        self.begun = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.begun = True
+            message["headers"] = [_partitioned(*pair) for pair in message.get("headers", [])]
+            headers = MutableHeaders(scope=message)
+            headers["content-security-policy"] = self._policy
+            for name, value in HEADERS:
+                headers[name] = value
+            headers.setdefault("cache-control", "private")
+            del headers["access-control-allow-credentials"]  # Gradio lets any site read in a visitor's name
+            if headers.get("content-type", "").startswith("text/event-stream"):
+                headers["x-accel-buffering"] = "no"
+            for cookie in self.cookies:
+                headers["cache-control"] = "no-store"
+                headers.append("set-cookie", cookie)
+        await self._send(message)
+
+
+def _partitioned(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """A header; Gradio's session becomes a cookie that a browser without third-party cookies keeps in a frame."""
+    return name, value + b"; Partitioned" if name == b"set-cookie" and value.startswith(SESSION) else value
