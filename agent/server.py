@@ -28,6 +28,7 @@ from agent.media import ROUTE, MediaStore, headers_of
 from agent.providers import preload
 from agent.providers.discover import discover
 from agent.providers.local import LocalModels
+from agent.serving.address import ANY, Addresses
 from agent.serving.assets import Assets
 from agent.serving.gradio_import import nothing
 from agent.serving.health import Health
@@ -107,7 +108,8 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         framed_by=settings.framed_by,
         login=login,
     )
-    middleware = [walls, Middleware(Streams), Middleware(Assets, folder=Path(BUILD_PATH_LIB))]
+    addresses = Middleware(Addresses, any_proxy=_proxies(settings) == ANY)
+    middleware = [addresses, walls, Middleware(Streams), Middleware(Assets, folder=Path(BUILD_PATH_LIB))]
     app = FastAPI(lifespan=lifespan, middleware=middleware, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.conversations = conversations
 
@@ -190,8 +192,7 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
         timeout_graceful_shutdown=2,  # what streams has been ended before
         timeout_keep_alive=75,
         proxy_headers=True,
-        # A Space is reached through the hub's proxy alone, whose address is not known.
-        forwarded_allow_ips=os.environ.get("FORWARDED_ALLOW_IPS", "*" if settings.space else "127.0.0.1"),
+        forwarded_allow_ips=_proxies(settings),
     )
     here = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}"
     say(f"The page is at {f'https://{settings.space.host}' if settings.space and settings.space.host else here}")
@@ -207,6 +208,11 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
             sharing.cancel()
             close_tunnels()
     return server.status
+
+
+def _proxies(settings: Settings) -> str:
+    """The proxies whose headers are believed. A Space is reached only through the hub's, whose address is not known."""
+    return os.environ.get("FORWARDED_ALLOW_IPS", ANY if settings.space else "127.0.0.1").strip()
 
 
 async def _store(settings: Settings) -> HistoryStore:

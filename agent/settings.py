@@ -35,15 +35,19 @@ class LocalSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicSettings:
-    """What a page open to everybody gives: messages a minute to each visitor and in all, answers at once, these tools.
+    """What a page open to everybody gives to strangers.
 
-    As many pictures are fetched from links, counted apart.
-
-    `keys`: whether visitors may type keys of their own.
+    `messages` are counted a minute: from each visitor, from each network address, and `messages_in_all`. `answers` are
+    counted at once: for each visitor, for each address, and `answers` for all together. Visitors without a cookie
+    count as one visitor. As many pictures are fetched from links, counted apart. `tools` are those that may be used,
+    and `keys` says whether visitors may type API keys of their own.
     """
 
     messages: int = 10
+    messages_per_address: int = 30
     messages_in_all: int = 120
+    answers_each: int = 2
+    answers_per_address: int = 4
     answers: int = 8
     keys: bool = True
     tools: tuple[str, ...] = ()
@@ -156,7 +160,7 @@ def _local(given: Mapping[str, Any], env: Mapping[str, str]) -> LocalSettings:
 
 def _public(given: Mapping[str, Any], *, share: bool, space: bool) -> PublicSettings | None:
     """The limits, where a share link, a Space or the configuration turns them on."""
-    counts = {name: _count(name, given[name]) for name in ("messages", "messages_in_all", "answers") if name in given}
+    counts = {name: _count(name, given[name]) for name in _PUBLIC_COUNTS if name in given}
     if not (given.get("on") or share or space):
         return None
     return PublicSettings(keys=not share, tools=tuple(given.get("public_tools", ())), **counts)
@@ -215,6 +219,14 @@ def _url(value: str | None) -> str | None:
     return url if url.endswith("/v1") else url + "/v1"
 
 
+_PUBLIC_COUNTS = (
+    "messages",
+    "messages_per_address",
+    "messages_in_all",
+    "answers_each",
+    "answers_per_address",
+    "answers",
+)
 _KNOWN = {
     "server": {
         "host",
@@ -229,7 +241,7 @@ _KNOWN = {
     },
     "history": {"store", "data_dir"},
     "agent": {"system_prompt", "tools", "records", "max_steps", "retries", "run_seconds", "tool_seconds"},
-    "public": {"on", "messages", "messages_in_all", "answers", "public_tools"},
+    "public": {"on", "public_tools", *_PUBLIC_COUNTS},
     "local": {"cache_dir", "downloads", "wait_seconds", "answers"},
 }
 _VARIABLES = {

@@ -27,6 +27,7 @@ from agent.ui.asking import meant
 from agent.ui.render import Turn, Wire, turns, wire
 from agent.ui.start import Choices
 from agent.ui.turn import Conversations
+from agent.ui.visitor import Visitor as Asker
 from tests.asking_tools import send
 from tests.conftest import App, Visitor, becomes
 from tests.scripted_server import Running
@@ -123,15 +124,17 @@ async def test_an_answer_goes_on_in_another_process_and_shows_the_same_live_and_
     restarted: Callable[[], Conversations], model_server: Running
 ) -> None:
     before = restarted()
-    live = await before.send("ann", None, {"text": f"!think 5 {ASK}"}, Choices(tools=True))
+    live = await before.send(Asker(owner="ann"), None, {"text": f"!think 5 {ASK}"}, Choices(tools=True))
     assert live is not None
     seen = [view async for view in before.watch("ann", live.conversation)]
     assert (await live.run).finish_reason == "suspended"
     after = restarted()
     assert (await after.view("ann", live.conversation)).messages == seen[-1].messages
     with pytest.raises(NotFound):
-        await after.answer("bob", live.conversation, "yearly", Choices())
-    went_on = await after.answer("ann", live.conversation, "yearly", Choices())  # the switch for tools is off by now
+        await after.answer(Asker(owner="bob"), live.conversation, "yearly", Choices())
+    went_on = await after.answer(
+        Asker(owner="ann"), live.conversation, "yearly", Choices()
+    )  # the switch for tools is off by now
     assert went_on is not None
     seen = [view async for view in after.watch("ann", live.conversation)]
     assert (await went_on.run).finish_reason == "stop"
@@ -143,18 +146,18 @@ async def test_an_answer_goes_on_in_another_process_and_shows_the_same_live_and_
     assert [one["content"] for one in results] == ["yearly"]
     await over(after)
     with pytest.raises(Conflict, match="Nothing is asked"):
-        await after.answer("ann", live.conversation, "monthly", Choices())
+        await after.answer(Asker(owner="ann"), live.conversation, "monthly", Choices())
 
 
 async def test_arguments_that_do_not_fit_are_refused_and_it_is_asked_on(restarted: Callable[[], Conversations]) -> None:
     page = restarted()
-    live = await page.send("ann", None, {"text": SEND}, Choices(tools=True))
+    live = await page.send(Asker(owner="ann"), None, {"text": SEND}, Choices(tools=True))
     assert live is not None
     await over(page)
     with pytest.raises(InputError, match="do not fit"):
-        await page.answer("ann", live.conversation, '{"to": 5, "shout": true}', Choices())
+        await page.answer(Asker(owner="ann"), live.conversation, '{"to": 5, "shout": true}', Choices())
     assert "<b>send</b>" in asked((await page.view("ann", live.conversation)).messages)
-    refused = await page.answer("ann", live.conversation, "Not now.", Choices())
+    refused = await page.answer(Asker(owner="ann"), live.conversation, "Not now.", Choices())
     assert refused is not None
     assert (await refused.run).finish_reason == "stop"
 

@@ -15,6 +15,7 @@ from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.ui.handlers import Handlers
 from agent.ui.start import Choices
 from agent.ui.turn import Conversations
+from agent.ui.visitor import Visitor as Asker
 from agent.ui.widgets import FOR_MODEL
 from tests.scripted_server import Config, running
 
@@ -146,7 +147,7 @@ async def test_an_answer_that_ended_before_anybody_listened_is_heard_all_the_sam
     with running(Config(rate=0, models=("large",))) as server:
         models.served = (Served(LARGE, Endpoint(server.base_url)),)
         conversations = handlers._all
-        live = await conversations.send("ann", None, {"text": "!text Quick."}, Choices())
+        live = await conversations.send(Asker(owner="ann"), None, {"text": "!text Quick."}, Choices())
         await live.run
         await conversations.live.close()  # waits until it is forgotten
         assert not conversations.live.busy(live.conversation)

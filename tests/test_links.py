@@ -18,6 +18,7 @@ from agent.guard import Guard
 from agent.settings import PublicSettings, load
 from agent.ui.gate import Gate
 from agent.ui.links import Links
+from agent.ui.visitor import Visitor as Asker
 from tests import media_files
 from tests.conftest import App, Visitor
 from tests.peers.axe import grave
@@ -359,6 +360,8 @@ def test_a_public_page_fetches_so_many_a_minute(start_app: Callable[..., App], w
 
 # Without a browser
 
+ANN, BOB = Asker(owner="ann"), Asker(owner="bob")
+
 
 @pytest.fixture
 def links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Links]:
@@ -384,12 +387,12 @@ async def test_a_name_that_leads_elsewhere_a_moment_later_changes_nothing(links:
     async with site(star=lambda _: answer(PNG, kind="image/png")) as here:
         fetching = links(open_to(here, resolve=resolve))
         url = f"http://moving.example:{here.port}/Cat%20%26%20dog.v2.png"
-        picture = await fetching.fetch("ann", "page", url)
+        picture = await fetching.fetch(ANN, "page", url)
         assert picture is not None
         assert (picture.path.name, picture.media_type) == ("Cat-dog.png", "image/png")
         assert picture.path.read_bytes() == PNG
         with pytest.raises(InputError, match="not on the public internet"):
-            await fetching.fetch("ann", "page", url)
+            await fetching.fetch(ANN, "page", url)
     assert len(here.asked) == 1
 
 
@@ -401,14 +404,14 @@ async def test_a_redirect_into_a_private_network_is_refused(links: Callable[...,
 
         guard = open_to(here, resolve=resolve)
         with pytest.raises(InputError, match=r"inside\.example is not on the public internet"):
-            await links(replace(guard, ports=guard.ports | {80})).fetch("ann", "page", here.url + "/x.png")
+            await links(replace(guard, ports=guard.ports | {80})).fetch(ANN, "page", here.url + "/x.png")
 
 
 async def test_a_name_that_is_a_path_stays_a_name(links: Callable[..., Links], tmp_path: Path) -> None:
     async with site(star=lambda _: answer(PNG, kind="image/png")) as here:
         fetching = links(open_to(here))
         for path in ("/..%2f..%2fetc%2fx.html", "/%00%0a.png", "/", "/" + "x" * 300 + ".png", "/c:%5cx.png"):
-            picture = await fetching.fetch("ann", "page", here.url + path)
+            picture = await fetching.fetch(ANN, "page", here.url + path)
             assert picture is not None
             assert picture.path.parent.parent == tmp_path
             assert re.fullmatch(r"[\w-]{1,60}\.png", picture.path.name)
@@ -418,15 +421,15 @@ async def test_a_visitor_of_a_public_page_has_two_at_once(links: Callable[..., L
     slow = Slow()
     async with site(star=slow) as here:
         fetching = links(open_to(here), PublicSettings(messages=10, answers=2))
-        both = [asyncio.create_task(fetching.fetch("ann", ask, f"{here.url}/{ask}")) for ask in ("one", "two")]
+        both = [asyncio.create_task(fetching.fetch(ANN, ask, f"{here.url}/{ask}")) for ask in ("one", "two")]
         await asyncio.sleep(0)
         with pytest.raises(Limited, match="2 pictures are being fetched at this moment, which is the most for each"):
-            await fetching.fetch("ann", "three", here.url + "/3")
+            await fetching.fetch(ANN, "three", here.url + "/3")
         with pytest.raises(Limited, match="2 pictures are being fetched at this moment, which is the most here"):
-            await fetching.fetch("bob", "four", here.url + "/4")
+            await fetching.fetch(BOB, "four", here.url + "/4")
         slow.may.set()
         assert [one.path.read_bytes() if (one := await each) else None for each in both] == [PNG, PNG]
-        assert await fetching.fetch("bob", "five", here.url + "/5") is not None
+        assert await fetching.fetch(BOB, "five", here.url + "/5") is not None
 
 
 async def test_one_that_is_given_up_ends_and_one_given_up_early_never_begins(links: Callable[..., Links]) -> None:
@@ -434,15 +437,15 @@ async def test_one_that_is_given_up_ends_and_one_given_up_early_never_begins(lin
     async with site(star=slow) as here:
         fetching = links(open_to(here))
         fetching.give_up("early")
-        assert await fetching.fetch("ann", "early", here.url + "/never") is None
+        assert await fetching.fetch(ANN, "early", here.url + "/never") is None
         assert here.asked == []
-        late = asyncio.create_task(fetching.fetch("ann", "late", here.url + "/never"))
+        late = asyncio.create_task(fetching.fetch(ANN, "late", here.url + "/never"))
         while not here.asked:  # noqa: ASYNC110 - the site keeps a list
             await asyncio.sleep(0.01)
         fetching.give_up("late")
         assert await late is None
         slow.may.set()
-        assert await fetching.fetch("ann", "next", here.url + "/picture") is not None
+        assert await fetching.fetch(ANN, "next", here.url + "/picture") is not None
 
 
 @pytest.mark.parametrize("host", ["wiki.intranet", "http://wiki.intranet:80", "*:80", "WIKI:80", "a:80/path"])

@@ -2,8 +2,9 @@
 
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from time import monotonic
 
@@ -19,16 +20,17 @@ from agent.history.memory import MemoryStore
 from agent.media import MediaStore
 from agent.providers import Endpoint, Served
 from agent.settings import LocalSettings, PublicSettings, Settings, load
-from agent.ui.gate import MINUTE, Gate
+from agent.ui.gate import MINUTE, Gate, Place
 from agent.ui.start import Choices
 from agent.ui.turn import Conversations
+from agent.ui.visitor import Visitor as Asker
 from tests.conftest import App
 from tests.scripted_server import Running
 from tests.test_handlers import Models
 
 StartApp = Callable[..., App]
 SPEC = ModelSpec(id="local:qwen", name="Qwen/Qwen3-8B", label="Qwen", provider="llama.cpp")
-LIMITS = PublicSettings(messages=3, messages_in_all=5, answers=2)
+LIMITS = PublicSettings(messages=3, messages_in_all=5, answers_each=1, answers=2)
 OFFLINE = {"GRADIO_SHARE_SERVER_ADDRESS": "127.0.0.1:9", "HF_HOME": "/nonexistent"}
 
 
@@ -41,52 +43,124 @@ class Clock:
         return self.now
 
 
-def test_without_limits_all_is_let_through() -> None:
+def asker(owner: str, *, guest: bool = False, address: str | None = None) -> Asker:
+    return Asker(owner=owner, guest=guest, address=address)
+
+
+ANN, BOB = asker("ann"), asker("bob")
+
+
+def test_without_limits_nothing_is_refused() -> None:
     gate = Gate(None)
     for _ in range(1000):
-        gate.enter("ann", 1000)
+        gate.enter(ANN)
+        gate.fetch(ANN)
 
 
 def test_each_visitor_has_a_number_of_messages_a_minute() -> None:
     gate = Gate(LIMITS, clock := Clock())
     for _ in range(3):
-        gate.enter("ann", 0)
+        gate.enter(ANN).release()
         clock.now += 1
     with pytest.raises(Limited, match=r"each visitor 3 messages a minute. Try again in 57 s."):
-        gate.enter("ann", 0)
-    gate.enter("bob", 0)
+        gate.enter(ANN)
+    gate.enter(BOB).release()
     clock.now += 57
-    gate.enter("ann", 0)
+    gate.enter(ANN)
 
 
 def test_all_visitors_together_have_one_too() -> None:
     gate = Gate(LIMITS, Clock())
     for number in range(5):
-        gate.enter(f"visitor {number}", 0)
+        gate.enter(asker(f"visitor {number}")).release()
     with pytest.raises(Limited, match="all visitors together 5 messages"):
-        gate.enter("one more", 0)
+        gate.enter(asker("one more"))
 
 
 def test_only_so_many_answers_are_written_at_once() -> None:
     gate = Gate(LIMITS, Clock())
-    gate.enter("ann", 1)
-    with pytest.raises(Limited, match="2 answers are being written"):
-        gate.enter("ann", 2)
+    first = gate.enter(ANN)
+    with pytest.raises(Limited, match="1 of your answers are being written"):
+        gate.enter(ANN)
+    gate.enter(BOB)
+    with pytest.raises(Limited, match="2 answers are being written here"):
+        gate.enter(asker("eve"))
+    first.release()
+    first.release()
+    gate.enter(asker("eve"))
+    with pytest.raises(Limited, match="2 answers are being written here"):
+        gate.enter(ANN)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["ann", "bob", "eve"]), st.floats(0, 30)), max_size=60))
-def test_no_minute_has_more_than_it_may(visits: list[tuple[str, float]]) -> None:
-    gate, passed = Gate(LIMITS, clock := Clock()), list[tuple[str, float]]()
-    for owner, later in visits:
+def test_guests_share_the_limits_of_one_visitor() -> None:
+    gate = Gate(LIMITS, Clock())
+    first = gate.enter(asker("page 1", guest=True))
+    with pytest.raises(Limited, match=r"1 of your answers .* no cookies share this limit"):
+        gate.enter(asker("page 2", guest=True))
+    first.release()
+    for number in range(2):
+        gate.enter(asker(f"page {number}", guest=True)).release()
+    with pytest.raises(Limited, match=r"each visitor 3 messages a minute.* no cookies share this limit"):
+        gate.enter(asker("another page", guest=True))
+    gate.enter(ANN)
+
+
+def test_visitors_of_one_address_share_limits() -> None:
+    limits = PublicSettings(answers_per_address=1, messages_per_address=2)
+    gate = Gate(limits, Clock())
+    first = gate.enter(asker("ann", address="5.6.7.8"))
+    with pytest.raises(Limited, match="1 answers are being written for your network address"):
+        gate.enter(asker("bob", address="5.6.7.8"))
+    gate.enter(asker("bob", address="5.6.7.9"))
+    gate.enter(asker("bob"))
+    first.release()
+    gate.enter(asker("eve", address="5.6.7.8")).release()
+    with pytest.raises(Limited, match="each network address 2 messages a minute"):
+        gate.enter(asker("dan", address="5.6.7.8"))
+
+
+def test_place_is_kept_by_whoever_takes_it_over() -> None:
+    gate = Gate(LIMITS, Clock())
+    with gate.enter(ANN) as place:
+        place.keep()
+    with pytest.raises(Limited):
+        gate.enter(ANN)
+    place.release()
+    with suppress(ValueError), gate.enter(ANN):
+        raise ValueError
+    gate.enter(ANN)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["ann", "bob", "guest 1", "guest 2"]), st.floats(0, 30), st.integers(0, 3)),
+        max_size=60,
+    )
+)
+def test_limits_hold_in_any_order(visits: list[tuple[str, float, int]]) -> None:
+    """No minute and no moment has more than it may, whoever comes and goes."""
+    gate = Gate(LIMITS, clock := Clock())
+    passed, held = list[tuple[str, float]](), list[tuple[str, Place]]()
+    for owner, later, ended in visits:
         clock.now += later
+        for _, place in held[:ended]:
+            place.release()
+        del held[:ended]
+        guest = owner.startswith("guest")
+        bucket = "guest" if guest else owner
         try:
-            gate.enter(owner, 0)
+            held.append((bucket, gate.enter(asker(owner, guest=guest))))
         except Limited:
+            recent = [who for who, at in passed if at > clock.now - MINUTE]
+            now = [who for who, _ in held]
+            assert recent.count(bucket) == 3 or len(recent) == 5 or now.count(bucket) == 1 or len(now) == 2
             continue
-        passed.append((owner, clock.now))
+        passed.append((bucket, clock.now))
         recent = [who for who, at in passed if at > clock.now - MINUTE]
         assert len(recent) <= 5
-        assert recent.count(owner) <= 3
+        assert len(held) <= 2
+        assert max(Counter(recent).values()) <= 3
+        assert max(Counter(who for who, _ in held).values()) <= 1
 
 
 @pytest.mark.parametrize(
@@ -106,7 +180,7 @@ async def test_page_that_comes_back_keeps_its_answer(tmp_path: Path, model_serve
     models = Models()
     models.served = (Served(SPEC, Endpoint(model_server.base_url)),)
     page = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=())
-    live = await page.send("ann", None, {"text": "!tokens 4000 @100"}, Choices())
+    live = await page.send(Asker(owner="ann"), None, {"text": "!tokens 4000 @100"}, Choices())
     assert live is not None
     async with aclosing(page.watch("ann", live.conversation)) as looking:
         await anext(looking)

@@ -14,6 +14,7 @@ from agent.settings import LocalSettings, Settings
 from agent.tools.builtin import calculate
 from agent.ui.start import Choices
 from agent.ui.turn import Conversations
+from agent.ui.visitor import Visitor as Asker
 from tests.scripted_server import Config, running
 from tests.test_handlers import Models
 
@@ -38,7 +39,7 @@ async def page(tmp_path: Path) -> AsyncIterator[Conversations]:
 
 async def test_a_record_is_played_as_it_was(page: Conversations) -> None:
     assert ("sum · recorded", "replay:sum") in page.offers.menu("ann", None)
-    live = await page.send("ann", None, {"text": "Play it."}, Choices(model="replay:sum"))
+    live = await page.send(Asker(owner="ann"), None, {"text": "Play it."}, Choices(model="replay:sum"))
     assert live is not None
     assert (await live.run).finish_reason == "stop"
     view = await page.view("ann", live.conversation)
@@ -53,12 +54,12 @@ async def test_a_record_is_played_as_it_was(page: Conversations) -> None:
 )
 async def test_no_other_file_is_opened(page: Conversations, tmp_path: Path, name: str) -> None:
     with pytest.raises(AgentError, match="no record"):
-        await page.send("ann", None, {"text": "Play it."}, Choices(model=name.format(folder=tmp_path)))
+        await page.send(Asker(owner="ann"), None, {"text": "Play it."}, Choices(model=name.format(folder=tmp_path)))
 
 
 async def test_without_a_folder_nothing_is_played(tmp_path: Path, page: Conversations) -> None:
     settings = Settings(local=LocalSettings(cache_dir=tmp_path))
     other = Conversations(settings, MemoryStore(), MediaStore(tmp_path), Models(), tools=())
     with pytest.raises(AgentError, match="No model named"):
-        await other.send("ann", None, {"text": "Play it."}, Choices(model="replay:sum"))
+        await other.send(Asker(owner="ann"), None, {"text": "Play it."}, Choices(model="replay:sum"))
     await other.aclose()

@@ -57,7 +57,7 @@ class Attaching:
         seat, scope = self._seats.of(request), request.request.scope
         number, _, url = str(asked).partition(" ")
         try:
-            picture = await self._links.fetch(seat.owner, f"{request.session_hash} {number}", url)
+            picture = await self._links.fetch(seat.visitor, f"{request.session_hash} {number}", url)
         except AgentError as error:
             return {"text": seat.words.said(error.sayings) or str(error), "files": []}
         if picture is None:

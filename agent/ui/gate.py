@@ -1,79 +1,143 @@
-"""How much a page open to everybody gives away a minute, to each visitor and in all, and at once.
+"""Limits of a page open to everybody: answers and fetched pictures at once and a minute, for each visitor and in all.
 
-Messages count, and pictures that are fetched from links: both make this server do something for a stranger.
+All visitors without a cookie count as one, because each of their sessions would be a new visitor otherwise. Visitors
+who come from one network address share limits, too, where the address is known.
 """
 
 import math
-from collections import OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import monotonic
+from types import TracebackType
 
 from agent.errors import Limited
+from agent.sayings import Saying
 from agent.settings import PublicSettings
-from agent.ui.words import ours
+from agent.ui.visitor import Visitor
+from agent.ui.words import ENGLISH
 
 MINUTE = 60.0
-REMEMBERED = 10_000
-"""Visitors whose messages are remembered; who is forgotten was silent for longest, and all still count together."""
 FETCHES = 2
-"""Pictures that are fetched at once for one visitor; for all together it is as many as there may be answers."""
+"""Pictures that are fetched at once for one visitor."""
+
+ALL, GUESTS = "all", "guests"
+Release = Callable[[], None]
+
+
+class Place:
+    """A reservation of one answer, or of one fetch. Leaving the `with` block releases it, unless it was handed over."""
+
+    def __init__(self, release: Release) -> None:
+        self._release: Release | None = release
+        self._kept = False
+
+    def __enter__(self) -> "Place":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if not self._kept:
+            self.release()
+
+    def keep(self) -> None:
+        """Hand it over: whoever goes on with it calls `release`."""
+        self._kept = True
+
+    def release(self) -> None:
+        """Give the place back. A second call does nothing."""
+        if self._release is not None:
+            self._release, release = None, self._release
+            release()
 
 
 class Gate:
-    """Lets messages and fetches through, or says when to come again. Without limits it lets all through."""
+    """Reserves places for answers and fetches, or says when to come again. Without limits it refuses nothing."""
 
     def __init__(self, limits: PublicSettings | None, clock: Callable[[], float] = monotonic) -> None:
         self._limits = limits
-        self._messages, self._fetches = (
-            _Minute("too_often", "too_often_in_all", clock),
-            _Minute("fetched_too_often", "fetched_too_often_in_all", clock),
+        self._answers, self._fetches = _Counts(clock), _Counts(clock)
+
+    def enter(self, visitor: Visitor) -> Place:
+        """Reserve a place for an answer and count a message. Raises `Limited`, which reserves and counts nothing."""
+        most = self._limits
+        if most is None:
+            return Place(lambda: None)
+        return self._answers.reserve(
+            visitor,
+            each=_Bound("too_many_answers_each", "too_often", most.answers_each, most.messages),
+            address=_Bound(
+                "too_many_answers_there", "too_often_there", most.answers_per_address, most.messages_per_address
+            ),
+            together=_Bound("too_many_answers", "too_often_in_all", most.answers, most.messages_in_all),
         )
 
-    def enter(self, owner: str, running: int) -> None:
-        """Count a message of this owner, while `running` answers are being written. Raises `Limited`, counting none."""
-        if self._limits is None:
-            return
-        if running >= self._limits.answers:
-            raise ours(Limited, "too_many_answers", count=running)
-        self._messages.count(owner, self._limits)
-
-    def fetch(self, owner: str, mine: int, running: int) -> None:
-        """Count a picture fetched from a link, while `mine` are for this owner and `running` for all.
-
-        Raises `Limited`, counting none.
-        """
-        if self._limits is None:
-            return
-        if mine >= FETCHES:
-            raise ours(Limited, "too_many_fetches", count=mine)
-        if running >= self._limits.answers:
-            raise ours(Limited, "too_many_fetches_in_all", count=running)
-        self._fetches.count(owner, self._limits)
+    def fetch(self, visitor: Visitor) -> Place:
+        """Reserve a place for a picture fetched from a link. Raises `Limited`, which reserves and counts nothing."""
+        most = self._limits
+        if most is None:
+            return Place(lambda: None)
+        return self._fetches.reserve(
+            visitor,
+            each=_Bound("too_many_fetches", "fetched_too_often", FETCHES, most.messages),
+            address=_Bound(
+                "too_many_fetches_there", "fetched_too_often_there", most.answers_per_address, most.messages_per_address
+            ),
+            together=_Bound("too_many_fetches_in_all", "fetched_too_often_in_all", most.answers, most.messages_in_all),
+        )
 
 
-class _Minute:
-    """How often something happened in the last minute, for each visitor and in all; the two name what is said."""
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """What one bucket may have at once and a minute; `too_many` and `too_often` are the keys of what is said."""
 
-    def __init__(self, too_often: str, in_all: str, clock: Callable[[], float]) -> None:
-        self._too_often, self._in_all, self._clock = too_often, in_all, clock
-        self._all = deque[float]()
-        self._each: OrderedDict[str, deque[float]] = OrderedDict()
+    too_many: str
+    too_often: str
+    at_once: int
+    a_minute: int
 
-    def count(self, owner: str, limits: PublicSettings) -> None:
-        """Count once more. Raises `Limited`, counting none."""
+
+class _Counts:
+    """How many there are now and were in the last minute, by bucket. Nothing awaits between a check and its count."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._now, self._minute = Counter[str](), Counter[str]()
+        self._times = deque[tuple[float, tuple[str, ...]]]()
+
+    def reserve(self, visitor: Visitor, *, each: _Bound, address: _Bound, together: _Bound) -> Place:
+        """Count once in each bucket of this visitor, or raise `Limited` and count in none."""
+        bounds = {GUESTS if visitor.guest else f"visitor {visitor.owner}": each}
+        if visitor.address is not None:
+            bounds[f"address {visitor.address}"] = address
+        bounds[ALL] = together
         now = self._clock()
-        mine = self._each.setdefault(owner, deque())
-        self._each.move_to_end(owner)
-        while len(self._each) > REMEMBERED:
-            self._each.popitem(last=False)
-        for times, most, key in (
-            (mine, limits.messages, self._too_often),
-            (self._all, limits.messages_in_all, self._in_all),
-        ):
-            while times and times[0] <= now - MINUTE:
-                times.popleft()
-            if len(times) >= most:
-                wait = math.ceil(times[0] + MINUTE - now) if times else 60
-                raise ours(Limited, key, count=most, seconds=wait)
-        mine.append(now)
-        self._all.append(now)
+        self._forget(now - MINUTE)
+        for bucket, bound in bounds.items():
+            if self._now[bucket] >= bound.at_once:
+                raise _limited(bucket, Saying(bound.too_many, {"count": self._now[bucket]}))
+            if self._minute[bucket] >= bound.a_minute:
+                oldest = next((at for at, buckets in self._times if bucket in buckets), now)
+                values = {"count": bound.a_minute, "seconds": math.ceil(oldest + MINUTE - now)}
+                raise _limited(bucket, Saying(bound.too_often, values))
+        buckets = tuple(bounds)
+        self._times.append((now, buckets))
+        self._minute.update(buckets)
+        self._now.update(buckets)
+        return Place(lambda: self._release(buckets))
+
+    def _release(self, buckets: tuple[str, ...]) -> None:
+        self._now.subtract(buckets)
+        self._now += Counter()  # drops those that are at zero
+
+    def _forget(self, before: float) -> None:
+        gone = False
+        while self._times and self._times[0][0] <= before:
+            self._minute.subtract(self._times.popleft()[1])
+            gone = True
+        if gone:
+            self._minute += Counter()
+
+
+def _limited(bucket: str, saying: Saying) -> Limited:
+    sayings = [saying, Saying("guests_share")] if bucket == GUESTS else [saying]
+    return Limited(ENGLISH.said(sayings), sayings=sayings)

@@ -194,18 +194,14 @@ class Handlers:
         if seat.conversation is None:
             return gr.skip()
         choices = self._chosen(seat, given)
-        live = await told(
-            self._all.answer(seat.owner, seat.conversation, str(event.value), choices, seat.login), seat.words
-        )
+        live = await told(self._all.answer(seat.visitor, seat.conversation, str(event.value), choices), seat.words)
         return composer(busy=live is not None)
 
     async def retry(self, given: Given, request: gr.Request) -> Any:
         """Answer the last message again."""
         seat = self._seats.of(request)
         if seat.conversation is not None:
-            await told(
-                self._all.retry(seat.owner, seat.conversation, self._chosen(seat, given), seat.login), seat.words
-            )
+            await told(self._all.retry(seat.visitor, seat.conversation, self._chosen(seat, given)), seat.words)
         return composer(busy=True)
 
     async def edit(self, event: gr.EditData, given: Given, request: gr.Request) -> Any:
@@ -223,7 +219,7 @@ class Handlers:
         if text in others or shown_beside(text):  # Gradio tells of each part of a message
             return gr.skip()
         choices = self._chosen(seat, given)
-        await told(self._all.edit(seat.owner, seat.conversation, entry, text, choices, seat.login), seat.words)
+        await told(self._all.edit(seat.visitor, seat.conversation, entry, text, choices), seat.words)
         return composer(busy=True)
 
     async def undo(self, request: gr.Request) -> Any:

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
@@ -15,6 +15,7 @@ from agent.guard import Guard
 from agent.media.images import KINDS
 from agent.media.kinds import SUFFIXES, kind
 from agent.ui.gate import Gate
+from agent.ui.visitor import Visitor
 from agent.ui.words import ours
 
 SECONDS = 20.0
@@ -39,26 +40,22 @@ class Links:
         self._guard, self._gate, self._max_bytes, self._seconds = guard, gate, max_bytes, seconds
         self._fetches: dict[str, asyncio.Task[Picture]] = {}
         self._early: OrderedDict[str, None] = OrderedDict()
-        self._owners = Counter[str]()
 
-    async def fetch(self, owner: str, ask: str, url: str) -> Picture | None:
+    async def fetch(self, visitor: Visitor, ask: str, url: str) -> Picture | None:
         """The picture at `url`, kept as uploads are; None where it was given up.
 
         Raises `InputError` where the guard refuses, or what came is no picture, and `Limited`.
         """
         if ask in self._early:
             return self._early.pop(ask)
-        self._gate.fetch(owner, self._owners[owner], self._owners.total())
-        task = self._fetches[ask] = asyncio.create_task(self._fetch(url))
-        self._owners[owner] += 1
-        try:
-            await asyncio.wait([task])
-            return None if task.cancelled() else task.result()
-        finally:
-            task.cancel()
-            self._owners[owner] -= 1
-            self._owners += Counter()  # keeps those alone that count
-            del self._fetches[ask]
+        with self._gate.fetch(visitor):
+            task = self._fetches[ask] = asyncio.create_task(self._fetch(url))
+            try:
+                await asyncio.wait([task])
+                return None if task.cancelled() else task.result()
+            finally:
+                task.cancel()
+                del self._fetches[ask]
 
     def give_up(self, ask: str) -> None:
         """End this fetch; where it comes later than that it is given up, it does not begin."""

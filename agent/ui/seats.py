@@ -12,8 +12,10 @@ from fastapi import HTTPException
 from gradio.oauth import require_oauth_token
 
 from agent.history import new_id
+from agent.serving.address import address_of
 from agent.serving.walls import visitor_of
 from agent.ui.turn import WINDOW
+from agent.ui.visitor import Visitor
 from agent.ui.words import ENGLISH, Words, words_for
 
 MOST = 50_000
@@ -23,7 +25,8 @@ MOST = 50_000
 class Seat:
     """One page: who looks, which conversation it shows, how many bubbles of it. A guest is known by the page alone.
 
-    `login` is the token of a visitor who has logged in to the hub. It comes with each request and is never kept.
+    `login` is the token of a visitor who has logged in to the hub. It comes with each request and is never kept, as is
+    the network `address`.
     `words` are those of the language that the request asks for.
     """
 
@@ -32,7 +35,13 @@ class Seat:
     conversation: str | None = None
     window: int = WINDOW
     login: str | None = field(default=None, repr=False)
+    address: str | None = None
     words: Words = ENGLISH
+
+    @property
+    def visitor(self) -> Visitor:
+        """Who looks, for conversations and limits."""
+        return Visitor(owner=self.owner, guest=self.guest, address=self.address, login=self.login)
 
 
 class Seats:
@@ -48,12 +57,13 @@ class Seats:
         if seat is None or not (seat.owner == visitor or (visitor is None and seat.guest)):
             seat = self.take(request, Seat(owner=visitor or new_id(), guest=visitor is None))
         accepted = str(request.headers.get("accept-language", "")) if request.request else ""
-        return replace(seat, login=_login(request), words=words_for(accepted))
+        address = address_of(request.request.scope) if request.request else None
+        return replace(seat, login=_login(request), address=address, words=words_for(accepted))
 
     def take(self, request: gr.Request, seat: Seat) -> Seat:
-        """Remember the seat of the page that asks, without its login."""
+        """Remember the seat of the page that asks, without its login and address."""
         if request.session_hash:
-            self._seats[request.session_hash] = replace(seat, login=None)
+            self._seats[request.session_hash] = replace(seat, login=None, address=None)
             self._seats.move_to_end(request.session_hash)
             while len(self._seats) > MOST:
                 self._seats.popitem(last=False)

@@ -75,7 +75,7 @@ async def send(
     """
     if not owned([str(file) for file in (value or {}).get("files") or []], request):
         raise gr.Error(seat.words("not_read"), title=seat.words("not_sent"), print_exception=False)
-    work = conversations.send(seat.owner, seat.conversation, value, choices, seat.login, report)
+    work = conversations.send(seat.visitor, seat.conversation, value, choices, report)
     live = await told(work, seat.words)
     return (replace(seat, conversation=live.conversation) if live else seat), live
 

@@ -7,7 +7,7 @@ and is refused for what another owner has.
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import asdict, replace
 from time import monotonic
 from typing import Any, cast
@@ -27,12 +27,14 @@ from agent.suspension import Resumption, Suspension
 from agent.tools import Tool, Toolset
 from agent.ui.asking import meant
 from agent.ui.gate import Gate
+from agent.ui.grants import Grant, granted
 from agent.ui.inputs import parts_of
 from agent.ui.live import Live, LiveRun
 from agent.ui.offers import Offers
 from agent.ui.render import Turn, made, said, turns, unanswered, wire
 from agent.ui.start import Choices, Start, start
 from agent.ui.view import View, shown
+from agent.ui.visitor import Visitor
 from agent.ui.words import ENGLISH, Words, ours
 
 WINDOW = 30
@@ -169,15 +171,14 @@ class Conversations:
         finally:
             live.run.cancel("client_disconnect")
 
-    # What people do; `login` is the hub's token of a visitor who has logged in there
+    # What people do
 
     async def send(
         self,
-        owner: str,
+        visitor: Visitor,
         conversation: str | None,
         value: dict[str, Any] | None,
         choices: Choices,
-        login: str | None = None,
         report: Report | None = None,
     ) -> LiveRun | None:
         """Take a message and begin the answer; return that when the message is kept.
@@ -185,32 +186,30 @@ class Conversations:
         While its files are read, `report` is told. Where an answer waits for people, a text is taken for what it asks;
         None: it asks for more. Raises an `AgentError` with a sentence; then nothing has been kept.
         """
-        if conversation is not None and self.live.busy(conversation):
-            raise ours(Conflict, "still_writing")
+        self._free(conversation)
+        owner = visitor.owner
         if conversation is not None and not (value or {}).get("files") and await self._asks(owner, conversation):
-            return await self.answer(owner, conversation, str((value or {}).get("text") or ""), choices, login)
-        self.gate.enter(owner, self.live.count)
-        connection, own = await self.offers.open(owner, choices.model, login)
-        most, reading = self.settings.max_upload_bytes, self.reading if choices.read_here else None
-        parts = await parts_of(
-            value, spec=connection.spec, media=self.media, owner=owner, max_bytes=most, reading=reading, report=report
-        )
-        record = Record(owner=owner)
-        if conversation is not None:
-            try:
-                record = await self._store.get(conversation, owner=owner)
-            except NotFound:
-                conversation = None
-        return await self._begin(record, parts, choices, connection, own)
+            return await self.answer(visitor, conversation, str((value or {}).get("text") or ""), choices)
+        async with self._granted(visitor, choices) as grant:
+            most, reading = self.settings.max_upload_bytes, self.reading if choices.read_here else None
+            spec = grant.connection.spec
+            parts = await parts_of(
+                value, spec=spec, media=self.media, owner=owner, max_bytes=most, reading=reading, report=report
+            )
+            record = Record(owner=owner)
+            if conversation is not None:
+                try:
+                    record = await self._store.get(conversation, owner=owner)
+                except NotFound:
+                    conversation = None
+            return await self._begin(record, parts, choices, grant)
 
-    async def answer(
-        self, owner: str, conversation: str, text: str, choices: Choices, login: str | None = None
-    ) -> LiveRun | None:
+    async def answer(self, visitor: Visitor, conversation: str, text: str, choices: Choices) -> LiveRun | None:
         """Answer what a suspended answer asks, which then goes on; None: it asks for more.
 
         Raises `Conflict` where nothing is asked, and `InputError` for words that are no answer.
         """
-        entries, record = await self._entries(owner, conversation)
+        entries, record = await self._entries(visitor.owner, conversation)
         turn = turns(entries, replies=self._replies.get(conversation))[-1] if entries else None
         if turn is None or turn.asks is None:
             raise ours(Conflict, "nothing_asked")
@@ -219,34 +218,35 @@ class Conversations:
         if replace(turn, replies=replies).asks is not None:
             self._replies[conversation] = replies
             return None
-        self.gate.enter(owner, self.live.count)
-        connection, own = await self.offers.open(owner, choices.model, login)
-        # Whatever the switch says by now: the calls that wait are those of tools.
-        start = await self._started(record, replace(choices, tools=True), connection)
-        answers = {call["id"]: meant(call, replies[call["id"]]) for call in unanswered(turn.bubbles)}
-        suspension = replace(Suspension.of(start.context), options=asdict(start.options))
-        Resumption(suspension=suspension, answers=answers, sealed=False, changed_ok=True).check(start.agent.tools)
-        run = start.agent.resume(suspension, answers, journal=start.journal)
-        live = self._launch(record, run, start, connection, own, resumed=True)
+        async with self._granted(visitor, choices) as grant:
+            # Whatever the switch says by now: the calls that wait are those of tools.
+            start = await self._started(record, replace(choices, tools=True), grant.connection)
+            answers = {call["id"]: meant(call, replies[call["id"]]) for call in unanswered(turn.bubbles)}
+            suspension = replace(Suspension.of(start.context), options=asdict(start.options))
+            Resumption(suspension=suspension, answers=answers, sealed=False, changed_ok=True).check(start.agent.tools)
+            run = start.agent.resume(suspension, answers, journal=start.journal)
+            live = self._launch(record, run, start, grant, resumed=True)
         self._replies.pop(conversation, None)
         return live
 
-    async def retry(self, owner: str, conversation: str, choices: Choices, login: str | None = None) -> None:
+    async def retry(self, visitor: Visitor, conversation: str, choices: Choices) -> None:
         """Answer the last message again, on a branch of its own."""
-        entries, record = await self._entries(owner, conversation)
-        await self._again(record, _last_user(entries), None, choices, login)
+        self._free(conversation)
+        async with self._granted(visitor, choices) as grant:
+            entries, record = await self._entries(visitor.owner, conversation)
+            await self._again(record, _last_user(entries), None, choices, grant)
 
-    async def edit(
-        self, owner: str, conversation: str, entry_id: str, text: str, choices: Choices, login: str | None = None
-    ) -> None:
+    async def edit(self, visitor: Visitor, conversation: str, entry_id: str, text: str, choices: Choices) -> None:
         """Replace a message by another text, on a branch of its own, and answer that."""
-        entries, record = await self._entries(owner, conversation)
-        entry = next((entry for entry in entries if entry.id == entry_id), None)
-        if entry is None:
-            raise ours(Conflict, "message_gone")
         if not text.strip():
             raise ours(InputError, "write_first")
-        await self._again(record, entry, text, choices, login)
+        self._free(conversation)
+        async with self._granted(visitor, choices) as grant:
+            entries, record = await self._entries(visitor.owner, conversation)
+            entry = next((entry for entry in entries if entry.id == entry_id), None)
+            if entry is None:
+                raise ours(Conflict, "message_gone")
+            await self._again(record, entry, text, choices, grant)
 
     async def undo(self, owner: str, conversation: str) -> str:
         """Take back the last message with its answer; return its text."""
@@ -277,19 +277,25 @@ class Conversations:
         return entries, len(entries) == most
 
     async def _entries(self, owner: str, conversation: str) -> tuple[list[Entry], Record]:
-        if self.live.busy(conversation):
-            raise ours(Conflict, "still_writing")
+        self._free(conversation)
         record = await self._store.get(conversation, owner=owner)
         return await self._store.history(record), record
 
-    async def _again(self, record: Record, entry: Entry, text: str | None, choices: Choices, login: str | None) -> None:
-        self.gate.enter(record.owner, self.live.count)
-        connection, own = await self.offers.open(record.owner, choices.model, login)
+    def _granted(self, visitor: Visitor, choices: Choices) -> AbstractAsyncContextManager[Grant]:
+        """Leave for one answer. Every verb that begins one asks for it before it reads anything large."""
+        return granted(self.gate, self.offers, visitor, choices.model)
+
+    def _free(self, conversation: str | None) -> None:
+        """Raise `Conflict` while an answer is being written in this conversation."""
+        if conversation is not None and self.live.busy(conversation):
+            raise ours(Conflict, "still_writing")
+
+    async def _again(self, record: Record, entry: Entry, text: str | None, choices: Choices, grant: Grant) -> None:
         message = (await self.media.loaded(record.owner, [entry.message]))[0]
         parts = _content(message)
         if text is not None:
             parts = [text, *(part for part in parts if not isinstance(part, str))]
-        await self._begin(_branch(record, entry.parent_id), parts, choices, connection, own)
+        await self._begin(_branch(record, entry.parent_id), parts, choices, grant)
 
     async def _asks(self, owner: str, conversation: str) -> bool:
         """Whether the last answer is suspended and waits for people: the note of its last message says so."""
@@ -299,14 +305,12 @@ class Conversations:
             return False
         return bool(entries) and entries[-1].note.ended == "suspended"
 
-    async def _begin(
-        self, record: Record, parts: list[UserContent], choices: Choices, connection: Connection, own: bool
-    ) -> LiveRun:
-        """Start the run and return it when the user's message is kept. `own`: the connection ends with the run."""
-        start = await self._started(record, choices, connection)
+    async def _begin(self, record: Record, parts: list[UserContent], choices: Choices, grant: Grant) -> LiveRun:
+        """Start the run and return it when the user's message is kept."""
+        start = await self._started(record, choices, grant.connection)
         prompt = cast(Prompt, parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts)
         run = start.agent.run(prompt, context=start.context, options=start.options, journal=start.journal)
-        live = self._launch(record, run, start, connection, own)
+        live = self._launch(record, run, start, grant)
         await asyncio.shield(start.journal.begun)
         self._replies.pop(record.id, None)
         return live
@@ -322,11 +326,10 @@ class Conversations:
             tools=self.tools,
         )
 
-    def _launch(
-        self, record: Record, run: Run, start: Start, connection: Connection, own: bool, resumed: bool = False
-    ) -> LiveRun:
-        closing = connection.aclose if own else None
-        return self.live.begin(record.id, record.owner, run, start.journal.unsent, closing, resumed=resumed)
+    def _launch(self, record: Record, run: Run, start: Start, grant: Grant, resumed: bool = False) -> LiveRun:
+        live = self.live.begin(record.id, record.owner, run, start.journal.unsent, grant.aclose, resumed=resumed)
+        grant.take()
+        return live
 
 
 def _branch(record: Record, head_id: str | None) -> Record:

@@ -1,0 +1,47 @@
+"""Leave to write one answer: a reserved place, and the connection to the model. Whatever begins an answer asks here."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from agent.providers import Connection
+from agent.ui.gate import Gate, Place
+from agent.ui.offers import Offers
+from agent.ui.visitor import Visitor
+
+
+@dataclass(slots=True)
+class Grant:
+    """Leave for one answer. `own`: the connection serves this answer alone and is closed with it."""
+
+    connection: Connection
+    own: bool
+    place: Place
+    taken: bool = False
+
+    def take(self) -> None:
+        """Hand it over to a run, whose end calls `aclose`."""
+        self.place.keep()
+        self.taken = True
+
+    async def aclose(self) -> None:
+        """Give everything back."""
+        self.place.release()
+        if self.own:
+            await self.connection.aclose()
+
+
+@asynccontextmanager
+async def granted(gate: Gate, offers: Offers, visitor: Visitor, model: str) -> AsyncGenerator[Grant]:
+    """Reserve a place before anything else is done. All is given back at the end, unless a run took it.
+
+    Raises `Limited`, and what `Offers.open` raises.
+    """
+    with gate.enter(visitor) as place:
+        connection, own = await offers.open(visitor.owner, model, visitor.login)
+        grant = Grant(connection, own, place)
+        try:
+            yield grant
+        finally:
+            if not grant.taken:
+                await grant.aclose()

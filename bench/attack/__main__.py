@@ -1,0 +1,55 @@
+"""Runs the attacks against an app of its own, in public mode: `python -m bench.attack [words of an attack's name]`.
+
+For each attack it prints what the attacker was told, the time it took, the app's memory, and what another visitor saw.
+Only loopback is used, and only what was started here is ended. Give it a few minutes.
+"""
+
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.attack.attacks import ATTACKS
+from bench.attack.client import bystander, memory
+from bench.process import free_port, started, wait_until_up
+from tests.scripted_server import Config, running
+
+CONFIG = "[public]\non = true\nmessages = 200\nmessages_in_all = 1000\n"
+"""More messages a minute than usual: other limits are what is attacked."""
+MODEL = "Qwen/Qwen3-VL-8B-Instruct"
+READY_S = 60.0
+
+
+def main() -> None:
+    """Run the attacks whose names contain the words given."""
+    words = " ".join(sys.argv[1:])
+    for name, attack in ATTACKS.items():
+        if words not in name:
+            continue
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="attack-")))
+            server = stack.enter_context(running(Config(models=(MODEL,), rate=200.0)))
+            (folder / "app.toml").write_text(CONFIG)
+            port = free_port()
+            env = {
+                "VLLM_BASE_URL": server.base_url,
+                "GRADIO_SERVER_PORT": str(port),
+                "SWITCHBOARD_DATA": str(folder / "data"),
+                "SWITCHBOARD_CONFIG": str(folder / "app.toml"),
+                "GRADIO_TEMP_DIR": str(folder / "tmp"),
+            }
+            url, log = f"http://127.0.0.1:{port}", folder / "log"
+            app = stack.enter_context(started([sys.executable, "app.py"], log, env))
+            wait_until_up(app, url + "/healthz", log, READY_S)
+            began = time.monotonic()
+            with bystander(url) as other, memory(app.pid) as held:
+                told = attack(url)
+                took = time.monotonic() - began
+                asked = len(server.journal()) - len(other.seconds)
+            print(f"{name}\n  told: {told!s:.600}\n  took {took:.1f} s; {asked} requests reached the model server")
+            print(f"  memory: {held}\n  another visitor: {other}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

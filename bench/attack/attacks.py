@@ -1,0 +1,96 @@
+"""Attacks on a page open to everybody. Each is a function that tests call, too; `python -m bench.attack` runs them."""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+
+from PIL import Image
+
+from bench.attack.client import Client, Reply, message
+
+SLOW = "!tokens 100 @20"
+"""An answer of five seconds."""
+
+
+def rush(url: str, count: int, *, cookies: str, file: bool = True) -> list[Reply]:
+    """Send `count` messages with a small file at the same moment.
+
+    `cookies`: "one" for all of them, "each" for one cookie each, "none" for guests in sessions of their own.
+    """
+    first = Client(url)
+    like = first if cookies == "one" else None
+    clients = [Client(url, guest=cookies == "none", like=like) for _ in range(count)]
+    paths = [[client.upload(f"{number}.png", picture(8))] if file else [] for number, client in enumerate(clients)]
+
+    def send(number: int) -> Reply:
+        return clients[number].chat(f"{SLOW} !text rush", *paths[number], new=True)
+
+    with ThreadPoolExecutor(count) as pool:
+        replies = list(pool.map(send, range(count)))
+    for client in (first, *clients):
+        client.http.close()
+    return replies
+
+
+def one_file_many_times(url: str, times: int = 120, megabytes: int = 20) -> Reply:
+    """Name one large picture many times in one message."""
+    with Client(url) as client:
+        path = client.upload("large.png", picture(int((megabytes * 1e6 / 3) ** 0.5)))
+        return client.chat("!text Seen.", *[path] * times, seconds=600)
+
+
+def long_prompts(url: str, guests: int = 200, characters: int = 3_900_000) -> int:
+    """Send a long system prompt from the page as many guests; return how many events were accepted."""
+    taken = 0
+    for _ in range(guests):
+        with Client(url, guest=True) as client:
+            values = {"composer": message("!text Hi."), "system": "x" * characters}
+            taken += client.press("composer", "submit", values).status_code == 200
+            client.wait(20)
+    return taken
+
+
+def long_edit(url: str, characters: int) -> tuple[Reply, float]:
+    """Edit a message to a very long text; return the reply and the seconds it took."""
+    with Client(url) as client:
+        client.press("composer", "submit", {"composer": message("!text Short.")})
+        client.wait()
+        began = time.monotonic()
+        data = {"index": 0, "value": "x" * characters, "previous_value": "!text Short."}
+        client.press("chat", "edit", {}, data)
+        return client.wait()[-1], time.monotonic() - began
+
+
+def long_message(url: str, files: int, characters: int) -> Reply:
+    """Send a message whose text is within the bounds, with texts beside it that are not."""
+    with Client(url) as client:
+        paths = [client.upload(f"{number}.txt", b"word " * (characters // 5)) for number in range(files)]
+        return client.chat("!text Read.", *paths)
+
+
+def picture(side: int) -> bytes:
+    """A picture of noise, which no encoder makes smaller: three bytes a pixel."""
+    out = BytesIO()
+    Image.frombytes("RGB", (side, side), random.randbytes(side * side * 3)).save(out, "PNG", compress_level=0)
+    return out.getvalue()
+
+
+def refusals(replies: Sequence[Reply]) -> dict[str, int]:
+    """How often each sentence was said, "" for those that were answered."""
+    found: dict[str, int] = {}
+    for reply in replies:
+        found[reply.error] = found.get(reply.error, 0) + 1
+    return found
+
+
+ATTACKS: dict[str, Callable[[str], object]] = {
+    "36 messages at once, one cookie": lambda url: refusals(rush(url, 36, cookies="one")),
+    "36 messages at once, 36 cookies": lambda url: refusals(rush(url, 36, cookies="each")),
+    "30 messages at once, guests": lambda url: refusals(rush(url, 30, cookies="none")),
+    "an edit of 3 MB": lambda url: long_edit(url, 3_000_000),
+    "a request of 3 MB of text": lambda url: long_message(url, 16, 190_000),
+    "one 20 MB file named 120 times": one_file_many_times,
+    "200 guests with a system prompt of 3.9 MB": long_prompts,
+}

@@ -1,0 +1,193 @@
+"""What attacks are made of: a visitor over raw HTTP, a bystander who keeps asking, a meter of the server's memory."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import psutil
+
+API = "/gradio_api/"
+MB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The end of one event: whether it succeeded, what it returned, and the sentence of a refusal."""
+
+    success: bool
+    output: dict[str, Any]
+
+    @property
+    def error(self) -> str:
+        """The sentence of a refusal, "" where there was none."""
+        return "" if self.success else str(self.output.get("error"))
+
+    @property
+    def value(self) -> Any:
+        """The first value that the event returned."""
+        return (self.output.get("data") or [None])[0]
+
+
+class Client:
+    """One visitor with one session. A `guest` sends no cookie; `source` is the address it connects from."""
+
+    def __init__(
+        self, url: str, *, guest: bool = False, like: "Client | None" = None, source: str | None = None, **headers: str
+    ) -> None:
+        transport = httpx.HTTPTransport(local_address=source)
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.http = httpx.Client(base_url=url, timeout=120, trust_env=False, transport=transport, headers=sent)
+        self.session = uuid4().hex[:11]
+        self.config: dict[str, Any] = self.http.get("/config").raise_for_status().json()
+        self.names = {one["props"].get("elem_id"): one["id"] for one in self.config["components"]}
+        if guest:
+            self.http.cookies.clear()
+        if like is not None:
+            self.http.cookies = httpx.Cookies(like.http.cookies)
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.http.close()
+
+    def upload(self, name: str, data: bytes) -> str:
+        """Bring a file; return its path at the server."""
+        return self.http.post(f"{API}upload", files={"files": (name, data)}).raise_for_status().json()[0]
+
+    def begin(self, text: str, *paths: str, model: str = "", **options: Any) -> httpx.Response:
+        """Send a message through the endpoint for programs; return without waiting for the answer."""
+        event = next(one for one in self.config["dependencies"] if one["api_name"] == "chat")
+        return self._join(event["id"], [message(text, *paths), model, options, None])
+
+    def press(self, element: str, event: str, values: dict[str, Any], event_data: Any = None) -> httpx.Response:
+        """Set off an event of the page; what `values` does not name has its initial value."""
+        target = [self.names[element], event]
+        found = next(one for one in self.config["dependencies"] if target in one["targets"])
+        initial = {one["id"]: one["props"].get("value") for one in self.config["components"]}
+        given = initial | {self.names[name]: value for name, value in values.items()}
+        return self._join(found["id"], [given[input_] for input_ in found["inputs"]], event_data)
+
+    def wait(self, seconds: float = 60.0) -> list[Reply]:
+        """Listen until all events of the session are done or the time is over; return how they ended."""
+        replies: list[Reply] = []
+        until = time.monotonic() + seconds
+        query = {"session_hash": self.session}
+        with suppress(httpx.TransportError), self.http.stream("GET", f"{API}queue/data", params=query) as answer:
+            for line in answer.iter_lines():
+                if line.startswith("data: "):
+                    said = json.loads(line.removeprefix("data: "))
+                    if said["msg"] == "process_completed":
+                        replies.append(Reply(said["success"], said["output"]))
+                if time.monotonic() > until:
+                    break
+        return replies
+
+    def chat(self, text: str, *paths: str, seconds: float = 60.0, **options: Any) -> Reply:
+        """Send a message through the endpoint for programs and wait for the answer."""
+        joined = self.begin(text, *paths, **options)
+        if joined.status_code != 200:
+            return Reply(False, {"error": f"status {joined.status_code}"})
+        replies = self.wait(seconds)
+        return replies[-1] if replies else Reply(False, {"error": "no answer"})
+
+    def _join(self, event: int, data: list[Any], event_data: Any = None) -> httpx.Response:
+        body = {"data": data, "fn_index": event, "session_hash": self.session, "event_data": event_data}
+        return self.http.post(f"{API}queue/join", json=body)
+
+
+def message(text: str, *paths: str) -> dict[str, Any]:
+    """A value of the composer."""
+    return {"text": text, "files": [{"path": path, "meta": {"_type": "gradio.FileData"}} for path in paths]}
+
+
+@dataclass
+class Bystander:
+    """Another visitor, who sends small messages all the time: the seconds of each answer, and what went wrong."""
+
+    seconds: list[float] = field(default_factory=list[float])
+    failures: list[str] = field(default_factory=list[str])
+
+    @property
+    def slowest(self) -> float:
+        """The longest that an answer took."""
+        return max(self.seconds, default=0.0)
+
+    def __str__(self) -> str:
+        failed = f", refused {len(self.failures)} times: {self.failures[0]}" if self.failures else ""
+        return f"{len(self.seconds)} answers, the slowest after {self.slowest:.1f} s{failed}"
+
+
+@contextmanager
+def bystander(url: str, *, pause: float = 1.0) -> Iterator[Bystander]:
+    """Let somebody else use the page for the length of the block."""
+    seen, over = Bystander(), threading.Event()
+
+    def work() -> None:
+        with Client(url) as client:
+            while not over.is_set():
+                began = time.monotonic()
+                reply = client.chat("!text Hello.", new=True)
+                if reply.success and reply.value["text"] == "Hello.":
+                    seen.seconds.append(time.monotonic() - began)
+                else:
+                    seen.failures.append(reply.error or str(reply.value))
+                over.wait(pause)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join()
+
+
+@dataclass
+class Memory:
+    """Resident memory of a process in MB: before, at most, and after."""
+
+    before: float = 0.0
+    peak: float = 0.0
+    after: float = 0.0
+
+    @property
+    def grown(self) -> float:
+        """What the attack cost at its worst."""
+        return self.peak - self.before
+
+    @property
+    def kept(self) -> float:
+        """What is still held after it."""
+        return self.after - self.before
+
+    def __str__(self) -> str:
+        return f"{self.before:.0f} MB before, {self.peak:.0f} at most, {self.after:.0f} after"
+
+
+@contextmanager
+def memory(pid: int, *, settle: float = 2.0) -> Iterator[Memory]:
+    """Measure for the length of the block, and once more `settle` seconds later."""
+    process, over = psutil.Process(pid), threading.Event()
+    seen = Memory(before=process.memory_info().rss / MB)
+
+    def work() -> None:
+        while not over.wait(0.02):
+            seen.peak = max(seen.peak, process.memory_info().rss / MB)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield seen
+        time.sleep(settle)
+    finally:
+        over.set()
+        thread.join()
+        seen.after = process.memory_info().rss / MB
+        seen.peak = max(seen.peak, seen.before, seen.after)
