@@ -1,6 +1,7 @@
-// What the composer takes besides text and files: pictures that links lead to, after asking, and shots of the camera;
-// and what stands for a picture that the browser cannot show. The server alone fetches, and only what was agreed to.
-({ said, $, box, when }) => {
+// What the composer takes besides text and picked files: files dropped anywhere on the page, pictures that links lead to,
+// after asking, and shots of the camera; and what stands for a picture that the browser cannot show. The server alone
+// fetches, and only what was agreed to.
+({ said, $, box, when, hint }) => {
   const button = (text, then, name = "") => {
     const made = document.createElement("button");
     made.type = "button";
@@ -9,6 +10,66 @@
     made.addEventListener("click", then);
     return made;
   };
+
+  // The composer takes these as it takes picked files, with the same checks. False where it cannot take any now.
+  const attach = (files) => {
+    const input = $("#composer input[type=file]");
+    if (!input || !files.length) return false;
+    const list = new DataTransfer();
+    for (const file of files) list.items.add(file);
+    input.files = list.files;
+    input.dispatchEvent(new Event("change", { bubbles: true }));
+    box()?.focus();
+    return true;
+  };
+
+  // Drops. The window hears them before Gradio and the browser, which would leave the page for the dropped file or link.
+  const overlay = document.createElement("div");
+  overlay.id = "drop";
+  overlay.popover = "manual"; // so that it lies above an open dialog too
+  overlay.textContent = said.drop;
+  document.body.append(overlay);
+  let hiding, ours = false;
+  const hide = () => {
+    clearTimeout(hiding);
+    if (overlay.matches(":popover-open")) overlay.hidePopover();
+  };
+  const show = () => {
+    if (!overlay.matches(":popover-open")) overlay.showPopover();
+    clearTimeout(hiding);
+    hiding = setTimeout(hide, 1000); // a drag that goes on is heard of several times a second
+  };
+  const takesText = (target) => {
+    const field = target.closest?.("textarea, input:not([type]), input:is([type=text], [type=password], [type=number])");
+    return field && !field.readOnly && !field.disabled;
+  };
+  const brings = ({ dataTransfer }) => !ours && dataTransfer?.types.includes("Files");
+  const over = (event) => {
+    const files = brings(event);
+    event.stopPropagation();
+    if (!files && takesText(event.target)) return;
+    event.preventDefault();
+    event.dataTransfer.dropEffect = files ? "copy" : "none";
+    if (files) show();
+  };
+  const drop = (event) => {
+    hide();
+    const files = brings(event);
+    event.stopPropagation();
+    if (!files && takesText(event.target)) return;
+    event.preventDefault();
+    if (!files) return;
+    const items = [...event.dataTransfer.items].filter((item) => item.kind === "file");
+    const folders = new Set(items.flatMap((item, at) => (item.webkitGetAsEntry()?.isDirectory ? [at] : [])));
+    const dropped = [...event.dataTransfer.files].filter((_, at) => !folders.has(at));
+    if (box()?.readOnly) hint(said.drop_later);
+    else if (!attach(dropped) || folders.size) hint(said.drop_folder);
+  };
+  for (const kind of ["dragenter", "dragover"]) window.addEventListener(kind, over, true);
+  window.addEventListener("drop", drop, true);
+  window.addEventListener("dragleave", (event) => event.relatedTarget ?? hide(), true);
+  window.addEventListener("dragstart", () => (ours = true), true);
+  window.addEventListener("dragend", () => (ours = false), true);
 
   // Links. Of a link the box holds, by its text: whom it asks, and how far that is. One is fetched at a time.
   const links = new Map();
@@ -157,15 +218,10 @@
     [canvas.width, canvas.height] = [video.videoWidth, video.videoHeight];
     canvas.getContext("2d").drawImage(video, 0, 0);
     canvas.toBlob((blob) => {
-      const input = $("#composer input[type=file]");
       dialog.close();
-      if (!blob || !input) return;
+      if (!blob) return;
       const time = new Date().toTimeString().slice(0, 8).replaceAll(":", "");
-      const files = new DataTransfer();
-      files.items.add(new File([blob], `camera-${time}.jpg`, { type: "image/jpeg" }));
-      input.files = files.files;
-      input.dispatchEvent(new Event("change", { bubbles: true }));
-      box()?.focus();
+      attach([new File([blob], `camera-${time}.jpg`, { type: "image/jpeg" })]);
     }, "image/jpeg", 0.92);
   }, "take");
   const other = button(said.camera_other, () => {

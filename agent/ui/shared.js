@@ -7,5 +7,16 @@
     if (found) return then(found);
     setTimeout(() => when(selector, then), 50);
   };
-  return { said: words[language] ?? words.en, $, box: () => $("#composer textarea"), when };
+  // A word above the composer that goes away by itself.
+  const note = document.createElement("p");
+  note.id = "hint";
+  note.setAttribute("role", "status");
+  when("#dock", (dock) => dock.append(note));
+  let leaving;
+  const hint = (text) => {
+    clearTimeout(leaving);
+    note.textContent = text;
+    leaving = setTimeout(() => (note.textContent = ""), 6000);
+  };
+  return { said: words[language] ?? words.en, $, box: () => $("#composer textarea"), when, hint };
 }
