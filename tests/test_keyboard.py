@@ -231,6 +231,50 @@ def test_a_whole_visit_by_keyboard_alone(app: App, visit: Visit, model_server: R
     expect(page.locator("#about")).not_to_contain_text("Qwen3-8B")
 
 
+def test_typing_filters_the_list_of_models(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    field, names = visitor.page.locator("#model input"), visitor.page.get_by_role("option")
+    before = field.input_value()
+    field.click()
+    expect(names.nth(3)).to_be_visible()
+    field.press_sequentially("HAIKU")
+    expect(names).to_have_count(1)
+    expect(names).to_contain_text("Claude Haiku")
+    field.press("Backspace")
+    expect(names).to_have_count(1)
+    field.press("Escape")
+    expect(names).to_have_count(0)
+    expect(field).to_have_value(before)
+    field.press("Tab")
+    expect(field).not_to_be_focused()
+    expect(names).to_have_count(0)
+    expect(visitor.page.locator("#about")).to_contain_text(before)
+    field.focus()
+    visitor.page.keyboard.type("haiku")
+    expect(names).to_have_count(1)
+    field.press("Enter")
+    expect(names).to_have_count(0)
+    expect(field).to_have_value(re.compile("Claude Haiku"))
+    expect(visitor.page.locator("#about")).to_contain_text("Claude Haiku")
+    field.click()
+    visitor.page.keyboard.type("openai:some-free-name")
+    expect(names).to_have_count(0)
+    field.press("Enter")
+    expect(visitor.page.locator("#about")).to_contain_text("some-free-name")
+
+
+def test_tab_closes_the_list_of_models(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    field, names = visitor.page.locator("#model input"), visitor.page.get_by_role("listbox")
+    for key in ("Tab", "Shift+Tab"):
+        field.focus()
+        expect(names).to_be_visible()
+        visitor.page.keyboard.press(key)
+        expect(field).not_to_be_focused()
+        visitor.page.wait_for_timeout(400)  # as long as it would take to open again
+        expect(names).to_have_count(0)
+
+
 # What a machine can find
 
 

@@ -166,12 +166,30 @@ def test_a_second_enter_while_it_writes_loses_nothing(app: App, visit: Visit) ->
     visitor.say("!tokens 4000 @200")
     expect(visitor.chat).to_contain_text("word9")
     visitor.say("my second thought")
-    expect(visitor.toast).to_contain_text("still being written")
+    expect(visitor.page.get_by_role("status").filter(has_text="still being written")).to_be_visible()
+    expect(visitor.toast).to_have_count(0)
     expect(visitor.box).to_have_value("my second thought")
     visitor.stop.click()
     visitor.idle()
     expect(visitor.box).to_have_value("my second thought")
     expect(visitor.mine).to_have_count(1)
+
+
+def test_an_empty_message_is_not_sent(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    requests: list[str] = []
+    visitor.page.on("request", lambda request: requests.append(request.post_data or ""))
+    for text in ("", "  \n "):
+        visitor.box.fill(text)
+        visitor.box.press("Enter")
+        visitor.submit.click()
+    expect(visitor.box).to_be_focused()
+    expect(visitor.box).to_have_value("  \n ")
+    visitor.ask("!text Sent.")
+    expect(visitor.mine).to_have_count(1)
+    expect(visitor.toast).to_have_count(0)
+    assert sum("!text Sent." in body for body in requests) == 1
+    assert not any('"text":"  ' in body or '"text":""' in body for body in requests if '"files":[]' in body)
 
 
 def test_an_answer_that_another_page_asked_for_can_be_seen_and_stopped(app: App, visit: Visit) -> None:
@@ -183,6 +201,7 @@ def test_an_answer_that_another_page_asked_for_can_be_seen_and_stopped(app: App,
     expect(second.stop).to_be_visible()
     first.say("!text Mine.")
     expect(first.toast).to_contain_text("still being written")
+    expect(first.page.locator(".toast-body.error")).to_have_count(0)  # nothing is wrong
     expect(first.box).to_have_value("!text Mine.")
     expect(first.bubbles.last).to_contain_text("word5")
     first.stop.click()

@@ -20,7 +20,7 @@ from agent.ui.files import shown_beside
 from agent.ui.live import LiveRun
 from agent.ui.render import Wire
 from agent.ui.seats import Seat, Seats
-from agent.ui.sending import Sending, send, told
+from agent.ui.sending import Sending, not_yet, send, told
 from agent.ui.start import Choices
 from agent.ui.turn import WINDOW, Conversations
 from agent.ui.widgets import (
@@ -135,7 +135,9 @@ class Handlers:
         if spec is not None:
             self._all.choose(seat.owner, replace(chosen, model=spec.id, picked=True))
             asyncio.get_running_loop().run_in_executor(None, preload, spec.dialect)  # while the question is typed
-        return *self._menu(seat, spec), *self._for(seat, spec)
+        # The list has that value already, or a newer one by now, which must stay.
+        new = spec is None or spec.id != model
+        return *self._menu(seat, spec, chosen=new), *self._for(seat, spec)
 
     def switch(self, request: gr.Request) -> tuple[Any, ...]:
         """The better model that has come was accepted."""
@@ -260,7 +262,7 @@ class Handlers:
         """
         seat, page = self._seats.of(request), request.session_hash or ""
         if page in self._sending:
-            raise gr.Error(seat.words("on_its_way"), title=seat.words("not_sent"), print_exception=False)
+            raise not_yet(seat.words("on_its_way"), seat.words)
         choices = self._chosen(seat, given)
         files = [Path(str(file)).name for file in (message or {}).get("files") or []]
         ready = self._all.spec(seat.owner, choices.model) is not None

@@ -171,7 +171,8 @@ def build(
         got.success(None, [box, found], box, js="(value, found) => window.linked(value, found)", **QUIET)
         got.failure(None, box, box, js="(value) => window.linked(value)", **QUIET)
         give_up.click(handlers.attaching.given_up, links, None, js=asked, trigger_mode="multiple", **QUIET)
-        chosen = model.input(handlers.model_chosen, model, [*menu, *for_model], **QUIET)
+        # Leaving the list counts as input too, so another choice may follow while that is answered.
+        chosen = model.input(handlers.model_chosen, model, [*menu, *for_model], trigger_mode="always_last", **QUIET)
         chosen.then(handlers.attaching.attached, [box, model], attached, **QUIET)
         turned = reads.input(handlers.attaching.read_here, [reads, model], [box, about], **QUIET)
         turned.then(handlers.attaching.attached, [box, model], attached, **QUIET)

@@ -1,7 +1,7 @@
 // What the page does in the browser besides Gradio: copying an answer alone, keys, following an answer down the page,
 // speaking it to a screen reader, seconds that a tool takes, labels in the visitor's language, a draft that is kept.
 // Nothing here looks at the whole page on each token.
-({ said, $, box, when }) => {
+({ said, $, box, when, hint }) => {
   const last = (selector) => [...document.querySelectorAll(selector)].at(-1);
   const stop = () => $("#composer .input-row > .stop-button");
   const text = (bubble) => (bubble.getAttribute("aria-label") ?? "").replace(/^bot's message: /, "");
@@ -54,6 +54,56 @@
     buttons[sends ? 0 : 1].click();
     box()?.focus();
   };
+  // A message with nothing in it is not sent, nor one beside an answer that is being written: its text stays.
+  const holdBack = (event) => {
+    const empty = !box().value.trim() && !$("#composer :is(.thumbnail-item, .loader, .recording-overlay)");
+    if (!empty && !stop()) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (!empty && !box().readOnly) hint(said.still_writing);
+    box().focus();
+  };
+  document.addEventListener("click", (event) => event.target.closest?.("#composer .submit-button") && holdBack(event), true);
+  // The list of models. Gradio filters it by the text as it was before the key, and opens it again after Tab. So keys that
+  // change the text are kept from it, and it hears of one once the text is new.
+  const names = () => [...document.querySelectorAll("#model [role=option]")];
+  let chosen = "", fresh = false, moved = false, restoring = false;
+  const refilter = (input) => input.dispatchEvent(new KeyboardEvent("keydown", { key: "Unidentified", bubbles: true }));
+  const inList = (event, input) => {
+    const typed = input.value.trim().toLowerCase();
+    if (event.key === "Escape") {
+      restoring = true;
+      input.value = chosen;
+      input.dispatchEvent(new Event("input", { bubbles: true }));
+      restoring = false;
+    } else if (event.key === "Enter") {
+      const exact = names().find((name) => name.getAttribute("aria-label").toLowerCase() === typed);
+      if (!exact || moved || input.value === chosen) return; // Gradio chooses the marked one
+      event.preventDefault();
+      event.stopPropagation();
+      exact.dispatchEvent(new MouseEvent("mousedown", { bubbles: true, cancelable: true }));
+    } else if (["ArrowUp", "ArrowDown", "Home", "End"].includes(event.key)) moved = true;
+    else event.stopPropagation();
+  };
+  when("#model", (model) => {
+    model.addEventListener("focus", ({ target }) => {
+      [chosen, fresh, moved] = [target.value, true, false];
+      target.select?.(); // what is typed takes the place of the model's name
+    }, true);
+    model.addEventListener("click", ({ target }) => {
+      if (fresh) target.select?.(); // the click has set the cursor
+      fresh = false;
+    });
+    model.addEventListener("input", ({ target }) => {
+      fresh = moved = false;
+      if (!restoring) refilter(target);
+    });
+    new MutationObserver(() => { // news of models show all of them again
+      const input = $("input", model), typed = input?.value.toLowerCase();
+      if (input !== document.activeElement || input.value === chosen) return;
+      if (names().some((name) => !name.getAttribute("aria-label").toLowerCase().includes(typed))) refilter(input);
+    }).observe(model, { childList: true, subtree: true });
+  });
   let composing = false;
   window.addEventListener("keypress", (event) => {
     if (event.key !== "Enter" || !(composing || event.isComposing)) return;
@@ -65,6 +115,7 @@
     const typing = event.target.closest?.("input, textarea, select");
     composing = event.isComposing || event.keyCode === 229; // 229: Safari has ended the composition by then
     if (composing) return;
+    if (event.isTrusted && event.target.matches?.("#model input")) inList(event, event.target);
     if (area) editing(event, area);
     else if ($("dialog[open]:not(#shortcuts)")) return;
     else if ((event.key === "/" && (event.ctrlKey || event.metaKey)) || (event.key === "?" && !typing)) {
@@ -79,7 +130,7 @@
       }
     } else if (event.key === "ArrowUp" && event.target === box() && !box().value && !stop()) {
       if (edit(last("#chat .user-row"))) event.preventDefault();
-    } else if (event.key === "Enter" && event.target === box()) following = true;
+    } else if (event.key === "Enter" && !event.shiftKey && event.target === box()) holdBack(event);
     else if (event.key === " " && event.target.matches?.('#chat [role="button"]')) {
       event.preventDefault(); // Gradio's folds know Enter alone
       event.target.click();

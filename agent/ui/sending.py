@@ -1,6 +1,7 @@
 """A message on its way from the composer into the store: whose files it has, what takes its time, what goes wrong."""
 
 import asyncio
+import html
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -103,7 +104,16 @@ async def told(work: Awaitable[T], words: Words = ENGLISH) -> T:
         return await work
     except AgentError as error:
         said = words.said(error.sayings) or str(error)
-        raise gr.Error(said, title=words("not_sent"), print_exception=False) from error
+        waits = any(saying.key == "still_writing" for saying in error.sayings)
+        raise (
+            not_yet(said, words) if waits else gr.Error(said, title=words("not_sent"), print_exception=False)
+        ) from error
     except Exception as error:
         log.exception("an event failed")
         raise gr.Error(words("broken"), title=words("not_sent"), print_exception=False) from error
+
+
+def not_yet(said: str, words: Words) -> gr.Error:
+    """Ask the visitor to wait, in a notice; return the error that ends the event and is not shown."""
+    gr.Info(html.escape(said), title=words("not_sent"))
+    return gr.Error(said, visible=False, print_exception=False)
