@@ -175,6 +175,73 @@ def test_the_newest_line_stays_in_view_unless_somebody_reads_above(sized: Callab
     becomes(True, lambda: log.evaluate(below) < 40)
 
 
+BELOW = "log => log.scrollHeight - log.clientHeight - log.scrollTop"
+TALLER = "height => document.querySelector('#chat .bubble-wrap').scrollHeight > height"
+REDRAW = """log => {
+  const last = [...log.querySelectorAll('.bot-row')].at(-1);
+  last.style.display = 'none';
+  const top = log.scrollTop; // a layout in the middle of a redraw: the view moves up, because there is less to see
+  last.style.display = '';
+  return top;
+}"""
+
+
+@pytest.mark.browser
+def test_a_redraw_is_not_taken_for_the_reader(sized: Callable[..., Visitor]) -> None:
+    visitor = sized(SIZES["phone"])
+    log = visitor.chat.locator(".bubble-wrap")
+    visitor.say("!tokens 9000 @150")
+    expect(visitor.chat).to_contain_text("word200")
+    for _ in range(3):
+        becomes(True, lambda: log.evaluate(BELOW) < 40 and log.evaluate("log => log.scrollTop") > 300)
+        assert log.evaluate(REDRAW) == 0
+        height: int = log.evaluate("log => log.scrollHeight")
+        visitor.page.wait_for_function(TALLER, arg=height + 30)
+    becomes(True, lambda: log.evaluate(BELOW) < 40)
+    visitor.stop.click()
+    visitor.idle()
+
+
+@pytest.mark.browser
+def test_every_way_of_sending_scrolls_down(sized: Callable[..., Visitor]) -> None:
+    visitor = sized((390, 800))
+    log, page, last = visitor.chat.locator(".bubble-wrap"), visitor.page, visitor.chat.locator(".bot-row").last
+    for _ in range(2):
+        visitor.ask("!tokens 300 @2000")
+
+    def read_above() -> None:
+        page.mouse.move(200, 300)
+        page.mouse.wheel(0, -2000)
+        becomes(True, lambda: log.evaluate(BELOW) > 600)
+
+    def follows() -> None:
+        expect(visitor.stop).to_be_visible()
+        expect(last.locator(".caption")).to_have_count(0)
+        expect(last).to_contain_text("word150")
+        becomes(True, lambda: log.evaluate(BELOW) < 40)
+        read_above()
+        top = log.evaluate("log => log.scrollTop")
+        visitor.idle()
+        assert abs(log.evaluate("log => log.scrollTop") - top) < 2, "who scrolls up stays there"
+
+    becomes(True, lambda: log.evaluate(BELOW) < 40)
+    read_above()
+    visitor.box.fill("!tokens 250 @80")
+    visitor.submit.tap()
+    follows()
+    first = visitor.chat.locator(".user-row").first
+    first.scroll_into_view_if_needed()
+    visitor.chat.get_by_role("button", name="Edit").first.tap()
+    area = page.locator("textarea.edit-textarea")
+    area.fill("!tokens 260 @80")
+    becomes(True, lambda: log.evaluate(BELOW) > 600)
+    visitor.chat.get_by_role("button", name="Submit").tap()
+    expect(visitor.mine).to_have_count(1)
+    follows()
+    page.evaluate("[...document.querySelectorAll('#chat button[aria-label=Retry]')].at(-1).click()")
+    follows()
+
+
 @pytest.mark.browser
 def test_a_tool_says_for_how_long_it_runs(sized: Callable[..., Visitor]) -> None:
     visitor = sized(SIZES["desktop"])

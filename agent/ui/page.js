@@ -208,8 +208,6 @@
     setTimeout(() => input.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", code: "Enter", bubbles: true })));
   });
 
-  let following = true;
-
   // A tool or a thought that takes its time says for how long; Gradio says so only afterwards.
   const tick = () => {
     for (const title of document.querySelectorAll("#chat .title[data-since]")) {
@@ -250,7 +248,7 @@
   document.body.append(spoken);
   const aloud = (markdown) => markdown.replace(/```\w*/g, " ").replace(/[*_`#|>~]+/g, " ").replace(/\s+/g, " ").trim();
   const sentences = (markdown) => /^[\s\S]*(?:[.!?…](?=\s)|[。！？]|\n)/.exec(markdown)?.[0].length ?? 0;
-  const speak = (log) => {
+  const speak = (log, changed) => {
     log.setAttribute("aria-live", "off");
     let row, told, timer, answering = false;
     const look = () => {
@@ -281,7 +279,10 @@
       mend();
     };
     const later = () => (timer ??= setTimeout(look, stop() ? 1000 : 100));
-    new MutationObserver(later).observe(log, { childList: true, subtree: true, characterData: true });
+    new MutationObserver(() => {
+      changed();
+      later();
+    }).observe(log, { childList: true, subtree: true, characterData: true });
     when("#composer .input-row", (input) => new MutationObserver(() => {
       answering ||= Boolean(stop());
       later();
@@ -289,14 +290,37 @@
     later();
   };
 
-  // The newest line stays in view unless somebody scrolls up: one look at the size when it changes.
+  // The newest line stays in view until the reader scrolls up, and again once the next answer begins. Content that shrinks
+  // moves the view up too, so a move counts as the reader's only after input of theirs or while the content is still.
   when("#chat .bubble-wrap", (log) => {
-    let top = 0;
-    const down = () => following && log.scrollTo({ top: log.scrollHeight, behavior: "instant" });
+    let top = 0, following = true, held = false, touched = -Infinity, changed = -Infinity;
+    const follow = (yes) => {
+      following = yes;
+      log.style.overflowAnchor = yes ? "none" : ""; // the browser must not hold on to a line that is to move up
+    };
+    const down = () => {
+      changed = performance.now();
+      if (!following) return;
+      log.scrollTo({ top: log.scrollHeight, behavior: "instant" });
+      top = log.scrollTop;
+    };
+    const touch = () => (touched = performance.now());
+    for (const kind of ["wheel", "touchmove"]) log.addEventListener(kind, touch, { passive: true });
+    log.addEventListener("pointerdown", () => (held = true));
+    for (const kind of ["pointerup", "pointercancel", "pointermove"]) {
+      window.addEventListener(kind, (event) => (held &&= event.buttons > 0), { passive: true });
+    }
+    window.addEventListener("keydown", ({ key, target }) => {
+      if (key === "Tab" || !target.closest?.("input, textarea")) touch();
+    }, true);
     log.addEventListener("scroll", () => {
+      const now = performance.now();
       const below = log.scrollHeight - log.clientHeight - log.scrollTop;
-      if (below < 3) following = true;
-      else if (log.scrollTop < top - 1) following = false;
+      if (below < 3) follow(true);
+      else if (log.scrollTop < top - 1) {
+        if (held || now - touched < 1500 || now - changed > 300) follow(false);
+        else down();
+      }
       top = log.scrollTop;
     }, { passive: true });
     const sizes = new ResizeObserver(down);
@@ -305,7 +329,15 @@
       for (const child of log.children) sizes.observe(child);
     }).observe(log, { childList: true });
     for (const child of log.children) sizes.observe(child);
-    speak(log);
+    let answering = false;
+    when("#composer .input-row", (input) => new MutationObserver(() => {
+      const begins = !answering && stop();
+      answering = Boolean(stop());
+      if (!begins) return;
+      follow(true);
+      down();
+    }).observe(input, { childList: true }));
+    speak(log, () => (changed = performance.now()));
   });
 
   // Gradio's own labels are English; and what unfolds says whether it is.
