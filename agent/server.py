@@ -43,6 +43,7 @@ from agent.space import FLEETING
 from agent.tools import Tool, Toolset
 from agent.tools.presets import load
 from agent.ui.api import Api
+from agent.ui.event_queue import bound
 from agent.ui.handlers import Handlers
 from agent.ui.layout import build, i18n
 from agent.ui.theme import head, theme
@@ -62,7 +63,6 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     models = LocalModels(settings.local, say=say)
     media = MediaStore(settings.data_dir / "media")
     conversations = Conversations(settings, store, media, models, _tools(settings))
-    health = Health(store, models, conversations.offers.catalog, discover)
     login = settings.space is not None and settings.space.login
     with _one_application():
         page = build(
@@ -75,13 +75,14 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         )
         page.max_threads = STREAMS
         page.state_session_capacity = 500
-        page.queue(default_concurrency_limit=None, max_size=None, api_open=False)
-    queue = cast(Any, page)._queue
+        page.queue(default_concurrency_limit=None, api_open=False)
+    queue = bound(page, STREAMS)
     # Gradio looks for queued events every millisecond, which costs 3 % of a core for ever; 10 ms are not felt.
     queue.sleep_when_free = 0.01
     # After each event it copies the last 10,000 of them, and sums them up with pandas, for a page of Gradio's that is
     # off here. (One of the names is misspelt there.)
-    queue.ANAYLTICS_CACHE_FREQUENCY, queue.ANALYTICS_MAX_EVENTS = math.inf, 1
+    cast(Any, queue).ANAYLTICS_CACHE_FREQUENCY, queue.ANALYTICS_MAX_EVENTS = math.inf, 1
+    health = Health(store, models, conversations.offers.catalog, discover, lambda: queue.trouble)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:

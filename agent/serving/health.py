@@ -25,10 +25,14 @@ class Health:
         models: Models,
         catalog: Catalog,
         ask: Callable[[Endpoint], Awaitable[Any]],
+        queue_trouble: Callable[[], str],
         env: Mapping[str, str] = os.environ,
     ) -> None:
-        """`ask` asks a model server for anything, and raises an `AgentError` where it does not answer."""
-        self._store, self._models, self._ask = store, models, ask
+        """`ask` asks a model server for anything, and raises an `AgentError` if it does not answer.
+
+        `queue_trouble` says why the page's events are not processed, "" while they are.
+        """
+        self._store, self._models, self._ask, self._queue_trouble = store, models, ask, queue_trouble
         hosted = [provider for provider in catalog.providers.values() if provider.base_url]
         self._hosted = any(default_endpoint(provider, env).api_key for provider in hosted)
         self._asked: tuple[float, Endpoint, bool] | None = None
@@ -36,6 +40,8 @@ class Health:
 
     async def trouble(self) -> str:
         """Why no message is taken at the moment, as a sentence; "" where one is."""
+        if trouble := self._queue_trouble():
+            return trouble
         if not await self._store_answers():
             return "The history store does not answer."
         if not self._hosted and not await self._model_answers():

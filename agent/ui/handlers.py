@@ -48,7 +48,7 @@ class Handlers:
     def __init__(self, conversations: Conversations, guard: Guard = GUARD) -> None:
         self._all = conversations
         self._seats = Seats()
-        self._watching: set[str] = set()
+        self._watching: dict[str, object] = {}
         self._sending: dict[str, Sending[tuple[Seat, LiveRun | None]]] = {}
         self.attaching = Attaching(conversations, self._seats, guard)
 
@@ -75,13 +75,16 @@ class Handlers:
         if seat.conversation is None:  # nothing, rather than an empty list that would come after a first message
             yield gr.skip()
             return
-        page = str(request.session_hash)
-        self._watching.add(page)
+        page, this = str(request.session_hash), object()
+        self._watching[page] = this  # a page has one watch: a newer one ends this at its next update
         try:
             async for view in self._all.watch(seat.owner, seat.conversation, seat.window, seat.words):
+                if self._watching.get(page) is not this:
+                    return
                 yield view.messages
         finally:
-            self._watching.discard(page)
+            if self._watching.get(page) is this:
+                del self._watching[page]
 
     async def watch_other(self, request: gr.Request) -> AsyncGenerator[list[Wire] | dict[str, Any]]:
         """The same, after something was refused: where this page is not looking already."""

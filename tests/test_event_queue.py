@@ -1,0 +1,106 @@
+"""The page's event queue survives its own failures, and says so."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from gradio.exceptions import Error
+from gradio.queueing import Event
+from gradio.server_messages import ProcessGeneratingMessage
+
+from agent.ui import event_queue
+from agent.ui.event_queue import UNREAD_MESSAGES, BoundedQueue, Unread
+
+
+@asynccontextmanager
+async def processing(queue: BoundedQueue) -> AsyncIterator[None]:
+    """While the queue processes events."""
+    task = asyncio.create_task(queue.start_processing())
+    try:
+        yield
+    finally:
+        queue.close()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.fixture
+async def queue() -> BoundedQueue:
+    queue = BoundedQueue(cast(Any, None), 4)
+    queue.sleep_when_free = 0.001
+    return queue
+
+
+def event(session: str) -> Event:
+    """An event of a session, as far as messages need one."""
+    fn = SimpleNamespace(concurrency_id="one", fn=None)
+    return Event(session, cast(Any, fn), cast(Any, None), None)
+
+
+def update(text: str) -> ProcessGeneratingMessage:
+    return ProcessGeneratingMessage(output={"data": [text]}, success=True)
+
+
+async def test_queue_starts_again_after_a_failure(queue: BoundedQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = asyncio.Event()
+
+    def get_events() -> None:
+        taken.set()
+        if not queue.trouble:
+            raise KeyError("a session that is gone")
+
+    monkeypatch.setattr(queue, "get_events", get_events)
+    monkeypatch.setattr(BoundedQueue, "__len__", lambda _: 1)
+    queue.active_jobs = [None]
+    async with processing(queue):
+        await taken.wait()
+        taken.clear()
+        await asyncio.wait_for(taken.wait(), 5)
+        assert not queue.stopped
+        assert queue.trouble == "The page's event queue has stopped."
+        monkeypatch.setattr(event_queue, "FAILED_SECONDS", 0.0)
+        assert queue.trouble == ""
+    assert queue.trouble == "The page's event queue has stopped."
+
+
+async def test_message_of_an_unknown_session_ends_its_event(queue: BoundedQueue) -> None:
+    gone = event("ann-page")
+    queue.send_message(gone, update("text"))
+    assert not gone.alive
+
+
+async def test_session_that_reads_nothing_is_bounded(queue: BoundedQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_queue, "UNREAD_BYTES", 1000)
+    unread = queue.pending_messages_per_session["ann-page"] = Unread()
+    other = queue.pending_messages_per_session["bob-page"] = Unread()
+    mine, others = event("ann-page"), event("bob-page")
+    queue.active_jobs = [[mine], [others]]
+    queue.send_message(mine, update("x" * 5000))  # one message may be long
+    assert mine.alive
+    queue.send_message(others, update("x"))
+    queue.send_message(mine, update("x"))
+    assert not mine.alive
+    assert others.alive
+    assert other.qsize() == 1
+    assert "Reload" in (await unread.get()).model_dump()["message"]
+    assert unread.size == 0
+
+
+async def test_event_waits_until_its_page_has_read(queue: BoundedQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    unread = queue.pending_messages_per_session["ann-page"] = Unread()
+    mine = event("ann-page")
+    queue.event_ids_to_events[mine._id] = mine
+    for _ in range(UNREAD_MESSAGES + 1):
+        queue.send_message(mine, update("x"))
+    waiting = asyncio.create_task(queue.wait_for_reader(mine._id, "ann-page"))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await unread.get()
+    await asyncio.wait_for(waiting, 5)
+    queue.send_message(mine, update("x"))
+    monkeypatch.setattr(event_queue, "UNREAD_SECONDS", 0.0)
+    with pytest.raises(Error, match="did not read"):
+        await queue.wait_for_reader(mine._id, "ann-page")

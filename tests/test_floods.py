@@ -1,0 +1,121 @@
+"""One visitor cannot take the server from the others: floods of events, sessions, unread streams and connections.
+
+Each test attacks the real app over raw HTTP, within bounds, and shows that another visitor is served meanwhile.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from tests.conftest import App
+
+API = "/gradio_api/"
+StartApp = Callable[..., App]
+
+
+class Client:
+    """A visitor over raw HTTP. With `cookie=False` it is a guest."""
+
+    def __init__(self, url: str, *, cookie: bool = True) -> None:
+        limits = httpx.Limits(max_keepalive_connections=16)
+        self.http = httpx.Client(base_url=url, timeout=60, trust_env=False, limits=limits)
+        self.session = uuid4().hex[:11]
+        events = self.http.get("/config").json()["dependencies"]
+        self.events = {event["api_name"]: event for event in events}
+        if not cookie:
+            self.http.cookies.clear()
+
+    def join(self, event: str, data: list[Any] | None = None, session: str = "") -> httpx.Response:
+        """Start an event of the page."""
+        found = self.events[event]
+        body = {"data": data or [], "fn_index": found["id"], "session_hash": session or self.session}
+        return self.http.post(API + "queue/join", json=body)
+
+    def read(self, session: str = "") -> str:
+        """All messages of a session until its events have ended."""
+        return self.http.get(API + "queue/data", params={"session_hash": session or self.session}).text
+
+    def begin(self, text: str, session: str = "") -> httpx.Response:
+        """Send a message through the public endpoint."""
+        return self.join("chat", [{"text": text, "files": []}, "", {}, None], session)
+
+    def say(self, text: str) -> str:
+        """Send a message and return the last update of its answer."""
+        assert self.begin(text).status_code == 200
+        return self.last(self.read())
+
+    @staticmethod
+    def last(messages: str) -> str:
+        """The message that ended the last event."""
+        return re.findall(r"^data: (.*process_completed.*)$", messages, re.M)[-1]
+
+    def open(self, session: str) -> httpx.Response:
+        """Load the page as a session, which then shows the last conversation."""
+        answer = self.join("opened", session=session)
+        self.read(session)
+        return answer
+
+
+@pytest.fixture
+def clients() -> Iterator[Callable[..., Client]]:
+    """Make clients; they are closed at the end."""
+    made: list[Client] = []
+
+    def make(app: App, *, cookie: bool = True) -> Client:
+        made.append(Client(app.url, cookie=cookie))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.http.close()
+
+
+def is_served(client: Client) -> bool:
+    """Whether a short message is answered, and the app says that it takes messages."""
+    answered = json.loads(client.say("!text here"))["output"]["data"][0]
+    return "here" in json.dumps(answered) and client.http.get("/readyz").status_code == 200
+
+
+def test_watch_flood_leaves_slots_for_others(start_app: StartApp, clients: Callable[..., Client]) -> None:
+    app = start_app()
+    attacker, other = clients(app), clients(app)
+    attacker.say("!text one")
+    assert attacker.begin("!tokens 600 @20").status_code == 200
+    attacker.open("flood")
+    statuses = Counter(attacker.join("watch", session="flood").status_code for _ in range(320))
+    assert statuses[200] <= 32
+    assert is_served(other)
+
+
+@pytest.mark.parametrize("cookie", [True, False], ids=["visitor", "guest"])
+def test_new_sessions_do_not_stop_the_queue(start_app: StartApp, clients: Callable[..., Client], cookie: bool) -> None:
+    app = start_app()
+    attacker, other = clients(app, cookie=cookie), clients(app)
+    assert other.begin("!tokens 400 @50").status_code == 200  # its stream must survive, too
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda number: attacker.join("watch", session=f"s{number}"), range(2200)))
+    assert "finish_reason" in other.read()
+    assert is_served(other)
+    assert "KeyError" not in app.log
+
+
+def test_unread_stream_keeps_few_messages_and_loses_no_text(app: App, clients: Callable[..., Client]) -> None:
+    visitor = clients(app)
+    visitor.say("!text one")  # so that the conversation is stored before the page is loaded
+    assert visitor.begin("!tokens 1500 @500").status_code == 200
+    visitor.open("unread")
+    assert visitor.join("watch", session="unread").status_code == 200
+    answer = visitor.read()  # to its end
+    messages = visitor.read("unread")
+    assert answer.count("process_generating") > 15
+    assert messages.count("process_generating") <= 4
+    last = re.search(r"(\S+)\s*$", json.loads(visitor.last(answer))["output"]["data"][0]["text"])
+    assert last is not None
+    assert last[1] in messages
