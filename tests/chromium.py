@@ -34,6 +34,6 @@ def flags(chromium: BrowserType) -> list[str]:
     return [*FLAGS, f"{off[-1] if off else OFF},WebUIOmniboxPopup"]
 
 
-def launch(chromium: BrowserType) -> Browser:
-    """A Chromium of one's own; who launches it closes it."""
-    return chromium.launch(executable_path=program(), args=flags(chromium))
+def launch(chromium: BrowserType, *more: str) -> Browser:
+    """A Chromium of one's own, with `more` flags; who launches it closes it."""
+    return chromium.launch(executable_path=program(), args=[*flags(chromium), *more])

@@ -37,6 +37,8 @@ class Front:
     secure: bool
     port: int = 0
     app: int = 0
+    tossed: tuple[str, ...] = ()
+    """Cookies that the page /toss sets, as another server on this host or port could."""
 
     @property
     def host(self) -> str:
@@ -69,9 +71,12 @@ class Front:
             elif path == "/probe":  # a cookie of the old kind, as third parties set it
                 more = "Set-Cookie: probe=1; SameSite=None; Secure; Path=/probe\r\n"
                 writer.write(_page(names.get("cookie", "no cookie"), more))
+            elif path == "/toss":
+                writer.write(_page("tossed", "".join(f"Set-Cookie: {one}\r\n" for one in self.tossed)))
             else:
                 kept = [line for line in lines if line.split(":")[0].lower() != "connection"]
-                told = [f"X-Forwarded-Proto: {'https' if self.secure else 'http'}", f"X-Forwarded-Host: {self.host}"]
+                host = names.get("host", f"host: {self.host}").partition(":")[2].strip()
+                told = [f"X-Forwarded-Proto: {'https' if self.secure else 'http'}", f"X-Forwarded-Host: {host}"]
                 request = "\r\n".join([first, *kept, *told, "X-Forwarded-For: 203.0.113.7", "Connection: close"])
                 await self._pass_on(reader, writer, request.encode("latin-1") + b"\r\n\r\n")
         await _close(writer)

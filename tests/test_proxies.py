@@ -245,15 +245,15 @@ def test_a_larger_one_is_refused_with_413(proxy: Proxy, size: int, path: str) ->
         assert answer.status_code == 413
 
 
-@pytest.mark.parametrize(("path", "where"), [("/", "/"), ("/chat/", "/chat")])
-def test_the_page_knows_where_it_is(proxy: Proxy, path: str, where: str) -> None:
+@pytest.mark.parametrize(("path", "ending"), [("/", ""), ("/chat/", "_chat")])
+def test_the_page_knows_where_it_is(proxy: Proxy, path: str, ending: str) -> None:
     with proxy.http() as http:
         answer = http.get(proxy.url(path))
         config = http.get(proxy.url(path) + "config").json()
     assert config["root"] == proxy.url(path).rstrip("/")
     [cookie] = answer.headers.get_list("set-cookie")
-    assert cookie.startswith(f"{COOKIE}=")
-    assert {"Secure", "HttpOnly", "SameSite=None", "Partitioned", f"Path={where}"} <= set(cookie.split("; "))
+    assert cookie.startswith(f"__Host-{COOKIE}-{proxy.port}{ending}=")
+    assert {"Secure", "HttpOnly", "SameSite=None", "Partitioned", "Path=/"} <= set(cookie.split("; "))
 
 
 @pytest.mark.parametrize("prefix", ["", "/chat", "/chat/chat", "/chat/chat/chat"])

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from agent.catalog import load as catalog
 from agent.errors import ConfigError
-from agent.serving.visitor import COOKIE, Visitors
+from agent.serving.visitor import CookieJar, Visitors
 from agent.serving.walls import LOGIN, POLICY, Walls
 from agent.settings import load
 from agent.space import FLEETING, Space, find
@@ -200,7 +200,7 @@ async def test_the_way_to_a_login_is_open_only_where_there_is_one(path: str) -> 
 async def test_another_site_cannot_use_a_login(path: str, method: str, site: str, passes: bool) -> None:
     """The session cookie goes along with requests that another site makes; it must not count there."""
     visitors = Visitors("key")
-    cookie = f"session=secret; {COOKIE}={visitors.mint()[1]}"
+    cookie = f"session=secret; {CookieJar(secure=False).name}={visitors.mint()[1]}"
     status, scope, _ = await through(
         lambda app: Walls(app, visitors, login=True), path, method, cookie=cookie, sec_fetch_site=site
     )
@@ -293,7 +293,7 @@ def front() -> Iterator[Front]:
 
 def space(start_app: StartApp, front: Front, **env: str) -> App:
     """The app behind the hub's proxy."""
-    config = CONFIG.replace("[server]\n", f'[server]\nframed_by = ["{front.origin}"]\n')
+    config = CONFIG + f'[server]\nframed_by = ["{front.origin}"]\n'
     app = start_app(config, **(DOCKER | HERE | {"SPACE_HOST": front.host} | env))
     front.app = app.port
     return app
@@ -453,7 +453,7 @@ def test_in_a_frame_a_visitor_is_known_with_and_without_third_party_cookies(
         seen = visitor.page.evaluate("fetch('/probe', {credentials: 'include'}).then((answer) => answer.text())")
     assert ("probe=1" in seen) is allowed  # that the browser does as it should
     everything_works(visitor, model_server)
-    assert cookies(visitor)[COOKIE]["partitionKey"] == "https://localhost"
+    assert cookies(visitor)[CookieJar(secure=True, port=front.port).name]["partitionKey"] == "https://localhost"
     said = visitor.mine.count()
     visitor.open(front.outer)
     expect(visitor.mine).to_have_count(said)

@@ -25,6 +25,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from time import monotonic
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx
@@ -35,11 +36,13 @@ from playwright.sync_api import Browser, Request, Response, expect
 from agent.errors import NotFound
 from agent.media import MediaStore
 from agent.serving import requests, walls
-from agent.serving.visitor import COOKIE, Visitors
+from agent.serving.visitor import COOKIE, CookieJar, Visitors
 from tests.conftest import CONFIG, App, Visitor
 from tests.scripted_server import Config, Running, running
 
 API = "/gradio_api/"
+HERE = "switchboard_visitor-80"
+"""The name of the visitor's cookie at http://chat.example."""
 PICTURES = "Qwen/Qwen3-VL-8B-Instruct"
 LONG = "!tokens 9000 @20"
 LONG_RUNS = CONFIG.replace("run_seconds = 60", "run_seconds = 600") + "[server]\nmax_upload_bytes = 400000\n"
@@ -78,12 +81,11 @@ class Program:
         self.http = httpx.Client(base_url=url, timeout=60, trust_env=False, limits=limits, verify=verify)
         self.session = uuid4().hex[:11]
         self.config = self.ask("GET", "/config")
-        if cookie == "":
-            cookie = re.match(rf"{COOKIE}=([^;]+)", self.config.headers["set-cookie"])[1]
-        self.cookie = cookie
+        name, _, given = self.config.headers["set-cookie"].split(";")[0].partition("=")
+        self.cookie = cookie = given if cookie == "" else cookie
         self.http.cookies.clear()
         if cookie is not None:
-            self.http.headers["cookie"] = f"{COOKIE}={cookie}"
+            self.http.headers["cookie"] = f"{name}={cookie}"
         self.events: list[dict[str, Any]] = self.config.json["dependencies"]
 
     def ask(self, method: str, path: str, *, seconds: float = 30.0, **more: Any) -> Said:
@@ -126,6 +128,12 @@ class Program:
     def upload(self, name: str, data: bytes, **more: Any) -> str:
         """Bring a file; its path at the server."""
         return self.ask("POST", f"{API}upload", files={"files": (name, data)}, **more).json[0]
+
+
+def cookie_name(url: str) -> str:
+    """The name of the visitor's cookie at a page."""
+    found = urlsplit(url)
+    return CookieJar(found.scheme == "https", found.hostname or "", found.port, found.path.rstrip("/")).name
 
 
 def forged(cookie: str) -> str:
@@ -501,7 +509,7 @@ def test_no_spelling_of_a_path_or_query_reads_anothers_session(scene: Scene) -> 
     names = {"theirs": scene.ids["session"], "mine": second.session, "owner": scene.ids["owner"]}
     tricks = [f"{path}?{QUERIES[0]}" for path in PATHS] + [f"{API}queue/data?{query}" for query in QUERIES]
     for cookie in (second.cookie, forged(scene.program.cookie or ""), None):
-        headers = {"cookie": f"{COOKIE}={cookie}"} if cookie else {}
+        headers = {"cookie": f"{cookie_name(scene.app.url)}={cookie}"} if cookie else {}
         for trick in tricks:
             status, _, text = raw(scene.app, "GET", trick.format(**names), **headers)
             assert "process_" not in text, trick
@@ -553,7 +561,7 @@ def test_no_spelling_of_a_body_acts_in_anothers_session(own: App, server: Runnin
     assert first.cookie is not None
     owner = owner_in(first.cookie)
     for cookie in (second.cookie, None):
-        headers = {"cookie": f"{COOKIE}={cookie}"} if cookie else {}
+        headers = {"cookie": f"{cookie_name(own.url)}={cookie}"} if cookie else {}
         for target, body, kind in joins(first.session, second.session, owner, first.chat):
             status, _, text = raw(own, "POST", target, body, **headers, **{"content-type": kind})
             assert status < 500, body
@@ -653,7 +661,7 @@ def test_a_page_of_another_site_is_not_the_visitor(own: App) -> None:
     first = Program(own.url)
     path = first.upload("mine.txt", b"mine")
     for site, status in (("same-origin", 200), ("none", 200), ("cross-site", 404), ("same-site", 404)):
-        headers = {"sec-fetch-site": site, "origin": "http://evil.example", "host": "chat.example"}
+        headers = {"sec-fetch-site": site, "origin": "http://evil.example"}
         said = first.ask("GET", f"{API}file={path}", headers=headers)
         assert said.status == status, site
         assert "access-control-allow-credentials" not in said.headers
@@ -689,7 +697,7 @@ async def test_what_is_no_message_goes_no_further(body: bytes) -> None:
 
 
 def test_every_answer_has_the_policy(own: App) -> None:
-    cookie = {"cookie": f"{COOKIE}={Program(own.url).cookie}"}
+    cookie = {"cookie": f"{cookie_name(own.url)}={Program(own.url).cookie}"}
     asked = [
         ("GET", "/", 200), ("GET", "/config", 200), ("GET", "/healthz", 200), ("GET", "/nothing", 404),
         ("GET", "/media/x", 404), ("POST", "/", 405), ("GET", "/config/", 200), ("GET", "/assets/../x", 404),
@@ -745,11 +753,11 @@ async def _echo(scope: Any, receive: Any, send: Any) -> None:
 async def test_only_a_cookie_of_ours_is_a_visitor() -> None:
     visitors = Visitors("key")
     visitor, value = visitors.mint()
-    mine = f"{COOKIE}={value}"
+    mine = f"{HERE}={value}"
     strangers = [
-        f"{COOKIE}={Visitors('other').cookie(visitor)}", f"{COOKIE}={visitor}", f"{COOKIE}={forged(value)}",
-        f"{COOKIE}=", f"{COOKIE}", f"x{mine}", f"{COOKIE}={value}x", f"{COOKIE}={value.split('.')[0]}", "\xff=\xfe",
-        f"{COOKIE}=" + "." * 100, f"{COOKIE}={'A' * 9000}.{'B' * 9000}", "a@b=c", "; ; ;",
+        f"{HERE}={Visitors('other').cookie(visitor)}", f"{HERE}={visitor}", f"{HERE}={forged(value)}",
+        f"{HERE}=", f"{HERE}", f"x{mine}", f"{HERE}={value}x", f"{HERE}={value.split('.')[0]}", "\xff=\xfe",
+        f"{HERE}=" + "." * 100, f"{HERE}={'A' * 9000}.{'B' * 9000}", "a@b=c", "; ; ;",
     ]  # fmt: skip
     kin = [mine, f'prefs={{"a":1}}; {mine}', f"a@b=c; {mine}", f"{mine}; x=y", f" {mine} ;", f'q="; {mine}']
     transport = httpx.ASGITransport(app=walls.Walls(_echo, visitors))
@@ -761,6 +769,70 @@ async def test_only_a_cookie_of_ours_is_a_visitor() -> None:
             assert (await http_.get("/healthz", headers={"cookie": cookie})).json()["visitor"] == visitor, cookie
         split = [("cookie", "a=b"), ("cookie", mine)]
         assert (await http_.get("/healthz", headers=split)).json()["visitor"] == visitor
+
+
+@pytest.mark.parametrize(
+    ("url", "root", "name", "path"),
+    [
+        ("https://chat.example", "", "__Host-switchboard_visitor", "/"),
+        ("https://chat.example:8443", "", "__Host-switchboard_visitor-8443", "/"),
+        ("https://chat.example", "/chat", "__Host-switchboard_visitor_chat", "/"),
+        ("https://chat.example", "https://chat.example/a/b", "__Host-switchboard_visitor_a%2Fb", "/"),
+        ("http://127.0.0.1:7860", "", "switchboard_visitor-7860", "/"),
+        ("http://[::1]:7860", "", "switchboard_visitor-7860", "/"),
+        ("http://localhost", "/7860", "switchboard_visitor-80_7860", "/7860"),
+    ],
+)
+async def test_cookie_name_tells_pages_apart(url: str, root: str, name: str, path: str) -> None:
+    transport = httpx.ASGITransport(app=walls.Walls(_echo, Visitors("key"), root))
+    async with httpx.AsyncClient(transport=transport, base_url=url) as http_:
+        [given] = (await http_.get("/")).headers.get_list("set-cookie")
+        assert given.startswith(f"{name}=")
+        assert f"; Path={path};" in given
+        assert "Domain" not in given
+
+
+async def test_of_two_cookies_neither_counts() -> None:
+    visitors = Visitors("key")
+    (_, mine), (_, theirs) = visitors.mint(), visitors.mint()
+    transport = httpx.ASGITransport(app=walls.Walls(_echo, visitors))
+    async with httpx.AsyncClient(transport=transport, base_url="http://a.b.example") as http_:
+        for pair in ((mine, theirs), (theirs, mine), (mine, "x"), ("", mine)):
+            cookie = {"cookie": "; ".join(f"{HERE}={value}" for value in pair)}
+            page = await http_.get("/", headers=cookie)
+            assert page.json()["visitor"] is None
+            assert not any(f"{HERE}={value};" in str(page.headers.get_list("set-cookie")) for value in pair if value)
+            sent = await http_.post(f"{API}queue/join?x=1", headers=cookie, json={})
+            assert (sent.status_code, sent.headers["location"]) == (307, "?x=1&again=1")
+            again = await http_.get(f"{API}info?x=1&again=1", headers=cookie)
+            assert again.json()["visitor"] is None  # where the stranger's cannot be deleted
+        expired = sent.headers.get_list("set-cookie")
+        assert f"{HERE}=; Path=/gradio_api; Max-Age=0" in expired
+        assert f"{HERE}=; Path=/gradio_api/queue/join; Max-Age=0; Domain=b.example" in expired
+        assert f"{HERE}=; Path=/; Max-Age=0; Domain=a.b.example" in expired
+        assert f"{HERE}=; Path=/; Max-Age=0" not in expired  # the visitor's own
+        twice = {"cookie": f"{HERE}={mine}; {HERE}={mine}"}
+        assert (await http_.get("/", headers=twice)).json()["visitor"] == visitors.read(mine)
+
+
+async def test_old_cookie_is_carried_over_where_a_sibling_could_set_the_new_one_as_well() -> None:
+    visitors = Visitors("key")
+    visitor, value = visitors.mint()
+    transport = httpx.ASGITransport(app=walls.Walls(_echo, visitors))
+    old, other = {"cookie": f"{COOKIE}={value}"}, {"cookie": f"{COOKIE}={value}; {COOKIE}={visitors.mint()[1]}"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://chat.example") as http_:
+        page = await http_.get("/", headers=old)
+        assert page.json()["visitor"] == visitor
+        deleted, kept = page.headers.get_list("set-cookie")
+        assert deleted == f"{COOKIE}=; Path=/; Max-Age=0"
+        assert kept.startswith(f"{HERE}={value};")
+        http_.cookies.clear()
+        assert (await http_.get("/", headers=other)).json()["visitor"] is None
+        http_.cookies.clear()
+        newer = {"cookie": f"{HERE}={visitors.mint()[1]}; {COOKIE}={value}"}
+        assert (await http_.get("/", headers=newer)).json()["visitor"] != visitor
+    async with httpx.AsyncClient(transport=transport, base_url="https://chat.example") as http_:
+        assert (await http_.get("/", headers=old)).json()["visitor"] is None
 
 
 async def test_even_a_fault_of_ours_has_the_policy() -> None:
@@ -785,16 +857,16 @@ async def test_the_tables_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     guard = walls.Walls(gradio, visitors)
     (first, mine), (second, theirs) = visitors.mint(), visitors.mint()
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=guard), base_url="http://chat.example") as http_:
-        path = (await http_.post(f"{API}upload", headers={"cookie": f"{COOKIE}={mine}"})).json()[0]
+        path = (await http_.post(f"{API}upload", headers={"cookie": f"{HERE}={mine}"})).json()[0]
         assert guard.owns(path, first)
         for session in range(400):
-            cookie = {"cookie": f"{COOKIE}={theirs}"}
+            cookie = {"cookie": f"{HERE}={theirs}"}
             await http_.post(f"{API}upload", headers=cookie)
             await http_.post(f"{API}queue/join", headers=cookie, json={"session_hash": f"s{session}", "data": []})
             await http_.get(f"{API}queue/data?session_hash=s{session}", headers=cookie)
         assert not guard.owns(path, first)
         assert not guard.owns(path, second)
-        assert (await http_.get(f"{API}file={path}", headers={"cookie": f"{COOKIE}={theirs}"})).status_code == 404
+        assert (await http_.get(f"{API}file={path}", headers={"cookie": f"{HERE}={theirs}"})).status_code == 404
     assert len(guard._given) <= 100
 
 
@@ -903,7 +975,7 @@ def test_no_body_takes_the_process_down(own: App) -> None:
     assert own.process is not None
     begun = 0
     for _ in range(280):
-        headers = {"content-type": dice.choice(kinds), "cookie": f"{COOKIE}={program.cookie}"}
+        headers = {"content-type": dice.choice(kinds), "cookie": f"{cookie_name(own.url)}={program.cookie}"}
         _, given, text = raw(own, "POST", API + dice.choice(routes), nonsense(dice, program), **headers)
         assert given["content-security-policy"] == walls.POLICY
         assert "Traceback" not in text
@@ -968,7 +1040,7 @@ class Wire:
 
     @property
     def cookie(self) -> str:
-        return next(c["value"] for c in self.visitor.page.context.cookies() if c["name"] == COOKIE)
+        return next(c["value"] for c in self.visitor.page.context.cookies() if c["name"].startswith(COOKIE))
 
 
 def look(browser: Browser, app: App) -> Wire:

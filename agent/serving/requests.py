@@ -16,8 +16,8 @@ _ENCODED_SLASH = re.compile(rb"%(2f|5c)", re.IGNORECASE)
 class Refused(Exception):
     """The answer is a status and nothing else: another's thing and a missing one look alike."""
 
-    def __init__(self, status: int = 404) -> None:
-        self.status = status
+    def __init__(self, status: int = 404, location: bytes = b"") -> None:
+        self.status, self.location = status, location
 
 
 def locate(scope: Scope, prefix: str) -> Scope:
@@ -87,10 +87,18 @@ def with_query(scope: Scope, **query: str) -> Scope:
     return {**scope, "query_string": urlencode(query).encode()}
 
 
-async def refuse(send: Send, status: int) -> None:
+async def refuse(send: Send, status: int, location: bytes = b"") -> None:
     """Answer with this status and a short sentence."""
-    sentence = {400: "Not understood.", 405: "Not allowed.", 413: "Too large.", 500: "Something went wrong."}
+    sentence = {
+        307: "Once more.",
+        400: "Not understood.",
+        405: "Not allowed.",
+        413: "Too large.",
+        500: "Something went wrong.",
+    }
     body = json.dumps({"detail": sentence.get(status, "Not found.")}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if location:
+        headers.append((b"location", location))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -14,12 +14,11 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, QueryParams
-from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.serving.headers import POLICY, Dressed
 from agent.serving.requests import Refused, locate, read_json, refuse, with_body, with_query
-from agent.serving.visitor import COOKIE, MAX_AGE, Visitors
+from agent.serving.visitor import COOKIE, CookieJar, Visitors
 
 API = "/gradio_api/"
 HOME = ("/", "/config", "/config/")
@@ -28,6 +27,8 @@ LOGIN = ("/login/huggingface", "/login/callback", "/logout")
 READ = ("GET", "HEAD")
 JOIN = ("data", "event_data", "fn_index", "trigger_id")
 REMEMBERED = 50_000
+AGAIN = b"again=1"
+"""In the query of a request that was made again, which happens once."""
 
 _ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 Passed = tuple[Scope, Receive, Send]
@@ -52,7 +53,6 @@ class Walls:
         self._app, self._visitors = app, visitors
         self._policy, self._login = " ".join((POLICY, *framed_by)), LOGIN if login else ()
         self._prefix = urlsplit(root_path).path
-        self._home = self._prefix or "/"  # two pages of one host must not overwrite each other's cookie
         self._given: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,7 +68,7 @@ class Walls:
             scope, visitor = self._identify(locate(scope, self._prefix), answer)
             await self._app(*await self._checked(scope, receive, answer, visitor))
         except Refused as refused:
-            await refuse(answer, refused.status)
+            await refuse(answer, refused.status, refused.location)
         except Exception:
             if not answer.begun:
                 await refuse(answer, 500)
@@ -76,16 +76,36 @@ class Walls:
 
     def _identify(self, scope: Scope, answer: Dressed) -> tuple[Scope, str | None]:
         """The request as it counts, and its visitor. The answer makes a newcomer a visitor."""
-        headers = Headers(scope=scope)
         # Who has logged in comes back from the hub's page, and Gradio looks for a state that it set before.
-        known = scope["path"] in (*HOME, *self._login[:2]) or not _foreign(headers)
-        visitor = self._visitors.read(_cookie(headers)) if known else None
+        known = scope["path"] in (*HOME, *self._login[:2]) or not _foreign(Headers(scope=scope))
+        visitor = self._visitor(scope, answer) if known else None
         scope.setdefault("state", {}).update(visitor=visitor, walls=self)
-        if not known:
-            scope = _without_cookies(scope)
-        if visitor is None and (cookie := self._new_cookie(scope, headers)):
-            answer.cookies.append(cookie)
-        return scope, visitor
+        return scope if known else _without_cookies(scope), visitor
+
+    def _visitor(self, scope: Scope, answer: Dressed) -> str | None:
+        """The visitor that the cookie names. The pages that browsers and programs begin with make newcomers visitors.
+
+        Of two different values one is a stranger's, and nobody can say which. Neither counts. The answer deletes the
+        stranger's and has the request made again, so that nobody's message ends in another session than its answer.
+        """
+        jar = CookieJar.of(scope, self._prefix)
+        values, begins = jar.values(scope), scope["method"] == "GET" and scope["path"] in HOME
+        if len(values) > 1:
+            answer.cookies.extend(jar.expiring(scope["path"]))
+            query: bytes = scope["query_string"]
+            if scope["path"] not in HOME and AGAIN not in query.split(b"&"):
+                raise Refused(307, location=b"?" + query + b"&" + AGAIN)
+            return None
+        visitor = self._visitors.read(values.pop()) if values else None
+        if visitor is None and not jar.secure:  # over https a sibling host could hand its own visitor to a newcomer
+            old = jar.values(scope, COOKIE)
+            visitor = self._visitors.read(old.pop()) if len(old) == 1 else None
+            if visitor and begins:
+                answer.cookies.append(f"{COOKIE}=; Path={jar.path}; Max-Age=0")
+                answer.cookies.append(jar.setting(self._visitors.cookie(visitor)))
+        if visitor is None and begins:
+            answer.cookies.append(jar.setting(self._visitors.mint()[1]))
+        return visitor
 
     def owns(self, id_: str, owner: str | None) -> bool:
         """Whether this id was given to this owner before."""
@@ -168,15 +188,6 @@ class Walls:
 
         return giving
 
-    def _new_cookie(self, scope: Scope, headers: Headers) -> str | None:
-        """The header that makes a newcomer a visitor, at the pages that a browser or a program begins with."""
-        if scope["method"] != "GET" or scope["path"] not in HOME:
-            return None
-        secure = "https" in (scope.get("scheme"), headers.get("x-forwarded-proto", "").split(",")[0].strip())
-        # Partitioned: a browser that keeps no third-party cookies keeps this one for the page in a frame.
-        site = "SameSite=None; Secure; Partitioned" if secure else "SameSite=Lax"
-        return f"{COOKIE}={self._visitors.mint()[1]}; Path={self._home}; Max-Age={MAX_AGE}; HttpOnly; {site}"
-
 
 def visitor_of(scope: Scope) -> str | None:
     """The visitor that the walls found in a request's cookie."""
@@ -186,12 +197,6 @@ def visitor_of(scope: Scope) -> str | None:
 def session_of(scope: Scope) -> str | None:
     """The session that a request to Gradio's queue is for, as the walls let it through."""
     return cast("str | None", scope.get("state", {}).get("session"))
-
-
-def _cookie(headers: Headers) -> str | None:
-    # Of several the first counts: it is that of the longest path, ours, where another page is at a path above.
-    pairs = "; ".join(headers.getlist("cookie")).split(";")
-    return cookie_parser(";".join(reversed(pairs))).get(COOKIE)
 
 
 def _without_cookies(scope: Scope) -> Scope:
