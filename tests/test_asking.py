@@ -1,5 +1,6 @@
 """Questions and approvals on the page: buttons, words of one's own, reload, restart, two tabs, programs."""
 
+import html
 import json
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -95,6 +96,28 @@ def test_several_things_are_asked_one_after_the_other_and_a_turn_that_is_past_as
     assert asked(wire(turn_of(said, both, ended="stop"))) == ""
     rest = ModelRequest(parts=[ToolReturnPart("send", "Sent.", tool_call_id="2")])
     assert "Which?" in asked(wire(turn_of(said, both, rest, ended="suspended")))
+
+
+def test_failed_call_says_so_in_its_title() -> None:
+    prompt = ModelRequest(parts=[UserPromptPart("Do it.", timestamp=datetime.now(UTC))])
+    calls = ModelResponse(
+        parts=[ToolCallPart("send", {}, tool_call_id="1"), ToolCallPart("[x](y)", {}, tool_call_id="2")]
+    )
+    error = "ValueError: nobody  is here" + " at all" * 30 + "\nTraceback"
+    failed = ModelRequest(parts=[ToolReturnPart("send", error, tool_call_id="1", outcome="failed")])
+
+    def titles(*messages: ModelMessage, ended: str) -> list[str]:
+        shown = wire(turn_of(prompt, *messages, ended=ended))
+        return [html.unescape(one["metadata"]["title"]) for one in shown if one["metadata"]]
+
+    first, second, nested = titles(calls, failed, ended="stop")
+    assert first.startswith('<span class="failed">send · failed: nobody is here at all')
+    assert first.endswith("…</span>")
+    assert nested == '<span class="failed">Failed</span>'
+    assert second == '<span class="failed">[x](y) · interrupted</span>'
+    assert titles(calls, ended="suspended") == ["Tool · send", "Tool · [x](y)"]
+    plain = wire(turn_of(prompt, calls, ended="suspended"))[2]["metadata"]["title"]
+    assert not set("[]()") & set(plain)
 
 
 @pytest.fixture

@@ -42,6 +42,39 @@ def test_each_change_of_type_begins_a_bubble(app: App, visit: Visit) -> None:
     visitor.shot("bubbles")
 
 
+HOSTILE = r"<img/src=x/onerror=alert(1)>**b**$$x$$\\(y\\)`c`&amp;www.e.vil"
+"""A name of a tool that a model made up: HTML, Markdown, a link and formulas."""
+
+
+def test_failed_tool_shows_why_while_collapsed(start_app: Callable[..., App], visit: Visit) -> None:
+    """Live and after a reload; what models and tools say is never more than text."""
+    own = start_app(CONFIG.replace("[agent]", "[agent]\ntool_seconds = 1"))
+    visitor = visit(own.url)
+    visitor.allow_tools()
+    calls = f'{HOSTILE} {{}} calculate {{"expression": "1/0"}} nap {{"seconds": 30}} calculate {{"expression": "2+2"}}'
+    visitor.ask(f"!tools {calls} !text Done.")
+    expect(visitor.page.locator("#spoken")).to_contain_text("nap · failed: The tool took longer")
+    titles = visitor.chat.locator(".thought-group > .title:visible")
+    for reloaded in (False, True):
+        if reloaded:
+            visitor.page.reload()
+        expect(titles).to_have_count(4)
+        names = [title.inner_text() for title in titles.all()]
+        assert names[0].startswith(f"{HOSTILE} · failed: There is no tool named")
+        assert names[1:] == [
+            "calculate · failed: '1/0' divides by zero",
+            "nap · failed: The tool took longer than 1 s and was given up",
+            "Tool · calculate",
+        ]
+        expect(titles.nth(0).locator("img, strong, a, .katex, code")).to_have_count(0)
+        bad = [
+            title.locator(".prose").evaluate("one => getComputedStyle(one.querySelector('span') ?? one).color")
+            for title in titles.all()
+        ]
+        assert bad[0] == bad[1] == bad[2] != bad[3]
+        visitor.shot(f"failed-tools-{reloaded}")
+
+
 def test_reasoning_shows_how_long_it_took_and_folds(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("!think 60 @100 !text Done.")
@@ -144,6 +177,8 @@ def test_stop_ends_the_run_within_a_second(app: App, visit: Visit, model_server:
     if not tools:
         line = model_server.wait_for(lambda journal: journal[before]["closed"])[before]
         assert line["ended"] == "client_closed"
+    if tools:
+        expect(visitor.bubbles.first.locator(".title .failed").first).to_contain_text("failed: Cancelled")
     if "block" in script:
         expect(visitor.chat.locator(".caption")).to_contain_text("was left running")
     if "tokens" in script or "after" in script:

@@ -250,17 +250,20 @@
   const sentences = (markdown) => /^[\s\S]*(?:[.!?…](?=\s)|[。！？]|\n)/.exec(markdown)?.[0].length ?? 0;
   const speak = (log, changed) => {
     log.setAttribute("aria-live", "off");
-    let row, told, timer, answering = false;
+    let row, told, failed, timer, answering = false;
     const look = () => {
       timer = undefined;
       const busy = Boolean(stop());
       const now = last("#chat .bot-row");
-      if (now !== row) [row, told] = [now, []];
+      if (now !== row) [row, told, failed] = [now, [], new Set()];
       const news = [];
       for (const [number, bubble] of [...(row?.querySelectorAll(".bot.message > .message > [data-testid]") ?? [])].entries()) {
         const fold = $(".thought-group .title", bubble);
         const words = fold ? "" : $(".caption, .waiting", bubble) ? "" : text(bubble).replace(/<[^>]*>/g, " ");
-        if (fold && told[number] === undefined) news.push($(".prose", fold).textContent.trim());
+        if (fold && (told[number] === undefined || ($(".failed", fold) && !failed.has(number)))) {
+          news.push($(".prose", fold).textContent.trim());
+        }
+        if (fold && $(".failed", fold)) failed.add(number);
         const from = told[number] ?? 0;
         const to = busy && bubble.parentElement === bubble.parentElement.parentElement.lastElementChild
           ? from + sentences(words.slice(from)) : words.length;

@@ -29,6 +29,7 @@ from agent.responses import Piece, Response, Stamp, pieces
 from agent.sayings import Saying
 from agent.ui.asking import ASK_USER, Call, asked, is_question, options, question
 from agent.ui.files import shown_file, shown_reading
+from agent.ui.titles import call_title, failed_title, failure_reason
 from agent.ui.words import ENGLISH, Words
 
 Wire = dict[str, Any]
@@ -164,6 +165,7 @@ def wire(turn: Turn, waiting: str = "", words: Words = ENGLISH) -> list[Wire]:
         out.append(_user(_user_parts(turn.user, words)))
     seconds = list(turn.reasoning)
     unsaid = {call["id"] for call in unanswered(turn.bubbles)}
+    failures = _failures(turn)
     replies, asks = turn.replies or {}, turn.asks
     near: set[str] = set()  # calls whose result can be shown inside of them: nobody spoke in between
     for number, bubble in enumerate(turn.bubbles):
@@ -188,7 +190,8 @@ def wire(turn: Turn, waiting: str = "", words: Words = ENGLISH) -> list[Wire]:
                 id_, name = bubble.content["id"], bubble.content["name"]
                 near.add(id_)
                 busy = turn.note is None and id_ in unsaid
-                metadata = {"title": words("tool", name=name), "id": id_, "status": "pending" if busy else "done"}
+                title = call_title(name, failures.get(id_), words)
+                metadata = {"title": title, "id": id_, "status": "pending" if busy else "done"}
                 if busy:
                     metadata |= _going_on(bubble, turn)
                 out.append(_assistant(_code(bubble.content["arguments"]), metadata))
@@ -196,7 +199,7 @@ def wire(turn: Turn, waiting: str = "", words: Words = ENGLISH) -> list[Wire]:
                 near.clear()
                 out.append(_user([{"type": "text", "text": str(bubble.content["content"])}]))
             case "tool_call_result":
-                title = words("failed" if bubble.content["is_error"] else "result")
+                title = failed_title(words("failed")) if bubble.content["is_error"] else words("result")
                 metadata = {"title": title, "status": "done"}
                 if bubble.content["id"] in near:
                     metadata["parent_id"] = bubble.content["id"]
@@ -219,6 +222,14 @@ def wire(turn: Turn, waiting: str = "", words: Words = ENGLISH) -> list[Wire]:
         why = f'<div class="caption" role="status">{html.escape(waiting)}</div>' if waiting else ""
         out.append(_assistant(dots + why, None))
     return out
+
+
+def _failures(turn: Turn) -> dict[str, str]:
+    """Why calls of the turn failed, by their ids; "" for one that has no result and gets none any more."""
+    results = [bubble.content for bubble in turn.bubbles if bubble.first.type == "tool_call_result"]
+    reasons = {one["id"]: failure_reason(str(one["content"])) for one in results if one["is_error"]}
+    lost = unanswered(turn.bubbles) if turn.note is not None and turn.replies is None else []
+    return {call["id"]: "" for call in lost} | reasons
 
 
 def _going_on(bubble: Bubble, turn: Turn) -> Wire:
