@@ -30,6 +30,7 @@ from agent.providers.discover import discover
 from agent.providers.local import LocalModels
 from agent.serving.address import ANY, Addresses
 from agent.serving.assets import Assets
+from agent.serving.connections import BodyTimeout, Connections, limit_accept_log, raise_file_limit
 from agent.serving.gradio_import import nothing
 from agent.serving.health import Health
 from agent.serving.share import close as close_tunnels
@@ -110,7 +111,13 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         login=login,
     )
     addresses = Middleware(Addresses, any_proxy=_proxies(settings) == ANY)
-    middleware = [addresses, walls, Middleware(Streams), Middleware(Assets, folder=Path(BUILD_PATH_LIB))]
+    middleware = [
+        addresses,
+        Middleware(BodyTimeout),
+        walls,
+        Middleware(Streams),
+        Middleware(Assets, folder=Path(BUILD_PATH_LIB)),
+    ]
     app = FastAPI(lifespan=lifespan, middleware=middleware, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.conversations = conversations
 
@@ -192,6 +199,9 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
         log_level="warning",
         timeout_graceful_shutdown=2,  # what streams has been ended before
         timeout_keep_alive=75,
+        http=cast(Any, Connections(raise_file_limit()).protocol),
+        ws="none",
+        backlog=128,  # asyncio tries to accept so many at once, and logs each that fails
         proxy_headers=True,
         forwarded_allow_ips=_proxies(settings),
     )
@@ -199,6 +209,7 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
     say(f"The page is at {f'https://{settings.space.host}' if settings.space and settings.space.host else here}")
     if settings.fleeting:
         say(FLEETING)
+    limit_accept_log(asyncio.get_running_loop())
     server = Server(config, settings.drain_seconds, say)
     sharing = asyncio.create_task(share(port, say)) if settings.share else None
     try:

@@ -53,6 +53,8 @@ class App:
     env: dict[str, str]
     port: int
     process: subprocess.Popen[bytes] | None = field(default=None)
+    prefix: tuple[str, ...] = ()
+    """What runs the app, such as a command that limits it."""
 
     @property
     def url(self) -> str:
@@ -68,7 +70,12 @@ class App:
         """Start it and return when it answers."""
         with (self.folder / "app.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "app.py"], cwd=ROOT, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [*self.prefix, sys.executable, "app.py"],
+                cwd=ROOT,
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
         until = time.monotonic() + seconds
         while time.monotonic() < until and self.process.poll() is None:

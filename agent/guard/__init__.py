@@ -11,10 +11,11 @@ import socket
 import ssl
 import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from ipaddress import ip_address
 
 import httpx2
@@ -29,9 +30,14 @@ CONNECT_SECONDS = 5.0
 """How long one of a host's addresses may take to connect before the next is tried."""
 
 
+_lookups = ThreadPoolExecutor(8, thread_name_prefix="dns")
+"""Name lookups have threads of their own: a slow name server must not hold up files and stores."""
+
+
 async def system_resolver(host: str, port: int) -> Sequence[str]:
     """The addresses that this machine finds for a host. Raises `OSError` where there are none."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_lookups, look_up)
     return [str(address[0]) for *_, address in found]
 
 

@@ -1,0 +1,195 @@
+"""Connections that are slow or too many cost the others nothing: time-outs for headers and bodies, and a cap.
+
+Uvicorn has no time-out for a request that was begun and not finished, and no cap on connections. asyncio logs one line
+for each connection that it cannot accept, thousands a second.
+"""
+
+import asyncio
+import logging
+import resource
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from time import monotonic
+from typing import Any, cast
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEADER_SECONDS = 15.0
+"""From the first byte of a request, or from the connection, until its headers are complete."""
+BODY_SECONDS = 30.0
+"""How long a body may pause, and how long it may take in any case."""
+BODY_BYTES_PER_SECOND = 2_000
+"""The least average rate of a body that takes longer than `BODY_SECONDS`."""
+MOST_CONNECTIONS = 4096
+RESERVED_FILES = 256
+"""Open files that are kept for everything that is not a connection; at most half of those allowed."""
+LOG_SECONDS = 10.0
+"""Between two lines on connections that could not be accepted."""
+BUSY = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+log = logging.getLogger(__name__)
+
+
+class Connections:
+    """The open connections of one server. Those without a request are closed first if there are too many."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._open: set[Connection] = set()
+        self._waiting: OrderedDict[Connection, None] = OrderedDict()
+
+    @property
+    def protocol(self) -> Callable[..., asyncio.Protocol]:
+        """What makes the protocol of a new connection, for uvicorn's `http` setting."""
+        return partial(Connection, self)
+
+    def add(self, connection: "Connection") -> bool:
+        """Add a connection, in the place of the one that has waited longest without a request if there are too many.
+
+        Returns False if all of them have a request.
+        """
+        if len(self._open) >= self.most:
+            if not self._waiting:
+                return False
+            oldest = next(iter(self._waiting))
+            self.remove(oldest)
+            oldest.transport.abort()
+        self._open.add(connection)
+        self.mark(connection, waiting=True)
+        return True
+
+    def mark(self, connection: "Connection", *, waiting: bool) -> None:
+        """Note whether the connection waits for a request."""
+        self._waiting.pop(connection, None)
+        if waiting and connection in self._open:
+            self._waiting[connection] = None
+
+    def remove(self, connection: "Connection") -> None:
+        """Forget a connection."""
+        self._open.discard(connection)
+        self._waiting.pop(connection, None)
+
+
+class Connection(H11Protocol):
+    """One connection, closed if the headers of a request do not come in time."""
+
+    def __init__(self, connections: Connections, **given: Any) -> None:
+        super().__init__(**given)
+        self._all = connections
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the time for the first request, or refuse the connection if there are too many."""
+        super().connection_made(cast(asyncio.Transport, transport))
+        if self._all.add(self):
+            self._expect_headers()
+        else:
+            self.transport.write(BUSY)
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._all.remove(self)
+        self._stop_clock()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on. Headers that have begun must be complete in time."""
+        super().data_received(data)
+        if self._has_request:
+            self._stop_clock()
+            self._all.mark(self, waiting=False)
+        elif self._deadline is None:
+            self._expect_headers()
+
+    def on_response_complete(self) -> None:
+        """The connection waits for its next request, unless that is there already."""
+        super().on_response_complete()
+        if not self._has_request:
+            self._all.mark(self, waiting=True)
+
+    @property
+    def _has_request(self) -> bool:
+        cycle = cast(Any, self.cycle)
+        return cycle is not None and not cycle.response_complete
+
+    def _expect_headers(self) -> None:
+        self._deadline = self.loop.call_later(HEADER_SECONDS, self._give_up)
+
+    def _stop_clock(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _give_up(self) -> None:
+        if not self._has_request:
+            self.transport.abort()
+
+
+class BodyTimeout:
+    """The middleware that gives up a request whose body pauses or trickles, and answers it with 408."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on, with a limit on the time until the body is complete. The application sees a lost connection."""
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
+            await self._app(scope, receive, send)
+            return
+        began, received, complete, late = monotonic(), 0, False, False
+
+        async def timed() -> Message:
+            nonlocal received, complete, late
+            if complete:
+                return await receive()
+            left = began + BODY_SECONDS + received / BODY_BYTES_PER_SECOND - monotonic()
+            try:
+                message = await asyncio.wait_for(receive(), max(0.0, min(BODY_SECONDS, left)))
+            except TimeoutError:
+                late = complete = True
+                return {"type": "http.disconnect"}
+            received += len(message.get("body", b""))
+            complete = not message.get("more_body")
+            return message
+
+        async def unless_late(message: Message) -> None:
+            if not late:
+                await send(message)
+
+        try:
+            await self._app(scope, timed, unless_late)
+        except Exception:
+            if not late:
+                raise
+        if late:
+            headers = [(b"content-length", b"0"), (b"connection", b"close")]
+            await send({"type": "http.response.start", "status": 408, "headers": headers})
+            await send({"type": "http.response.body", "body": b""})
+
+
+def raise_file_limit() -> int:
+    """Allow this process as many open files as the system lets it have. Returns how many connections fit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    allowed = MOST_CONNECTIONS * 2 if soft == resource.RLIM_INFINITY else soft
+    return min(MOST_CONNECTIONS, allowed - min(RESERVED_FILES, allowed // 2))
+
+
+def limit_accept_log(loop: asyncio.AbstractEventLoop) -> None:
+    """Log at most one line every `LOG_SECONDS` on connections that cannot be accepted."""
+    last = -LOG_SECONDS
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal last
+        if "socket.accept()" not in str(context.get("message")):
+            loop.default_exception_handler(context)
+        elif monotonic() - last >= LOG_SECONDS:
+            last = monotonic()
+            log.error("connections cannot be accepted: %s", context.get("exception"))
+
+    loop.set_exception_handler(handle)

@@ -1,0 +1,174 @@
+"""Connections that are slow, half open or too many do not keep others from the server."""
+
+import asyncio
+import resource
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from typing import Any, cast
+
+import httpx
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from agent.guard import system_resolver
+from agent.serving import connections
+from agent.serving.connections import BodyTimeout, Connections
+from tests.conftest import App, becomes
+
+HALF = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+FILES = 256
+
+
+class Echo:
+    """Answers with the body. `begun` counts the requests that have begun."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Semaphore(0)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.begun.release()
+        await echo(receive, send)
+
+
+async def echo(receive: Receive, send: Send) -> None:
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = bool(message.get("more_body"))
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})
+
+
+@asynccontextmanager
+async def serving(most: int = 100, app: Echo | None = None) -> AsyncIterator[int]:
+    """A server that answers with the body; its port."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        BodyTimeout(app or Echo()), http=cast(Any, Connections(most).protocol), lifespan="off", log_level="warning"
+    )
+    server = uvicorn.Server(config)
+    cast(Any, server).capture_signals = lambda: closing(listener)
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    while not server.started:  # noqa: ASYNC110 - uvicorn sets no event
+        await asyncio.sleep(0.01)
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        await task
+
+
+async def say(port: int, *pieces: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for piece in pieces:
+        writer.write(piece)
+    return reader, writer
+
+
+async def test_half_sent_headers_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.2)
+    async with serving() as port:
+        whole = HALF + b"Connection: keep-alive\r\n\r\n"
+        for pieces in ([], [HALF], [whole, HALF]):
+            reader, writer = await say(port, *pieces)
+            answer = await asyncio.wait_for(reader.read(), 10)  # to the end: the server closes
+            assert answer.count(b"200 OK") == pieces.count(whole)
+            writer.close()
+
+
+async def test_slow_body_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "BODY_SECONDS", 0.2)
+    async with serving() as port:
+        head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n"
+        reader, writer = await say(port, head, b"x")
+        assert (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.1 408")
+        writer.close()
+        reader, writer = await say(port, head, b"x" * 5000)
+        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+
+async def test_new_connection_replaces_one_without_a_request() -> None:
+    async with serving(most=3) as port:
+        held = [await say(port, HALF) for _ in range(8)]
+        async with httpx.AsyncClient(trust_env=False) as client:
+            assert (await client.get(f"http://127.0.0.1:{port}/")).status_code == 200
+        for _, writer in held:
+            writer.close()
+
+
+async def test_connections_with_requests_are_not_replaced() -> None:
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n"
+    app = Echo()
+    async with serving(most=2, app=app) as port:
+        busy = [await say(port, head, b"ab") for _ in range(2)]
+        for _ in busy:
+            await app.begun.acquire()
+        extra, other = await say(port, HALF)
+        assert (await asyncio.wait_for(extra.read(), 10)).startswith(b"HTTP/1.1 503")
+        other.close()
+        for reader, writer in busy:
+            writer.write(b"cde")
+            assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+            writer.close()
+
+
+async def test_slow_name_server_holds_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answer.wait(20) and [])  # pyright: ignore
+    lookups = [asyncio.create_task(system_resolver(f"slow{number}.example", 80)) for number in range(100)]
+    await asyncio.sleep(0)
+    try:
+        assert await asyncio.wait_for(asyncio.to_thread(lambda: "served"), 5) == "served"
+    finally:
+        answer.set()
+        await asyncio.gather(*lookups)
+
+
+def test_file_limit_is_raised() -> None:
+    code = (
+        "import resource; from agent.serving.connections import raise_file_limit;"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (300, 900));"
+        "print(raise_file_limit(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code]).split() == [b"644", b"900"]
+
+
+def test_app_serves_beside_more_half_open_connections_than_files(start_app: Callable[..., App]) -> None:
+    app = start_app()
+    app.stop()
+    app.prefix = ("prlimit", f"--nofile={FILES}:{FILES}")
+    app.start()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    held: list[socket.socket] = []
+    try:
+        for _ in range(3 * FILES):
+            one = socket.create_connection(("127.0.0.1", app.port), timeout=10)
+            held.append(one)
+            one.sendall(HALF)
+        for _ in range(10):
+            assert httpx.get(app.url + "/healthz", trust_env=False, timeout=10).status_code == 200
+        assert len(app.log) < 20_000
+        becomes(True, lambda: _is_closed(held[-1]), 40)
+    finally:
+        for one in held:
+            one.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert httpx.get(app.url + "/readyz", trust_env=False, timeout=10).status_code == 200
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
