@@ -20,7 +20,7 @@ from agent.observe.telemetry import Telemetry
 from agent.parts import Audio, Image
 from agent.providers import Connection, Effort, Endpoint, connect
 from agent.responses import Response, ResponseType
-from agent.result import CancelReason, FinishReason, Journal, Options, RunResult
+from agent.result import FinishReason, Journal, Options, RunResult
 from agent.run import Run
 from agent.suspension import Approve, Pending, Refuse, Suspension
 from agent.suspension.seals import Seals
@@ -33,7 +33,6 @@ __all__ = [
     "Approve",
     "Audio",
     "Busy",
-    "CancelReason",
     "Chat",
     "ConfigError",
     "Connection",

@@ -115,10 +115,10 @@ class Chat:
         """The same as `resume`, for `async for`, in any event loop."""
         return self._streamed(self._answer(reply), same_run=True)
 
-    def cancel(self) -> None:
-        """End the run that is going on, if there is one, from any thread; what it had stays."""
+    def cancel(self, reason: str = "user_request") -> None:
+        """End the run that is going on, if there is one, from any thread; what it had stays. See `Run.cancel`."""
         if (run := self._run) is not None:
-            run.cancel("user_request")
+            run.cancel(reason)
 
     # The end
 
@@ -170,7 +170,7 @@ class Chat:
                 seen += len(news)
                 yield from news
         except LoopEnded:  # it was closed meanwhile
-            return
+            yield from run.responses[seen:]
         finally:
             run.cancel("client_disconnect")
             with suppress(LoopEnded):
@@ -179,11 +179,14 @@ class Chat:
     async def _streamed(self, make: _Make, *, same_run: bool = False) -> AsyncIterator[Response]:
         async with self._begun(make, same_run=same_run) as (home, run, over):
             seen = 0
-            with suppress(LoopEnded):
+            try:
                 while news := await home.bring(_news(run, over, seen)):
                     seen += len(news)
                     for response in news:
                         yield response
+            except LoopEnded:  # it was closed meanwhile
+                for response in run.responses[seen:]:
+                    yield response
 
     @asynccontextmanager
     async def _begun(

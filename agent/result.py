@@ -18,7 +18,6 @@ from agent.suspension.seals import Seals
 from agent.tools import Tool, Toolset
 
 FinishReason = Literal["stop", "length", "content_filter", "cancelled", "suspended", "limit", "error"]
-CancelReason = Literal["user_request", "client_disconnect", "shutdown"]
 
 
 class Ended(AgentError):

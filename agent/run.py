@@ -7,7 +7,6 @@ streams is in `Run.responses`, and whatever goes wrong becomes an ending, never 
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from uuid import uuid4
@@ -17,21 +16,22 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Tool
 from agent.context import Context
 from agent.errors import AgentError, InputError
 from agent.guardrails import Limit
-from agent.history import Note
 from agent.messages import repaired
 from agent.observe import Audience, RunBegan, RunEnded, Said
 from agent.observe.recorder import Recorder
 from agent.responses import Piece, call_content, result_content
-from agent.result import OPTIONS, CancelReason, Ended, Journal, Plan, RunResult, files_of, text_of
+from agent.result import Ended, Journal, Plan, RunResult
 from agent.runs.calls import Calls
 from agent.runs.ending import BROKEN, UNSEALED, Ending, by_cancelling, by_failure, by_limit, by_response, by_store
 from agent.runs.following import Followed
+from agent.runs.message_log import MessageLog
 from agent.runs.meter import Meter
+from agent.runs.results import Results
 from agent.runs.retry import Waiting
 from agent.runs.step import Requests
 from agent.runs.unbroken import unbroken
 from agent.runs.watch import Spent, Watch
-from agent.suspension import STOP, Pending, Resumption, Suspension, digests, whether_to_go_on
+from agent.suspension import STOP, Pending, Resumption, whether_to_go_on
 
 log = logging.getLogger(__name__)
 
@@ -51,13 +51,12 @@ class Run(Followed):
     ) -> None:
         super().__init__()
         self.id = uuid4().hex
-        self.cancel_reason: CancelReason | None = None
-        self._plan, self._prompt, self._journal, self._resumed = plan, prompt, journal, resumed
-        self._session_id = context.session_id
-        # Those of a suspended run are whole but for the calls that wait, and these must not be answered here.
-        self._messages = list(context.messages) if resumed else repaired(context.messages)
-        self._from = len(self._messages)
-        self._begun, self._clock = False, asyncio.Timeout(None)
+        self.cancel_reason: str | None = None
+        self._plan, self._prompt, self._resumed = plan, prompt, resumed
+        # Don't repair the history of a suspended run: its pending calls must stay unanswered.
+        history = context.messages if resumed else repaired(context.messages)
+        self._log = MessageLog(context.session_id, history, journal)
+        self._clock = asyncio.Timeout(None)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._audience = audience or Audience()
         self._begin()
@@ -67,7 +66,8 @@ class Run(Followed):
         self._pending: tuple[Pending, ...] = ()
         self._limit: Limit | None = None
         self._last: ModelMessage | None = None
-        self._ending, self._cancelled_at = False, 0.0
+        self._ending = self._hurried = self._end_kept = False
+        self._cancelled_at = 0.0
 
     # What others may ask of a run
 
@@ -77,12 +77,16 @@ class Run(Followed):
             self._loop = asyncio.get_running_loop()
             self._begin()
             self._task = self._loop.create_task(self._guarded(), name=f"run {self.id}")
+            self._task.add_done_callback(lambda _: self._ensure_result())  # also if its first step never came
             if self.cancel_reason is not None:  # not at once: a task cancelled before its first step never runs
                 self._loop.call_soon(self._task.cancel)
         return self
 
-    def cancel(self, reason: CancelReason = "user_request") -> None:
-        """End the run, from any thread, whatever the provider or a tool is doing. After the end it does nothing."""
+    def cancel(self, reason: str = "user_request") -> None:
+        """End the run, from any thread, whatever the provider or a tool is doing. After the end it does nothing.
+
+        `reason` is free text for the receipt; "user_request", "client_disconnect" and "shutdown" have sentences.
+        """
         if self._ending or self.cancel_reason is not None:
             return
         self.cancel_reason, self._cancelled_at = reason, monotonic()
@@ -102,7 +106,7 @@ class Run(Followed):
     @property
     def context(self) -> Context:
         """The conversation so far, valid to go on from at any moment."""
-        return Context(session_id=self._session_id, messages=tuple(repaired(self._messages)))
+        return self._log.context
 
     @property
     def reasoning(self) -> tuple[float, ...]:
@@ -124,8 +128,8 @@ class Run(Followed):
         await self._calls.open()
         if self._resumed is not None and (ending := await self._take_up(self._resumed)):
             return ending
-        while (limit := self._watch.next_step(self._meter.timings(), self._cost())) is None:
-            response = await self._requests.answer(self._messages, self._calls.tools.values())
+        while (limit := self._watch.next_step(self._meter.timings(), self._results.cost())) is None:
+            response = await self._requests.answer(self._log.messages, self._calls.tools.values())
             calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
             if not calls:
                 self._last = response
@@ -181,7 +185,7 @@ class Run(Followed):
         resumed.check(self._calls.tools)
         if resumed.sealed:
             await self._plan.seals.use(resumed.suspension)
-        self._begun = True
+        self._log.begun = True
         if (limit := resumed.suspension.limit) is not None:
             answer = resumed.answers[resumed.suspension.pending[0].call_id]
             if not isinstance(answer, str) or answer == STOP:
@@ -198,31 +202,48 @@ class Run(Followed):
     # How a run ends
 
     async def _guarded(self) -> None:
-        hurried = False
-        if self._audience:
-            before = Context(session_id=self._session_id, messages=tuple(self._messages))
-            self._audience(RunBegan(self.id, self._plan, before, self._prompt))
+        """Run to the end. Whatever is raised on the way, the run gets a result and its readers wake."""
         try:
-            ending = await self._timed()
-        except asyncio.CancelledError:
-            hurried = True
-            free_after = max(0.0, self._requests.freed_at - self._cancelled_at) if self._cancelled_at else 0.0
-            ending = by_cancelling(self.cancel_reason, free_after, self._calls.left_running)
-        except Ended as end:
-            ending = Ending(end.reason, str(end))
-        except AgentError as failure:
-            if isinstance(failure, InputError) and not self._begun:
-                self.refused = failure
-            ending = by_failure(failure)
-        except Exception:
-            log.exception("run %s broke", self.id)
-            ending = BROKEN
-        self._ending = True
-        self._over.set()
-        try:
+            ending = await self._outcome()
+            self._ending = True
+            self._over.set()
             await unbroken(self._finish(ending))
+        except Exception:
+            log.exception("run %s could not end as it should", self.id)
         finally:
-            await self._calls.close(hurried=hurried)
+            self._ensure_result()
+            await self._calls.close(hurried=self._hurried)
+
+    async def _outcome(self) -> Ending:
+        """Drive the run; what it raises becomes its ending. Raises only what ends the whole program."""
+        try:
+            if self._audience:
+                self._audience(RunBegan(self.id, self._plan, self._log.as_is(), self._prompt))
+            return await self._timed()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as failure:
+            try:
+                return self._by(failure)
+            except Exception:
+                log.exception("run %s: its ending cannot be told", self.id)
+                return BROKEN
+
+    def _by(self, failure: BaseException) -> Ending:
+        match failure:
+            case asyncio.CancelledError():
+                self._hurried = True
+                free_after = max(0.0, self._requests.freed_at - self._cancelled_at) if self._cancelled_at else 0.0
+                return by_cancelling(self.cancel_reason, free_after, self._calls.left_running)
+            case Ended():
+                return Ending(failure.reason, str(failure))
+            case AgentError():
+                if isinstance(failure, InputError) and not self._log.begun:
+                    self.refused = failure
+                return by_failure(failure)
+            case _:
+                log.error("run %s broke", self.id, exc_info=failure)
+                return BROKEN
 
     async def _timed(self) -> Ending:
         try:
@@ -245,75 +266,74 @@ class Run(Followed):
     def _reached(self, limit: Limit) -> Ending:
         """A limit ends the run, or suspends it where somebody can be asked whether to go on."""
         limits = self._plan.limits
-        if not self._begun or not self._calls.can_ask:
+        if not self._log.begun or not self._calls.can_ask:
             return by_limit(limit, limits)
         self._limit, self._pending = limit, (whether_to_go_on(limit, limits),)
         return Ending("suspended", self._pending[0].sentence)
 
     async def _finish(self, ending: Ending) -> None:
-        """Keep the last message, whole, broken off or empty, with how the run ended; then say that it has ended.
+        """Keep the last message with how the run ended, then publish the result.
 
-        Of a run that has not begun nothing is kept: a suspended one can be resumed as before.
+        Everything that may fail is made before the write, so that the page says the same live and after a reload. Of a
+        run that has not begun nothing is kept: a suspended one can be resumed as before.
         """
+        try:
+            last = self._last_message()
+            result = self._result_of(ending, last)
+        except Exception:
+            log.exception("run %s: its result cannot be made", self.id)
+            last, result = self._last or self._results.no_answer(), self._results.plain(BROKEN)
+        if self._log.begun:
+            try:
+                await self._log.append(last, result.note)
+                self._end_kept = True
+            except BaseException as failure:  # a cancelled write, too: readers must hear of it
+                log.exception("run %s: its end could not be saved", self.id)
+                result = self._results.unsaved(result, by_store(failure))
+        self._publish(result)
+
+    def _ensure_result(self) -> None:
+        """Give a result to a run whose ending failed, and wake all readers. Uses nothing that may fail."""
+        if self.result is None:
+            log.error("run %s has ended without a result", self.id)
+            self._ending = True
+            self._publish(self._results.plain(by_store(None) if self._log.begun and not self._end_kept else BROKEN))
+
+    def _publish(self, result: RunResult) -> None:
+        if failed := result.finish_reason in ("limit", "error"):
+            super()._say(("error", result.note.detail))
+        self.result = result
+        self._over.set()
+        self._news.set()
+        if self._audience:  # last, after the readers are awake
+            if failed:
+                self._audience(Said(self.responses[-1]))
+            self._audience(RunEnded(result))
+
+    def _last_message(self) -> ModelMessage:
+        """The last message, whole, broken off or empty."""
         if (half := self._requests.broken_off()) is not None:
             self._last = half
             self._meter.step(None)
-        last = self._last or ModelResponse(parts=[], model_name=self._plan.connection.spec.name, state="interrupted")
-        sealed = None
-        try:
-            sealed = self._sealed(last) if ending.reason == "suspended" else None
-        except Exception:
-            log.exception("run %s cannot be sealed", self.id)
-            ending, self._pending = UNSEALED, ()
-        note = self._note(ending)
-        try:
-            if self._begun:
-                await self._keep(last, note)
-        except Exception as failure:
-            log.exception("run %s: its end could not be saved", self.id)
-            ending, sealed = by_store(failure), None
-            note = self._note(ending)
-        if ending.reason in ("limit", "error"):
-            self._say(("error", ending.detail))
-        answer = last if isinstance(last, ModelResponse) else self._messages[-2]
-        self.result = RunResult(
-            finish_reason=ending.reason,
-            text=text_of(answer),
-            context=self.context,
-            note=note,
-            files=tuple(files_of(self._messages[self._from :])),
-            suspension=sealed,
-            pending=self._pending if ending.reason == "suspended" else (),
-            effort=self._plan.effort,
-            notes=self._plan.notes,
-            system_message=self._plan.system_message,
-        )
-        if self._audience:
-            self._audience(RunEnded(self.result))
-        self._news.set()
+        return self._last or self._results.no_answer()
 
-    def _sealed(self, last: ModelMessage) -> str:
-        """All that resuming needs, sealed."""
-        spent = self._watch.spent(self._meter.timings(), self._cost())
-        return self._plan.seals.seal(
-            Suspension(
-                run_id=self.id,
-                session_id=self._session_id,
-                model=self._plan.connection.spec.id,
-                tools=digests(self._calls.tools.values()),
-                options=OPTIONS.dump_python(self._plan.options, mode="json"),
-                messages=(*self._messages, last),
-                pending=self._pending,
-                limit=self._limit,
-                spent=spent,
-            )
-        )
+    def _result_of(self, ending: Ending, last: ModelMessage) -> RunResult:
+        sealed = None
+        if ending.reason == "suspended":
+            spent = self._watch.spent(self._meter.timings(), self._results.cost())
+            try:
+                sealed = self._results.sealed(last, self._calls.tools.values(), self._pending, self._limit, spent)
+            except Exception:
+                log.exception("run %s cannot be sealed", self.id)
+                ending = UNSEALED
+        return self._results.whole(ending, last, sealed, self._pending)
 
     # What the loop stands on
 
     def _begin(self) -> None:
         """The clock runs from here."""
         self._meter = Meter()
+        self._results = Results(self.id, self._plan, self._log, self._meter)
         self._requests = Requests(self.id, self._plan, self._meter, self._say, self._waits, self._audience)
 
     def _say(self, piece: Piece) -> None:
@@ -323,28 +343,5 @@ class Run(Followed):
         if self._audience:
             self._audience(Said(self.responses[-1]))
 
-    async def _keep(self, message: ModelMessage, note: Note | None = None) -> None:
-        """Write ahead: what the journal has not taken is not part of the conversation.
-
-        A write that has begun is waited for, or the next one would come before its outcome is known.
-        """
-
-        async def write() -> None:
-            self._begun = True
-            if self._journal is not None:
-                await self._journal.write(message, note or self._note())
-            self._messages.append(message)
-
-        await unbroken(write())
-
-    def _cost(self) -> float | None:
-        price = self._plan.connection.spec.price
-        return self._meter.cost(price) if price else None
-
-    def _note(self, ending: Ending | None = None) -> Note:
-        note = Note(run_id=self.id, model=self._plan.connection.spec.id)
-        if ending is None:
-            return note
-        reason, detail, sayings = ending
-        timed = replace(note, timings=self._meter.timings(), cost=self._cost())
-        return replace(timed, ended=reason, detail=detail, sayings=sayings)
+    async def _keep(self, message: ModelMessage) -> None:
+        await self._log.append(message, self._results.note())

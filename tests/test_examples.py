@@ -122,7 +122,7 @@ def public() -> Iterator[tuple[str, Any]]:
                     yield f"{name}.{own}", member
 
 
-ALIASES = {"CancelReason", "Effort", "FinishReason", "ResponseType"}
+ALIASES = {"Effort", "FinishReason", "ResponseType"}
 """Names for a choice of words, which have no place for a docstring of their own."""
 
 

@@ -600,7 +600,7 @@ async def test_a_stop_in_the_middle_of_a_write_waits_for_it(agent: Agent, writes
     run.cancel()
     result = await run
     assert result.finish_reason == ("stop" if writes == 3 else "cancelled")
-    assert [message for message, _ in journal.written] == list(run._messages)
+    assert [message for message, _ in journal.written] == list(run._log.messages)
     assert [note.ended for _, note in journal.written] == [None] * (len(journal.written) - 1) + [result.finish_reason]
     assert isinstance(journal.written[-1][0], ModelResponse)
     accepted(to_openai(run.context.messages[:-1]))

@@ -124,6 +124,8 @@ class Audience:
         for observer in list(self._observers):
             try:
                 observer.saw(event)
-            except Exception:
+            except KeyboardInterrupt:
+                raise
+            except BaseException:  # a CancelledError, say, which would look as if the run had been cancelled
                 log.exception("%s failed and is told nothing more", type(observer).__name__)
-                self._observers.remove(observer)
+                self._observers = [one for one in self._observers if one is not observer]

@@ -1,5 +1,6 @@
 """How a run ends: its reason, with the sentence that says why."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -7,8 +8,9 @@ from pydantic_ai.messages import ModelResponse
 
 from agent.errors import AgentError
 from agent.guardrails import Limit, Limits, explained, said, withheld
-from agent.result import CancelReason, FinishReason
-from agent.sayings import Saying
+from agent.responses import whole
+from agent.result import FinishReason
+from agent.sayings import Saying, english
 
 
 class Ending(NamedTuple):
@@ -23,13 +25,21 @@ BROKEN = Ending(
     "error", "Something went wrong in this program; the details are in its log.", (Saying("broken_program"),)
 )
 UNSEALED = Ending("error", "What this run waits for cannot be kept, so it has ended.", (Saying("unsealed"),))
-STOPPED = "{why}; the model server was free after {milliseconds} ms."
-LEFT_RUNNING = "The tool {name} cannot be interrupted and was left running."
-CANCELLED: dict[CancelReason, str] = {
+SENTENCES = {
+    "stopped": "{why}; the model server was free after {milliseconds} ms.",
+    "left_running": "The tool {name} cannot be interrupted and was left running.",
     "user_request": "Stopped",
     "client_disconnect": "Stopped because nobody was watching any more",
     "shutdown": "Stopped because the server was shut down",
+    "stopped_because": "Stopped: {reason}",
+    "unsaved": "This answer could not be saved: {reason}",
+    "store_failed": "the store failed",
+    "write_interrupted": "writing it was interrupted",
 }
+KNOWN_REASONS = ("user_request", "client_disconnect", "shutdown")
+"""The reasons for cancelling that have a sentence. Any other reason is shown as it was given."""
+LONGEST_REASON = 200
+"""Characters of a reason that are shown."""
 
 
 def by_response(response: ModelResponse, limits: Limits) -> Ending:
@@ -53,22 +63,36 @@ def by_failure(failure: AgentError) -> Ending:
     return Ending("error", str(failure), failure.sayings)
 
 
-def by_store(failure: Exception) -> Ending:
-    """The ending of a run whose end could not be kept."""
-    said = str(failure) if isinstance(failure, AgentError) else "the store failed"
-    return Ending("error", f"This answer could not be saved: {said}", (Saying("unsaved", {"reason": said}),))
+def by_store(failure: BaseException | None) -> Ending:
+    """The ending of a run whose outcome could not be saved; None: for a reason that only the log has."""
+    match failure:
+        case None:
+            reason, text = Saying("broken_program"), BROKEN.detail
+        case AgentError():
+            reason, text = str(failure), str(failure)
+        case asyncio.CancelledError():
+            reason, text = Saying("write_interrupted"), SENTENCES["write_interrupted"]
+        case _:
+            reason, text = Saying("store_failed"), SENTENCES["store_failed"]
+    return Ending("error", SENTENCES["unsaved"].format(reason=text), (Saying("unsaved", {"reason": reason}),))
 
 
-def by_cancelling(reason: CancelReason | None, free_after: float, left_running: Sequence[str]) -> Ending:
+def by_cancelling(reason: str | None, free_after: float, left_running: Sequence[str]) -> Ending:
     """The ending of a cancelled run: why, when the connection to the server was closed, and which tools go on.
 
     `free_after` is in seconds.
     """
-    reason = reason or "user_request"
-    after = f"{free_after * 1000:.0f}"
-    receipt = [STOPPED.format(why=CANCELLED[reason], milliseconds=after)]
-    sayings = [Saying("stopped", {"why": Saying(reason), "milliseconds": after})]
-    for name in left_running:
-        receipt.append(LEFT_RUNNING.format(name=name))
-        sayings.append(Saying("left_running", {"name": name}))
-    return Ending("cancelled", " ".join(receipt), tuple(sayings))
+    stopped = Saying("stopped", {"why": _why(reason), "milliseconds": f"{free_after * 1000:.0f}"})
+    sayings = (stopped, *(Saying("left_running", {"name": name}) for name in left_running))
+    return Ending("cancelled", " ".join(english(SENTENCES, one) for one in sayings), sayings)
+
+
+def _why(reason: str | None) -> Saying:
+    """The reason in one line of bounded length."""
+    line = " ".join(whole(str(reason or "")).split())
+    if not line:
+        return Saying("user_request")
+    if line in KNOWN_REASONS:
+        return Saying(line)
+    short = line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 1] + "…"
+    return Saying("stopped_because", {"reason": short})

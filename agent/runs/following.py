@@ -10,7 +10,7 @@ from typing import Any
 
 from agent.errors import InputError
 from agent.responses import Piece, Response, Stamp
-from agent.result import CancelReason, RunResult
+from agent.result import RunResult
 from agent.runs.retry import Waiting
 
 
@@ -37,7 +37,7 @@ class Followed(ABC):
         """Begin, in a task of the running loop; a second call does nothing."""
 
     @abstractmethod
-    def cancel(self, reason: CancelReason = "user_request") -> None:
+    def cancel(self, reason: str = "user_request") -> None:
         """End it."""
 
     @property

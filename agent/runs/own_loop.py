@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -22,7 +22,8 @@ class OwnLoop:
 
     def __init__(self, closing: Callable[[], Awaitable[None]]) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=_work, args=(self._loop, closing), name="chat", daemon=True)
+        self._waiting: set[Future[Any]] = set()
+        self._thread = threading.Thread(target=self._work, args=(closing,), name="chat", daemon=True)
         self._thread.start()
 
     def wait(self, work: Coroutine[Any, Any, _T]) -> _T:
@@ -50,25 +51,39 @@ class OwnLoop:
 
     def _submit(self, work: Coroutine[Any, Any, _T]) -> "Future[_T]":
         try:
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         except RuntimeError as error:
             work.close()
             raise LoopEnded from error
+        self._waiting.add(future)
+        future.add_done_callback(self._waiting.discard)
+        if self._loop.is_closed():
+            self._wake()
+        return future
+
+    def _wake(self) -> None:
+        """Tell those who wait for work that will never be done."""
+        for future in list(self._waiting):
+            with suppress(InvalidStateError):
+                future.set_exception(LoopEnded())
+
+    def _work(self, closing: Callable[[], Awaitable[None]]) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            try:
+                self._loop.run_forever()
+            finally:  # also after a SystemExit in a task, which ends the loop
+                self._loop.run_until_complete(_close(self._loop, closing))
+        finally:
+            self._loop.close()
+            self._wake()
 
 
-def _work(loop: asyncio.AbstractEventLoop, closing: Callable[[], Awaitable[None]]) -> None:
-    async def close() -> None:
-        if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
-            await asyncio.wait(tasks, timeout=GRACE)  # readers hear of the end
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await closing()
-        await loop.shutdown_asyncgens()
-
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-        loop.run_until_complete(close())
-    finally:
-        loop.close()
+async def _close(loop: asyncio.AbstractEventLoop, closing: Callable[[], Awaitable[None]]) -> None:
+    if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(tasks, timeout=GRACE)  # readers hear of the end
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await closing()
+    await loop.shutdown_asyncgens()

@@ -1,12 +1,15 @@
 """The journal of a run on the page: each message behind the conversation's head in the store, one save each."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from pydantic_ai.messages import ModelMessage
 
+from agent.errors import AgentError
 from agent.history import Entry, HistoryStore, Note, Record
 from agent.media import MediaStore
+from agent.run import Run
 from agent.sayings import Saying
 from agent.ui.render import said
 
@@ -51,6 +54,15 @@ class StoreJournal:
             raise
         if not self.begun.done():
             self.begun.set_result(None)
+
+    async def run_ended(self, run: Run, close: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Wake whoever waits for the first write of a run that ended without one, then `close`."""
+        if not self.begun.done():
+            note = run.result.note if run.result is not None else Note()
+            self.begun.set_exception(run.refused or AgentError(note.detail, sayings=note.sayings))
+            self.begun.exception()
+        if close is not None:
+            await close()
 
     def _moved(self, entry: Entry) -> Record:
         timings = entry.note.timings

@@ -1,9 +1,10 @@
 """The runs going on and the pages that watch them. A public page ends a run that nobody watches any more."""
 
 import asyncio
+import logging
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from time import monotonic
 
 from agent.errors import Conflict, InputError
@@ -20,6 +21,8 @@ LONG = 80_000
 50 ms at 12,000 characters, and the last update waits behind the one before it."""
 IDLE = 1.0
 """Seconds after which a silent run updates the page all the same, so that a page that is gone is noticed."""
+
+log = logging.getLogger(__name__)
 
 Closing = Callable[[], Awaitable[None]]
 
@@ -136,9 +139,10 @@ class Live:
         live = self._runs[conversation] = LiveRun(
             run.start(), conversation, owner, self._grace, unsent or Unsent(), self._media, resumed=resumed
         )
-        task = asyncio.create_task(self._end(conversation, live, closing))
+        task = asyncio.create_task(self._end(live, closing))
         self._ends.add(task)
         task.add_done_callback(self._ends.discard)
+        task.add_done_callback(lambda _: self._remove(live))  # also if the first step of the task never came
         return live
 
     def busy(self, conversation: str) -> bool:
@@ -163,12 +167,20 @@ class Live:
         if self._ends:
             await asyncio.wait(self._ends)
 
-    async def _end(self, conversation: str, live: LiveRun, closing: Closing | None) -> None:
+    async def _end(self, live: LiveRun, closing: Closing | None) -> None:
+        """Wait for the end, then take the run off the table first: nothing that fails here may leave it busy."""
         try:
-            with suppress(InputError):  # of a run that was refused; who watches it is shown why
-                await live.run
+            await live.run
+        except InputError:
+            pass  # the run was refused; the pages that watch it show why
+        except Exception:
+            log.exception("the run %s could not be waited for", live.run.id)
         finally:
+            self._remove(live)
             live.forget()
-            del self._runs[conversation]
             if closing is not None:
                 await closing()
+
+    def _remove(self, live: LiveRun) -> None:
+        if self._runs.get(live.conversation) is live:
+            del self._runs[live.conversation]

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import asdict, replace
+from functools import partial
 from time import monotonic
 from typing import Any, cast
 
@@ -327,7 +328,8 @@ class Conversations:
         )
 
     def _launch(self, record: Record, run: Run, start: Start, grant: Grant, resumed: bool = False) -> LiveRun:
-        live = self.live.begin(record.id, record.owner, run, start.journal.unsent, grant.aclose, resumed=resumed)
+        closing = partial(start.journal.run_ended, run, grant.aclose)
+        live = self.live.begin(record.id, record.owner, run, start.journal.unsent, closing, resumed=resumed)
         grant.take()
         return live
 

@@ -1,0 +1,89 @@
+"""The result of a run, made of its plan, its messages and its figures."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from pydantic_ai.messages import ModelMessage, ModelResponse
+
+from agent.guardrails import Limit
+from agent.history import Note, Timings
+from agent.result import OPTIONS, Plan, RunResult, files_of, text_of
+from agent.runs.ending import Ending
+from agent.runs.message_log import MessageLog
+from agent.runs.meter import Meter
+from agent.runs.watch import Spent
+from agent.suspension import Pending, Suspension, digests
+from agent.tools import Tool
+
+
+class Results:
+    """Makes the notes and the result of one run."""
+
+    def __init__(self, run_id: str, plan: Plan, messages: MessageLog, meter: Meter) -> None:
+        self._run_id, self._plan, self._log, self._meter = run_id, plan, messages, meter
+
+    def cost(self) -> float | None:
+        """US dollars so far, None where they are not known."""
+        price = self._plan.connection.spec.price
+        return self._meter.cost(price) if price else None
+
+    def note(self, ending: Ending | None = None) -> Note:
+        """The note of a message; with an ending that of the last message, which has the figures."""
+        note = Note(run_id=self._run_id, model=self._plan.connection.spec.id)
+        if ending is None:
+            return note
+        return replace(_ended(note, ending), timings=self._meter.timings(), cost=self.cost())
+
+    def no_answer(self) -> ModelResponse:
+        """The last message of a run in which the model said nothing."""
+        return ModelResponse(parts=[], model_name=self._plan.connection.spec.name, state="interrupted")
+
+    def sealed(
+        self, last: ModelMessage, tools: Iterable[Tool], pending: Sequence[Pending], limit: Limit | None, spent: Spent
+    ) -> str:
+        """Everything that resuming needs, sealed."""
+        return self._plan.seals.seal(
+            Suspension(
+                run_id=self._run_id,
+                session_id=self._log.session_id,
+                model=self._plan.connection.spec.id,
+                tools=digests(tools),
+                options=OPTIONS.dump_python(self._plan.options, mode="json"),
+                messages=(*self._log.messages, last),
+                pending=tuple(pending),
+                limit=limit,
+                spent=spent,
+            )
+        )
+
+    def whole(self, ending: Ending, last: ModelMessage, sealed: str | None, pending: Sequence[Pending]) -> RunResult:
+        """The result as it is once `last` is written; of a run that has not begun nothing is."""
+        written = [last] if self._log.begun else []
+        added = [*self._log.added, *written]
+        answer = next((one for one in reversed([*added, last]) if isinstance(one, ModelResponse)), None)
+        return RunResult(
+            finish_reason=ending.reason,
+            text=text_of(answer) if answer else "",
+            context=self._log.with_last(*written),
+            note=self.note(ending),
+            files=tuple(files_of(added)),
+            suspension=sealed,
+            pending=tuple(pending) if ending.reason == "suspended" else (),
+            effort=self._plan.effort,
+            notes=self._plan.notes,
+            system_message=self._plan.system_message,
+        )
+
+    def unsaved(self, result: RunResult, ending: Ending) -> RunResult:
+        """The same where its end could not be saved, so that the conversation is without the last message."""
+        note, context = _ended(result.note, ending), self._log.context
+        return replace(result, finish_reason=ending.reason, context=context, note=note, suspension=None, pending=())
+
+    def plain(self, ending: Ending) -> RunResult:
+        """A result without figures, made only of values that are there already: for when the other one fails."""
+        note = replace(_ended(self.note(), ending), timings=Timings())
+        return RunResult(finish_reason=ending.reason, text="", context=self._log.as_is(), note=note)
+
+
+def _ended(note: Note, ending: Ending) -> Note:
+    return replace(note, ended=ending.reason, detail=ending.detail, sayings=ending.sayings)
