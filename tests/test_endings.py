@@ -320,9 +320,10 @@ async def test_run_that_never_wrote_wakes_the_sender(agent: Agent, failure: Exce
     run = agent.run(TEXT)
     object.__setattr__(run._plan, "prepare", prepare)
     journal = StoreJournal(MemoryStore(), MediaStore(Path("nowhere")), Record(owner="alice"), Unsent())
-    Live(60.0).begin("conversation", "alice", run, closing=lambda: journal.run_ended(run))
+    Live(60.0).begin("conversation", "alice", run)
     with pytest.raises(AgentError):
-        await asyncio.wait_for(journal.begun, 5)
+        await asyncio.wait_for(journal.started(run), 5)
+    journal.begun.cancel()
 
 
 # --- a chat -----------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ class OwnLoop:
 
     def __init__(self, closing: Callable[[], Awaitable[None]]) -> None:
         self._loop = asyncio.new_event_loop()
-        self._waiting: set[Future[Any]] = set()
+        self._waiting: dict[Future[Any], Coroutine[Any, Any, Any]] = {}
         self._thread = threading.Thread(target=self._work, args=(closing,), name="chat", daemon=True)
         self._thread.start()
 
@@ -55,16 +55,17 @@ class OwnLoop:
         except RuntimeError as error:
             work.close()
             raise LoopEnded from error
-        self._waiting.add(future)
-        future.add_done_callback(self._waiting.discard)
+        self._waiting[future] = work
+        future.add_done_callback(lambda done: self._waiting.pop(done, None))
         if self._loop.is_closed():
             self._wake()
         return future
 
     def _wake(self) -> None:
         """Tell those who wait for work that will never be done."""
-        for future in list(self._waiting):
+        for future, work in list(self._waiting.items()):
             with suppress(InvalidStateError):
+                work.close()
                 future.set_exception(LoopEnded())
 
     def _work(self, closing: Callable[[], Awaitable[None]]) -> None:

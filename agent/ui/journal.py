@@ -1,7 +1,7 @@
 """The journal of a run on the page: each message behind the conversation's head in the store, one save each."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import sys
 from dataclasses import dataclass, replace
 
 from pydantic_ai.messages import ModelMessage
@@ -55,14 +55,17 @@ class StoreJournal:
         if not self.begun.done():
             self.begun.set_result(None)
 
-    async def run_ended(self, run: Run, close: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Wake whoever waits for the first write of a run that ended without one, then `close`."""
-        if not self.begun.done():
-            note = run.result.note if run.result is not None else Note()
-            self.begun.set_exception(run.refused or AgentError(note.detail, sayings=note.sayings))
-            self.begun.exception()
-        if close is not None:
-            await close()
+    async def started(self, run: Run) -> None:
+        """Wait for the first write. Raises what prevented it, also if the run ended without any write."""
+        end = asyncio.ensure_future(_end(run))
+        try:
+            await asyncio.wait([self.begun, end], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            end.cancel()
+        if self.begun.done():
+            self.begun.result()
+        elif run.result is not None:
+            raise run.refused or AgentError(run.result.note.detail, sayings=run.result.note.sayings)
 
     def _moved(self, entry: Entry) -> Record:
         timings = entry.note.timings
@@ -74,6 +77,11 @@ class StoreJournal:
             output_tokens=self.record.output_tokens + (timings.output_tokens if timings else 0),
             cost=self.record.cost + (entry.note.cost or 0.0),
         )
+
+
+async def _end(run: Run) -> None:
+    while not run.done:
+        await run.news(sys.maxsize)
 
 
 def _title(entry: Entry) -> str:

@@ -4,12 +4,10 @@ The store is the truth; a run writes to it through a journal, and a page watches
 and is refused for what another owner has.
 """
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import asdict, replace
-from functools import partial
 from time import monotonic
 from typing import Any, cast
 
@@ -312,7 +310,7 @@ class Conversations:
         prompt = cast(Prompt, parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts)
         run = start.agent.run(prompt, context=start.context, options=start.options, journal=start.journal)
         live = self._launch(record, run, start, grant)
-        await asyncio.shield(start.journal.begun)
+        await start.journal.started(run)
         self._replies.pop(record.id, None)
         return live
 
@@ -328,8 +326,7 @@ class Conversations:
         )
 
     def _launch(self, record: Record, run: Run, start: Start, grant: Grant, resumed: bool = False) -> LiveRun:
-        closing = partial(start.journal.run_ended, run, grant.aclose)
-        live = self.live.begin(record.id, record.owner, run, start.journal.unsent, closing, resumed=resumed)
+        live = self.live.begin(record.id, record.owner, run, start.journal.unsent, grant.aclose, resumed=resumed)
         grant.take()
         return live
 
