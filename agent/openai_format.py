@@ -66,27 +66,36 @@ def from_openai(items: Sequence[Mapping[str, Any]]) -> list[ModelMessage]:
     """Chat Completions messages as our own. Raises `InputError` for an unknown role or part, or one ill made."""
     out: list[ModelMessage] = []
     names: dict[str, str] = {}
+    parts: list[ModelRequestPart] = []  # those of the last request, which goes on until somebody has answered
+    asked = False
     for item in items:
-        role, content = item.get("role"), item.get("content")
-        if role == "assistant":
+        if item.get("role") == "assistant":
             out.append(ModelResponse(parts=_answer(item, names)))
+            parts, asked = [], False
             continue
-        if role in ("system", "developer"):
-            part: ModelRequestPart = SystemPromptPart(_text(content))
-        elif role == "user":
-            part = UserPromptPart(whole(content) if isinstance(content, str) else _parts(content))
-        elif role == "tool":
-            part = _result(item, names)
-        else:
-            raise InputError(f"a message's role must be system, user, assistant or tool, not {role!r}")
-        before = out[-1] if out else None
+        part = _said(item, names)
+        question = isinstance(part, UserPromptPart)
         # What was said after a question that has no answer is another question; all else is one request.
-        asked = isinstance(before, ModelRequest) and any(isinstance(one, UserPromptPart) for one in before.parts)
-        if isinstance(before, ModelRequest) and not (asked and isinstance(part, UserPromptPart)):
-            out[-1] = replace(before, parts=[*before.parts, part])
-        else:
-            out.append(ModelRequest(parts=[part]))
+        if not parts or (asked and question):
+            parts, asked = [], False
+            out.append(ModelRequest(parts=parts))
+        parts.append(part)
+        asked = asked or question
     return out
+
+
+def _said(item: Mapping[str, Any], names: Mapping[str, str]) -> ModelRequestPart:
+    """What is told to the model in a message. Raises `InputError`."""
+    role, content = item.get("role"), item.get("content")
+    match role:
+        case "system" | "developer":
+            return SystemPromptPart(_text(content))
+        case "user":
+            return UserPromptPart(whole(content) if isinstance(content, str) else _parts(content))
+        case "tool":
+            return _result(item, names)
+        case _:
+            raise InputError(f"a message's role must be system, user, assistant or tool, not {role!r}")
 
 
 def part_from_openai(part: Any) -> str | BinaryContent | ImageUrl:

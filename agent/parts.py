@@ -31,6 +31,7 @@ _KEPT = {"PNG": "image/png", "JPEG": "image/jpeg", "MPO": "image/jpeg", "WEBP": 
 _NOT_ALWAYS_READ = ("image/heic", "image/avif")
 """Kinds that Pillow reads only with help; they stay as they are."""
 
+_BACKTICKS = re.compile("`+")
 _PNG_MODES = ("1", "L", "LA", "I;16", "P", "RGB", "RGBA")
 _NEAREST_MODE = {"I": "I;16", "La": "LA", "RGBa": "RGBA", "PA": "RGBA"}
 
@@ -113,9 +114,8 @@ def read_of(item: object) -> dict[str, str] | None:
 
 def fenced(text: str) -> str:
     """The text in a fence longer than any in it, which keeps it from being markup."""
-    fence = "```"
-    while fence in text:
-        fence += "`"
+    longest = max(map(len, _BACKTICKS.findall(text)), default=0)
+    fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"
 
 

@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # What is most likely a secret by its name, or by how the vendors' keys begin.
 _SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)S?$", re.IGNORECASE)
-_NOT_SECRET_NAME = re.compile(r"MAX.*TOKENS$", re.IGNORECASE)
+_NOT_SECRET_NAME = re.compile(r"(?>.*?MAX).*TOKENS$", re.IGNORECASE)
 _SECRET_VALUE = re.compile(r"\b(sk-|hf_|xai-|AIza|gsk_|ghp_|github_pat_|AKIA)[A-Za-z0-9_-]{12,}")
 
 
@@ -123,7 +123,7 @@ Check = Callable[[Any], None]
 
 
 def _is_secret(name: str, value: str) -> bool:
-    by_name = bool(_SECRET_NAME.search(name)) and not _NOT_SECRET_NAME.search(name)
+    by_name = bool(_SECRET_NAME.search(name)) and not _NOT_SECRET_NAME.match(name)
     return by_name or bool(_SECRET_VALUE.search(value))
 
 

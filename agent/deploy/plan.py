@@ -195,13 +195,13 @@ def _without_hashes(requirements: bytes) -> bytes:
 
     Where one line has a hash, pip wants one for each, and the hub gives none for its own. The versions stay pinned.
     """
-    return re.sub(rb"\s*\\\n\s*--hash=[^\s\\]+", b"", requirements)
+    return re.sub(rb"(?<!\s)\s*\\\n\s*--hash=[^\s\\]+", b"", requirements)
 
 
 def _readme(space: Space, root: Path, requirements: bytes) -> bytes:
     pinned = re.search(rb"(?m)^gradio==([\w.]+)", requirements)
     project = tomllib.loads(_text(root, "pyproject.toml"))["project"]
-    python = re.search(r"\d+\.\d+", project["requires-python"])
+    python = re.search(r"(?<!\d)\d+\.\d+", project["requires-python"])
     if not pinned or not python:
         raise ConfigError("requirements.txt must pin gradio, and pyproject.toml say which Python is required.")
     # The heading and what follows it at once: the rest is about this checkout, and would build the Space again and

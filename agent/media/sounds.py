@@ -32,6 +32,8 @@ _SILENT = 33
 """The largest sample that nobody hears: 60 dB below the loudest."""
 _FULL = (b"\xff\x7f" * 3, b"\x00\x80" * 3)
 """Three samples at the limit, one after the other, which a sound has only where its top was cut off."""
+_SHIFTS = (21, 14, 7, 0)
+"""The four bytes of a tag's length have seven bits each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +123,10 @@ def _is_clipped(samples: bytes) -> bool:
 
 def _without_tags(data: bytes) -> bytes:
     """An MP3 without its ID3 tags, which say who made it, and where."""
-    while data[:3] == b"ID3" and len(data) > 10:
-        length = sum((byte & 0x7F) << shift for byte, shift in zip(data[6:10], (21, 14, 7, 0), strict=True))
-        data = data[10 + length + (10 if data[5] & 0x10 else 0) :]
-    return data[:-128] if data[-128:-125] == b"TAG" else data
+    start, end = 0, len(data)
+    while data.startswith(b"ID3", start) and end - start > 10:
+        length = sum((byte & 0x7F) << shift for byte, shift in zip(data[start + 6 : start + 10], _SHIFTS, strict=True))
+        start += 10 + length + (10 if data[start + 5] & 0x10 else 0)
+    if data.startswith(b"TAG", max(start, end - 128)) and end - start >= 128:
+        end -= 128
+    return data[start:end]

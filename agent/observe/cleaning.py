@@ -24,7 +24,7 @@ _SECRETS = re.compile(
     | (?P<query> [?&] [\w-]* (?: key | token | secret | signature ) = ) [^\s&"']+
     | (?P<login> (?<![a-z]) [a-z]{2,12} :// ) [^\s/@:]+ : [^\s/@]+ (?= @ )
     | (?<![a-z0-9]) (?: sk | pk | rk | hf | gsk | xai | ghp | xoxb ) [-_] [\w.-]{8,}
-    | (?<![a-z0-9]) (?: AIza [\w-]{20,} | AKIA [A-Z0-9]{12,} | ya29\. [\w-]{8,} | eyJ [\w-]{8,} \. [\w.-]{8,} )
+    | (?<![a-z0-9]) (?: AIza [\w-]{20,} | AKIA [A-Z0-9]{12,} | ya29\. [\w-]{8,} | eyJ [\w-]{8,600}+ \. [\w.-]{8,} )
     """
 )
 """What is a key beyond doubt. `redact` hides more, as is right for a vendor's complaint; of prose, code and markdown,
@@ -83,10 +83,10 @@ class Cleaner:
         if text.lstrip()[:1] in ("{", "["):
             try:
                 inner = json.loads(text)
+                if (cleaned := self.value(inner)) != inner:
+                    return json.dumps(cleaned, ensure_ascii=False)
             except (ValueError, RecursionError):
                 return self.text(text)
-            if (cleaned := self.value(inner)) != inner:
-                return json.dumps(cleaned, ensure_ascii=False)
             return text
         return self.text(text)
 
@@ -118,25 +118,27 @@ class CleanStream:
     def __init__(self, cleaner: Cleaner) -> None:
         self._cleaner = cleaner
         self._held: deque[Piece] = deque()
+        self._open: dict[int, list[Piece]] = {}
+        """The held pieces of each part that aren't clean yet."""
 
     def feed(self, piece: Piece) -> Iterator[Piece]:
         """What may be written now."""
-        open_ones = self._open(piece.part)
+        open_ones = self._open.setdefault(piece.part, [])
         if open_ones and _may_cut(open_ones, piece.text):
             self._settle(open_ones)
+            open_ones.clear()
+        open_ones.append(piece)
         self._held.append(piece)
         while self._held and self._held[0].clean:
             yield self._held.popleft()
 
     def flush(self) -> Iterator[Piece]:
         """All that is left: the parts have ended."""
-        for part in {piece.part for piece in self._held}:
-            self._settle(self._open(part))
+        for pieces in self._open.values():
+            self._settle(pieces)
+        self._open.clear()
         while self._held:
             yield self._held.popleft()
-
-    def _open(self, part: int) -> list[Piece]:
-        return [piece for piece in self._held if piece.part == part and not piece.clean]
 
     def _settle(self, pieces: list[Piece]) -> None:
         joined = "".join(piece.text for piece in pieces)

@@ -27,7 +27,7 @@ from pydantic_ai.exceptions import (
 
 from agent.catalog import ProviderSpec
 from agent.errors import ProviderError, ProviderErrorKind, named
-from agent.providers.redact import redact
+from agent.providers.redact import cut, redact
 from agent.sayings import Saying, Value, english
 
 log = logging.getLogger(__name__)
@@ -67,6 +67,8 @@ LONGEST_SAID = 300
 """Characters of a server's own sentence that are shown."""
 LONGEST_LOGGED = 2000
 """Characters of a body that are logged."""
+LONGEST_READ = 20_000
+"""Characters of a body in which something is looked for: vendors need a few hundred, and it costs time in the loop."""
 
 
 def explain(error: Exception, name: str, provider: ProviderSpec, *, key: str | None = None) -> ProviderError:
@@ -142,7 +144,7 @@ _BY_WORDS: tuple[tuple[str, ProviderErrorKind, str], ...] = (
     ),
     (
         r"invalid_image|unsupported_image|image_(?:too|parse|url|file|content)|could not process image"
-        r"|(?:support|accept|process)\w* (?:image|vision)|image (?:input|data|exceeds|was|format)",
+        r"|(?:support|accept|process)\w{0,9} (?:image|vision)|image (?:input|data|exceeds|was|format)",
         "unsupported",
         "picture_refused",
     ),
@@ -181,7 +183,7 @@ def _told(error: Exception, body: object, status: int | None) -> Telling:
     """The kind, and the name of the sentence. The most telling sign comes first."""
     fields = _fields(body)
     if status is None or status < 500:
-        words = " ".join(map(str, (*_codes(fields), fields.get("message", ""))))
+        words = " ".join((*_codes(fields), _message(fields)))[:LONGEST_READ]
         for pattern, kind, sentence in _BY_WORDS:
             if kind == "unknown_model" and status == 403:  # there is one, but not for this key
                 continue
@@ -205,17 +207,20 @@ def _told(error: Exception, body: object, status: int | None) -> Telling:
     return "malformed", "unusable"
 
 
-_MOST = re.compile(
-    r"maximum (?:context|prompt) length (?:is|of) ([\d,]+)|context size \(([\d,]+) tokens|tokens > ([\d,]+) maximum"
-    r"|tokens allowed \(([\d,]+)\)|context limit: [\d,]+ \+ [\d,]+ > ([\d,]+)|max_new_tokens. must be <= ([\d,]+)",
-    re.IGNORECASE,
+def _with_numbers(pattern: str) -> re.Pattern[str]:
+    """The pattern with `<n>` for a number, which has at most so many digits that looking for one takes linear time."""
+    return re.compile(pattern.replace("<n>", r"([\d,]{1,20})"), re.IGNORECASE)
+
+
+_MOST = _with_numbers(
+    r"maximum (?:context|prompt) length (?:is|of) <n>|context size \(<n> tokens|tokens > <n> maximum"
+    r"|tokens allowed \(<n>\)|context limit: [\d,]{1,20} \+ [\d,]{1,20} > <n>|max_new_tokens. must be <= <n>"
 )
-_PROMPT = re.compile(
-    r"([\d,]+) (?:in the messages|input tokens|tokens >)|request \(([\d,]+) tokens\)|input token count \(([\d,]+)\)"
-    r"|context limit: ([\d,]+) \+|given: ([\d,]+) .inputs. tokens",
-    re.IGNORECASE,
+_PROMPT = _with_numbers(
+    r"(?<![\d,])<n> (?:in the messages|input tokens|tokens >)|request \(<n> tokens\)|input token count \(<n>\)"
+    r"|context limit: <n> \+|given: <n> .inputs. tokens"
 )
-_TOTAL = re.compile(r"(?:requested|resulted in|request has|request contains|passed) ([\d,]+) tokens", re.IGNORECASE)
+_TOTAL = _with_numbers(r"(?:requested|resulted in|request has|request contains|passed) <n> tokens")
 _OVERFLOW = re.compile(
     r"exceed_context_size_error|context_length_exceeded|exceeds the context window|maximum (?:context|prompt) length"
     r"|prompt is too long|input token count|input length and .?max_tokens.? exceed|.inputs. tokens \+ .max_new_tokens",
@@ -229,9 +234,9 @@ def _too_long(error: ModelAPIError, name: str, fields: Mapping[str, Any]) -> lis
     llama.cpp names them in fields of their own, the others in their message, which vLLM also sends where the prompt
     alone would fit, but not with the answer that was allowed.
     """
-    message = str(fields.get("message", ""))
+    message = _message(fields)
     known = isinstance(error, ModelContextWindowExceededError)
-    if not known and not _OVERFLOW.search(" ".join((*_codes(fields), message))):
+    if not known and not _OVERFLOW.search(" ".join((*_codes(fields), message))[:LONGEST_READ]):
         return []
     most = _int(fields.get("n_ctx")) or _number(_MOST, message)
     prompt = _int(fields.get("n_prompt_tokens")) or _number(_PROMPT, message)
@@ -243,6 +248,10 @@ def _too_long(error: ModelAPIError, name: str, fields: Mapping[str, Any]) -> lis
     else:
         size = Saying("longer", {"model": name})
     return [size, Saying("shorten")]
+
+
+def _message(fields: Mapping[str, Any]) -> str:
+    return str(fields.get("message", ""))[:LONGEST_READ]
 
 
 def _int(value: object) -> int:
@@ -293,7 +302,7 @@ def _said(body: object, key: str | None) -> str:
     message = _fields(body).get("message")
     if not isinstance(message, str):
         return ""
-    message = re.split(r"[{\[<\n]|Traceback", redact(message, key))[0].strip()
+    message = re.split(r"[{\[<\n]|Traceback", redact(cut(message, LONGEST_READ), key), maxsplit=1)[0].strip()
     return message[:LONGEST_SAID]
 
 
@@ -305,11 +314,11 @@ def _log(error: Exception, name: str, provider: ProviderSpec, kind: str, key: st
     cause = f" from {type(error.__cause__).__name__}" if error.__cause__ else ""
     body = _body(error)
     text = body if isinstance(body, str) else str(error) if body is None else json.dumps(body, default=str)
-    text = redact(text, key)[:LONGEST_LOGGED]
+    text = redact(cut(text, LONGEST_READ), key)[:LONGEST_LOGGED]
     what = f"{type(error).__name__}{cause}"
     # %-arguments, and no exc_info: a handler would print the exception with the body as it came.
     log.warning(
         "%s, model %s: %s (%s, status %s, request %s): %r", provider.id, name, kind, what, status, request, text
     )
     if log.isEnabledFor(logging.DEBUG):
-        log.debug("%s", redact("".join(traceback.format_exception(error)), key))
+        log.debug("%s", redact(cut("".join(traceback.format_exception(error)), 10 * LONGEST_READ), key))

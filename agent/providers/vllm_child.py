@@ -89,15 +89,15 @@ def free_port() -> int:
 
 _STEPS = (  # pattern, name of a sentence, and how far that is; from..to where the pattern has a percentage
     (r"Application startup complete", "vllm_ready", 1.0, 1.0),
-    (r"Capturing CUDA graphs[^:]*:\s+(\d+)%", "vllm_graphs", 0.8, 0.98),
+    (r"Capturing CUDA graphs[^:]{0,200}:\s+(\d+)%", "vllm_graphs", 0.8, 0.98),
     (r"[Gg]raph capturing finished", "vllm_warming", 0.98, 0.98),
     (r"GPU KV cache size|CPU KV cache size|Available KV cache memory", "vllm_cache", 0.75, 0.75),
     (r"torch\.compile|Dynamo bytecode transform|Compiling a graph", "vllm_compiling", 0.65, 0.65),
     (r"Model loading took", "vllm_loaded", 0.6, 0.6),
-    (r"Loading \w+ checkpoint shards:\s+(\d+)%", "vllm_loading", 0.2, 0.6),
+    (r"Loading \w{1,50} checkpoint shards:\s+(\d+)%", "vllm_loading", 0.2, 0.6),
     (r"Starting to load model|Loading weights", "vllm_loading", 0.2, 0.2),
     (r"[Dd]ownloading|Fetching \d+ files", "vllm_downloading", 0.15, 0.15),
-    (r"Initializing .*engine", "vllm_engine", 0.12, 0.12),
+    (r"Initializing .{0,200}engine", "vllm_engine", 0.12, 0.12),
     (r"Resolved architecture", "vllm_description", 0.08, 0.08),
     (r"vLLM API server version", "vllm_starting", 0.05, 0.05),
 )

@@ -15,7 +15,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-HASHED = re.compile(r"/assets/([\w.-]+-[\w-]{8,}\.(js|css))", re.ASCII)
+HASHED = re.compile(r"/assets/([\w.-]{1,100}-[\w-]{8,40}\.(js|css))", re.ASCII)
 TYPES = {"js": "text/javascript", "css": "text/css"}
 FOR_GOOD = {"cache-control": "public, max-age=31536000, immutable", "vary": "accept-encoding"}
 

@@ -1,0 +1,441 @@
+"""No parser and no pattern takes more than linear time, whatever somebody sends: each on texts of 10, 100 and 1,000 KB.
+
+`PARSERS` lists the functions that read untrusted text. The patterns are found in the source: a new one is tested
+without being listed, by texts made of its own literals. One that can't be read from the source needs an entry in
+`COMPUTED`, one whose text is short by other means an entry in `BOUNDED`.
+"""
+
+import ast
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from itertools import product
+from time import perf_counter
+from typing import Any
+
+import pytest
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.messages import PartStartEvent, TextPart, ThinkingPart
+
+from agent.catalog import load
+from agent.errors import AgentError
+from agent.guard import Guard
+from agent.media import called
+from agent.media.images import _clean_gif, _clean_jpeg, _clean_png, _clean_webp
+from agent.media.kinds import kind
+from agent.media.sounds import _without_tags
+from agent.observe.cleaning import Cleaner, CleanStream, Piece
+from agent.openai_format import from_openai
+from agent.parts import fenced, from_base64, from_data_url
+from agent.providers.choice import ChoiceDecoder
+from agent.providers.explain import explain
+from agent.providers.redact import cut, redact
+from agent.responses import Live, whole
+from agent.settings import ROOT
+from agent.terminal.display import _CONTROL
+from agent.tools import arithmetic
+from agent.ui.files import shown_beside, shown_reading
+from agent.ui.words import ENGLISH, words_for
+
+SIZES = (10_000, 100_000, 1_000_000)
+"""Characters. Those of the last take at most 40 times as long as those of the one before."""
+SLACK = 0.3
+"""Seconds for whatever else the machine does. What takes quadratic time for 1,000,000 characters takes minutes."""
+
+
+def seconds(work: Callable[[str], object], text: str) -> float:
+    """The shortest of two runs, or the first where it is long already."""
+    best = float("inf")
+    for _ in range(2):
+        start = perf_counter()
+        work(text)
+        best = min(best, perf_counter() - start)
+        if best > 1:
+            break
+    return best
+
+
+def assert_linear(work: Callable[[str], object], seeds: Mapping[str, Callable[[int], str]]) -> None:
+    """The slowest of these texts, of each size, takes linear time."""
+    slow = sorted(seeds, key=lambda name: _once(work, seeds[name](5_000)), reverse=True)[:3]
+    for name in slow:
+        before = _once(work, seeds[name](SIZES[0] // 4)) * 4
+        for size in SIZES:
+            now = seconds(work, seeds[name](size))
+            assert now <= 40 * before + SLACK, f"{size} characters of {name!r} take {now:.2f} s, a tenth {before:.3f} s"
+            before = now
+
+
+def _once(work: Callable[[str], object], text: str) -> float:
+    start = perf_counter()
+    work(text)
+    return perf_counter() - start
+
+
+def repeated(piece: str) -> Callable[[int], str]:
+    return lambda size: (piece * (size // len(piece) + 1))[:size]
+
+
+def after(first: str, piece: str) -> Callable[[int], str]:
+    return lambda size: first + repeated(piece)(size - len(first))
+
+
+ALPHABETS = (
+    *(
+        "`",
+        "a",
+        "1",
+        ".",
+        "<",
+        "[",
+        "]",
+        "{",
+        "(",
+        '"',
+        "\\",
+        " ",
+        "\n",
+        "*",
+        "-",
+        "/",
+        ":",
+        "=",
+        ",",
+        "&",
+        "é",
+        "\ud83d",
+    ),
+    *(
+        "a1",
+        "a ",
+        "``\n",
+        "<a ",
+        "](",
+        '\\"',
+        "\\u",
+        "\\ud83d",
+        "http://",
+        "?a=",
+        "sk-",
+        "-eyJ",
+        "api_",
+        "key-",
+        "<!--",
+    ),
+    *("authorization: ", "bearer ", "'a", "a@", "a:/", "![", "\n- ", "1,", "support", "model ", "***", "a***", "; "),
+)
+TEXTS = {piece: repeated(piece) for piece in ALPHABETS}
+
+# Parsers
+
+
+def quiet(work: Callable[[str], object]) -> Callable[[str], object]:
+    """The work, where a refusal in a sentence is as good as a result."""
+
+    def run(text: str) -> object:
+        try:
+            return work(text)
+        except (AgentError, ValueError):
+            return None
+
+    return run
+
+
+def explained(text: str) -> object:
+    error = ModelHTTPError(400, "m", {"error": {"message": text, "code": text, "details": [{"reason": text}]}})
+    return explain(error, "m", load().providers["openai"], key="swordfish")
+
+
+def explained_page(text: str) -> object:
+    return explain(ModelHTTPError(502, "m", text), "m", load().providers["openai"])
+
+
+def cleaned(text: str) -> object:
+    stream = CleanStream(Cleaner(("swordfish",)))
+    pieces = [Piece(0.0, at % 2, "text", text[at : at + 40]) for at in range(0, len(text), 40)]
+    return [*(one for piece in pieces for one in stream.feed(piece)), *stream.flush()]
+
+
+def decoded(opening: str) -> Callable[[str], object]:
+    def decode(text: str) -> object:
+        decoder = ChoiceDecoder()
+        return [
+            decoder.feed(opening),
+            *(decoder.feed(text[at : at + 40]) for at in range(0, len(text), 40)),
+            decoder.finish(),
+        ]
+
+    return decode
+
+
+def streamed(text: str) -> object:
+    live = Live()
+    parts = [
+        TextPart(text[at : at + 400]) if at % 800 else ThinkingPart(text[at : at + 400])
+        for at in range(0, len(text), 400)
+    ]
+    return [live.feed(PartStartEvent(index=number, part=part)) for number, part in enumerate(parts)]
+
+
+def guarded(text: str) -> object:
+    return Guard()._parsed(f"https://example.com/{text}")
+
+
+def messages(role: str, **more: Any) -> Callable[[str], object]:
+    """So many messages of one role as fill a text of that length."""
+    return lambda text: from_openai(
+        [{"role": role, "content": text[at : at + 40], **more} for at in range(0, len(text), 40)]
+    )
+
+
+def named_model(text: str) -> object:
+    return load().find(text)
+
+
+def named_model_of(text: str) -> object:
+    return load().find(text, "huggingface")
+
+
+PARSERS: dict[str, Callable[[str], object]] = {
+    "fence": fenced,
+    "redaction": redact,
+    "redaction of a key": lambda text: redact(text, text[:9]),
+    "cut": lambda text: cut(text, len(text) - 1),
+    "a vendor's error": explained,
+    "a vendor's page": explained_page,
+    "cleaning": Cleaner(("swordfish",)).text,
+    "cleaning of JSON": lambda text: Cleaner().value({"a": json.dumps([text]), "b": text}),
+    "cleaning of a stream": cleaned,
+    "emulated tools": decoded(""),
+    "emulated tools, a reply": decoded('{"name": "reply", "text": "'),
+    "emulated tools, a call": decoded('{"name": "calculate", "arguments": '),
+    "reasoning and text": streamed,
+    "surrogates": whole,
+    "a web address": guarded,
+    "a data: URL": from_data_url,
+    "a data: URL's head": lambda text: from_data_url(f"data:{text},a"),
+    "base64": from_base64,
+    "messages of OpenAI's, user": messages("user"),
+    "messages of OpenAI's, system": messages("system"),
+    "messages of OpenAI's, assistant": messages("assistant"),
+    "messages of OpenAI's, tool": messages("tool", tool_call_id="1"),
+    "a model's name": named_model,
+    "a model's name at a provider": named_model_of,
+    "Accept-Language": words_for,
+    "a file beside the text": shown_beside,
+    "what was read of a file": lambda text: shown_reading({"kind": "image", "name": text, "read": text}, ENGLISH),
+    "a file's name": lambda text: called(text, "image/png"),
+    "arithmetic": arithmetic.evaluate,
+    "terminal": lambda text: _CONTROL.sub("", text),
+    "MIME sniffing": lambda text: kind(text.encode("utf-8", "replace")),
+}
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_parser_takes_linear_time(name: str) -> None:
+    assert_linear(quiet(PARSERS[name]), TEXTS)
+
+
+TAG = b"ID3\x04\0\0\0\0\0\0"
+BYTES: dict[str, Callable[[bytes], object]] = {
+    "tags of an MP3": _without_tags,
+    "PNG": lambda data: _clean_png(b"\x89PNG\r\n\x1a\n" + data),
+    "JPEG": lambda data: _clean_jpeg(b"\xff\xd8" + data),
+    "WebP": lambda data: _clean_webp(b"RIFF\0\0\0\0WEBP" + data),
+    "GIF": _clean_gif,
+    "kind": kind,
+}
+BYTE_SEEDS = {
+    "tags": TAG,
+    "tags with a footer": b"ID3\x04\0\x10\0\0\0\0" + bytes(10),
+    "tags of one byte": b"ID3\x04\0\0\0\0\0\x01a",
+    "old tags": b"TAG" + bytes(125),
+    "zeros": b"\0",
+    "chunks": b"\0\0\0\0tEXt\0\0\0\0",
+    "kept chunks": b"\0\0\0\0IDAT\0\0\0\0",
+    "segments": b"\xff\xe1\0\x02",
+    "kept segments": b"\xff\xdb\0\x02",
+    "scans": b"\xff\xda\0\x02",
+    "markers": b"\xff\xd0",
+    "0xff": b"\xff",
+    "RIFF chunks": b"EXIF\0\0\0\0",
+    "kept RIFF chunks": b"VP8L\0\0\0\0",
+    "VP8X": b"VP8X\x0a\0\0\0" + bytes(10),
+    "ftyp": b"\0\xff\xff\xffftypheic",
+}
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_reader_of_bytes_takes_linear_time(name: str) -> None:
+    seeds = {seed: repeated(piece.decode("latin-1")) for seed, piece in BYTE_SEEDS.items()}
+    assert_linear(quiet(lambda text: BYTES[name](text.encode("latin-1"))), seeds)
+
+
+# Patterns
+
+METHODS = ("search", "match", "fullmatch", "sub", "split", "findall", "finditer")
+
+
+@dataclass
+class Found:
+    """A pattern in the source, and the methods that it is used with."""
+
+    where: str
+    pattern: re.Pattern[Any]
+    methods: set[str] = field(default_factory=set[str])
+
+
+def constants(*names: str) -> Callable[[], list[Any]]:
+    """What these names of modules ("agent.media:_ID") hold: one pattern, or a table with patterns."""
+
+    def read() -> list[Any]:
+        return [getattr(import_module(module), name) for module, _, name in (each.partition(":") for each in names)]
+
+    return read
+
+
+COMPUTED: dict[tuple[str, str], Callable[[], list[Any]]] = {
+    ("agent.media", "*"): constants("agent.media:_ID"),
+    ("agent.providers.choice", "*"): lambda: [ChoiceDecoder()._opening],
+    ("agent.providers.explain", "pattern"): lambda: [
+        re.compile(one[0], re.IGNORECASE | re.DOTALL) for one in import_module("agent.providers.explain")._BY_WORDS
+    ],
+    ("agent.providers.explain", "*"): constants(
+        "agent.providers.explain:_MOST", "agent.providers.explain:_PROMPT", "agent.providers.explain:_TOTAL"
+    ),
+    ("agent.providers.vllm_child", "pattern"): lambda: [
+        one[0] for one in import_module("agent.providers.vllm_child")._STEPS
+    ],
+    ("agent.tools.presets", "*"): lambda: [r"""(^|[\s.{,\["'])base["']?\s*([=\].]|$)"""],
+    ("agent.deploy.plan", "*"): lambda: [re.compile("|".join(["a secret", "another"]))],
+}
+"""Patterns that are made when the program runs, by module and expression ("*": whichever)."""
+
+BOUNDED: dict[str, int] = {}
+"""Patterns that may take longer, by where they are, and the most characters that they are ever given."""
+
+
+@cache
+def sources() -> dict[str, str]:
+    paths = [ROOT / "app.py", *sorted((ROOT / "agent").rglob("*.py"))]
+    names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in paths}
+    return {name: path.read_text(encoding="utf-8") for path, name in names.items()}
+
+
+def patterns() -> Iterator[Found]:
+    """Every pattern of the package."""
+    for module, source in sources().items():
+        tree = ast.parse(source)
+        assigned = {
+            id(node.value): target
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign)
+            for target in map(ast.unparse, node.targets)
+        }
+        for call in ast.walk(tree):
+            if isinstance(call, ast.Call) and (name := ast.unparse(call.func)) in (
+                "re.compile",
+                *(f"re.{m}" for m in METHODS),
+            ):
+                methods = {name.removeprefix("re.")}
+                if name == "re.compile":
+                    methods = _used(assigned.get(id(call), ""))
+                yield from _found(module, call, methods)
+
+
+def _used(name: str) -> set[str]:
+    """The methods of a compiled pattern that are called anywhere; all, where that can't be told."""
+    short = re.escape(name.rpartition(".")[2])
+    everything = "\n".join(sources().values())
+    return set(re.findall(rf"\b{short}\.({'|'.join(METHODS)})\(", everything)) if name else {"search", "fullmatch"}
+
+
+def _found(module: str, call: ast.Call, methods: set[str]) -> Iterator[Found]:
+    where = f"{module}:{call.lineno}"
+    if isinstance(call.args[0], ast.Constant):
+        flags = 0
+        wanted = 1 if call.func.attr == "compile" else 3 if call.func.attr == "sub" else 2  # type: ignore[attr-defined]
+        given = [*call.args[wanted : wanted + 1], *(one.value for one in call.keywords if one.arg == "flags")]
+        for one in given:
+            if "re." in ast.unparse(one):
+                flags |= eval(ast.unparse(one), {"re": re})
+        yield Found(where, re.compile(call.args[0].value, flags), methods or {"search", "fullmatch"})
+        return
+    made = COMPUTED.get((module, ast.unparse(call.args[0]))) or COMPUTED.get((module, "*"))
+    assert made, f"{where} makes a pattern of {ast.unparse(call.args[0])!r}: give it an entry in COMPUTED"
+    for number, pattern in enumerate(made()):
+        yield Found(f"{where}#{number}", re.compile(pattern), methods or {"search", "fullmatch"})
+
+
+def literals(pattern: re.Pattern[Any]) -> list[str]:
+    """The runs of literal characters in a pattern, and one character of each class."""
+    out: list[str] = []
+
+    def walk(tree: Any) -> None:
+        run = ""
+        for op, given in tree:
+            if str(op) == "LITERAL":
+                run += chr(given)
+                continue
+            if run:
+                out.append(run)
+                run = ""
+            if str(op) == "IN":
+                out.extend(chr(one[1]) for one in given if str(one[0]) == "LITERAL")
+            for inner in _inner(given):
+                walk(inner)
+        if run:
+            out.append(run)
+
+    walk(
+        re._parser.parse(
+            pattern.pattern, pattern.flags & ~re.UNICODE if isinstance(pattern.pattern, bytes) else pattern.flags
+        )
+    )  # type: ignore[attr-defined]
+    return list(dict.fromkeys(out))
+
+
+def _inner(given: Any) -> Iterator[Any]:
+    if type(given).__name__ == "SubPattern":
+        yield given
+    elif isinstance(given, tuple | list):
+        for one in given:
+            yield from _inner(one)
+
+
+def seeds_of(pattern: re.Pattern[Any]) -> dict[str, Callable[[int], str]]:
+    out = dict(TEXTS)
+    fillers = ("a", "1", " ", "-", "/", ".")
+    for literal, filler in product(literals(pattern)[:40], fillers):
+        out[literal] = repeated(literal)
+        out[f"{literal} and {filler}"] = repeated(literal + filler)
+        out[f"{literal}, then {filler}"] = after(literal, filler)
+    return out
+
+
+ALL = list(patterns())
+
+
+def test_patterns_are_found() -> None:
+    modules = {one.where.partition(":")[0] for one in ALL}
+    assert {"agent.providers.redact", "agent.observe.cleaning", "agent.media", "agent.ui.words"} <= modules
+    assert len(ALL) > 60
+    assert set(BOUNDED) <= {one.where for one in ALL}
+
+
+@pytest.mark.parametrize("found", ALL, ids=lambda found: found.where)
+def test_pattern_takes_linear_time(found: Found) -> None:
+    assert found.methods
+    for method in found.methods:
+
+        def work(text: str, method: str = method) -> object:
+            given: Any = text.encode("utf-8", "replace") if isinstance(found.pattern.pattern, bytes) else text
+            run = getattr(found.pattern, method)
+            if method == "sub":
+                return run(given[:0], given)
+            return list(run(given)) if method == "finditer" else run(given)
+
+        assert_linear(work, seeds_of(found.pattern))
