@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
-from agent.checkpoints import family
+from agent.checkpoints import check_name, family
 from agent.errors import ConfigError, UnknownModel
 from agent.sayings import Saying
 
@@ -123,6 +123,9 @@ class ModelSpec:
     licence: str = ""
     defaults: tuple[tuple[str, float], ...] = ()
 
+    def __post_init__(self) -> None:
+        check_name(self.name)
+
     def advice(self, today: date) -> tuple[Saying, ...]:
         """What those are told who choose a model that is shut down or will be; nothing where no end is known."""
         if not self.retired and self.retired_on is None:
@@ -174,14 +177,15 @@ class Catalog:
         `UnknownModel` with what to write instead.
         """
         model = model.strip()
+        check_name(model)
         prefix, colon, rest = model.partition(":")
         named = self.provider(prefix) if colon else None
         if provider is not None:
             found = self.provider(provider)
             if found is None:
-                name, known = provider[:80], self._ids()
-                saying = Saying("unknown_provider", {"name": name, "known": known})
-                raise UnknownModel(f"No provider named {name!r} is known; there are {known}.", sayings=[saying])
+                said = {"name": provider[:80], "known": self._ids()}
+                text = "No provider named {name!r} is known; there are {known}.".format(**said)
+                raise UnknownModel(text, sayings=[Saying("unknown_provider", said)])
             return self._of(found, rest.strip() if named is found else model)
         if named is not None:
             return self._of(named, rest.strip())
@@ -203,9 +207,8 @@ class Catalog:
     def _of(self, provider: ProviderSpec, name: str) -> ModelSpec:
         """The provider's model of that name: of the table, the same weights served by another, or assumed."""
         if not name:
-            saying = Saying("which_model", {"provider": provider.label, "id": provider.id})
             text = f"Which model of {provider.label}? Write its name, as in {provider.id}:name."
-            raise UnknownModel(text, sayings=[saying])
+            raise UnknownModel(text, sayings=[Saying("which_model", {"provider": provider.label, "id": provider.id})])
         known, more = self._known(name, (provider.id,))
         # A server of one's own may have named it itself, in this very spelling.
         called = known.name + more if known is not None and provider.base_url else name

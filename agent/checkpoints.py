@@ -3,6 +3,12 @@
 import re
 from dataclasses import dataclass
 
+from agent.errors import UnknownModel
+from agent.sayings import Saying
+
+LONGEST_NAME = 200
+"""Characters of a model's name, wherever it comes from: it is searched, compared, logged and shown."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
@@ -39,3 +45,11 @@ def family(name: str) -> Family:
         reasoning_parser="qwen3" if thinks else None,
         always_reasons=thinks and "thinking" in short,
     )
+
+
+def check_name(name: str) -> None:
+    """Raise `UnknownModel` where that is too long for the name of a model."""
+    if len(name) > LONGEST_NAME:
+        saying = Saying("model_name_long", {"most": LONGEST_NAME, "count": len(name)})
+        text = f"The name of a model has at most {LONGEST_NAME} characters; this one has {len(name):,}."
+        raise UnknownModel(text, sayings=[saying])

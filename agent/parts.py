@@ -8,7 +8,6 @@ import base64
 import binascii
 import re
 import sys
-from io import BytesIO
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
@@ -17,6 +16,8 @@ from urllib.parse import unquote_to_bytes
 from pydantic_ai.messages import BinaryContent, BinaryImage, ImageUrl, TextContent
 
 from agent.errors import InputError
+from agent.media.apart import opened
+from agent.media.images import as_png
 from agent.media.kinds import SUFFIXES, kind
 
 if TYPE_CHECKING:
@@ -25,15 +26,13 @@ if TYPE_CHECKING:
 AUDIO_FORMATS = {suffix: kind for kind, suffix in SUFFIXES.items() if kind.startswith("audio/")}
 """The sounds that are known, by the word that formats are called by."""
 
-_KEPT = {"PNG": "image/png", "JPEG": "image/jpeg", "MPO": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
+_KEPT = ("image/png", "image/jpeg", "image/webp", "image/gif")
 """Kinds of picture whose bytes stay as they are; any other that Pillow reads becomes PNG."""
 
 _NOT_ALWAYS_READ = ("image/heic", "image/avif")
 """Kinds that Pillow reads only with help; they stay as they are."""
 
 _BACKTICKS = re.compile("`+")
-_PNG_MODES = ("1", "L", "LA", "I;16", "P", "RGB", "RGBA")
-_NEAREST_MODE = {"I": "I;16", "La": "LA", "RGBa": "RGBA", "PA": "RGBA"}
 
 
 class Image:
@@ -52,17 +51,10 @@ class Image:
     @staticmethod
     def from_pillow(image: "Picture") -> BinaryContent:
         """Pillow's picture, as PNG, upright; one without a `format` (drawn, pasted, cropped) is as good as any."""
-        from PIL import ImageOps
-
         try:
-            upright = ImageOps.exif_transpose(image)
-            if upright.mode not in _PNG_MODES:
-                upright = upright.convert(_NEAREST_MODE.get(upright.mode, "RGB"))
-            out = BytesIO()
-            upright.save(out, format="PNG")
+            return BinaryImage(as_png(image), media_type="image/png")
         except (OSError, ValueError, SystemError) as error:
             raise InputError(f"the picture cannot be read: {error}") from error
-        return BinaryImage(out.getvalue(), media_type="image/png")
 
     @staticmethod
     def from_url(url: str) -> ImageUrl | BinaryContent:
@@ -157,19 +149,13 @@ def _read(path: str | PathLike[str]) -> bytes:
 
 def _picture(data: bytes, what: str, *, decode: bool = True) -> BinaryContent:
     """The picture. `decode` finds out a file that is cut short; what a conversation brings along was seen before."""
-    if (shown := kind(data)) in _NOT_ALWAYS_READ:
+    if (shown := kind(data)) in _NOT_ALWAYS_READ or (shown in _KEPT and not decode):
         return BinaryImage(data, media_type=shown)
-    from PIL import Image as Pillow
-
     try:
-        with Pillow.open(BytesIO(data)) as image:
-            if decode:
-                image.load()
-            if kept := _KEPT.get(image.format or ""):
-                return BinaryImage(data, media_type=kept)
-            return Image.from_pillow(image)
-    except (OSError, ValueError, SyntaxError, Pillow.DecompressionBombError) as error:
+        media_type, png = opened(data)
+    except ValueError as error:
         raise InputError(f"{what} is no picture that can be read") from error
+    return BinaryImage(png or data, media_type=media_type)
 
 
 def _sound(data: bytes, format_: str | None, what: str) -> BinaryContent:

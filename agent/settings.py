@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from agent.checkpoints import LONGEST_NAME
 from agent.errors import ConfigError
 from agent.space import Space, find
 
@@ -150,12 +151,18 @@ def _local(given: Mapping[str, Any], env: Mapping[str, str]) -> LocalSettings:
         cache_dir=_path("cache_dir", env.get("SWITCHBOARD_CACHE") or given.get("cache_dir", ".cache")),
         vllm_base_url=_url(env.get("VLLM_BASE_URL")),
         vllm_api_key=env.get("VLLM_API_KEY") or None,
-        vllm_model=env.get("MODEL") or None,
+        vllm_model=_model(env.get("MODEL")),
         local_model=Path(env["LOCAL_MODEL"]).expanduser() if env.get("LOCAL_MODEL") else None,
         downloads=env.get("SWITCHBOARD_OFFLINE", "") in ("", "0") and bool(given.get("downloads", True)),
         wait_seconds=_number("wait_seconds", given.get("wait_seconds", 60.0)),
         answers=answers,
     )
+
+
+def _model(name: str | None) -> str | None:
+    if name and len(name) > LONGEST_NAME:
+        raise ConfigError(f"MODEL has {len(name):,} characters; the name of a model has at most {LONGEST_NAME}")
+    return name or None
 
 
 def _public(given: Mapping[str, Any], *, share: bool, space: bool) -> PublicSettings | None:

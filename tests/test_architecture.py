@@ -67,7 +67,6 @@ FLOORS = (
         "agent.catalog",
         "agent.checkpoints",
         "agent.guard",
-        "agent.media.images",
         "agent.messages",
         "agent.openai_format",
         "agent.parts",
@@ -78,13 +77,14 @@ FLOORS = (
         "agent.space",
     ),
     ("agent.media.apart",),
+    ("agent.media.decoding",),
+    ("agent.media.images",),
     ("agent.media.kinds",),
     ("agent.guard.sentences", "agent.media.sentences"),
     ("agent.errors",),
     (
         "agent.sayings",
         "agent.guard.addresses",
-        "agent.media.decoding",
         "agent.media.limited",
         # Rooms without a word of their own.
         "agent.runs",

@@ -1,5 +1,6 @@
 """The table of models: every name people type is found, its facts hold together and agree with the libraries'."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -18,6 +19,7 @@ from pydantic_ai.profiles.google import google_model_profile
 from pydantic_ai.profiles.grok import grok_model_profile
 from pydantic_ai.profiles.openai import openai_model_profile
 
+from agent import Agent
 from agent.capabilities import BEGIN, END, README, table, written
 from agent.catalog import TABLE, Catalog, ModelSpec, guess, load
 from agent.errors import ConfigError, UnknownModel
@@ -547,3 +549,21 @@ def test_what_is_said_of_a_name_can_be_said_in_another_language(name: str) -> No
         CATALOG.find(name)
     assert ENGLISH.said(refused.value.sayings) == str(refused.value)
     assert Words("de").said(refused.value.sayings) not in ("", str(refused.value))
+
+
+@pytest.mark.parametrize("name", ["a" * 201, "a:" * 20_000, "/" * 40_000, "openai:" + "b" * 40_000])
+def test_long_model_name_is_refused_at_once(name: str) -> None:
+    said = f"The name of a model has at most 200 characters; this one has {len(name):,}."
+    for make in (
+        lambda: load().find(name),
+        lambda: load().find(name, "openai"),
+        lambda: Agent(name),
+        lambda: guess(name, "vllm"),
+    ):
+        start = time.perf_counter()
+        with pytest.raises(UnknownModel) as raised:
+            make()
+        assert time.perf_counter() - start < 1
+        assert str(raised.value) == said
+        assert ENGLISH.said(raised.value.sayings) == said
+    assert load().find("openai:" + "b" * 190).name == "b" * 190

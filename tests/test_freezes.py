@@ -41,3 +41,12 @@ def test_calculator_blocks_nobody(own: App, expression: str) -> None:
     assert "Worked it out." in str(said)
     assert "tool_call_result" in str(said)
     assert longest < SECONDS
+
+
+def test_long_model_name_is_refused_to_programs(own: App) -> None:
+    program = Program(own.url)
+    data = [{"text": "!text Hello.", "files": []}, "a" * 100_000, {}, None]
+    assert program.join(program.chat, data).status == 200
+    said = program.listen()
+    assert "The name of a model has at most 200 characters; this one has 100,000." in said
+    assert "aaaa" not in own.log

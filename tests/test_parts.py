@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image as Pillow
 from pydantic_ai.messages import AudioUrl, BinaryContent, ImageUrl, ModelRequest, UserPromptPart
@@ -132,6 +132,7 @@ def test_what_cannot_be_read_is_refused(make: Callable[[Path], Any], words: str,
         make(tmp_path)
 
 
+@settings(max_examples=40, deadline=None)  # each starts a process
 @given(st.binary(max_size=60), st.sampled_from([b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF89a", b"RIFF", b"BM"]))
 def test_no_bytes_make_anything_but_a_part_or_an_input_error(data: bytes, head: bytes) -> None:
     for make in (Image.from_bytes, Audio.from_bytes):

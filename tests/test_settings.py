@@ -83,3 +83,8 @@ def test_what_is_wrong_is_named(file: Path, text: str, env: dict[str, str], word
     file.write_text(text)
     with pytest.raises(ConfigError, match=words):
         load(file, env)
+
+
+def test_long_model_name_is_refused(file: Path) -> None:
+    with pytest.raises(ConfigError, match="MODEL has 201 characters"):
+        load(file, {"MODEL": "a" * 201})

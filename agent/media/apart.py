@@ -4,13 +4,15 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
 
 from agent.errors import InputError
 from agent.media import decoding
+from agent.media.images import KINDS, ImageLimits
+from agent.media.kinds import Normal, kind, label
 from agent.media.sentences import refused
 
 _ENV = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
@@ -88,8 +90,45 @@ def environment() -> dict[str, str]:
     return few | {name: os.environ[name] for name in _ENV if name in os.environ}
 
 
-DECODING = Program(decoding, memory=320 * 1024 * 1024, seconds=20, patience=60)
+DECODING = Program(decoding, memory=400 * 1024 * 1024, seconds=20, patience=60)
 """The libraries take 120 MB before anything is decoded. The longest sound that is taken needs a few seconds."""
+
+
+def normalised(data: bytes, limits: ImageLimits) -> Normal:
+    """The picture as a model with these limits takes it, decoded in the sandbox (see `images.normalised`).
+
+    Raises `InputError` where it isn't taken.
+    """
+    found = kind(data)
+    if found not in KINDS:
+        raise refused("no_readable_picture")
+    try:
+        out = apart("picture", json.dumps(asdict(limits)), data=data)
+        return _normal(out, limits)
+    except ValueError as error:
+        raise refused("broken_picture", kind=label(found)) from error
+
+
+def opened(data: bytes) -> tuple[str, bytes]:
+    """The media type of a picture, and its bytes where it had to become PNG. Raises `ValueError` for what is none."""
+    media_type, _, png = apart("open", data=data).partition(b"\n")
+    if media_type.decode() not in KINDS or (png and kind(png) != "image/png"):
+        raise ValueError("the decoder said what it cannot say")
+    return media_type.decode(), png
+
+
+def _normal(out: bytes, limits: ImageLimits) -> Normal:
+    """The picture that a process says it made; it may have been taken over. Raises `ValueError` for any other."""
+    head, _, body = out.partition(b"\n")
+    try:
+        said = json.loads(head)
+        done = tuple(_refused(json.dumps(one).encode()).sayings[0] for one in said["done"])
+    except (AttributeError, LookupError, TypeError) as error:
+        raise ValueError("the decoder said what it cannot say") from error
+    found = kind(body)
+    if found not in (*limits.types, "image/png", "image/jpeg") or len(body) > limits.max_bytes:
+        raise ValueError("the decoder made what was not asked for")
+    return Normal(data=body, media_type=found, done=done)
 
 
 def apart(job: str, *args: str, data: bytes) -> bytes:

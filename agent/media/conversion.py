@@ -18,7 +18,7 @@ from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, User
 
 from agent.catalog import ModelSpec, ProviderSpec, load
 from agent.errors import InputError
-from agent.media import images, sounds
+from agent.media import apart, sounds
 from agent.media.images import ImageLimits
 from agent.media.kinds import Normal, kind, label
 from agent.media.sentences import refused
@@ -173,7 +173,7 @@ def _counted(what: str, size: int, left: dict[str, int]) -> bool:
 
 
 def _normalised(data: bytes, limits: ImageLimits | SoundLimits) -> Normal:
-    return images.normalised(data, limits) if isinstance(limits, ImageLimits) else sounds.normalised(data, limits)
+    return apart.normalised(data, limits) if isinstance(limits, ImageLimits) else sounds.normalised(data, limits)
 
 
 def _provider(spec: ModelSpec) -> ProviderSpec | None:

@@ -1,6 +1,8 @@
 """A program that runs in the sandbox (`agent.media.apart`) and decodes its input.
 
-    picture WIDTH HEIGHT    an AVIF: a line with mode and size, then the pixels, scaled to that
+    picture LIMITS          a picture as a model takes it: a line of JSON with its `media_type` and what was `done`,
+                            then its bytes; LIMITS are those of `images`, as JSON
+    open                    any picture that Pillow reads: its media type, a line break, and its bytes if they are new
     sound FORMAT SECONDS    16 kHz, mono, 16 bits, at most so much and a little of it; then a byte: is it clipped
 
 What cannot be taken is said on the last line, as JSON, with `REFUSED` for the exit status: the name of a sentence and
@@ -9,9 +11,12 @@ what stands in it. Any other status means a broken file.
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from typing import Any
+
+from agent.errors import InputError
+from agent.media import images
 
 REFUSED = 3
 RATE = 16_000
@@ -35,17 +40,20 @@ class Refused(Exception):
         self.said = key, values
 
 
-def picture(data: bytes, width: str, height: str) -> Iterator[bytes]:
-    """The pixels of an AVIF: what is coded in it may be far more than its header says."""
-    from PIL import AvifImagePlugin, Image
+def picture(data: bytes, limits: str) -> Iterator[bytes]:
+    """The picture as a model with these limits takes it."""
+    given: dict[str, Any] = json.loads(limits)
+    made = images.normalised(data, images.ImageLimits(types=tuple(given.pop("types")), **given))
+    done = [(one.key, dict(one.values)) for one in made.done]
+    yield json.dumps({"media_type": made.media_type, "done": done}).encode() + b"\n"
+    yield made.data
 
-    AvifImagePlugin.DEFAULT_MAX_THREADS = 1
-    image = AvifImagePlugin.AvifImageFile(BytesIO(data))
-    image.load()
-    size = int(width), int(height)
-    small: Any = image if image.size == size else image.resize(size, Image.Resampling.LANCZOS, reducing_gap=3.0)
-    yield f"{small.mode} {small.width} {small.height}\n".encode()
-    yield small.tobytes()
+
+def open_(data: bytes) -> Iterator[bytes]:
+    """What the picture is, and what it becomes where no provider takes it as it is."""
+    media_type, png = images.opened(data)
+    yield f"{media_type}\n".encode()
+    yield png
 
 
 def sound(data: bytes, format_: str, seconds: str) -> Iterator[bytes]:
@@ -141,9 +149,14 @@ def main(arguments: list[str]) -> int:
     """Decode the input to the output."""
     job, *args = arguments
     out = sys.stdout.buffer
+    jobs: dict[str, Callable[..., Iterator[bytes]]] = {"picture": picture, "open": open_, "sound": sound}
     try:
-        for piece in {"picture": picture, "sound": sound}[job](sys.stdin.buffer.read(), *args):
+        for piece in jobs[job](sys.stdin.buffer.read(), *args):
             out.write(piece)
+    except InputError as error:
+        said = error.sayings[0]
+        out.write(b"\n" + json.dumps((said.key, dict(said.values))).encode())
+        return REFUSED
     except Refused as refused:
         out.write(b"\n" + json.dumps(refused.said).encode())
         return REFUSED

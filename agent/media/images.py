@@ -1,7 +1,8 @@
 """Pictures as a model takes them: upright, no larger than it looks at, without metadata. Pure; trusts no byte.
 
-What holds memory and time is that nothing is decoded before its header was found to be within bounds: the decoder of
-its own kind alone is opened, which reads the header, and `_MOST` says how many pixels of that kind fit into 200 MB.
+`normalised` and `opened` decode, so only the sandbox calls them (`agent.media.decoding`). The app calls `apart`.
+Nothing is decoded before its header was found to be within bounds: the decoder of its own kind alone is opened, which
+reads the header, and `_MOST` says how many pixels of that kind fit into 200 MB.
 """
 
 import re
@@ -11,7 +12,6 @@ from io import BytesIO
 from typing import Any
 
 from agent.errors import InputError
-from agent.media.apart import apart
 from agent.media.kinds import Normal, kind, label
 from agent.media.sentences import refused
 from agent.sayings import Saying
@@ -33,15 +33,18 @@ _MOST = {
 _MOST_PROGRESSIVE = 25_000_000
 """The decoder of a JPEG reduces it while it reads, but must hold all of a progressive one first."""
 
+_KEPT = {"PNG": "image/png", "JPEG": "image/jpeg", "MPO": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
+"""Kinds of picture that providers take, by Pillow's names."""
+_PNG_MODES = ("1", "L", "LA", "I;16", "P", "RGB", "RGBA")
+_ORDINARY = ("1", "L", "LA", "P", "RGB", "RGBA")  # every model's server can be expected to read these colours
+_NEAREST_MODE = {"I": "I;16", "La": "LA", "RGBa": "RGBA", "PA": "RGBA"}
+
 _PLAIN_PNG = 1_500_000
 """Bytes; a picture that would be a longer PNG is a photograph, and sent as JPEG."""
 _QUALITIES = (90, 75, 60, 40)
 _MAX_PROFILE = 100_000
 
-Image = Any
-"""Pillow's, which is imported when the first picture comes."""
-
-
+Image = Any  # Pillow's, which is imported when the first picture comes
 _BARE = Saying("without_metadata")
 
 
@@ -74,6 +77,32 @@ def normalised(data: bytes, limits: ImageLimits) -> Normal:
         raise refused("broken_picture", kind=label(found)) from error
 
 
+def opened(data: bytes) -> tuple[str, bytes]:
+    """The media type of a picture and b"", if its bytes may stay as they are; else "image/png" and the picture as PNG.
+
+    Reads all that Pillow reads. Raises `OSError`, `ValueError` and others where it can't be read to its end.
+    """
+    from PIL import Image as pillow
+
+    with pillow.open(BytesIO(data)) as image:
+        image.load()
+        if kept := _KEPT.get(image.format or ""):
+            return kept, b""
+        return "image/png", as_png(image)
+
+
+def as_png(image: Image) -> bytes:
+    """Pillow's picture as PNG, upright. Raises `OSError`, `ValueError` or `SystemError`."""
+    from PIL import ImageOps
+
+    upright: Image = ImageOps.exif_transpose(image)
+    if upright.mode not in _PNG_MODES:
+        upright = upright.convert(_NEAREST_MODE.get(upright.mode, "RGB"))
+    out = BytesIO()
+    upright.save(out, format="PNG")
+    return out.getvalue()
+
+
 def _opened(data: bytes, found: str) -> Image:
     """The picture with its header read and nothing else, by the decoder of its kind alone."""
     if found == "image/heic":
@@ -89,6 +118,7 @@ def _opened(data: bytes, found: str) -> Image:
         "image/gif": GifImagePlugin.GifImageFile,
         "image/avif": AvifImagePlugin.AvifImageFile,
     }
+    AvifImagePlugin.DEFAULT_MAX_THREADS = 1
     if found == "image/webp":
         _check_size(_webp_size(data), found)  # its decoder makes room for all of it when it is opened
     return decoders[found](BytesIO(data))
@@ -119,7 +149,7 @@ def _within(image: Image, data: bytes, found: str, limits: ImageLimits) -> Norma
         image = image.to_pillow()  # its decoder has turned it already
     elif found == "image/avif":
         turn, moving = image.getexif().get(0x0112, 1), image.is_animated
-        image = _decoded_apart(image, data, size)
+        image.load()  # what is coded in it may be far more than its header says, which the sandbox's memory bounds
     else:
         moving = bool(getattr(image, "is_animated", False))
         if large:
@@ -128,7 +158,7 @@ def _within(image: Image, data: bytes, found: str, limits: ImageLimits) -> Norma
         turn = image.getexif().get(0x0112, 1)
     _check_size(image.size, found)  # headers lie
     cleaning = _CLEAN.get(found) if found in limits.types else None  # HEIC and AVIF are never cleaned, but written anew
-    if cleaning and not large and turn == 1 and not moving and _ordinary(image):
+    if cleaning and not large and turn == 1 and not moving and image.mode in _ORDINARY:
         clean = cleaning(data)
         if clean is not None and len(clean) <= limits.max_bytes:
             return Normal(data=clean, media_type=found, done=() if clean == data else (_BARE,))
@@ -144,28 +174,12 @@ def _within(image: Image, data: bytes, found: str, limits: ImageLimits) -> Norma
     return Normal(data=out, media_type=became, done=done or (_BARE,))
 
 
-def _decoded_apart(image: Image, data: bytes, size: tuple[int, int]) -> Image:
-    """An AVIF, scaled: its header may say less than what is coded in it, which its decoder would unpack."""
-    from PIL import Image as pillow
-
-    head, _, pixels = apart("picture", *map(str, size), data=data).partition(b"\n")
-    mode, width, height = head.decode().split()
-    small = pillow.frombytes(mode, (int(width), int(height)), pixels)
-    small.info["icc_profile"] = image.info.get("icc_profile")
-    return small
-
-
 def _scaled(size: tuple[int, int], side: int) -> tuple[int, int]:
     longest = max(size)
     if longest <= side:
         return size
     width, height = (max(1, round(one * side / longest)) for one in size)
     return width, height
-
-
-def _ordinary(image: Image) -> bool:
-    """Whether every model's server can be expected to read its colours."""
-    return image.mode in ("1", "L", "LA", "P", "RGB", "RGBA")
 
 
 def _coloured(image: Image) -> Image:
@@ -240,7 +254,6 @@ def _saved(image: Image, format_: str, options: dict[str, Any]) -> bytes:
 
 
 # --- without metadata, and otherwise the same bytes -------------------------------------------------------------------
-
 _MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
 _PNG_KEPT = (b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"gAMA", b"cHRM", b"sRGB", b"iCCP", b"sBIT", b"cICP")
 _WEBP_KEPT = (b"VP8 ", b"VP8L", b"VP8X", b"ALPH", b"ICCP")

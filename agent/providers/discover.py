@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from agent.catalog import ModelSpec, ToolSupport, guess, longest_answer
+from agent.checkpoints import LONGEST_NAME
 from agent.errors import ProviderError, ProviderErrorKind, named
 from agent.providers import Endpoint
 from agent.providers.sentences import SENTENCES
@@ -26,7 +27,7 @@ async def discover(endpoint: Endpoint, *, seconds: float = 5.0) -> tuple[ModelSp
     ) as client:
         where = _shown(endpoint.base_url)
         listing = await _ask(client, f"{endpoint.base_url}/models", where)
-        entries = [entry for entry in _items(listing.get("data")) if isinstance(entry.get("id"), str)]
+        entries = [entry for entry in _items(listing.get("data")) if _is_name(entry.get("id"))]
         if not entries:
             raise _failed("named_empty", "malformed", where=where)
         if entries[0].get("owned_by") != "llamacpp":
@@ -115,6 +116,10 @@ class _Props:
     def _inputs(self) -> list[Any]:
         inputs = _table(self.entry, "architecture").get("input_modalities")
         return cast(list[Any], inputs) if isinstance(inputs, list) else []
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= LONGEST_NAME
 
 
 def _items(value: object) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 
 from agent.catalog import Catalog, ModelSpec, ProviderSpec
+from agent.checkpoints import check_name
 from agent.errors import AgentError, LocalModelError, ProviderError
 from agent.observe.flight import in_folder
 from agent.observe.replay import PREFIX, Replay
@@ -65,6 +66,7 @@ class Offers:
 
         Raises `UnknownModel` with what to write instead.
         """
+        check_name(model)
         if self._records and model.startswith(PREFIX):
             return self._replay(model).spec
         served = self._served(model)
@@ -104,6 +106,7 @@ class Offers:
 
         Waits for a local model that is still on its way. Raises an `AgentError` with a sentence.
         """
+        check_name(model)
         if self._records and model.startswith(PREFIX):
             return self._replay(model), True
         spec = self.find(model) if model and self._served(model) is None else None

@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 import gradio as gr
 
 from agent.catalog import ModelSpec, ProviderSpec
+from agent.checkpoints import LONGEST_NAME
 from agent.providers import Status
 from agent.ui.examples import examples
 from agent.ui.inputs import Plan, kinds
@@ -40,7 +41,7 @@ def choices_of(given: Given) -> Choices:
     """What the settings say."""
     said = values(given)
     return Choices(
-        model=said["model"] or "",
+        model=(said["model"] or "")[: LONGEST_NAME + 1],  # a longer one is refused, but need not be kept
         system_message=said["system"] or "",
         reasoning=bool(said["reasoning"]),
         temperature=float(said["temperature"]),
