@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import socket
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +15,7 @@ import gradio as gr
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
-from gradio.route_utils import BUILD_PATH_LIB
+from gradio.route_utils import BUILD_PATH_LIB, get_root_url
 from gradio.routes import App
 from starlette.middleware import Middleware
 
@@ -33,6 +33,7 @@ from agent.serving.assets import Assets
 from agent.serving.connections import BodyTimeout, Connections, limit_accept_log, raise_file_limit
 from agent.serving.gradio_import import nothing
 from agent.serving.health import Health
+from agent.serving.page import ChangedPage
 from agent.serving.share import close as close_tunnels
 from agent.serving.share import share
 from agent.serving.shutdown import Server
@@ -47,9 +48,10 @@ from agent.ui.api import Api
 from agent.ui.event_queue import bound
 from agent.ui.handlers import Handlers
 from agent.ui.layout import build, i18n
+from agent.ui.page_head import ICONS, MANIFEST, STATIC, manifest, with_our_head
 from agent.ui.theme import head, theme
 from agent.ui.turn import Conversations
-from agent.ui.words import script
+from agent.ui.words import script, words_for
 
 log = logging.getLogger(__name__)
 
@@ -111,12 +113,21 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         login=login,
     )
     addresses = Middleware(Addresses, any_proxy=_proxies(settings) == ANY)
+
+    def root(request: Request) -> str:
+        return get_root_url(request, request.url.path, settings.root_path)
+
+    def dressed(request: Request, page: str) -> str:
+        words = words_for(request.headers.get("accept-language", ""))
+        return with_our_head(page, settings.title, root(request), words)
+
     middleware = [
         addresses,
         Middleware(BodyTimeout),
         walls,
         Middleware(Streams),
         Middleware(Assets, folder=Path(BUILD_PATH_LIB)),
+        Middleware(ChangedPage, change=dressed),
     ]
     app = FastAPI(lifespan=lifespan, middleware=middleware, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.conversations = conversations
@@ -129,6 +140,16 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     async def readyz() -> Response:  # pyright: ignore[reportUnusedFunction]
         trouble = "The server is going down." if conversations.live.closing else await health.trouble()
         return JSONResponse({"ready": not trouble, "reason": trouble}, status_code=503 if trouble else 200)
+
+    @app.get(MANIFEST)
+    async def app_manifest(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
+        return JSONResponse(manifest(settings.title, root(request)), media_type="application/manifest+json")
+
+    for path, (name, kind) in ICONS.items():
+        icon = Response(
+            (STATIC / name).read_bytes(), media_type=kind, headers={"cache-control": "public, max-age=86400"}
+        )
+        app.add_route(path, _always(icon))
 
     @app.get(ROUTE + "{id_}")
     async def attachment(id_: str, request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
@@ -163,6 +184,15 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     cast(Any, page).app = cast(Any, app.routes[-1]).app
     app.state.page = page
     return app
+
+
+def _always(answer: Response) -> Callable[[Request], Awaitable[Response]]:
+    """Return a handler that gives this answer to every request."""
+
+    async def handler(_: Request) -> Response:
+        return answer
+
+    return handler
 
 
 @contextmanager

@@ -1,0 +1,119 @@
+"""What a link to the page shows, its icons and its loading screen: ours, and none of Gradio's."""
+
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from io import BytesIO
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, Route, expect
+
+from agent.ui.page_head import with_our_head
+from agent.ui.words import Words
+from tests.conftest import CONFIG, App, Visitor
+
+TITLE = 'Ann\'s <b>"chat"</b> & more'
+
+
+class Head(HTMLParser):
+    """The metas by name, the links by what they are, the title."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.metas: list[tuple[str, str]] = []
+        self.links: dict[str, list[str]] = {}
+        self.title, self._in_title = "", False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self._in_title = tag == "title"
+        if tag == "meta":
+            self.metas.append((given.get("property") or given.get("name", ""), given.get("content", "")))
+        if tag == "link":
+            self.links.setdefault(given["rel"], []).append(given["href"])
+
+    def handle_data(self, data: str) -> None:
+        if self._in_title:
+            self.title += data
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_title = False
+
+
+@pytest.fixture(scope="module")
+def titled(start_app: Callable[..., App]) -> App:
+    """A page with a title that needs escaping, shown below a path by a proxy."""
+    title = TITLE.replace('"', '\\"')
+    return start_app(CONFIG + f'[server]\ntitle = "{title}"\n', GRADIO_ROOT_PATH="/chat")
+
+
+@pytest.mark.parametrize(
+    ("headers", "root"),
+    [
+        ({}, "http://{host}/chat"),
+        ({"x-forwarded-host": "x.gradio.live", "x-forwarded-proto": "https"}, "https://x.gradio.live/chat"),
+        ({"host": '"><script>'}, None),
+    ],
+    ids=["own", "shared", "hostile"],
+)
+def test_link_preview_is_ours(titled: App, headers: dict[str, str], root: str | None) -> None:
+    answer = httpx.get(titled.url, headers=headers)
+    if root is None:
+        assert '"><script>' not in answer.text
+        return
+    root = root.format(host=urlsplit(titled.url).netloc)
+    head = Head(answer.text.partition("</head>")[0])
+    metas = dict(head.metas)
+    assert head.title == metas["og:title"] == metas["twitter:title"] == TITLE
+    assert metas["og:url"] == f"{root}/"
+    assert metas["og:image"] == metas["twitter:image"] == f"{root}/preview.png"
+    assert (
+        metas["og:description"]
+        == metas["description"]
+        == "Chat with the model of your choice, with pictures, sound and tools."
+    )
+    assert "theme-color" in metas
+    shared = [name for name, _ in head.metas if name.startswith(("og:", "twitter:"))]
+    assert len(shared) == len(set(shared)), "one of Gradio's is left"
+    assert not [value for _, value in head.metas if "gradio" in value.lower().replace("x.gradio.live", "")]
+    assert head.links["manifest"] == ["/chat/manifest.json"]
+    for path in [*head.links["icon"], *head.links["apple-touch-icon"], metas["og:image"]]:
+        picture = httpx.get(titled.url + urlsplit(path).path.removeprefix("/chat"))
+        assert picture.status_code == 200, path
+        if not path.endswith(".svg"):
+            size = Image.open(BytesIO(picture.content)).size
+            assert size == {"preview.png": (1200, 630), "favicon.ico": (48, 48)}.get(path.rsplit("/")[-1], (180, 180))
+    manifest = httpx.get(f"{titled.url}/manifest.json").json()
+    assert manifest["name"] == TITLE
+    assert [icon["src"] for icon in manifest["icons"]] == ["/chat/mark.svg", "/chat/icon-180.png", "/chat/icon-512.png"]
+
+
+def test_page_without_metas_keeps_its_scripts() -> None:
+    """Whatever Gradio's template becomes, only its head changes."""
+    script = '<script>let a = \'<meta property="og:title" content="x">\';</script>'
+    page = with_our_head(f"<html><head><meta charset='utf-8'>{script}</head></html>", "T", "http://h", Words())
+    assert script in page
+    assert page.count("<title>T</title>") == 1
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_loading_screen_is_ours(app: App, browser: Browser, dark: bool) -> None:
+    context = browser.new_context(color_scheme="dark" if dark else "light")
+    visitor = Visitor(context.new_page())
+    held: list[Route] = []
+    visitor.page.route(re.compile(r"/gradio_api/|/theme\.css"), lambda route: held.append(route))
+    visitor.page.goto(app.url, wait_until="commit")
+    loader = visitor.page.locator('gradio-app [data-testid="status-tracker"] svg').first
+    expect(loader).to_be_visible()
+    assert "data:image/svg+xml" in loader.evaluate("one => getComputedStyle(one).backgroundImage")
+    expect(loader.locator("path:visible")).to_have_count(0)
+    ground = visitor.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == ("rgb(16, 18, 23)" if dark else "rgb(252, 252, 253)")
+    expect(visitor.page).to_have_title("Switchboard")
+    visitor.shot(f"loading-{'dark' if dark else 'light'}")
+    context.close()
