@@ -5,6 +5,7 @@ from typing import Any
 
 import gradio as gr
 
+from agent.ui import formulas
 from agent.ui.api import Api
 from agent.ui.handlers import Handlers
 from agent.ui.inputs import kinds
@@ -16,6 +17,7 @@ LATEX: list[dict[str, str | bool]] = [
     {"left": "$$", "right": "$$", "display": True},
     {"left": "\\[", "right": "\\]", "display": True},
     {"left": "\\(", "right": "\\)", "display": False},
+    {"left": formulas.LEFT, "right": formulas.RIGHT, "display": False},
 ]
 
 

@@ -4,7 +4,7 @@
 ({ said, $, box, when, hint }) => {
   const last = (selector) => [...document.querySelectorAll(selector)].at(-1);
   const stop = () => $("#composer .input-row > .stop-button");
-  const text = (bubble) => (bubble.getAttribute("aria-label") ?? "").replace(/^bot's message: /, "");
+  const text = (bubble) => (bubble.getAttribute("aria-label") ?? "").replace(/^bot's message: /, "").replaceAll("\u2063", "");
 
   // Gradio's copy takes everything in the group, reasoning, tool calls and captions too. People want the answer.
   document.addEventListener("click", (event) => {
@@ -225,6 +225,33 @@
     }
   };
 
+  // What is wider than its bubble scrolls there, so the keyboard must reach it. A block is drawn anew when it changes.
+  const wide = new ResizeObserver((all) => {
+    for (const { target } of all) {
+      if (!target.isConnected) wide.unobserve(target);
+      else if (target.scrollWidth > target.clientWidth + 1 || target.scrollHeight > target.clientHeight + 1) target.tabIndex = 0;
+      else target.removeAttribute("tabindex");
+    }
+  });
+  const nameWide = (block) => {
+    const kind = block.matches("table") ? "table" : block.matches("pre") ? "code" : "formula";
+    if (kind !== "table") block.setAttribute("role", "group");
+    block.setAttribute("aria-label", said[`wide_${kind}`]);
+    wide.observe(block);
+  };
+  const nameTask = (tick) => {
+    const words = [...tick.parentElement.childNodes].filter((node) => !/^[OU]L$/.test(node.nodeName));
+    const name = words.map((node) => node.textContent).join("").replace(/\s+/g, " ").trim();
+    tick.setAttribute("aria-label", name || said.task);
+  };
+  // A toast's head is a button around another one. It need not be one: what it folds is short.
+  when(".toast-wrap", (toasts) => new MutationObserver(() => {
+    for (const head of toasts.querySelectorAll(".toast-header[role]")) {
+      head.removeAttribute("role");
+      head.removeAttribute("tabindex");
+    }
+  }).observe(toasts, { childList: true, subtree: true }));
+
   // What Gradio leaves out of its chat: what a fold is, and that its arrow is none; that a bubble may have a name.
   const mend = () => {
     for (const arrow of document.querySelectorAll("#chat .thought-group .arrow:not([inert])")) arrow.inert = true;
@@ -234,6 +261,8 @@
     for (const bubble of document.querySelectorAll("#chat :is([data-testid=bot], [data-testid=user]):not([role])")) {
       bubble.setAttribute("role", "article");
     }
+    for (const block of document.querySelectorAll("#chat .prose :is(pre, table, .katex-display):not([aria-label])")) nameWide(block);
+    for (const tick of document.querySelectorAll("#chat .prose input[type=checkbox]:not([aria-label])")) nameTask(tick);
     $("#chat .examples")?.setAttribute("role", "group");
     $("#chat textarea.edit-textarea")?.setAttribute("aria-label", said.edited);
   };

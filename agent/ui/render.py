@@ -29,6 +29,7 @@ from agent.responses import Piece, Response, Stamp, pieces
 from agent.sayings import Saying
 from agent.ui.asking import ASK_USER, Call, asked, is_question, options, question
 from agent.ui.files import shown_file, shown_reading
+from agent.ui.formulas import mark_formulas
 from agent.ui.titles import call_title, failed_title, failure_reason
 from agent.ui.words import ENGLISH, Words
 
@@ -172,14 +173,14 @@ def wire(turn: Turn, waiting: str = "", words: Words = ENGLISH) -> list[Wire]:
         running = turn.note is None and number == len(turn.bubbles) - 1
         match bubble.first.type:
             case "output_text":
-                out.append(_assistant(bubble.text, None))
+                out.append(_assistant(mark_formulas(bubble.text), None))
             case "reasoning":
                 metadata: Wire = {"title": words("reasoning"), "status": "pending" if running else "done"}
                 if running:
                     metadata |= _going_on(bubble, turn)
                 if seconds and not running:
                     metadata["duration"] = round(seconds.pop(0), 1)
-                out.append(_assistant(bubble.text, metadata))
+                out.append(_assistant(mark_formulas(bubble.text), metadata))
             case "tool_call" if is_question(bubble.content):
                 if bubble.content != asks:  # which is asked at the end
                     out.append(_assistant(_question(bubble.content), None))

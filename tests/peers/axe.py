@@ -12,11 +12,20 @@ GRAVE = ("serious", "critical")
 
 def grave(page: Page) -> list[str]:
     """The serious and critical findings, each with the first elements that it is about."""
+    return [_line(one) for one in _violations(page) if one["impact"] in GRAVE]
+
+
+def violations(page: Page) -> list[str]:
+    """All findings, the small ones too."""
+    return [_line(one) for one in _violations(page)]
+
+
+def _violations(page: Page) -> list[dict[str, Any]]:
     assert SOURCE.is_file(), "axe-core is not installed: `make test` does that"
     if not page.evaluate("() => 'axe' in window"):
         page.evaluate(SOURCE.read_text(encoding="utf-8"))
     found: list[dict[str, Any]] = page.evaluate("async () => (await axe.run(document)).violations")
-    return [_line(one) for one in found if one["impact"] in GRAVE]
+    return found
 
 
 def _line(finding: dict[str, Any]) -> str:

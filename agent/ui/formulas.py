@@ -1,0 +1,120 @@
+"""Marks which `$...$` of an answer are formulas, for a page whose renderer would take prices for formulas too.
+
+Pure and linear in the length of the text. Code, links and HTML tags stay as they are.
+"""
+
+import re
+from collections.abc import Iterator
+
+MARK = "\u2063"
+"""An invisible character, which no model writes beside a `$`. Without it the text is the model's again."""
+LEFT, RIGHT = f"${MARK}", f"{MARK}$"
+
+_ITEM = r"(?:(?:[-*+]|\d{1,9}[.)])[ \t]++[ \t>]*+)"
+_FENCE = re.compile(rf"[ \t>]*+{_ITEM}*+(`{{3,}}|~{{3,}})([^\n]*)")
+_LIST = re.compile(rf"[ \t>]*+{_ITEM}")
+_INDENTED = re.compile(r"(?: {4}|\t)")
+_TOKEN = re.compile(
+    r"\\(?P<opens>[(\[])"
+    r"|\\."
+    r"|(?P<ticks>`+)"
+    r"|(?P<dollars>\$+)"
+    r"|</?[A-Za-z][A-Za-z0-9-]*+(?:\s++[A-Za-z_:][\w:.-]*+(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s\"'=<>`]++))?+)*+\s*+/?>"
+    r"|<[A-Za-z][A-Za-z0-9+.-]*+:[^\s<>]*+>"
+    r"|https?://[^\s<>]++"
+    r"|\[[^\[\]\n]*+\]\([^()\n]*+(?:\([^()\n]*+\)[^()\n]*+)?+\)",
+    re.DOTALL,
+)
+_INLINE = re.compile(r"\$((?:[^$\\\n`]|\\[^\n])++)\$(?:(?![A-Za-z0-9_$])|(?=(?:st|nd|rd|th|s)\b))")
+_COMMAND = re.compile(r"\\[A-Za-z]|[_^]\{")
+_PROSE = re.compile(
+    r"[^\W\d_]*[a-z][^\W\d_]{3,}|[^\W\d_]{3,}[a-z]|[A-Z]{5,}"  # long words
+    r"|[^\W\d_A-Za-z\u0370-\u03ff]"  # letters neither Latin nor Greek
+    r"|[\s(](?:is|or|and|to|of|in|if|at|on|as|by|the|for|per|und|bis|et|ou|de)[\s)]"
+    r"|^\d[\d.,]*\s+[A-Za-z]{2}"  # an amount and what it is of
+    r"|(?<![_^])(?<!^)[-+*/=<(:,;&]$"  # an end that waits for more
+)
+
+
+def mark_formulas(text: str) -> str:
+    """Put `MARK` inside both dollar signs of what is clearly a formula."""
+    if text.count("$") < 2:
+        return text
+    return "".join(piece if code else _marked(piece) for code, piece in _pieces(text))
+
+
+def is_formula(content: str) -> bool:
+    """Whether what stands between two dollar signs on a line is a formula, and not text between two prices or names."""
+    if content[0].isspace() or content[-1].isspace():
+        return False
+    return bool(_COMMAND.search(content)) or not _PROSE.search(content)
+
+
+def _pieces(text: str) -> Iterator[tuple[bool, str]]:
+    """The text as code blocks (True) and paragraphs (False), in order and complete."""
+    paragraph: list[str] = []
+    fence = ""
+    in_list = after_blank = code = False
+    for line in text.splitlines(keepends=True):
+        blank = not line.strip()
+        found = _FENCE.match(line)
+        if fence:
+            yield True, line
+            if found and found[1].startswith(fence) and not found[2].strip():
+                fence = ""
+            continue
+        opens = found is not None and not (found[1][0] == "`" and "`" in found[2])
+        indented = bool(_INDENTED.match(line))
+        code = not blank and indented and not in_list and (after_blank or code)
+        if opens or blank or code:
+            yield False, "".join(paragraph)
+            paragraph.clear()
+            yield True, line
+            fence = found[1] if opens and found else ""
+        else:
+            paragraph.append(line)
+        if _LIST.match(line):
+            in_list = True
+        elif after_blank and not blank and not indented and not line[0].isspace():
+            in_list = False
+        after_blank = blank
+    yield False, "".join(paragraph)
+
+
+def _marked(text: str) -> str:
+    """A paragraph with its formulas marked."""
+    if text.count("$") < 2:
+        return text
+    out: list[str] = []
+    copied = at = 0
+    spans: dict[int, int] | None = None
+    while token := _TOKEN.search(text, at):
+        at = token.end()
+        if token["opens"] or token["dollars"] == "$$":
+            closes = "$$" if token["dollars"] else "\\)" if token["opens"] == "(" else "\\]"
+            at = text.find(closes, at)
+            if at < 0:
+                break
+            at += 2
+        elif token["ticks"]:
+            spans = _code_spans(text) if spans is None else spans
+            at = spans.get(token.start(), at)
+        elif token["dollars"] == "$" and (inline := _INLINE.match(text, token.start())):
+            before = text[token.start() - 1 : token.start()]
+            if not (before.isascii() and before.isalnum()) and is_formula(inline[1]):
+                at = inline.end()
+                out += [text[copied : token.start()], LEFT, inline[1], RIGHT]
+                copied = at
+    return "".join([*out, text[copied:]])
+
+
+def _code_spans(text: str) -> dict[int, int]:
+    """Where each code span of a paragraph begins and ends: at the next backticks of the same number."""
+    spans: dict[int, int] = {}
+    following: dict[int, int] = {}
+    for run in reversed(list(re.finditer("`+", text))):
+        length = len(run[0])
+        if length in following:
+            spans[run.start()] = following[length]
+        following[length] = run.end()
+    return spans

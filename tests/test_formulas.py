@@ -1,0 +1,87 @@
+"""Which `$...$` of an answer are formulas: as most models write them, without prices, names of variables and code."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.ui.formulas import LEFT, MARK, RIGHT, mark_formulas
+
+
+def formulas(text: str) -> list[str]:
+    """The formulas that are marked in a text."""
+    return [piece.partition(RIGHT)[0] for piece in mark_formulas(text).split(LEFT)[1:]]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Let $x$ be.", ["x"]),
+        ("$E = mc^2$, or $y = mx + b$; $PV = nRT$.", ["E = mc^2", "y = mx + b", "PV = nRT"]),
+        (r"so $\frac{1}{2}$ and $\text{speed} = \frac{d}{t}$", [r"\frac{1}{2}", r"\text{speed} = \frac{d}{t}"]),
+        ("the $n$th of $k$s, the $i$-th, ($a$), **$b$**", ["n", "k", "i", "a", "b"]),
+        ("triangle $ABC$, $|x|$, $n!$, $f'$, $5$, $0.5$, $A^+$, $v_{initial}$", 8),
+        ("设$x$为正数。$\u03b1+\u03b2$", ["x", "\u03b1+\u03b2"]),
+        ("$a<b$ and $c>d$", ["a<b", "c>d"]),
+        (r"It costs \$5, and $x$ too; $\$5$.", ["x", r"\$5"]),
+        ("- item $a_1$\n\n    more of it $b_1$", ["a_1", "b_1"]),
+        ("| $a$ | $b|c$ |", ["a", "b|c"]),
+    ],
+)
+def test_formulas_are_found(text: str, found: list[str] | int) -> None:
+    assert (formulas(text) if isinstance(found, list) else len(formulas(text))) == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It costs $5 and $10.",
+        "$5-$10, $5/$10, $5,$10, US$5 and 6$, 5$ to 10$, $5 or 6$, $1,000 plus tax: 20$",
+        "between $10 (or 20$) and 30$",
+        "$5 million to $6 million, i.e. $5M-$6M",
+        "$HOME and $PATH, $HOME/bin:$PATH, $HOME/$USER, ($x,$y), $a-$b",
+        "echo $C; cost: 5$",
+        "`$x$` and ``a ` $y$`` and ```$z$```",
+        "```sh\necho $x$ $y$\n```",
+        "- one\n  ```\n  $x$\n  ```",
+        "> ~~~~\n> $x$\n> ~~~\n> $y$\n> ~~~~",
+        "text\n\n    code $x$\n\n    more $y$",
+        "https://example.org/?a=$x$ <https://example.org/$y$> [a $b$](https://example.org/$z$)",
+        '<a title="$x$">so</a>',
+        "$$a$$ and $$ b $$, \\(c $d$ \\) \\[e $f$\\]",
+        "$ x$, $x $, $$, $",
+        "a $x\ny$ b",
+    ],
+)
+def test_other_dollars_stay(text: str) -> None:
+    assert mark_formulas(text) == text
+
+
+@given(st.text(alphabet="$x5 \n`\\()[]<>-~a_^{", max_size=60))
+def test_only_marks_are_added(text: str) -> None:
+    marked = mark_formulas(text)
+    assert marked.replace(MARK, "") == text
+    assert marked.count(LEFT) == marked.count(RIGHT) == marked.count(MARK) / 2
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["$", "$x", "$x ", "\\(", "`", "$$ ", "[", "[a](", "<a b=", "<a ", "- ", "> ", "$x$ ", "\\", "x" * 50 + " $5 "],
+)
+def test_time_is_linear(piece: str) -> None:
+    def spent(times: int) -> float:
+        text = "$a$ " + piece * times
+        best = float("inf")
+        for _ in range(3):
+            began = time.perf_counter()
+            mark_formulas(text)
+            best = min(best, time.perf_counter() - began)
+        return best
+
+    assert spent(64_000) < 40 * (spent(8_000) + 0.001)
+
+
+def test_backticks_of_all_lengths_take_linear_time() -> None:
+    text = "$a$ " + " ".join("`" * length for length in range(1, 600)) + " $b$"
+    assert formulas(text) == ["a", "b"]
