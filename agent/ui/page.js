@@ -234,9 +234,9 @@
     }
   });
   const nameWide = (block) => {
-    const kind = block.matches("table") ? "table" : block.matches("pre") ? "code" : "formula";
-    if (kind !== "table") block.setAttribute("role", "group");
-    block.setAttribute("aria-label", said[`wide_${kind}`]);
+    const table = block.matches("table");
+    if (!table) block.setAttribute("role", "group");
+    block.setAttribute("aria-label", table ? said.wide_table : block.matches("pre") ? said.wide_code : said.wide_formula);
     wide.observe(block);
   };
   const nameTask = (tick) => {
