@@ -3,7 +3,7 @@
 import html
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from agent.errors import InputError
 from agent.suspension import Answer, Approve, Refuse
@@ -17,6 +17,13 @@ ASK_USER = ask_user.name
 ALLOW, REFUSE = "Allow", "Refuse"
 
 
+class Asked(NamedTuple):
+    """A question by its names: the run that asks it and the call that waits."""
+
+    run: str
+    call: str
+
+
 def is_question(call: Call) -> bool:
     """Whether the model asks something; else it waits for leave to call a tool."""
     return call["name"] == ASK_USER
@@ -27,12 +34,18 @@ def question(call: Call) -> str:
     return str(call["arguments"].get("question") or "")
 
 
-def options(call: Call, words: Words = ENGLISH) -> list[dict[str, str]]:
-    """The buttons under the question: the answers that the model proposes, or leave and refusal."""
-    if not is_question(call):
-        return [{"label": words("allow"), "value": ALLOW}, {"label": words("refuse"), "value": REFUSE}]
-    choices: Sequence[Any] = call["arguments"].get("choices") or []
-    return [{"label": str(choice), "value": str(choice)} for choice in choices]
+def options(call: Call, run: str = "", words: Words = ENGLISH) -> list[dict[str, Any]]:
+    """The buttons under the question: the answers that the model proposes, or leave and refusal.
+
+    The value of each names the question, because a page may still show one that was answered elsewhere.
+    """
+    if is_question(call):
+        choices: Sequence[Any] = call["arguments"].get("choices") or []
+        answers = {str(choice): str(choice) for choice in choices}
+    else:
+        answers = {words("allow"): ALLOW, words("refuse"): REFUSE}
+    about = {"run": run, "call": call["id"]}
+    return [{"label": label, "value": {"answer": answer, **about}} for label, answer in answers.items()]
 
 
 def asked(call: Call, words: Words = ENGLISH) -> str:

@@ -1,7 +1,6 @@
 """Files in a bubble: pictures, sounds and others that are kept, and what was read of them, as the page's Markdown."""
 
 import html
-import re
 from collections.abc import Mapping
 from urllib.parse import urlencode
 
@@ -11,12 +10,6 @@ from agent.ui.words import Words
 SHOWN_AS = {suffix: kind.partition("/")[0] for kind, suffix in SUFFIXES.items()}
 """By how the name of a file ends."""
 READ_AS = {"image": "read_image", "audio": "read_audio"}
-_BESIDE = re.compile(r'(!?\[[^]]*\]\(|<audio [^>]*src=")media/|<details class="read"')
-
-
-def shown_beside(text: str) -> bool:
-    """Whether that is how a file of a user's message is shown, or what was read of it, and no words of the user's."""
-    return _BESIDE.match(text) is not None
 
 
 def shown_reading(read: Mapping[str, str], words: Words) -> str:

@@ -14,9 +14,9 @@ from agent.catalog import ModelSpec
 from agent.errors import AgentError
 from agent.guard import GUARD, Guard
 from agent.providers import preload
+from agent.ui.asking import Asked
 from agent.ui.attaching import Attaching
 from agent.ui.examples import example_message
-from agent.ui.files import shown_beside
 from agent.ui.live import LiveRun
 from agent.ui.render import Wire
 from agent.ui.seats import Seat, Seats
@@ -194,45 +194,35 @@ class Handlers:
                 yield shown
 
     async def option(self, event: gr.SelectData, given: Given, request: gr.Request) -> Any:
-        """A button under a question was pressed: its words are the answer."""
+        """A button under a question was pressed: its words are the answer to that question and to no other."""
         seat = self._seats.of(request)
         if seat.conversation is None:
             return gr.skip()
         choices = self._chosen(seat, given)
-        live = await told(self._all.answer(seat.visitor, seat.conversation, str(event.value), choices), seat.words)
-        return composer(busy=live is not None)
+        pressed: dict[str, Any] = event.value
+        asked = Asked(str(pressed["run"]), str(pressed["call"]))
+        answer = self._all.answer(seat.visitor, seat.conversation, str(pressed["answer"]), choices, asked)
+        return composer(busy=await told(answer, seat.words) is not None)
 
     async def retry(self, given: Given, request: gr.Request) -> Any:
-        """Answer the last message again."""
-        seat = self._seats.of(request)
-        if seat.conversation is not None:
-            await told(self._all.retry(seat.visitor, seat.conversation, self._chosen(seat, given)), seat.words)
+        """Answer the last message again. The page names the message by its id."""
+        seat, entry = self._seats.of(request), str(values(given)["addressed"])
+        choices = self._chosen(seat, given)
+        await told(self._all.retry(seat.visitor, seat.conversation, entry, choices), seat.words)
         return composer(busy=True)
 
-    async def edit(self, event: gr.EditData, given: Given, request: gr.Request) -> Any:
-        """A message was changed: it is sent again in its place."""
-        seat = self._seats.of(request)
-        if seat.conversation is None:
-            return gr.skip()
-        view = await self._all.view(seat.owner, seat.conversation, seat.window)
-        index = event.index if isinstance(event.index, int) else event.index[0]
-        entry = view.ids[index] if 0 <= index < len(view.ids) else None
-        if entry is None:
-            raise gr.Error(seat.words("not_changed"), print_exception=False)
-        text = event.value if isinstance(event.value, str) else _text(event.value)
-        others = [part["text"] for part in view.messages[index]["content"][1:]]
-        if text in others or shown_beside(text):  # Gradio tells of each part of a message
-            return gr.skip()
-        choices = self._chosen(seat, given)
+    async def edit(self, given: Given, request: gr.Request) -> Any:
+        """Send a message again with another text, in its place. The page names the message by its id."""
+        seat, said = self._seats.of(request), values(given)
+        entry, text, choices = str(said["addressed"]), str(said["edited"] or ""), self._chosen(seat, given)
         await told(self._all.edit(seat.visitor, seat.conversation, entry, text, choices), seat.words)
         return composer(busy=True)
 
-    async def undo(self, request: gr.Request) -> Any:
-        """The last message and its answer are taken back; its text goes into the composer."""
+    async def undo(self, addressed: str, request: gr.Request) -> Any:
+        """Take back the last message and its answer. The text goes into the composer."""
         seat = self._seats.of(request)
-        if seat.conversation is None:
-            return gr.skip()
-        return composer(busy=False, value=await told(self._all.undo(seat.owner, seat.conversation), seat.words))
+        text = await told(self._all.undo(seat.owner, seat.conversation, addressed), seat.words)
+        return composer(busy=False, value=text)
 
     def refused(self, request: gr.Request) -> tuple[Any, Any]:
         """Something was refused. An answer that is being written can be stopped, whichever page asked for it."""
@@ -319,9 +309,3 @@ class Handlers:
         choices = replace(choices_of(given), picked=self._all.choices(seat.owner).picked)
         self._all.choose(seat.owner, choices)
         return choices
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, list):
-        return "\n\n".join(str(part.get("text", "")) for part in content)  # pyright: ignore
-    return str(content.get("text", "")) if isinstance(content, dict) else str(content)  # pyright: ignore

@@ -48,6 +48,9 @@ def build(
     with gr.Blocks(
         title=title, fill_height=True, fill_width=True, analytics_enabled=False, delete_cache=(3600, 86_400)
     ) as page:
+        # First, so that the scripts below find them first among the inputs. The browser fills them in.
+        addressed = gr.Textbox(visible=False, elem_id="addressed")
+        edited = gr.Textbox(visible=False, elem_id="edited")
         with gr.Sidebar(open=False, elem_id="settings", width=300):
             gr.HTML(f"<h2>{static('settings')}</h2>", padding=False)
             gr.HTML(f"<p>{static('settings_hold')}</p>", padding=False)
@@ -97,6 +100,8 @@ def build(
                 allow_tags=False,
                 autoscroll=False,  # page.js does it
             )
+            chat.change(None, chat, None, js="(messages) => window.addressed.held(messages)", **QUIET)
+            edit = gr.Button("", elem_id="edit", visible="hidden")  # pressed by address.js
             with gr.Column(elem_id="key"):
                 said = gr.HTML(elem_id="key-said", padding=False, visible=False)
                 key = gr.Textbox(
@@ -160,9 +165,13 @@ def build(
         follow(box.submit(handlers.accept, {box, *settings}, [box, sending], **QUIET))
         follow(chat.example_select(handlers.example, settings, [box, sending], **QUIET))
         follow(chat.option_select(handlers.option, settings, box, **QUIET))
-        follow(chat.retry(handlers.retry, settings, box, **QUIET))
-        follow(chat.edit(handlers.edit, settings, box, **QUIET))
-        follow(chat.undo(handlers.undo, None, box, **QUIET))
+        last = "(_, ...settings) => [window.addressed.last, ...settings]"
+        follow(chat.retry(handlers.retry, {addressed, *settings}, box, js=last, **QUIET))
+        follow(chat.undo(handlers.undo, addressed, box, js="() => [window.addressed.last]", **QUIET))
+        changed = "(_, __, ...settings) => [...window.addressed.edited(), ...settings]"
+        sent = edit.click(handlers.edit, {addressed, edited, *settings}, box, js=changed, **QUIET)
+        sent.success(None, None, None, js="() => window.addressed.done()", **QUIET)
+        follow(sent)
         follow(earlier.click(handlers.earlier, None, None, **QUIET))
         box.stop(handlers.stop, None, None, **QUIET)
         new.click(handlers.new, None, [chat, earlier, box], **QUIET)

@@ -79,7 +79,7 @@ class Turn:
     `note` is how it ended, None while it is still running; `reasoning` the seconds of its reasoning bubbles. `replies`,
     by the ids of the calls that wait for them, are what was said so far to an answer that is suspended; None where it
     asks for nothing (any more). `made` are the ids of the files that the model made. A page that looks at it while it
-    is running began to do so at `watched`, on the monotonic clock.
+    is running began to do so at `watched`, on the monotonic clock. `run` is the id of its last run.
     """
 
     user: Entry | None
@@ -89,6 +89,7 @@ class Turn:
     replies: Mapping[str, str] | None = None
     made: tuple[str, ...] = ()
     watched: float = 0.0
+    run: str = ""
 
     @property
     def asks(self) -> Call | None:
@@ -123,7 +124,7 @@ def turns(
     out: list[Turn] = []
     groups = list(_groups(entries))
     for group in groups:
-        user = group[0] if _said(group[0]) is not None else None
+        user = group[0] if is_prompt(group[0]) else None
         stamp, bubbles = Stamp(), list[Bubble]()
         for entry in group:
             fold(bubbles, map(stamp, pieces(entry.message)))
@@ -143,6 +144,7 @@ def turns(
                 reasoning=tuple(seconds),
                 replies=(replies or {}) if open_ else None,
                 made=made(entry.message for entry in group),
+                run=last,
             )
         )
     return out
@@ -163,7 +165,8 @@ def wire(turn: Turn, waiting: str = "", words: Words = ENGLISH) -> list[Wire]:
     """The messages of one turn; `waiting` says why nothing comes at the moment, while it runs."""
     out: list[Wire] = []
     if turn.user is not None:
-        out.append(_user(_user_parts(turn.user, words)))
+        untyped = not isinstance(_first_part(turn.user), str)
+        out.append(_user(_user_parts(turn.user, words), {"id": turn.user.id, "untyped": untyped}))
     seconds = list(turn.reasoning)
     unsaid = {call["id"] for call in unanswered(turn.bubbles)}
     failures = _failures(turn)
@@ -215,7 +218,7 @@ def wire(turn: Turn, waiting: str = "", words: Words = ENGLISH) -> list[Wire]:
                 out.append(_assistant(f'<div class="problem" role="alert">{html.escape(why)}</div>', None))
     out += [_assistant(shown_file(ROUTE + id_, words), None) for id_ in turn.made]
     if asks is not None:
-        out.append({**_assistant(asked(asks, words), None), "options": options(asks, words) or None})
+        out.append({**_assistant(asked(asks, words), None), "options": options(asks, turn.run, words) or None})
     elif turn.note is not None and (caption := _caption(turn.note, words)):
         out.append(_assistant(f'<div class="caption">{caption}</div>', None))
     elif turn.note is None and (waiting or not turn.bubbles):
@@ -250,12 +253,22 @@ def said(entry: Entry) -> str:
 def _groups(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
     group: list[Entry] = []
     for entry in entries:
-        if group and _said(entry) is not None:
+        if group and is_prompt(entry):
             yield group
             group = []
         group.append(entry)
     if group:
         yield group
+
+
+def is_prompt(entry: Entry) -> bool:
+    """Whether it is a message of the visitor."""
+    return _said(entry) is not None
+
+
+def _first_part(entry: Entry) -> object:
+    content = _said(entry)
+    return content if isinstance(content, str) else next(iter(content), None)
 
 
 def _said(entry: Entry) -> Any:
@@ -284,8 +297,9 @@ def _user_parts(entry: Entry, words: Words) -> list[Wire]:
     return parts
 
 
-def _user(parts: list[Wire]) -> Wire:
-    return {"role": "user", "metadata": None, "content": parts, "options": None}
+def _user(parts: list[Wire], metadata: Wire | None = None) -> Wire:
+    """A message of the visitor. Gradio hands its metadata to the page's script, which addresses it by the id in it."""
+    return {"role": "user", "metadata": metadata, "content": parts, "options": None}
 
 
 def _question(call: Call) -> str:

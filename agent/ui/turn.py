@@ -24,13 +24,13 @@ from agent.run import Run
 from agent.settings import Settings
 from agent.suspension import Resumption, Suspension
 from agent.tools import Tool, Toolset
-from agent.ui.asking import meant
+from agent.ui.asking import Asked, meant
 from agent.ui.gate import Gate
 from agent.ui.grants import Grant, granted
 from agent.ui.inputs import parts_of
 from agent.ui.live import Live, LiveRun
 from agent.ui.offers import Offers
-from agent.ui.render import Turn, made, said, turns, unanswered, wire
+from agent.ui.render import Turn, is_prompt, made, said, turns, unanswered, wire
 from agent.ui.start import Choices, Start, start
 from agent.ui.view import View, shown
 from agent.ui.visitor import Visitor
@@ -113,7 +113,7 @@ class Conversations:
         try:
             entries, cut = await self._newest(owner, conversation, window)
         except NotFound:
-            return View(messages=[], ids=[])
+            return View(messages=[])
         live = self.live.get(conversation, owner)
         running = live.run.id if live else None
         replies = self._replies.get(conversation or "")
@@ -133,12 +133,12 @@ class Conversations:
             entries, cut = await self._newest(owner, conversation, window)
             mine = [entry for entry in entries if entry.note.run_id == run.id]
             before = turns([entry for entry in entries if entry.note.run_id != run.id])
-            turn = Turn(user=mine[0] if mine else None, bubbles=(), note=None)
+            turn = Turn(user=mine[0] if mine else None, bubbles=(), note=None, run=run.id)
             if live.resumed and before:
-                turn = before.pop()
+                turn = replace(before.pop(), run=run.id)
                 for bubble in turn.bubbles:
                     bubble.began = live.began  # what waited for people is done now
-            base = shown(before, window, cut=cut, words=words)
+            base: View | None = None
             async for bubbles in stream:
                 now = replace(
                     turn,
@@ -150,8 +150,9 @@ class Conversations:
                     watched=watched,
                 )
                 messages = wire(now, live.waiting(words), words)
-                ids = [*base.ids, turn.user.id if turn.user else None, *([None] * (len(messages) - 1))]
-                yield View(messages=base.messages + messages, ids=ids, earlier=base.earlier, busy=not run.done)
+                # Older turns make room when the page begins to look; nothing moves while the answer grows.
+                base = base or shown(before, window - len(messages), cut=cut, words=words)
+                yield View(messages=base.messages + messages, earlier=base.earlier, busy=not run.done)
 
     async def answers(self, live: LiveRun) -> AsyncIterator[dict[str, Any]]:
         """An answer as it is written, for programs: its text, its bubbles, and how it ended, once it has.
@@ -203,15 +204,20 @@ class Conversations:
                     conversation = None
             return await self._begin(record, parts, choices, grant)
 
-    async def answer(self, visitor: Visitor, conversation: str, text: str, choices: Choices) -> LiveRun | None:
+    async def answer(
+        self, visitor: Visitor, conversation: str, text: str, choices: Choices, asked: Asked | None = None
+    ) -> LiveRun | None:
         """Answer what a suspended answer asks, which then goes on; None: it asks for more.
 
-        Raises `Conflict` where nothing is asked, and `InputError` for words that are no answer.
+        `asked` names the question that a button was under. Raises `Conflict` where that or nothing is asked any more,
+        and `InputError` for words that are no answer.
         """
         entries, record = await self._entries(visitor.owner, conversation)
         turn = turns(entries, replies=self._replies.get(conversation))[-1] if entries else None
         if turn is None or turn.asks is None:
             raise ours(Conflict, "nothing_asked")
+        if asked is not None and asked != Asked(turn.run, turn.asks["id"]):
+            raise ours(Conflict, "other_question")
         meant(turn.asks, text)
         replies = {**(turn.replies or {}), turn.asks["id"]: text.strip()}
         if replace(turn, replies=replies).asks is not None:
@@ -228,29 +234,30 @@ class Conversations:
         self._replies.pop(conversation, None)
         return live
 
-    async def retry(self, visitor: Visitor, conversation: str, choices: Choices) -> None:
-        """Answer the last message again, on a branch of its own."""
+    async def retry(self, visitor: Visitor, conversation: str | None, entry_id: str, choices: Choices) -> None:
+        """Answer the last message again, on a branch of its own. Raises `Conflict` where another is the last by now."""
         self._free(conversation)
         async with self._granted(visitor, choices) as grant:
-            entries, record = await self._entries(visitor.owner, conversation)
-            await self._again(record, _last_user(entries), None, choices, grant)
+            entry, record = await self._last(visitor.owner, conversation, entry_id)
+            await self._again(record, entry, None, choices, grant)
 
-    async def edit(self, visitor: Visitor, conversation: str, entry_id: str, text: str, choices: Choices) -> None:
+    async def edit(
+        self, visitor: Visitor, conversation: str | None, entry_id: str, text: str, choices: Choices
+    ) -> None:
         """Replace a message by another text, on a branch of its own, and answer that."""
         if not text.strip():
             raise ours(InputError, "write_first")
         self._free(conversation)
         async with self._granted(visitor, choices) as grant:
             entries, record = await self._entries(visitor.owner, conversation)
-            entry = next((entry for entry in entries if entry.id == entry_id), None)
+            entry = next((entry for entry in entries if entry.id == entry_id and is_prompt(entry)), None)
             if entry is None:
                 raise ours(Conflict, "message_gone")
             await self._again(record, entry, text, choices, grant)
 
-    async def undo(self, owner: str, conversation: str) -> str:
-        """Take back the last message with its answer; return its text."""
-        entries, record = await self._entries(owner, conversation)
-        entry = _last_user(entries)
+    async def undo(self, owner: str, conversation: str | None, entry_id: str) -> str:
+        """Take back the last message with its answer; return its text. Raises `Conflict` as `retry` does."""
+        entry, record = await self._last(owner, conversation, entry_id)
         await self._store.save(_branch(record, entry.parent_id))
         return said(entry)
 
@@ -275,7 +282,17 @@ class Conversations:
         entries = await self._store.history(await self._store.get(conversation, owner=owner), limit=most)
         return entries, len(entries) == most
 
-    async def _entries(self, owner: str, conversation: str) -> tuple[list[Entry], Record]:
+    async def _last(self, owner: str, conversation: str | None, entry_id: str) -> tuple[Entry, Record]:
+        """The last message of the visitor. Raises `Conflict` where that is not the one of this id."""
+        entries, record = await self._entries(owner, conversation)
+        last = next((entry for entry in reversed(entries) if is_prompt(entry)), None)
+        if last is None or last.id != entry_id:
+            raise ours(Conflict, "gone_on")
+        return last, record
+
+    async def _entries(self, owner: str, conversation: str | None) -> tuple[list[Entry], Record]:
+        if conversation is None:
+            raise ours(Conflict, "message_gone")
         self._free(conversation)
         record = await self._store.get(conversation, owner=owner)
         return await self._store.history(record), record
@@ -293,7 +310,7 @@ class Conversations:
         message = (await self.media.loaded(record.owner, [entry.message]))[0]
         parts = _content(message)
         if text is not None:
-            parts = [text, *(part for part in parts if not isinstance(part, str))]
+            parts = [text, *(parts[1:] if isinstance(parts[0], str) else parts)]  # what was typed stands before files
         await self._begin(_branch(record, entry.parent_id), parts, choices, grant)
 
     async def _asks(self, owner: str, conversation: str) -> bool:
@@ -340,10 +357,3 @@ def _content(message: ModelMessage) -> list[UserContent]:
     assert isinstance(message, ModelRequest)
     part = next(part for part in message.parts if isinstance(part, UserPromptPart))
     return [part.content] if isinstance(part.content, str) else list(part.content)
-
-
-def _last_user(entries: Sequence[Entry]) -> Entry:
-    for entry in reversed(entries):
-        if isinstance(entry.message, ModelRequest) and any(isinstance(p, UserPromptPart) for p in entry.message.parts):
-            return entry
-    raise ours(InputError, "no_message")

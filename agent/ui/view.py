@@ -8,13 +8,9 @@ from agent.ui.words import ENGLISH, Words
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """What the chatbot shows; `earlier` where older turns are stored, `busy` while an answer is being written.
-
-    `ids` names, for each message shown, the entry it came from, None for those of an answer.
-    """
+    """What the chatbot shows; `earlier` where older turns are stored, `busy` while an answer is being written."""
 
     messages: list[Wire]
-    ids: list[str | None]
     earlier: bool = False
     busy: bool = False
 
@@ -23,17 +19,13 @@ def shown(all_turns: list[Turn], window: int, *, cut: bool, busy: bool = False, 
     """The newest turns with at most `window` bubbles, at least one turn; a turn that the limit cut is left out."""
     if cut and all_turns and all_turns[0].user is None:
         all_turns = all_turns[1:]
-    newest: list[tuple[Turn, list[Wire]]] = []
+    newest: list[list[Wire]] = []
     total = 0
     for turn in reversed(all_turns):
         made = wire(turn, words=words)
         total += len(made)
         if newest and total > window:
             break
-        newest.insert(0, (turn, made))
-    messages: list[Wire] = []
-    ids: list[str | None] = []
-    for turn, made in newest:
-        messages += made
-        ids += [turn.user.id if turn.user else None, *([None] * (len(made) - 1))]
-    return View(messages=messages, ids=ids, earlier=cut or len(newest) < len(all_turns), busy=busy)
+        newest.insert(0, made)
+    messages = [message for made in newest for message in made]
+    return View(messages=messages, earlier=cut or len(newest) < len(all_turns), busy=busy)

@@ -15,7 +15,7 @@ from agent.sayings import Saying, Value
 
 HERE = Path(__file__).parent
 LANGUAGES = ("en", "zh", "ko", "de", "fr")
-SCRIPTS = ("shared.js", "page.js", "attach.js")
+SCRIPTS = ("shared.js", "page.js", "address.js", "attach.js")
 
 Table = dict[str, dict[str, str]]
 

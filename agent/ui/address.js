@@ -1,0 +1,86 @@
+// Which message an edit, a retry or an undo is about. The server is told the id of the message, never its position:
+// the server's list may have changed since the page got its own.
+({ $, box }) => {
+  const buttons = (row) => [...(row?.nextElementSibling?.querySelectorAll("button") ?? [])];
+  const open = () => $("#chat .user-row:has(textarea.edit-textarea)");
+  const find = (id) => $(`#chat .user-row[data-message="${CSS.escape(id)}"]`);
+  let editing; // the id of the message whose edit box is open, and what has been typed into the box
+  let structure = "";
+
+  // Gradio calls this with each list that the chat shows. A row is a run of messages of one role.
+  const held = (messages) => {
+    const filled = (messages ?? []).filter(({ content }) => content.length);
+    const now = JSON.stringify(filled.map(({ role, metadata }) => [role, metadata?.id]));
+    if (now === structure) return;
+    structure = now;
+    const rows = filled.filter(({ role }, n) => role !== filled[n - 1]?.role);
+    window.addressed.last = filled.findLast(({ role, metadata }) => role === "user" && metadata?.id)?.metadata.id ?? "";
+    for (const [n, row] of document.querySelectorAll("#chat .message-row").entries()) {
+      const { role, metadata } = rows[n] ?? {};
+      row.dataset.message = (role === "user" && metadata?.id) || "";
+      row.toggleAttribute("data-untyped", Boolean(metadata?.untyped));
+    }
+    follow();
+  };
+
+  const write = (area, text) => {
+    area.value = text;
+    area.dispatchEvent(new Event("input", { bubbles: true }));
+  };
+  const begin = (row, text) => {
+    editing = { id: row.dataset.message, text };
+    setTimeout(() => {
+      const area = $("textarea.edit-textarea", row);
+      if (area && text !== undefined) write(area, text);
+    });
+  };
+
+  // Gradio's edit box stays at a place in the list. When the list moves under it, the box goes after its message; when
+  // the message is gone, what was typed goes into the composer.
+  const follow = () => {
+    if (!editing || open()?.dataset.message === editing.id) return;
+    const { id, text } = editing;
+    const cancel = buttons(open()).at(-1);
+    const edit = buttons(find(id)).at(-1);
+    if (cancel?.disabled || edit?.disabled) return void setTimeout(follow, 200);
+    cancel?.click();
+    editing = undefined;
+    if (edit) {
+      edit.click();
+      begin(find(id), text);
+    } else if (text && box() && !box().value) write(box(), text);
+  };
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest?.("#chat .message-buttons button");
+    const row = button?.closest(".message-buttons").previousElementSibling;
+    if (!row?.classList.contains("user-row")) return;
+    const area = $("textarea.edit-textarea", row);
+    const all = buttons(row);
+    if (!area) {
+      // Without typed words there is only the file's own Markdown to change, which is not the visitor's.
+      if (button === all.at(-1)) begin(row, row.hasAttribute("data-untyped") ? "" : undefined);
+    } else if (button !== all[0]) editing = undefined;
+    else {
+      event.stopPropagation(); // Gradio would send a position
+      event.preventDefault();
+      if (!editing) return;
+      editing.text = area.value;
+      $("#edit").click();
+    }
+  }, true);
+  document.addEventListener("input", (event) => {
+    if (editing && event.target.matches?.("#chat textarea.edit-textarea")) editing.text = event.target.value;
+  });
+
+  window.addressed = {
+    last: "",
+    held,
+    edited: () => [editing?.id ?? "", editing?.text ?? ""],
+    // The box stays open until the server has the edit, so that a refused one loses nothing.
+    done: () => {
+      editing = undefined;
+      buttons(open()).at(-1)?.click();
+    },
+  };
+}
