@@ -25,8 +25,9 @@ from agent.suspension import Approve, Refuse
 from agent.tools import ask_user
 from agent.tools.builtin import calculate
 from agent.ui.asking import meant
-from agent.ui.render import Turn, Wire, turns, wire
+from agent.ui.render import Wire, wire
 from agent.ui.start import Choices
+from agent.ui.transcript import Turn, turns
 from agent.ui.turn import Conversations
 from agent.ui.visitor import Visitor as Asker
 from tests.asking_tools import send

@@ -40,9 +40,11 @@ from agent.providers.local import Served
 from agent.responses import Live, Stamp, pieces, settle
 from agent.settings import LocalSettings, Settings
 from agent.ui.journal import StoreJournal, Unsent
-from agent.ui.render import Bubble, Turn, fold, turns, wire
+from agent.ui.render import wire
 from agent.ui.start import Choices
+from agent.ui.transcript import Bubble, Turn, fold, turns
 from agent.ui.turn import Conversations
+from agent.ui.visitor import Visitor
 from tests.fakes import Act, Call, FakeConnection, Step, Words
 from tests.scripted_server import Config, Running, running
 from tests.strategies import conversations, responses
@@ -656,7 +658,9 @@ def test_the_page_shows_the_same_live_and_after_a_reload(
         options = Settings(local=LocalSettings(cache_dir=Path("nowhere")), retries=0)
         page = Conversations(options, MemoryStore(), MediaStore(Path("nowhere")), models, _tools())
         seen = len(server.journal())
-        live = await page.send(OWNER, None, {"text": script}, Choices(tools=True, system_message="Be brief."))
+        live = await page.send(
+            Visitor(owner=OWNER), None, {"text": script}, Choices(tools=True, system_message="Be brief.")
+        )
         conversation, run = live.conversation, live.run
         if ending == "stop-it":
             requests = seen + (2 if calls else 1)
@@ -679,7 +683,9 @@ def test_the_page_shows_the_same_live_and_after_a_reload(
         reasons = {"stop": "stop", "length": "length", "stop-it": "cancelled"}
         assert run.result is not None
         assert run.result.finish_reason == reasons.get(ending, "error")
-        again = await page.send(OWNER, conversation, {"text": "!text Yes."}, Choices(system_message="Be brief."))
+        again = await page.send(
+            Visitor(owner=OWNER), conversation, {"text": "!text Yes."}, Choices(system_message="Be brief.")
+        )
         assert (await again.run).text == "Yes."
         await page.aclose()
         bodies = [line["body"]["messages"] for line in server.journal()[seen:]]

@@ -31,7 +31,7 @@ from agent.sayings import Saying
 from agent.suspension.sentences import SENTENCES as SUSPENDED
 from agent.ui import words as table
 from agent.ui.inputs import parts_of, plans
-from agent.ui.render import LOST
+from agent.ui.transcript import LOST
 from agent.ui.widgets import attachments
 from agent.ui.words import LANGUAGES, Words, words_for
 from tests import media_files

@@ -5,7 +5,7 @@
   const open = () => $("#chat .user-row:has(textarea.edit-textarea)");
   const find = (id) => $(`#chat .user-row[data-message="${CSS.escape(id)}"]`);
   let editing; // the id of the message whose edit box is open, and what has been typed into the box
-  let structure = "";
+  let structure = "", later;
 
   // Gradio calls this with each list that the chat shows. A row is a run of messages of one role.
   const held = (messages) => {
@@ -38,11 +38,12 @@
   // Gradio's edit box stays at a place in the list. When the list moves under it, the box goes after its message; when
   // the message is gone, what was typed goes into the composer.
   const follow = () => {
+    clearTimeout(later);
     if (!editing || open()?.dataset.message === editing.id) return;
     const { id, text } = editing;
     const cancel = buttons(open()).at(-1);
     const edit = buttons(find(id)).at(-1);
-    if (cancel?.disabled || edit?.disabled) return void setTimeout(follow, 200);
+    if (cancel?.disabled || edit?.disabled) return void (later = setTimeout(follow, 200));
     cancel?.click();
     editing = undefined;
     if (edit) {

@@ -3,9 +3,12 @@
 import html
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, cast
 
-from agent.errors import InputError
+from pydantic import TypeAdapter, ValidationError
+
+from agent.errors import Conflict, InputError
 from agent.suspension import Answer, Approve, Refuse
 from agent.tools import ask_user
 from agent.ui.words import ENGLISH, Words, ours, table
@@ -15,6 +18,31 @@ Call = Mapping[str, Any]
 
 ASK_USER = ask_user.name
 ALLOW, REFUSE = "Allow", "Refuse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pressed:
+    """What a button under the last answer asks for, as its value says it.
+
+    "answer" gives `text` to the call of that run; "retry" and "continue" are about the visitor's message `entry`.
+    """
+
+    do: Literal["answer", "retry", "continue"]
+    entry: str = ""
+    run: str = ""
+    call: str = ""
+    text: str = ""
+
+    @classmethod
+    def of(cls, value: object) -> "Pressed":
+        """The value that the browser sent, checked. Raises `Conflict`."""
+        try:
+            return _PRESSED.validate_python(value)
+        except ValidationError as error:
+            raise ours(Conflict, "message_gone") from error
+
+
+_PRESSED = TypeAdapter(Pressed)
 
 
 class Asked(NamedTuple):
@@ -44,8 +72,8 @@ def options(call: Call, run: str = "", words: Words = ENGLISH) -> list[dict[str,
         answers = {str(choice): str(choice) for choice in choices}
     else:
         answers = {words("allow"): ALLOW, words("refuse"): REFUSE}
-    about = {"run": run, "call": call["id"]}
-    return [{"label": label, "value": {"answer": answer, **about}} for label, answer in answers.items()]
+    about = {"do": "answer", "run": run, "call": call["id"]}
+    return [{"label": label, "value": {**about, "text": text}} for label, text in answers.items()]
 
 
 def asked(call: Call, words: Words = ENGLISH) -> str:

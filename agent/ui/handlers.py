@@ -14,7 +14,7 @@ from agent.catalog import ModelSpec
 from agent.errors import AgentError
 from agent.guard import GUARD, Guard
 from agent.providers import preload
-from agent.ui.asking import Asked
+from agent.ui.asking import Asked, Pressed
 from agent.ui.attaching import Attaching
 from agent.ui.examples import example_message
 from agent.ui.live import LiveRun
@@ -194,15 +194,10 @@ class Handlers:
                 yield shown
 
     async def option(self, event: gr.SelectData, given: Given, request: gr.Request) -> Any:
-        """A button under a question was pressed: its words are the answer to that question and to no other."""
+        """A button under the last answer was pressed. It names the question or the message that it is about."""
         seat = self._seats.of(request)
-        if seat.conversation is None:
-            return gr.skip()
-        choices = self._chosen(seat, given)
-        pressed: dict[str, Any] = event.value
-        asked = Asked(str(pressed["run"]), str(pressed["call"]))
-        answer = self._all.answer(seat.visitor, seat.conversation, str(pressed["answer"]), choices, asked)
-        return composer(busy=await told(answer, seat.words) is not None)
+        busy = await told(self._press(event.value, seat, self._chosen(seat, given)), seat.words)
+        return composer(busy=busy)
 
     async def retry(self, given: Given, request: gr.Request) -> Any:
         """Answer the last message again. The page names the message by its id."""
@@ -275,6 +270,19 @@ class Handlers:
         finally:
             del self._sending[page]
             await sending.aclose()
+
+    async def _press(self, value: object, seat: Seat, choices: Choices) -> bool:
+        """Do what a pressed button says; return whether an answer is being written then."""
+        pressed, who = Pressed.of(value), (seat.visitor, seat.conversation)
+        match pressed.do:
+            case "answer":
+                asked = Asked(pressed.run, pressed.call)
+                return await self._all.answer(*who, pressed.text, choices, asked) is not None
+            case "retry":
+                await self._all.retry(*who, pressed.entry, choices)
+            case "continue":
+                await self._all.go_on(*who, pressed.entry, seat.words("continue"), choices)
+        return True
 
     def _menu(self, seat: Seat, spec: ModelSpec | None, *, chosen: bool = True) -> tuple[Any, Any, Any]:
         """The list of models, what is said of the one on its way, and the offer of one that has come."""

@@ -11,7 +11,7 @@ from agent.history import Entry, HistoryStore, Note, Record
 from agent.media import MediaStore
 from agent.run import Run
 from agent.sayings import Saying
-from agent.ui.render import said
+from agent.ui.transcript import said
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +86,9 @@ async def _end(run: Run) -> None:
 
 def _title(entry: Entry) -> str:
     return " ".join(said(entry).split())[:60]
+
+
+def branch(record: Record, head_id: str | None) -> Record:
+    """The conversation with its end at another entry. The one it had is kept as a branch that was left."""
+    left = (record.head_id,) if record.head_id else ()
+    return replace(record, head_id=head_id, branches=tuple(dict.fromkeys((*record.branches, *left))))

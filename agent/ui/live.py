@@ -11,7 +11,7 @@ from agent.errors import Conflict, InputError
 from agent.media import MediaStore
 from agent.run import Run
 from agent.ui.journal import Unsent
-from agent.ui.render import Bubble, fold
+from agent.ui.transcript import Bubble, fold
 from agent.ui.words import ENGLISH, Words, ours
 
 PACE = 0.1

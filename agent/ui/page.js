@@ -209,7 +209,17 @@
   });
 
   // A tool or a thought that takes its time says for how long; Gradio says so only afterwards.
+  let wait;
+  const sayWait = () => {
+    const dots = last("#chat .bot-row .waiting:has(span)");
+    if (!dots) return void (wait = undefined);
+    const key = $("span", dots).textContent; // seconds before the page began to look, and which wait it is
+    if (wait?.key !== key) wait = { key, since: Date.now() - 1000 * parseFloat(key) };
+    const seconds = Math.floor((Date.now() - wait.since) / 1000);
+    if (seconds >= 3) dots.dataset.waited = said.waited.replace("{seconds}", seconds);
+  };
   const tick = () => {
+    sayWait();
     for (const title of document.querySelectorAll("#chat .title[data-since]")) {
       if (!$(".loading-spinner", title)) {
         title.removeAttribute("data-since");

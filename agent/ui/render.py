@@ -7,165 +7,32 @@ Text travels as a text part, never as a bare string, which Gradio would dedent.
 import html
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import repeat
 from typing import Any
 
 from pydantic_ai.messages import (
     AudioUrl,
     DocumentUrl,
-    FilePart,
     ImageUrl,
-    ModelMessage,
-    ModelRequest,
-    UserPromptPart,
 )
 
 from agent.history import Entry, Note
-from agent.media import ROUTE, called, id_of
+from agent.media import ROUTE
 from agent.parts import fenced, read_of
-from agent.responses import Piece, Response, Stamp, pieces
-from agent.sayings import Saying
 from agent.ui.asking import ASK_USER, Call, asked, is_question, options, question
 from agent.ui.files import shown_file, shown_reading
 from agent.ui.formulas import mark_formulas
 from agent.ui.titles import call_title, failed_title, failure_reason
+from agent.ui.transcript import SILENCE, Bubble, Turn, first_part, prompt_of, unanswered
 from agent.ui.words import ENGLISH, Words
 
 Wire = dict[str, Any]
-
-UNSEEN = repeat(math.inf)
-"""When what is read from a store was said: not while anybody looks."""
-LOST = "Interrupted: the server went down before the answer was finished."
-NO_ENDING = Note(ended="error", detail=LOST, sayings=(Saying("lost"),))
-
-
-@dataclass(slots=True)
-class Bubble:
-    """One bubble: its type, its text or its call, and, of a result, which call it belongs to.
-
-    `began` is on the monotonic clock, where it was seen to.
-    """
-
-    first: Response
-    texts: list[str]
-    began: float = math.inf
-
-    @property
-    def text(self) -> str:
-        """All its deltas joined."""
-        return "".join(self.texts)
-
-    @property
-    def content(self) -> Any:
-        """Its text, or the call or result it shows; of the files of a result, where they are kept."""
-        if isinstance(self.first.content, str):
-            return self.text
-        content = dict(self.first.content)
-        if "files" in content:
-            kept = [one for one in content["files"] if isinstance(one, ImageUrl | AudioUrl | DocumentUrl)]
-            content["files"] = [
-                {"url": one.url, "media_type": one.media_type, "name": called(one.identifier, one.media_type)}
-                for one in kept
-            ]
-        return content
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """What a user said (None where the history begins in mid-turn) and the bubbles of the answer.
-
-    `note` is how it ended, None while it is still running; `reasoning` the seconds of its reasoning bubbles. `replies`,
-    by the ids of the calls that wait for them, are what was said so far to an answer that is suspended; None where it
-    asks for nothing (any more). `made` are the ids of the files that the model made. A page that looks at it while it
-    is running began to do so at `watched`, on the monotonic clock. `run` is the id of its last run.
-    """
-
-    user: Entry | None
-    bubbles: Sequence[Bubble]
-    note: Note | None
-    reasoning: tuple[float, ...] = ()
-    replies: Mapping[str, str] | None = None
-    made: tuple[str, ...] = ()
-    watched: float = 0.0
-    run: str = ""
-
-    @property
-    def asks(self) -> Call | None:
-        """The first call that still waits for somebody's word."""
-        waiting = unanswered(self.bubbles) if self.replies is not None else []
-        return next((call for call in waiting if call["id"] not in (self.replies or {})), None)
-
-
-def unanswered(bubbles: Sequence[Bubble]) -> list[Call]:
-    """The calls without a result."""
-    answered = {_of(bubble, "id") for bubble in bubbles if bubble.first.type == "tool_call_result"}
-    return [one.content for one in bubbles if one.first.type == "tool_call" and _of(one, "id") not in answered]
-
-
-def fold(bubbles: list[Bubble], responses: Iterable[Response], said_at: Iterable[float] = UNSEEN) -> None:
-    """Add responses to the bubbles they belong to: the flag alone decides."""
-    for response, at in zip(responses, said_at, strict=False):
-        text = response.content if isinstance(response.content, str) else ""
-        if response.is_type_switched:
-            bubbles.append(Bubble(response, [text], at))
-        else:
-            bubbles[-1].texts.append(text)
-
-
-def turns(
-    entries: Sequence[Entry], *, running: str | None = None, replies: Mapping[str, str] | None = None
-) -> list[Turn]:
-    """Stored entries as turns. A turn without an ending was lost, unless it is the one of the run named `running`.
-
-    `replies` are those to the last turn, which may be suspended.
-    """
-    out: list[Turn] = []
-    groups = list(_groups(entries))
-    for group in groups:
-        user = group[0] if is_prompt(group[0]) else None
-        stamp, bubbles = Stamp(), list[Bubble]()
-        for entry in group:
-            fold(bubbles, map(stamp, pieces(entry.message)))
-        # One that was suspended and resumed has two runs, and ended with the last.
-        ends = {entry.note.run_id: entry.note for entry in group if entry.note.ended}
-        last = group[-1].note.run_id
-        note = ends.get(last, None if last == running else NO_ENDING)
-        if note is not None:
-            fold(bubbles, map(stamp, _error(note)))
-        open_ = group is groups[-1] and note is not None and note.ended == "suspended"
-        seconds = [one for end in ends.values() if end.timings for one in end.timings.reasoning]
-        out.append(
-            Turn(
-                user=user,
-                bubbles=bubbles,
-                note=note,
-                reasoning=tuple(seconds),
-                replies=(replies or {}) if open_ else None,
-                made=made(entry.message for entry in group),
-                run=last,
-            )
-        )
-    return out
-
-
-def made(messages: Iterable[ModelMessage], conversation: str = "") -> tuple[str, ...]:
-    """The ids of the files that the model made since the last prompt, in messages as they are stored, or in a run's."""
-    found: list[str] = []
-    for part in (part for message in messages for part in message.parts):
-        if isinstance(part, UserPromptPart):
-            found.clear()
-        elif isinstance(part, FilePart):
-            found.append(id_of(conversation, part.content) if part.content.data else part.content.identifier)
-    return tuple(found)
 
 
 def wire(turn: Turn, waiting: str = "", words: Words = ENGLISH) -> list[Wire]:
     """The messages of one turn; `waiting` says why nothing comes at the moment, while it runs."""
     out: list[Wire] = []
     if turn.user is not None:
-        untyped = not isinstance(_first_part(turn.user), str)
+        untyped = not isinstance(first_part(turn.user), str)
         out.append(_user(_user_parts(turn.user, words), {"id": turn.user.id, "untyped": untyped}))
     seconds = list(turn.reasoning)
     unsaid = {call["id"] for call in unanswered(turn.bubbles)}
@@ -176,7 +43,8 @@ def wire(turn: Turn, waiting: str = "", words: Words = ENGLISH) -> list[Wire]:
         running = turn.note is None and number == len(turn.bubbles) - 1
         match bubble.first.type:
             case "output_text":
-                out.append(_assistant(mark_formulas(bubble.text), None))
+                if bubble.text.strip():
+                    out.append(_assistant(mark_formulas(bubble.text), None))
             case "reasoning":
                 metadata: Wire = {"title": words("reasoning"), "status": "pending" if running else "done"}
                 if running:
@@ -217,15 +85,37 @@ def wire(turn: Turn, waiting: str = "", words: Words = ENGLISH) -> list[Wire]:
                 why = (words.said(turn.note.sayings) if turn.note else "") or bubble.text
                 out.append(_assistant(f'<div class="problem" role="alert">{html.escape(why)}</div>', None))
     out += [_assistant(shown_file(ROUTE + id_, words), None) for id_ in turn.made]
+    if turn.is_empty:
+        out.append(_assistant(f'<div class="problem" role="alert">{words("empty_answer")}</div>', None))
     if asks is not None:
         out.append({**_assistant(asked(asks, words), None), "options": options(asks, turn.run, words) or None})
     elif turn.note is not None and (caption := _caption(turn.note, words)):
         out.append(_assistant(f'<div class="caption">{caption}</div>', None))
-    elif turn.note is None and (waiting or not turn.bubbles):
-        dots = f'<div class="waiting" role="img" aria-label="{words("waiting")}"><i></i><i></i><i></i></div>'
-        why = f'<div class="caption" role="status">{html.escape(waiting)}</div>' if waiting else ""
-        out.append(_assistant(dots + why, None))
+    elif turn.note is None and (waiting or turn.waits):
+        out.append(_assistant(_waiting(turn, waiting, words), None))
+    if (button := _button(turn)) is not None and turn.user is not None:
+        label, do = button
+        out[-1]["options"] = [{"label": words(label), "value": {"do": do, "entry": turn.user.id}}]
     return out
+
+
+def _button(turn: Turn) -> tuple[str, str] | None:
+    """The label of the button under an answer, and what it does. Gradio shows the one of the last turn."""
+    if turn.is_empty:
+        return "try_again", "retry"
+    return ("go_on", "continue") if turn.note is not None and turn.note.ended == "length" else None
+
+
+def _waiting(turn: Turn, why: str, words: Words) -> str:
+    """Dots, and why nothing comes where that is known. Else page.js says for how long the wait has been.
+
+    For it there are the seconds before the dots came, and a number that is another for each wait.
+    """
+    in_text = bool(turn.bubbles) and turn.bubbles[-1].first.type == "output_text"
+    before = max(SILENCE if in_text else 0.0, turn.watched - turn.quiet)
+    waited = "" if why else f"<span>{before:.1f} {len(turn.bubbles)}</span>"
+    dots = f'<div class="waiting" role="img" aria-label="{words("waiting")}"><i></i><i></i><i></i>{waited}</div>'
+    return dots + (f'<div class="caption" role="status">{html.escape(why)}</div>' if why else "")
 
 
 def _failures(turn: Turn) -> dict[str, str]:
@@ -242,50 +132,8 @@ def _going_on(bubble: Bubble, turn: Turn) -> Wire:
     return {"duration": round(before, 1)} if before >= 0.1 else {}
 
 
-def said(entry: Entry) -> str:
-    """The text of a user's message, without its attachments."""
-    content = _said(entry)
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "\n\n".join(part for part in content if isinstance(part, str))
-
-
-def _groups(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-    group: list[Entry] = []
-    for entry in entries:
-        if group and is_prompt(entry):
-            yield group
-            group = []
-        group.append(entry)
-    if group:
-        yield group
-
-
-def is_prompt(entry: Entry) -> bool:
-    """Whether it is a message of the visitor."""
-    return _said(entry) is not None
-
-
-def _first_part(entry: Entry) -> object:
-    content = _said(entry)
-    return content if isinstance(content, str) else next(iter(content), None)
-
-
-def _said(entry: Entry) -> Any:
-    if isinstance(entry.message, ModelRequest):
-        for part in entry.message.parts:
-            if isinstance(part, UserPromptPart):
-                return part.content
-    return None
-
-
-def _error(note: Note) -> Iterator[Piece]:
-    if note.ended in ("error", "limit"):
-        yield "error", note.detail
-
-
 def _user_parts(entry: Entry, words: Words) -> list[Wire]:
-    content = _said(entry)
+    content = prompt_of(entry)
     parts: list[Wire] = []
     for part in [content] if isinstance(content, str) else content:
         if isinstance(part, str):
@@ -308,11 +156,6 @@ def _question(call: Call) -> str:
 
 def _assistant(text: str, metadata: Wire | None) -> Wire:
     return {"role": "assistant", "metadata": metadata, "content": [{"type": "text", "text": text}], "options": None}
-
-
-def _of(bubble: Bubble, key: str) -> Any:
-    content = bubble.first.content
-    return content[key] if isinstance(content, Mapping) else None
 
 
 def _code(value: object) -> str:

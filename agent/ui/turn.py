@@ -8,10 +8,9 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import asdict, replace
-from time import monotonic
 from typing import Any, cast
 
-from pydantic_ai.messages import ModelMessage, ModelRequest, UserContent, UserPromptPart
+from pydantic_ai.messages import UserContent
 
 from agent.catalog import ModelSpec, load
 from agent.errors import Conflict, InputError, NotFound
@@ -28,12 +27,14 @@ from agent.ui.asking import Asked, meant
 from agent.ui.gate import Gate
 from agent.ui.grants import Grant, granted
 from agent.ui.inputs import parts_of
+from agent.ui.journal import branch
 from agent.ui.live import Live, LiveRun
 from agent.ui.offers import Offers
-from agent.ui.render import Turn, is_prompt, made, said, turns, unanswered, wire
 from agent.ui.start import Choices, Start, start
+from agent.ui.transcript import is_prompt, prompt_of, said, turns, unanswered
 from agent.ui.view import View, shown
 from agent.ui.visitor import Visitor
+from agent.ui.watching import watching
 from agent.ui.words import ENGLISH, Words, ours
 
 WINDOW = 30
@@ -128,31 +129,10 @@ class Conversations:
         if live is None:
             yield await self.view(owner, conversation, window, words)
             return
-        run, watched = live.run, monotonic()
-        async with aclosing(live.bubbles()) as stream:
-            entries, cut = await self._newest(owner, conversation, window)
-            mine = [entry for entry in entries if entry.note.run_id == run.id]
-            before = turns([entry for entry in entries if entry.note.run_id != run.id])
-            turn = Turn(user=mine[0] if mine else None, bubbles=(), note=None, run=run.id)
-            if live.resumed and before:
-                turn = replace(before.pop(), run=run.id)
-                for bubble in turn.bubbles:
-                    bubble.began = live.began  # what waited for people is done now
-            base: View | None = None
-            async for bubbles in stream:
-                now = replace(
-                    turn,
-                    bubbles=[*turn.bubbles, *bubbles],
-                    note=live.unsent.on(run.result.note) if run.result else None,
-                    reasoning=(*turn.reasoning, *run.reasoning),
-                    replies={} if run.result and run.result.finish_reason == "suspended" else None,
-                    made=made(run.result.context.messages, live.conversation) if run.result else turn.made,
-                    watched=watched,
-                )
-                messages = wire(now, live.waiting(words), words)
-                # Older turns make room when the page begins to look; nothing moves while the answer grows.
-                base = base or shown(before, window - len(messages), cut=cut, words=words)
-                yield View(messages=base.messages + messages, earlier=base.earlier, busy=not run.done)
+        entries, cut = await self._newest(owner, conversation, window)
+        async with aclosing(watching(live, entries, window, cut=cut, words=words)) as views:
+            async for view in views:
+                yield view
 
     async def answers(self, live: LiveRun) -> AsyncIterator[dict[str, Any]]:
         """An answer as it is written, for programs: its text, its bubbles, and how it ended, once it has.
@@ -205,7 +185,12 @@ class Conversations:
             return await self._begin(record, parts, choices, grant)
 
     async def answer(
-        self, visitor: Visitor, conversation: str, text: str, choices: Choices, asked: Asked | None = None
+        self,
+        visitor: Visitor,
+        conversation: str | None,
+        text: str,
+        choices: Choices,
+        asked: Asked | None = None,
     ) -> LiveRun | None:
         """Answer what a suspended answer asks, which then goes on; None: it asks for more.
 
@@ -213,6 +198,7 @@ class Conversations:
         and `InputError` for words that are no answer.
         """
         entries, record = await self._entries(visitor.owner, conversation)
+        conversation = record.id
         turn = turns(entries, replies=self._replies.get(conversation))[-1] if entries else None
         if turn is None or turn.asks is None:
             raise ours(Conflict, "nothing_asked")
@@ -238,8 +224,22 @@ class Conversations:
         """Answer the last message again, on a branch of its own. Raises `Conflict` where another is the last by now."""
         self._free(conversation)
         async with self._granted(visitor, choices) as grant:
-            entry, record = await self._last(visitor.owner, conversation, entry_id)
+            entry, record, _ = await self._last(visitor.owner, conversation, entry_id)
             await self._again(record, entry, None, choices, grant)
+
+    async def go_on(
+        self, visitor: Visitor, conversation: str | None, entry_id: str, text: str, choices: Choices
+    ) -> None:
+        """Ask for the rest of an answer that the length limit ended, once.
+
+        `text` asks for it. It is a message like any other, because every vendor takes that, and the history shows it.
+        """
+        self._free(conversation)
+        async with self._granted(visitor, choices) as grant:
+            _, record, ended = await self._last(visitor.owner, conversation, entry_id)
+            if ended != "length":
+                raise ours(Conflict, "gone_on")
+            await self._begin(record, [text], choices, grant)
 
     async def edit(
         self, visitor: Visitor, conversation: str | None, entry_id: str, text: str, choices: Choices
@@ -257,8 +257,8 @@ class Conversations:
 
     async def undo(self, owner: str, conversation: str | None, entry_id: str) -> str:
         """Take back the last message with its answer; return its text. Raises `Conflict` as `retry` does."""
-        entry, record = await self._last(owner, conversation, entry_id)
-        await self._store.save(_branch(record, entry.parent_id))
+        entry, record, _ = await self._last(owner, conversation, entry_id)
+        await self._store.save(branch(record, entry.parent_id))
         return said(entry)
 
     def stop(self, owner: str, conversation: str | None) -> None:
@@ -282,13 +282,13 @@ class Conversations:
         entries = await self._store.history(await self._store.get(conversation, owner=owner), limit=most)
         return entries, len(entries) == most
 
-    async def _last(self, owner: str, conversation: str | None, entry_id: str) -> tuple[Entry, Record]:
-        """The last message of the visitor. Raises `Conflict` where that is not the one of this id."""
+    async def _last(self, owner: str, conversation: str | None, entry_id: str) -> tuple[Entry, Record, str | None]:
+        """The last message of the visitor, and how its answer ended. Raises `Conflict` where its id is another."""
         entries, record = await self._entries(owner, conversation)
         last = next((entry for entry in reversed(entries) if is_prompt(entry)), None)
         if last is None or last.id != entry_id:
             raise ours(Conflict, "gone_on")
-        return last, record
+        return last, record, entries[-1].note.ended
 
     async def _entries(self, owner: str, conversation: str | None) -> tuple[list[Entry], Record]:
         if conversation is None:
@@ -307,11 +307,12 @@ class Conversations:
             raise ours(Conflict, "still_writing")
 
     async def _again(self, record: Record, entry: Entry, text: str | None, choices: Choices, grant: Grant) -> None:
-        message = (await self.media.loaded(record.owner, [entry.message]))[0]
-        parts = _content(message)
+        [message] = await self.media.loaded(record.owner, [entry.message])
+        content = prompt_of(replace(entry, message=message))
+        parts: list[UserContent] = [content] if isinstance(content, str) else list(content)
         if text is not None:
             parts = [text, *(parts[1:] if isinstance(parts[0], str) else parts)]  # what was typed stands before files
-        await self._begin(_branch(record, entry.parent_id), parts, choices, grant)
+        await self._begin(branch(record, entry.parent_id), parts, choices, grant)
 
     async def _asks(self, owner: str, conversation: str) -> bool:
         """Whether the last answer is suspended and waits for people: the note of its last message says so."""
@@ -346,14 +347,3 @@ class Conversations:
         live = self.live.begin(record.id, record.owner, run, start.journal.unsent, grant.aclose, resumed=resumed)
         grant.take()
         return live
-
-
-def _branch(record: Record, head_id: str | None) -> Record:
-    left = (record.head_id,) if record.head_id else ()
-    return replace(record, head_id=head_id, branches=tuple(dict.fromkeys((*record.branches, *left))))
-
-
-def _content(message: ModelMessage) -> list[UserContent]:
-    assert isinstance(message, ModelRequest)
-    part = next(part for part in message.parts if isinstance(part, UserPromptPart))
-    return [part.content] if isinstance(part.content, str) else list(part.content)

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from agent.ui.render import Turn, Wire, wire
+from agent.ui.render import Wire, wire
+from agent.ui.transcript import Turn
 from agent.ui.words import ENGLISH, Words
 
 
