@@ -15,6 +15,7 @@ from pydantic_ai.messages import (
     SystemPromptPart,
     TextContent,
     TextPart,
+    ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
     UserPromptPart,
@@ -22,6 +23,9 @@ from pydantic_ai.messages import (
 
 UNANSWERED = "(No answer was given.)"
 """Stands for an answer that broke off before any text, so that roles alternate as chat templates demand."""
+
+CUT_THOUGHTS = "(No answer was given: the length limit was reached after these thoughts.)"
+"""Stands before the reasoning of an answer that the length limit ended before any text."""
 
 INTERRUPTED = "The call was interrupted and has no result."
 
@@ -98,7 +102,7 @@ def to_send(messages: Sequence[ModelMessage], system_message: str = "") -> list[
                 out[-1] = replace(message, parts=[*before.parts, *message.parts])
                 continue
             if not any(_says_something(part) for part in message.parts):
-                message = replace(message, parts=[TextPart(UNANSWERED)])
+                message = replace(message, parts=[TextPart(_unsaid(message))])
         elif out and isinstance(out[-1], ModelRequest):
             out.append(ModelResponse(parts=[TextPart(UNANSWERED)], timestamp=_EPOCH))
         out.append(message)
@@ -153,6 +157,12 @@ def _no_results(waiting: dict[str, str]) -> list[ModelRequestPart]:
     ]
     waiting.clear()
     return missing
+
+
+def _unsaid(message: ModelResponse) -> str:
+    """What stands for an answer without text: where the length limit cut its thoughts, these, to go on from."""
+    thoughts = [part.content for part in message.parts if isinstance(part, ThinkingPart) and part.content.strip()]
+    return "\n\n".join([CUT_THOUGHTS, *thoughts]) if thoughts and message.finish_reason == "length" else UNANSWERED
 
 
 def _says_something(part: ModelResponsePart) -> bool:

@@ -351,7 +351,6 @@ async def test_the_first_request(server: Playing) -> None:
         "toolConfig": {"functionCallingConfig": {"mode": "VALIDATED"}},
         "generationConfig": {
             "temperature": 0.5,
-            "maxOutputTokens": SPEC.usual_output_tokens,
             "responseModalities": ["TEXT"],
             "thinkingConfig": {"includeThoughts": True, "thinkingLevel": "HIGH"},
         },

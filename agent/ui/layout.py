@@ -9,7 +9,7 @@ from agent.ui import formulas
 from agent.ui.api import Api
 from agent.ui.handlers import Handlers
 from agent.ui.inputs import kinds
-from agent.ui.widgets import MOST_TOKENS, TEMPERATURE
+from agent.ui.widgets import TEMPERATURE
 from agent.ui.words import LANGUAGES, column
 
 QUIET: dict[str, Any] = {"show_progress": "hidden", "concurrency_limit": None, "api_visibility": "private"}
@@ -67,7 +67,9 @@ def build(
                 label=static("read_here"), info=static("read_here_how"), value=False, elem_id="read-here"
             )
             warmth = gr.Slider(0, 2, value=TEMPERATURE, step=0.05, label=static("temperature"), elem_id="temperature")
-            most = gr.Slider(16, 4096, value=MOST_TOKENS, step=16, label=static("max_tokens"), elem_id="max-tokens")
+            most = gr.Number(
+                None, label=static("max_tokens"), placeholder=static("no_limit"), precision=0, elem_id="max-tokens"
+            )
             if login:
                 # Its icon is a file in Gradio's cache, which the walls give to nobody.
                 button = gr.LoginButton(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agent.agent import Agent
+from agent.catalog import ModelSpec
 from agent.context import Context
 from agent.fitting import fitted
 from agent.guardrails import Limits
@@ -16,11 +17,17 @@ from agent.settings import Settings
 from agent.tools import Tool, Toolset
 from agent.ui.journal import StoreJournal, Unsent
 
+PUBLIC_MOST = 16_384
+"""Tokens of an answer on a public page where the visitor sets no limit: strangers spend the owner's money."""
+THINKING = 8_192
+"""Tokens of the context that are kept free for reasoning."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
     """What a visitor has set on the page; `picked` where the model was their own choice, not the first there was.
 
+    `max_tokens` is the visitor's own limit of an answer, None where they set none.
     `read_here`: text in pictures and speech in sounds are read on this machine for a model that cannot see or hear.
     """
 
@@ -58,8 +65,8 @@ async def start(
     spec = connection.spec
     stored = await store.history(record) if record.revision else []
     messages = [entry.message for entry in stored]
-    most = min(choices.max_tokens or spec.usual_output_tokens, spec.max_output_tokens)
-    kept = newest_that_fit(messages, spec.context_tokens - most - 256)
+    most = answer_limit(spec, choices.max_tokens, public=settings.public is not None)
+    kept = newest_that_fit(messages, spec.context_tokens - _room(spec, most) - 256)
     switched = bool(stored) and stored[-1].note.model != spec.id
     unsent = Unsent(len(messages) - len(kept))
     if switched:
@@ -86,3 +93,23 @@ async def start(
         ),
         journal=StoreJournal(store, media, record, unsent),
     )
+
+
+def answer_limit(spec: ModelSpec, wanted: int | None, *, public: bool = False) -> int | None:
+    """The greatest length of an answer to ask for, in tokens. None leaves it to the model's server.
+
+    A model on this machine is always given one: it might repeat itself until its context is full.
+    """
+    if wanted is not None:
+        return min(wanted, spec.max_output_tokens)
+    if spec.provider == "llama.cpp":
+        return spec.max_output_tokens
+    return min(max(spec.usual_output_tokens, PUBLIC_MOST), spec.max_output_tokens) if public else None
+
+
+def _room(spec: ModelSpec, most: int | None) -> int:
+    """Tokens of the context that the history leaves to reasoning and answer."""
+    if most is not None:
+        return min(most, spec.context_tokens // 2)
+    usual = spec.usual_output_tokens + (THINKING if spec.reasoning else 0)
+    return min(usual, spec.max_output_tokens, spec.context_tokens // 2)

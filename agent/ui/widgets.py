@@ -16,7 +16,6 @@ from agent.ui.start import Choices
 from agent.ui.words import ENGLISH, Words
 
 TEMPERATURE = 0.7
-MOST_TOKENS = 1024
 KEYS = 4
 """Widgets that have to do with keys: what `key_panel` gives, and the timer of its page's signs of life."""
 FOR_MODEL = 7 + KEYS
@@ -45,7 +44,7 @@ def choices_of(given: Given) -> Choices:
         system_message=said["system"] or "",
         reasoning=bool(said["reasoning"]),
         temperature=float(said["temperature"]),
-        max_tokens=int(said["max-tokens"]),
+        max_tokens=max(0, int(said["max-tokens"] or 0)) or None,
         tools=bool(said["tools"]),
         read_here=bool(said["read-here"]),
     )
@@ -95,10 +94,10 @@ def switches(
     )
     if spec is None:
         return gr.skip(), gr.skip(), gr.skip(), gr.skip(), composer(busy=busy), empty, ""
+    limit: dict[str, Any] = {} if chosen is None else {"value": chosen.max_tokens}
     chosen = chosen or Choices()
     suits = dict(spec.defaults).get("temperature", TEMPERATURE)
     can_reason, can_call = spec.reasoning, spec.tools != "none"
-    most = min(chosen.max_tokens or spec.usual_output_tokens, spec.max_output_tokens)
     box, about = takes(spec, words, busy, read_here=read_here)
     return (
         gr.Checkbox(
@@ -112,7 +111,7 @@ def switches(
             interactive=spec.temperature,
             info=None if spec.temperature else words("own_temperature"),
         ),
-        gr.Slider(maximum=spec.max_output_tokens, value=most),
+        gr.Number(info=words("longest_answer", count=spec.max_output_tokens), **limit),
         box,
         empty,
         about,

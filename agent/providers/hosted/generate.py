@@ -42,12 +42,12 @@ class Connection(ClientConnection):
         return nearest(cast(Effort, reasoning), self._levels)
 
     def settings(self, reasoning: Reasoning | None) -> ModelSettings:
-        """The longest answer, and thinking, whose text is sent only where it is asked for.
+        """Thinking, whose text is sent only where it is asked for. The vendor has its own limit of an answer.
 
         On is the highest level or, for models with a budget, as much as the model sees fit; as it comes is the vendor's
         own amount, made visible; off is none, or the least where there is no off.
         """
-        given = GoogleModelSettings(max_tokens=self.spec.usual_output_tokens)
+        given = GoogleModelSettings()
         if not (self.spec.reasoning and self._profile.get("supports_thinking")):
             return given
         effort = self.effort(reasoning)
