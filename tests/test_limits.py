@@ -63,7 +63,7 @@ class Page:
         state = {"visitor": visitor, "address": address, "walls": walls}
         self.request = gr.Request(Request({"type": "http", "headers": [], "state": state}), session_hash="page")
 
-    def given(self, text: str = "", *files: str) -> dict[Any, Any]:
+    def given(self, text: str = "", *files: str, **more: str) -> dict[Any, Any]:
         """The values of the widgets."""
         values = {
             "composer": {"text": text, "files": list(files)},
@@ -74,6 +74,7 @@ class Page:
             "max-tokens": 100,
             "tools": True,
             "read-here": False,
+            **more,
         }
         return {Widget(name): value for name, value in values.items()}
 
@@ -81,6 +82,21 @@ class Page:
         """Type a message and press Enter."""
         async for _ in self.handlers.accept(self.given(text), self.request):
             pass
+
+    async def last(self) -> dict[str, Any]:
+        """What names the last message, as the page's script fills it in."""
+        id_ = next(one["metadata"]["id"] for one in await self.shown() if one["role"] == "user")
+        return {"addressed": id_, "edited": "!text Edited."}
+
+    async def shown(self) -> list[dict[str, Any]]:
+        """What the chatbot shows."""
+        seat = self.handlers._seats.of(self.request)
+        return (await self.conversations.view(seat.owner, seat.conversation)).messages
+
+    async def press(self) -> None:
+        """Press the first button under the last answer."""
+        value = (await self.shown())[-1]["options"][0]["value"]
+        await self.handlers.option(gr.SelectData(None, {"index": 0, "value": value}), self.given(), self.request)
 
     async def done(self) -> None:
         """Wait until nothing is being written."""
@@ -112,7 +128,7 @@ async def example(page: Page) -> None:
 
 async def option(page: Page) -> None:
     """Press a button under a question."""
-    await page.handlers.option(gr.SelectData(None, {"index": 0, "value": "one"}), page.given(), page.request)
+    await page.press()
 
 
 async def words(page: Page) -> None:
@@ -122,13 +138,17 @@ async def words(page: Page) -> None:
 
 async def retry(page: Page) -> None:
     """Press "retry"."""
-    await page.handlers.retry(page.given(), page.request)
+    await page.handlers.retry(page.given(**await page.last()), page.request)
+
+
+async def go_on(page: Page) -> None:
+    """Press "Continue"."""
+    await page.press()
 
 
 async def edit(page: Page) -> None:
     """Edit the message."""
-    event = gr.EditData(None, {"index": 0, "value": "!text Edited.", "previous_value": "!text Hi."})
-    await page.handlers.edit(event, page.given(), page.request)
+    await page.handlers.edit(page.given(**await page.last()), page.request)
 
 
 async def chat(page: Page) -> None:
@@ -144,6 +164,7 @@ VERBS: dict[str, tuple[str, Callable[[Page], Awaitable[None]]]] = {
     "words": (ASK, words),
     "retry": ("!text Hi.", retry),
     "edit": ("!text Hi.", edit),
+    "continue": ("!length 3", go_on),
     "chat": ("", chat),
 }
 """Every verb that begins an answer, behind the message that the conversation has by then."""
