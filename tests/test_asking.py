@@ -109,7 +109,7 @@ def test_failed_call_says_so_in_its_title() -> None:
 
     def titles(*messages: ModelMessage, ended: str) -> list[str]:
         shown = wire(turn_of(prompt, *messages, ended=ended))
-        return [html.unescape(one["metadata"]["title"]) for one in shown if one["metadata"]]
+        return [html.unescape(one["metadata"]["title"]) for one in shown if "title" in (one["metadata"] or {})]
 
     first, second, nested = titles(calls, failed, ended="stop")
     assert first.startswith('<span class="failed">send · failed: nobody is here at all')
@@ -260,12 +260,14 @@ def test_a_tool_runs_when_it_is_allowed_and_only_then(asking: App, visit: Visit,
     assert sent(asking) == [*already, "Ann: Hi!"]
     visitor.say(SEND)
     expect(question(visitor)).to_be_visible()
+    visitor.idle()
     visitor.say('{"to": "Bob", "text": "Changed."}')
     expect(question(visitor)).to_have_count(0)
     visitor.idle()
     assert sent(asking) == [*already, "Ann: Hi!", "Bob: Changed."]
     visitor.say(SEND)
     expect(question(visitor)).to_be_visible()
+    visitor.idle()
     visitor.say("Ann is on holiday.")
     expect(question(visitor)).to_have_count(0)
     visitor.idle()
@@ -296,6 +298,7 @@ def test_both_are_asked_one_after_the_other(asking: App, visit: Visit) -> None:
     visitor.say(BOTH)
     expect(question(visitor)).to_contain_text("Which?")
     already = sent(asking)
+    visitor.idle()
     visitor.say("The second.")
     expect(question(visitor)).to_contain_text("May send run")
     expect(visitor.mine.last).to_have_text("The second.")
