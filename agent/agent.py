@@ -1,8 +1,7 @@
 """An agent: an immutable definition that any number of runs may share."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from agent.observe.replay import PREFIX, Replay
 from agent.observe.telemetry import Telemetry
 from agent.prompt import Prompt, fetched, to_messages
 from agent.providers import Connection, named
-from agent.result import OPTIONS, Journal, Options, Plan, RunResult
+from agent.result import DEFAULTS, Journal, Options, Plan, RunResult, options_of
 from agent.run import Run
 from agent.runs.toolsets import by_name
 from agent.suspension import Reply, Resumption, Suspension, answered
@@ -82,7 +81,7 @@ class Agent:
         `record` is a file for a flight record of it. `more` are the fields of `Options`, for those who write
         `run(..., reasoning=True)`.
         """
-        plan = self._plan(replace(options or Options(), **more))
+        plan = self._plan(more, options or Options())
         return Run(plan, to_messages(prompt), context or Context(), journal, audience=self._audience(record))
 
     async def ask(self, prompt: Prompt, *, context: Context | None = None, **more: Any) -> RunResult:
@@ -118,7 +117,7 @@ class Agent:
             raise refused("model", then=suspension.model, now=spec.id)
         resumed = Resumption(suspension=suspension, answers=answers, sealed=sealed, changed_ok=changed_ok)
         context = Context(session_id=suspension.session_id, messages=suspension.messages)
-        plan = self._plan(OPTIONS.validate_python(suspension.options))
+        plan = self._plan(suspension.options)
         return Run(plan, [], context, journal, resumed=resumed, audience=self._audience(record))
 
     def with_tools(self, *tools: Tool) -> "Agent":
@@ -131,14 +130,14 @@ class Agent:
         observers: list[Observer] = [self.telemetry()] if self.telemetry is not None else []
         return Audience([*observers, Recorder(record)] if record is not None else observers)
 
-    def _plan(self, options: Options) -> Plan:
+    def _plan(self, given: Mapping[str, Any], base: Options = DEFAULTS) -> Plan:
         return Plan(
             connection=self.connection,
             system_message=self.system_message,
             tools=self.tools,
             toolsets=self.toolsets,
             limits=self.limits,
-            options=options,
+            options=options_of(given, base, self.connection.spec),
             seals=self.seals,
             prepare=partial(fetched, guard=self.guard),
         )

@@ -1,23 +1,31 @@
 """What goes into a run and what comes out of it, as values; and the journal it writes to."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, cast
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, Protocol, cast, get_args
 
-from pydantic import TypeAdapter
 from pydantic_ai.messages import BinaryContent, FilePart, ModelMessage, TextPart, ToolReturnPart
 
+from agent.catalog import ModelSpec
 from agent.context import Context
-from agent.errors import AgentError
+from agent.errors import AgentError, InputError, named
 from agent.guardrails import Limits
 from agent.history import Note
 from agent.openai_format import to_openai
-from agent.providers import Connection, Reasoning, effort_note
+from agent.providers import Connection, Effort, Reasoning, effort_note, is_reasoning
 from agent.suspension import Pending
 from agent.suspension.seals import Seals
 from agent.tools import Tool, Toolset
 
 FinishReason = Literal["stop", "length", "content_filter", "cancelled", "suspended", "limit", "error"]
+
+
+SENTENCES = {
+    "wrong_option": "{name} cannot be {value}. Known values: {known}.",
+    "unknown_option": "There is no option {name}. Known options: {known}.",
+}
+HOTTEST: Mapping[str, int] = {"messages": 1}
+"""The highest temperature of the dialects that don't take 2."""
 
 
 class Ended(AgentError):
@@ -50,7 +58,47 @@ class Options:
     max_tokens: int | None = None
 
 
-OPTIONS = TypeAdapter(Options)
+DEFAULTS = Options()
+
+
+def options_of(given: Mapping[str, Any], base: Options = DEFAULTS, spec: ModelSpec | None = None) -> Options:
+    """`base` with these options, every one of them checked. Raises `InputError` with the option and its known values.
+
+    Nothing is converted: "false" is no bool, and True is no number.
+    """
+    known = [field.name for field in fields(Options)]
+    if unknown := next((name for name in given if name not in known), None):
+        raise named(InputError, SENTENCES, "unknown_option", name=repr(unknown), known=", ".join(known))
+    options = replace(base, **given)
+    hottest = HOTTEST.get(spec.dialect, 2) if spec is not None and spec.temperature else 2
+    values: dict[str, tuple[bool, str]] = {
+        "reasoning": (
+            options.reasoning is None or is_reasoning(options.reasoning),
+            f"True, False, None, {', '.join(get_args(Effort))}",
+        ),
+        "ignore_reasoning": (isinstance(cast(object, options.ignore_reasoning), bool), "True, False"),
+        "temperature": (
+            options.temperature is None or (_is_number(options.temperature) and 0 <= options.temperature <= hottest),
+            f"0 - {hottest}, None",
+        ),
+        "max_tokens": (
+            options.max_tokens is None or (_is_whole_number(options.max_tokens) and options.max_tokens > 0),
+            "1, 2, 3, ..., None",
+        ),
+    }
+    for name, (fits, accepted) in values.items():
+        if not fits:
+            value = repr(getattr(options, name))[:80]
+            raise named(InputError, SENTENCES, "wrong_option", name=name, value=value, known=accepted)
+    return options
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_whole_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +126,11 @@ class Plan:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was asked for and cannot be had, as sentences."""
-        said = effort_note(self.options.reasoning, self.effort, self.connection.spec)
-        return (said,) if said else ()
+        spec = self.connection.spec
+        said = [effort_note(self.options.reasoning, self.effort, spec)]
+        if self.options.temperature is not None and not spec.temperature:
+            said.append(f"The temperature of {spec.label} cannot be set; it was asked without.")
+        return tuple(filter(None, said))
 
 
 @dataclass(frozen=True, kw_only=True)

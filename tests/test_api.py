@@ -139,8 +139,11 @@ def test_one_client_is_one_conversation_until_it_asks_for_a_new_one(connect: Con
     [
         ("hi", "nobody/nothing", {}, "No model named 'nobody/nothing' is known here."),
         ("hi", "", {"tempreature": 1}, "unknown options: tempreature; known are system_message"),
-        ("hi", "", {"temperature": "warm"}, "an option has a value that does not fit"),
-        ("hi", "", {"max_tokens": None}, "an option has a value that does not fit"),
+        ("hi", "", {"temperature": "warm"}, "temperature cannot be 'warm'. Known values: 0 - 2"),
+        ("hi", "", {"reasoning": "false"}, "reasoning cannot be 'false'. Known values: True, False, None, none"),
+        ("hi", "", {"reasoning": 0}, "reasoning cannot be 0. Known values"),
+        ("hi", "", {"max_tokens": -5}, "max_tokens cannot be -5. Known values: 1, 2, 3"),
+        ("hi", "", {"tools": "false"}, "tools cannot be 'false'. Known values: true, false"),
         ("", "", {}, "Write something first."),
         ("  \n", "", {}, "Write something first."),
     ],

@@ -23,6 +23,7 @@ from agent.providers.sentences import SENTENCES as SERVERS
 from agent.providers.sentences import failed
 from agent.providers.weights import BETTER, SMOLLM2
 from agent.reading import SENTENCES as READING
+from agent.result import SENTENCES as OPTIONS
 from agent.runs.ending import BROKEN, UNSEALED
 from agent.runs.ending import SENTENCES as ENDINGS
 from agent.runs.retry import in_line
@@ -68,7 +69,7 @@ def test_every_word_is_used() -> None:
 def test_every_sentence_of_the_package_is_there_and_is_the_same_in_english() -> None:
     said = {key: one["en"] for key, one in ALL["said"].items()}
     made = {kind: rail.sentence for kind, rail in GUARDRAILS.items() if rail.sentence and kind != "withheld"}
-    made |= SENTENCES | READING | FILES | GUARD | SERVERS | STORE | SUSPENDED | TOOLS | ENDINGS
+    made |= SENTENCES | READING | FILES | GUARD | SERVERS | STORE | SUSPENDED | TOOLS | ENDINGS | OPTIONS
     made |= {ending.sayings[0].key: ending.detail for ending in (BROKEN, UNSEALED)} | {"lost": LOST}
     line = {1: "next_in_line", 2: "in_line"}
     made |= {line[count]: in_line(count).sentence.replace("2", "{count}") for count in line}

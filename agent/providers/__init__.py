@@ -17,6 +17,8 @@ from agent.errors import ProviderError, UnknownModel
 from agent.providers.efforts import Effort as Effort
 from agent.providers.efforts import Reasoning as Reasoning
 from agent.providers.efforts import effort_note as effort_note
+from agent.providers.efforts import is_off as is_off
+from agent.providers.efforts import is_reasoning as is_reasoning
 from agent.sayings import Saying
 
 Phase = Literal["starting", "fetching", "loading", "ready", "failed"]

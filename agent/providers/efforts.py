@@ -1,7 +1,7 @@
 """How hard a model is asked to reason: the words for it, the nearest that a model has, and what people are told."""
 
 from collections.abc import Collection
-from typing import Literal, get_args
+from typing import Literal, TypeGuard, get_args
 
 from agent.catalog import ModelSpec
 
@@ -12,6 +12,11 @@ Reasoning = bool | Effort
 """On or off, as much as the provider sees fit, or an effort; "none" is off."""
 
 _LADDER: tuple[Effort, ...] = get_args(Effort)
+
+
+def is_reasoning(value: object) -> TypeGuard[Reasoning]:
+    """True for True, False and the known efforts. Not for 0 and 1, which are equal to them and no bools."""
+    return isinstance(value, bool) or (isinstance(value, str) and value in _LADDER)
 
 
 def nearest(asked: Effort, accepted: Collection[object]) -> Effort | None:

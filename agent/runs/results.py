@@ -1,13 +1,13 @@
 """The result of a run, made of its plan, its messages and its figures."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from pydantic_ai.messages import ModelMessage, ModelResponse
 
 from agent.guardrails import Limit
 from agent.history import Note, Timings
-from agent.result import OPTIONS, Plan, RunResult, files_of, text_of
+from agent.result import Plan, RunResult, files_of, text_of
 from agent.runs.ending import Ending
 from agent.runs.message_log import MessageLog
 from agent.runs.meter import Meter
@@ -48,7 +48,7 @@ class Results:
                 session_id=self._log.session_id,
                 model=self._plan.connection.spec.id,
                 tools=digests(tools),
-                options=OPTIONS.dump_python(self._plan.options, mode="json"),
+                options=asdict(self._plan.options),
                 messages=(*self._log.messages, last),
                 pending=tuple(pending),
                 limit=limit,

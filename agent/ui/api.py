@@ -7,10 +7,15 @@ from typing import Any
 import gradio as gr
 
 from agent.errors import InputError
+from agent.result import options_of
 from agent.ui.seats import Seats
 from agent.ui.sending import send, told
 from agent.ui.start import Choices
 from agent.ui.turn import Conversations
+from agent.ui.words import ours
+
+RUNS = ("reasoning", "temperature", "max_tokens")
+"""The options of a run that a program may set."""
 
 
 class Api:
@@ -35,9 +40,10 @@ class Api:
         """
         seat = self._seats.of(request)
         options = dict(options or {})
-        if options.pop("new", False):
-            seat = replace(seat, conversation=None)
+        new = options.pop("new", False)
         choices = await told(_options(model, options))
+        if new:
+            seat = replace(seat, conversation=None)
         seat, live = await send(self._all, message, seat, choices, request)
         self._seats.take(request, seat)
         if live is None:  # one of several questions was answered
@@ -47,19 +53,24 @@ class Api:
             yield answer
 
 
+OWN: dict[str, type] = {"system_message": str, "tools": bool, "read_here": bool}
+"""The options of this page, with their types; all others are those of a run."""
+
+
 async def _options(model: str, options: dict[str, Any]) -> Choices:
-    known = {
-        "system_message": str,
-        "reasoning": bool,
-        "temperature": float,
-        "max_tokens": int,
-        "tools": bool,
-        "read_here": bool,
-    }
-    if unknown := sorted(set(options) - set(known)):
-        raise InputError(f"unknown options: {', '.join(unknown)}; known are {', '.join(known)} and new")
-    try:
-        given: dict[str, Any] = {name: known[name](value) for name, value in options.items()}
-        return Choices(model=model, **given)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"an option has a value that does not fit: {error}") from error
+    """The options as choices. Nothing is converted: the text "false" is not taken for a bool."""
+    runs = {name: value for name, value in options.items() if name not in OWN}
+    if unknown := sorted(runs.keys() - RUNS):
+        raise InputError(f"unknown options: {', '.join(unknown)}; known are {', '.join([*OWN, *RUNS])} and new")
+    for name, value in options.items():
+        if name in OWN and not isinstance(value, OWN[name]):
+            known = "true, false" if OWN[name] is bool else "a text"
+            raise ours(InputError, "wrong_option", name=name, value=repr(value)[:80], known=known)
+    checked = options_of(runs)
+    return Choices(
+        model=model,
+        **{name: value for name, value in options.items() if name in OWN},
+        reasoning=True if checked.reasoning is None else checked.reasoning,
+        temperature=checked.temperature,
+        max_tokens=checked.max_tokens,
+    )

@@ -11,7 +11,7 @@ from agent.guardrails import Limits
 from agent.history import HistoryStore, Record
 from agent.media import MediaStore
 from agent.messages import newest_that_fit
-from agent.providers import Connection
+from agent.providers import Connection, Reasoning
 from agent.result import Options
 from agent.settings import Settings
 from agent.tools import Tool, Toolset
@@ -34,7 +34,7 @@ class Choices:
     model: str = ""
     picked: bool = False
     system_message: str = ""
-    reasoning: bool = True
+    reasoning: Reasoning = True
     temperature: float | None = None
     max_tokens: int | None = None
     tools: bool = False

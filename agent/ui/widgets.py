@@ -9,7 +9,7 @@ import gradio as gr
 
 from agent.catalog import ModelSpec, ProviderSpec
 from agent.checkpoints import LONGEST_NAME
-from agent.providers import Status
+from agent.providers import Status, is_off
 from agent.ui.examples import examples
 from agent.ui.inputs import Plan, kinds
 from agent.ui.start import Choices
@@ -101,7 +101,7 @@ def switches(
     box, about = takes(spec, words, busy, read_here=read_here)
     return (
         gr.Checkbox(
-            value=can_reason and (chosen.reasoning or spec.always_reasons),
+            value=can_reason and (not is_off(chosen.reasoning) or spec.always_reasons),
             interactive=can_reason and not spec.always_reasons,
             info=words("always_reasons") if spec.always_reasons else None if can_reason else words("never_reasons"),
         ),
