@@ -131,6 +131,7 @@ class Agent:
         return Audience([*observers, Recorder(record)] if record is not None else observers)
 
     def _plan(self, given: Mapping[str, Any], base: Options = DEFAULTS) -> Plan:
+        self.connection.check()
         return Plan(
             connection=self.connection,
             system_message=self.system_message,

@@ -3,6 +3,7 @@
     AgentError
     ├── InputError            what was passed in cannot be used; raised before any network
     │   ├── UnknownModel      no such model, or no provider named for it
+    │   ├── MissingKey        the provider wants a key and there is none; the message names the variables
     │   └── SuspensionError   a suspended run cannot be resumed; carries `reason`
     ├── ConfigError           a setting is missing or wrong; the message names it
     ├── LocalModelError       a local model could not be fetched or started
@@ -74,6 +75,10 @@ class InputError(AgentError):
 
 class UnknownModel(InputError):
     """No model of that name, and no provider named that could serve it."""
+
+
+class MissingKey(InputError):
+    """The provider wants a key, and none was passed in or found in the environment."""
 
 
 SuspensionReason = Literal["tampered", "truncated", "expired", "used", "owner", "key", "schema", "model", "tools"]

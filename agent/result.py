@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, Protocol, cast, get_args
+from typing import Any, Literal, Protocol, Self, cast, get_args
 
 from pydantic_ai.messages import BinaryContent, FilePart, ModelMessage, TextPart, ToolReturnPart
 
@@ -141,7 +141,7 @@ class RunResult:
     `suspension` is the text that `Agent.resume` takes; without it `context` can be gone on from all the same.
 
     `effort` is what the requests said of reasoning, in the words of `Options.reasoning`; None: nothing. `notes` are
-    sentences on what was asked for and could not be had.
+    sentences on what was asked for and could not be had. `failure` is the exception that ended the run, if one did.
     """
 
     finish_reason: FinishReason
@@ -154,6 +154,30 @@ class RunResult:
     effort: Reasoning | None = None
     notes: tuple[str, ...] = ()
     system_message: str = field(default="", repr=False)
+    failure: AgentError | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def failed(self) -> bool:
+        """True if an error or a limit ended the run. A cancelled or suspended run has not failed."""
+        return self.finish_reason in ("error", "limit")
+
+    @property
+    def why(self) -> str:
+        """Why the run failed, as a sentence; "" if it did not."""
+        return self.note.detail if self.failed else ""
+
+    def checked(self) -> Self:
+        """This result if the run did not fail, as in `(await agent.ask(...)).checked()`. Raises its `AgentError`.
+
+        What a provider did is raised as the `ProviderError` it was, with its `kind`.
+        """
+        if self.failed:
+            raise self.failure or AgentError(self.why, sayings=self.note.sayings)
+        return self
+
+    def __str__(self) -> str:
+        """The text, and where the run failed also why: printing a result is never silent."""
+        return "\n".join(filter(None, [self.text, f"[{self.finish_reason}] {self.why}" if self.failed else ""]))
 
     @property
     def final_output(self) -> str:

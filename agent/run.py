@@ -300,13 +300,13 @@ class Run(Followed):
             self._publish(self._results.plain(by_store(None) if self._log.begun and not self._end_kept else BROKEN))
 
     def _publish(self, result: RunResult) -> None:
-        if failed := result.finish_reason in ("limit", "error"):
+        if result.failed:
             super()._say(("error", result.note.detail))
         self.result = result
         self._over.set()
         self._news.set()
         if self._audience:  # last, after the readers are awake
-            if failed:
+            if result.failed:
                 self._audience(Said(self.responses[-1]))
             self._audience(RunEnded(result))
 

@@ -173,6 +173,9 @@ class FakeConnection:
     def __post_init__(self) -> None:
         self.played = PartsModel(self.steps)
 
+    def check(self) -> None:
+        """It needs no key."""
+
     def model(self) -> Model:
         return self.played
 

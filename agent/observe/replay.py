@@ -78,6 +78,9 @@ class Replay:
             raise InputError(f"The speed of a record is a number, as in ?speed=10, not {given!r}.") from error
         return cls(path, speed=speed)
 
+    def check(self) -> None:
+        """A record can always be played."""
+
     def model(self) -> Model:
         """The player."""
         return self._player

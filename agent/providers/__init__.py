@@ -44,6 +44,10 @@ class Connection(Protocol):
         """What the model can take."""
         ...
 
+    def check(self) -> None:
+        """Raise `InputError` if no request can be made at all, such as `MissingKey`. Touches no network."""
+        ...
+
     def model(self) -> Model:
         """The model for the running event loop; made at the first call in each."""
         ...

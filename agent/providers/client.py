@@ -42,10 +42,15 @@ class ClientConnection(ABC):
         self._line = Line(endpoint.places) if endpoint.places else None
         self._open_ones: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Model, _Held]] = WeakKeyDictionary()
 
-    def model(self) -> Model:
-        """The model for the running loop. Raises `ProviderError` where the vendor wants a key and there is none."""
-        if not self.endpoint.api_key and self.endpoint.base_url == self.provider.base_url and self.provider.key_names:
+    def check(self) -> None:
+        """Raise `MissingKey` if the provider wants a key and there is none. Servers of one's own need none."""
+        hosted = bool(self.provider.base_url) and self.endpoint.base_url == self.provider.base_url
+        if hosted and self.provider.key_names and not self.endpoint.api_key:
             raise no_key(self.provider)
+
+    def model(self) -> Model:
+        """The model for the running loop."""
+        self.check()
         loop = asyncio.get_running_loop()
         if loop not in self._open_ones:
             http = new_client(self.endpoint.base_url, timeout=self.timeout)

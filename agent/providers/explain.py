@@ -5,7 +5,6 @@ import logging
 import re
 import traceback
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, TypeGuard, cast
 
 import httpx2
@@ -26,7 +25,7 @@ from pydantic_ai.exceptions import (
 )
 
 from agent.catalog import ProviderSpec
-from agent.errors import ProviderError, ProviderErrorKind, named
+from agent.errors import MissingKey, ProviderError, ProviderErrorKind, named
 from agent.providers.redact import cut, redact
 from agent.sayings import Saying, Value, english
 
@@ -58,7 +57,7 @@ SENTENCES = {
     "shorten": "Start a new chat or shorten the message.",
     "little_left": "The conversation has {count:,} tokens, which leaves too little of the {most:,} of {model!r} "
     "for the answer. Allow a shorter answer, or start a new chat.",
-    "needs_key": "{who} needs a key. Set {name}, or type a key.",
+    "needs_key": "{who} needs a key. Set {names} in the environment, or pass api_key=... to Agent.",
 }
 """What is said of a failure, by name; some with the server's own words after it."""
 _QUOTED = ("no_access", "picture_refused", "server_failed", "request_refused", "failed_in_answer")
@@ -99,10 +98,9 @@ def explain(error: Exception, name: str, provider: ProviderSpec, *, key: str | N
     return ProviderError(text, kind=kind, status=status, retry_after=retry_after, sayings=sayings)
 
 
-def no_key(provider: ProviderSpec) -> ProviderError:
-    """What to say where a vendor wants a key and there is none; the vendor was not asked."""
-    make = partial(ProviderError, kind="key")
-    return named(make, SENTENCES, "needs_key", who=provider.label, name=provider.key_names[0])
+def no_key(provider: ProviderSpec) -> MissingKey:
+    """The error for a provider that wants a key when there is none; it was not asked."""
+    return named(MissingKey, SENTENCES, "needs_key", who=provider.label, names=" or ".join(provider.key_names))
 
 
 def check_key(provider: ProviderSpec) -> str:

@@ -14,11 +14,15 @@ from agent.sayings import Saying, english
 
 
 class Ending(NamedTuple):
-    """How a run ends: its reason, the sentence that says why, and that sentence by name, where it is one of ours."""
+    """How a run ends: its reason, the sentence that says why, and that sentence by name, where it is one of ours.
+
+    `failure` is the exception it ended with, where that has a sentence for people.
+    """
 
     reason: FinishReason
     detail: str = ""
     sayings: tuple[Saying, ...] = ()
+    failure: AgentError | None = None
 
 
 BROKEN = Ending(
@@ -60,7 +64,7 @@ def by_limit(limit: Limit, limits: Limits) -> Ending:
 
 def by_failure(failure: AgentError) -> Ending:
     """The ending that a failure is which has a sentence of its own."""
-    return Ending("error", str(failure), failure.sayings)
+    return Ending("error", str(failure), failure.sayings, failure)
 
 
 def by_store(failure: BaseException | None) -> Ending:
@@ -74,7 +78,8 @@ def by_store(failure: BaseException | None) -> Ending:
             reason, text = Saying("write_interrupted"), SENTENCES["write_interrupted"]
         case _:
             reason, text = Saying("store_failed"), SENTENCES["store_failed"]
-    return Ending("error", SENTENCES["unsaved"].format(reason=text), (Saying("unsaved", {"reason": reason}),))
+    known = failure if isinstance(failure, AgentError) else None
+    return Ending("error", SENTENCES["unsaved"].format(reason=text), (Saying("unsaved", {"reason": reason}),), known)
 
 
 def by_cancelling(reason: str | None, free_after: float, left_running: Sequence[str]) -> Ending:

@@ -72,12 +72,21 @@ class Results:
             effort=self._plan.effort,
             notes=self._plan.notes,
             system_message=self._plan.system_message,
+            failure=ending.failure,
         )
 
     def unsaved(self, result: RunResult, ending: Ending) -> RunResult:
         """The same where its end could not be saved, so that the conversation is without the last message."""
         note, context = _ended(result.note, ending), self._log.context
-        return replace(result, finish_reason=ending.reason, context=context, note=note, suspension=None, pending=())
+        return replace(
+            result,
+            finish_reason=ending.reason,
+            context=context,
+            note=note,
+            suspension=None,
+            pending=(),
+            failure=ending.failure,
+        )
 
     def plain(self, ending: Ending) -> RunResult:
         """A result without figures, made only of values that are there already: for when the other one fails."""
