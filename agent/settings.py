@@ -41,7 +41,8 @@ class PublicSettings:
     `messages` are counted a minute: from each visitor, from each network address, and `messages_in_all`. `answers` are
     counted at once: for each visitor, for each address, and `answers` for all together. Visitors without a cookie
     count as one visitor. As many pictures are fetched from links, counted apart. `tools` are those that may be used,
-    and `keys` says whether visitors may type API keys of their own.
+    and `keys` says whether visitors may type API keys of their own. `models` are the hosted models that are asked with
+    the owner's keys; a model that answers on this machine, or at the server that is named, needs no entry.
     """
 
     messages: int = 10
@@ -52,6 +53,7 @@ class PublicSettings:
     answers: int = 8
     keys: bool = True
     tools: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +172,8 @@ def _public(given: Mapping[str, Any], *, share: bool, space: bool) -> PublicSett
     counts = {name: _count(name, given[name]) for name in _PUBLIC_COUNTS if name in given}
     if not (given.get("on") or share or space):
         return None
-    return PublicSettings(keys=not share, tools=tuple(given.get("public_tools", ())), **counts)
+    tools, models = (_names(name, given.get(name, [])) for name in ("public_tools", "models"))
+    return PublicSettings(keys=not share, tools=tools, models=models, **counts)
 
 
 def _path(_: str, value: object) -> Path:
@@ -190,6 +193,12 @@ def _number(name: str, value: object) -> float:
 
 def _count(name: str, value: object) -> int:
     return int(_number(name, value))
+
+
+def _names(name: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in cast(list[object], value)):
+        raise ConfigError(f"public.{name} must be a list of names, and is {value!r}")
+    return tuple(cast(list[str], value))
 
 
 def _words(_: str, value: Iterable[object]) -> tuple[str, ...]:
@@ -248,7 +257,7 @@ _KNOWN = {
     },
     "history": {"store", "data_dir"},
     "agent": {"system_prompt", "tools", "records", "max_steps", "retries", "run_seconds", "tool_seconds"},
-    "public": {"on", "public_tools", *_PUBLIC_COUNTS},
+    "public": {"on", "public_tools", "models", *_PUBLIC_COUNTS},
     "local": {"cache_dir", "downloads", "wait_seconds", "answers"},
 }
 _VARIABLES = {

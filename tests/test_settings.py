@@ -30,10 +30,10 @@ SAID = {
     "a path": ('[history]\ndata_dir = "kept"', {}, "data_dir", ROOT / "kept"),
     "frames": ('[server]\nframed_by = ["https://a.example:8000"]', {}, "framed_by", ("https://a.example:8000",)),
     "limits that are on": (
-        '[public]\non = true\nmessages = 3\npublic_tools = ["a:b"]',
+        '[public]\non = true\nmessages = 3\npublic_tools = ["a:b"]\nmodels = ["c:d"]',
         {},
         "public",
-        PublicSettings(messages=3, tools=("a:b",)),
+        PublicSettings(messages=3, tools=("a:b",), models=("c:d",)),
     ),
     "limits that are off": ("[public]\nmessages = 3", {}, "public", None),
     "a link that is shared": (
@@ -74,6 +74,7 @@ REFUSED = {
     "no origin": ('[server]\nframed_by = ["https://a.example; script-src *"]', {}, "framed_by"),
     "no address": ("", {"VLLM_BASE_URL": "127.0.0.1:8000"}, "VLLM_BASE_URL"),
     "no path": ("", {"GRADIO_ROOT_PATH": "chat"}, "GRADIO_ROOT_PATH"),
+    "no list of models": ('[public]\non = true\nmodels = "gpt-6-luna"', {}, "public.models must be a list of names"),
     "no limit, though off": ('[public]\nmessages = "ten"', {}, "messages must be a number"),
 }
 

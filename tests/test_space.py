@@ -307,7 +307,8 @@ def with_login(start_app: StartApp, front: Front, hub: Provider, router: Running
 
 @pytest.mark.parametrize("env", [DOCKER, GRADIO], ids=["docker", "gradio"])
 def test_it_serves_as_either_sdk(env: dict[str, str], start_app: StartApp, router: Running) -> None:
-    app = start_app(**(env | HERE | {"HUGGINGFACE_BASE_URL": router.base_url, "HF_TOKEN": OWNERS}))
+    config = f'{CONFIG}\n[public]\nmodels = ["huggingface:{HUB_MODEL}"]\n'
+    app = start_app(config, **(env | HERE | {"HUGGINGFACE_BASE_URL": router.base_url, "HF_TOKEN": OWNERS}))
     client = Client(app.url, verbose=False, analytics_enabled=False)
     assert client.predict({"text": "!text Hi.", "files": []}, api_name="/chat")["text"] == "Hi."
     client.predict({"text": "!text Hub.", "files": []}, f"huggingface:{HUB_MODEL}", api_name="/chat")

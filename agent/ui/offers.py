@@ -1,11 +1,12 @@
 """Which models a visitor may choose: those that answer on this machine, hosted ones with a key, the owner's records."""
 
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
 from agent.catalog import Catalog, ModelSpec, ProviderSpec
 from agent.checkpoints import check_name
-from agent.errors import AgentError, LocalModelError, ProviderError
+from agent.errors import AgentError, ConfigError, LocalModelError, ProviderError
 from agent.observe.flight import in_folder
 from agent.observe.replay import PREFIX, Replay
 from agent.providers import Connection, Endpoint, Models, Served, connect, default_endpoint
@@ -21,7 +22,8 @@ class Offers:
 
     A `login` is the hub's token of who asks: it counts for the hub's models after a key that they typed and before
     the owner's, for as long as the call. `may_log_in`: visitors may have one. In the folder `records` lie flight
-    records, which are played as `replay:` and the name of one.
+    records, which are played as `replay:` and the name of one. `lent` names the hosted models that are asked with the
+    owner's keys, None: all of them. Raises `ConfigError` for a name that is not known.
     """
 
     def __init__(
@@ -33,9 +35,11 @@ class Offers:
         keys_taken: bool,
         may_log_in: bool = False,
         records: Path | None = None,
+        lent: Iterable[str] | None = None,
     ) -> None:
         self.local, self.catalog, self.keys_taken, self._may_log_in = local, catalog, keys_taken, may_log_in
         self._records = records
+        self._lent = None if lent is None else frozenset(_id(catalog, name) for name in lent)
         self.keys = Keys(key_seconds)
         self._connections: dict[Served, Connection] = {}
 
@@ -43,10 +47,11 @@ class Offers:
         self, owner: str, chosen: ModelSpec | None, login: str | None = None, words: Words = ENGLISH
     ) -> list[tuple[str, str]]:
         """(label, id) of each model: what answers here, then the hosted ones; the chosen one is always among them."""
-        specs = self._specs()
+        specs = self._usable(owner, login)
         if chosen is not None and chosen not in specs:
             specs.append(chosen)
-        missing = {True: f" · {words('needs_login')}", False: f" · {words('needs_key')}"}
+        needs_key = words("needs_key" if self._lent is None else "needs_own_key")
+        missing = {True: f" · {words('needs_login')}", False: f" · {needs_key}"}
         recorded = sorted(self._records.glob("*.jsonl")) if self._records else []
         return [
             (
@@ -59,7 +64,7 @@ class Offers:
 
     def choosable(self, owner: str, login: str | None = None) -> list[ModelSpec]:
         """The models of the menu that can be asked now, then those for which a key is missing."""
-        return sorted(self._specs(), key=lambda spec: self.key_missing(owner, spec, login))
+        return sorted(self._usable(owner, login), key=lambda spec: self.key_missing(owner, spec, login))
 
     def find(self, model: str) -> ModelSpec | None:
         """The model of that id or name; the first local one, if there is any yet, where none is named.
@@ -97,7 +102,7 @@ class Offers:
         provider = self.provider(spec)
         if provider is None or self._visitors_key(owner, provider, login):
             return False
-        return default_endpoint(provider).api_key is None
+        return not self._lends(spec) or default_endpoint(provider).api_key is None
 
     async def open(self, owner: str, model: str, login: str | None = None) -> tuple[Connection, bool]:
         """The connection to a model, and whether it is the caller's to close.
@@ -117,8 +122,9 @@ class Offers:
         if key := self._visitors_key(owner, provider, login):
             self.keys.seen(owner)
             return connect(spec, Endpoint(endpoint.base_url, key)), True
-        if endpoint.api_key is None:
+        if not self._lends(spec) or endpoint.api_key is None:
             key_of = "needs_key_or_login" if self.may_log_in(spec) else "needs_key_first"
+            key_of = key_of if self.keys_taken else "not_offered"
             raise ours(partial(ProviderError, kind="key"), key_of, model=spec.label, provider=provider.label)
         if spec.menu:
             return self._shared(Served(spec, endpoint)), False
@@ -128,6 +134,25 @@ class Offers:
         """Close the shared connections."""
         for connection in self._connections.values():
             await connection.aclose()
+
+    @property
+    def lent(self) -> tuple[str, ...]:
+        """The hosted models that strangers may use with the owner's keys, where that is limited."""
+        return tuple(sorted(self._lent or ()))
+
+    @property
+    def own_keys_only(self) -> bool:
+        """Whether a hosted model that is not lent needs a visitor's own key, even where the owner has one."""
+        return self._lent is not None
+
+    def _lends(self, spec: ModelSpec) -> bool:
+        return self._lent is None or spec.id in self._lent
+
+    def _usable(self, owner: str, login: str | None) -> list[ModelSpec]:
+        """The models of the menu, without those that need a key where none can be given."""
+        if self.keys_taken:
+            return self._specs()
+        return [spec for spec in self._specs() if not self.key_missing(owner, spec, login) or self.may_log_in(spec)]
 
     def _specs(self) -> list[ModelSpec]:
         """What answers here, then the hosted models of the menu."""
@@ -159,3 +184,10 @@ class Offers:
         if served not in self._connections:
             self._connections[served] = connect(served.spec, served.endpoint)
         return self._connections[served]
+
+
+def _id(catalog: Catalog, name: str) -> str:
+    try:
+        return catalog.find(name).id
+    except AgentError as error:
+        raise ConfigError(f"public.models: {error}") from error

@@ -170,22 +170,24 @@ def key_panel(
     missing: bool,
     typed: bool,
     taken: bool,
+    own: bool = False,
     login: Literal["possible", "done"] | None = None,
     words: Words = ENGLISH,
 ) -> tuple[Any, Any, Any]:
     """What stands between the chosen model and an answer: what is said of it, the box for a key, the way to forget it.
 
     The box is emptied whenever it is shown: a key goes from the browser to the server and never back. `login` is None
-    where none would do for a key.
+    where none would do for a key. `own`: only a visitor's own key helps, not one that the owner sets.
     """
     said = [html.escape(words.said(spec.advice(date.today())))] if spec else []
     if spec is not None and provider is not None and missing:
         needs = f"<b>{html.escape(words('key_missing', model=spec.label, provider=provider.label))}</b> "
         if taken:
             link = f'<a href="{provider.keys_at}" target="_blank" rel="noopener">{provider.keys_at.split("//")[-1]}</a>'
-            said.append(needs + words("key_how", link=link, name=provider.key_names[0]))
+            instead = "" if own else " " + words("key_of_owner", name=provider.key_names[0])
+            said.append(needs + words("key_how", link=link) + instead)
         else:
-            said.append(needs + words("key_not_taken", name=provider.key_names[0]))
+            said.append(needs + words("key_not_taken"))
         if login and taken:
             link = f'<a href="{LOGIN}">{words("login_link", provider=provider.label)}</a>'
             said.append(words("key_or_login", link=link))
