@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -32,6 +32,7 @@ from agent.serving.address import ANY, Addresses
 from agent.serving.assets import Assets
 from agent.serving.connections import BodyTimeout, Connections, limit_accept_log, raise_file_limit
 from agent.serving.gradio_import import nothing
+from agent.serving.gradio_memory import hold_less
 from agent.serving.health import Health
 from agent.serving.page import ChangedPage
 from agent.serving.share import close as close_tunnels
@@ -40,7 +41,7 @@ from agent.serving.shutdown import Server
 from agent.serving.streams import Streams
 from agent.serving.visitor import Visitors
 from agent.serving.walls import Walls, visitor_of
-from agent.settings import Settings
+from agent.settings import PublicSettings, Settings
 from agent.space import FLEETING
 from agent.tools import Tool, Toolset
 from agent.tools.presets import load
@@ -66,6 +67,8 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     models = LocalModels(settings.local, say=say)
     media = MediaStore(settings.data_dir / "media")
     conversations = Conversations(settings, store, media, models, _tools(settings))
+    if settings.public:
+        say(_spending(settings.public, conversations.offers.lent))
     login = settings.space is not None and settings.space.login
     with _one_application():
         page = build(
@@ -86,6 +89,8 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     # off here. (One of the names is misspelt there.)
     cast(Any, queue).ANAYLTICS_CACHE_FREQUENCY, queue.ANALYTICS_MAX_EVENTS = math.inf, 1
     health = Health(store, models, conversations.offers.catalog, discover, lambda: queue.trouble)
+
+    hold_less(queue)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
@@ -250,6 +255,15 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
             sharing.cancel()
             close_tunnels()
     return server.status
+
+
+def _spending(public: PublicSettings, lent: Sequence[str]) -> str:
+    """What strangers may spend, in a line for the owner of a public page."""
+    models = f"with your keys they may use {', '.join(lent)}" if lent else "none of your keys is used for them"
+    return (
+        f"Open to everybody: {public.messages} messages a minute for each visitor, {public.messages_in_all} for all; "
+        f"{public.answers_each} answers at once for each, {public.answers} for all; {models} ([public] models)."
+    )
 
 
 def _proxies(settings: Settings) -> str:
