@@ -1,7 +1,7 @@
 """What a store holds, made fit to send: repaired, alternating, no longer than a model takes."""
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -18,6 +18,7 @@ from pydantic_ai.messages import (
     ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
+    UserContent,
     UserPromptPart,
 )
 
@@ -117,12 +118,18 @@ def to_send(messages: Sequence[ModelMessage], system_message: str = "") -> list[
     return out
 
 
-def newest_that_fit(messages: Sequence[ModelMessage], tokens: int) -> list[ModelMessage]:
+def about_tokens(parts: Iterable[UserContent]) -> int:
+    """About how many tokens the texts among these have: one for four bytes, which is what English has."""
+    texts = [part.content if isinstance(part, TextContent) else part for part in parts]
+    return sum(len(text.encode("utf-8", "replace")) for text in texts if isinstance(text, str)) // 4
+
+
+def newest_that_fit(messages: Sequence[ModelMessage], tokens: int, *, beside: int = 0) -> list[ModelMessage]:
     """The newest whole turns of at most about `tokens` tokens, all messages where they fit.
 
     A token is counted as three bytes, a little less than text has. Turns are given up in blocks, down to 70 %, and
     the same ones at the next turn: a prompt that lost one turn each time would miss the server's cache each time.
-    The newest turn stays, however long it is.
+    The newest turn stays, however long it is, unless a new message of `beside` tokens leaves no room for it.
     """
     turns: list[tuple[int, int]] = []
     for index, message in enumerate(messages):
@@ -138,7 +145,12 @@ def newest_that_fit(messages: Sequence[ModelMessage], tokens: int) -> list[Model
             while total > 0.7 * tokens and first < number:
                 total -= turns[first][1]
                 first += 1
-    return list(messages[turns[first][0] :]) if turns else []
+    while beside and first < len(turns) and total + beside > tokens:
+        if first == len(turns) - 1 and total * 3 // 4 + beside <= tokens:
+            break  # it may fit: the count is a cautious one
+        total -= turns[first][1]
+        first += 1
+    return list(messages[turns[first][0] :]) if first < len(turns) else []
 
 
 def _close(out: list[ModelMessage], held: ModelRequest | None, waiting: dict[str, str]) -> None:

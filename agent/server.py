@@ -32,7 +32,6 @@ from agent.serving.address import ANY, Addresses
 from agent.serving.assets import Assets
 from agent.serving.connections import BodyTimeout, Connections, limit_accept_log, raise_file_limit
 from agent.serving.gradio_import import nothing
-from agent.serving.gradio_memory import hold_less
 from agent.serving.health import Health
 from agent.serving.page import ChangedPage
 from agent.serving.share import close as close_tunnels
@@ -47,6 +46,7 @@ from agent.tools import Tool, Toolset
 from agent.tools.presets import load
 from agent.ui.api import Api
 from agent.ui.event_queue import bound
+from agent.ui.gradio_memory import hold_less
 from agent.ui.handlers import Handlers
 from agent.ui.layout import build, i18n
 from agent.ui.page_head import ICONS, MANIFEST, STATIC, manifest, with_our_head

@@ -6,6 +6,7 @@ from typing import Any
 
 import gradio as gr
 import pytest
+from starlette.requests import Request
 
 from agent.catalog import ModelSpec
 from agent.history.memory import MemoryStore
@@ -49,8 +50,8 @@ def handlers(models: Models, tmp_path: Path) -> Handlers:
 
 
 def anyone() -> gr.Request:
-    """A request of one and the same page, whose browser takes no cookies."""
-    return gr.Request(session_hash="page")
+    """A request of one and the same page of a visitor."""
+    return gr.Request(Request({"type": "http", "headers": [], "state": {"visitor": "ann"}}), session_hash="page")
 
 
 def said(update: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from starlette.requests import Request
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from agent.catalog import ModelSpec
-from agent.errors import AgentError, Limited
+from agent.catalog import load as catalog
+from agent.errors import AgentError, ConfigError, Limited
 from agent.history.memory import MemoryStore
 from agent.media import MediaStore
 from agent.serving.address import Addresses, address_of
@@ -25,11 +26,14 @@ from agent.tools import ask_user
 from agent.ui.api import Api
 from agent.ui.gate import Gate
 from agent.ui.handlers import Handlers
-from agent.ui.start import Choices
+from agent.ui.inputs import MAX_TEXT, plans
+from agent.ui.offers import Offers
+from agent.ui.remembered import MOST, Remembered
+from agent.ui.start import MAX_PROMPT, Choices
 from agent.ui.turn import Conversations
 from agent.ui.visitor import Visitor as Asker
-from bench.attack.attacks import refusals, rush
-from bench.attack.client import Client, bystander
+from bench.attack.attacks import long_edit, long_message, long_prompts, one_file_many_times, refusals, rush
+from bench.attack.client import Client, bystander, memory
 from tests.conftest import App
 from tests.scripted_server import Config, Running, running
 from tests.test_handlers import Endpoint, Models, Served
@@ -37,13 +41,13 @@ from tests.test_handlers import Endpoint, Models, Served
 HERE = "5.6.7.8"
 LARGE = ModelSpec(id="local:large", name="large", label="Large", provider="llama.cpp")
 ASK = '!tool ask_user {"question": "Which?", "choices": ["one", "two"]} !text Done.'
-PUBLIC = PublicSettings(messages=1000, messages_in_all=1000, messages_per_address=1000)
+PUBLIC = PublicSettings(messages=1000, messages_in_all=1000, messages_per_address=1000, models=("huggingface:a/lent",))
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
     """A fast model."""
-    with running(Config(rate=0, models=("large",))) as started:
+    with running(Config(rate=0, models=("large", "a/lent", "a/dear"))) as started:
         yield started
 
 
@@ -61,14 +65,15 @@ class Page:
         self.conversations, self.handlers, self.api = conversations, Handlers(conversations), Api(conversations)
         walls = Walls(Request({"type": "http"}), Visitors("key"))
         state = {"visitor": visitor, "address": address, "walls": walls}
+        self.model, self.system = LARGE.id, ""
         self.request = gr.Request(Request({"type": "http", "headers": [], "state": state}), session_hash="page")
 
     def given(self, text: str = "", *files: str, **more: str) -> dict[Any, Any]:
         """The values of the widgets."""
         values = {
             "composer": {"text": text, "files": list(files)},
-            "model": LARGE.id,
-            "system": "",
+            "model": self.model,
+            "system": self.system,
             "reasoning": False,
             "temperature": 0.5,
             "max-tokens": 100,
@@ -153,7 +158,7 @@ async def edit(page: Page) -> None:
 
 async def chat(page: Page) -> None:
     """Call the endpoint for programs."""
-    async for _ in page.api.chat({"text": "!text Called."}, LARGE.id, {}, page.request):
+    async for _ in page.api.chat({"text": "!text Called."}, page.model, {"system_message": page.system}, page.request):
         pass
 
 
@@ -242,6 +247,204 @@ async def test_every_verb_holds_a_place_until_its_answer_ends(conversations: Con
     await page.done()
     assert held == []
     conversations.gate.enter(ANN)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_every_verb_keeps_the_owners_key_for_lent_models(
+    conversations: Conversations, server: Running, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "of-the-owner")
+    monkeypatch.setenv("HUGGINGFACE_BASE_URL", server.base_url)
+    first, act = VERBS[verb]
+    page = Page(conversations)
+
+    async def try_with(model: str) -> None:
+        page.handlers.new(page.request)
+        page.model = LARGE.id
+        if first:
+            await page.send(first)
+            await page.done()
+        page.model = model
+        await act(page)
+        await page.done()
+
+    await try_with("huggingface:a/lent")
+    assert server.journal()[-1]["authorization"] == "Bearer of-the-owner"
+    with pytest.raises(gr.Error, match=r"dear needs a key of Hugging Face"):
+        await try_with("huggingface:a/dear")
+    assert server.journal()[-1]["body"]["model"] != "a/dear"
+    conversations.offers.keys.put("ann", "huggingface", "of-ann")
+    await try_with("huggingface:a/dear")
+    assert server.journal()[-1]["authorization"] == "Bearer of-ann"
+    conversations.offers.keys.forget("ann")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_every_verb_refuses_a_long_system_prompt(
+    conversations: Conversations, server: Running, verb: str
+) -> None:
+    first, act = VERBS[verb]
+    page = Page(conversations)
+    if first:
+        await page.send(first)
+        await page.done()
+    before, page.system = len(server.journal()), "x" * (MAX_PROMPT + 1)
+    with pytest.raises(gr.Error, match=r"system prompt has 20,001 characters; 20,000 is the most"):
+        await act(page)
+    assert len(server.journal()) == before
+
+
+async def press(page: Page, text: str) -> None:
+    """Press a button that the page does not have."""
+    value = (await page.shown())[-1]["options"][0]["value"] | {"text": text}
+    await page.handlers.option(gr.SelectData(None, {"index": 0, "value": value}), page.given(), page.request)
+
+
+async def change(page: Page, text: str) -> None:
+    """Edit the message to this text."""
+    await page.handlers.edit(page.given(**await page.last() | {"edited": text}), page.request)
+
+
+async def call(page: Page, text: str) -> None:
+    """Send this text to the endpoint for programs."""
+    async for _ in page.api.chat({"text": text}, page.model, {}, page.request):
+        pass
+
+
+TYPED: dict[str, Callable[[Page, str], Awaitable[None]]] = {
+    "send": Page.send,
+    "words": Page.send,
+    "option": press,
+    "edit": change,
+    "chat": call,
+}
+"""Every way in which a text enters."""
+
+TEXTS: dict[str, tuple[int, str]] = {
+    "characters": (MAX_TEXT + 1, "message has 200,001 characters; 200,000 is the most"),
+    "tokens": (160_000, r"has about 40,000 tokens, and Large reads at most \d\d,\d\d\d\."),
+}
+
+
+@pytest.mark.parametrize(("size", "sentence"), TEXTS.values(), ids=TEXTS)
+@pytest.mark.parametrize("verb", TYPED)
+async def test_text_is_bounded_wherever_it_enters(
+    conversations: Conversations, server: Running, verb: str, size: int, sentence: str
+) -> None:
+    first, page, text = VERBS[verb][0], Page(conversations), "x" * size
+    if first:
+        await page.send(first)
+        await page.done()
+    before = len(server.journal())
+    with pytest.raises(gr.Error, match=sentence):
+        await TYPED[verb](page, text)
+    assert len(server.journal()) == before
+    conversations.gate.enter(ANN)
+
+
+async def test_texts_of_files_count_too(conversations: Conversations, server: Running, tmp_path: Path) -> None:
+    for number in range(10):
+        (tmp_path / f"{number}.txt").write_text("word " * 4000)
+    before, files = len(server.journal()), [str(tmp_path / f"{number}.txt") for number in range(10)]
+    with pytest.raises(AgentError, match=r"has about 50,\d\d\d tokens, and Large reads at most"):
+        await conversations.send(ANN, None, {"text": "!text Hi.", "files": files}, Choices(model=LARGE.id))
+    assert len(server.journal()) == before
+    assert await conversations.last("ann") is None
+
+
+async def test_history_makes_room_for_a_long_message(conversations: Conversations, server: Running) -> None:
+    page = Page(conversations)
+    await page.send("!text Hi. " + "x" * 80_000)
+    await page.done()
+    await page.send("!text Hi. " + "y" * 80_000)
+    await page.done()
+    sent = str(server.journal()[-1]["body"]["messages"])
+    assert "yyyy" in sent
+    assert "xxxx" not in sent
+    view = await conversations.view("ann", await conversations.last("ann"))
+    assert "xxxx" in str(view.messages[0])
+
+
+def test_guests_choices_are_not_remembered(conversations: Conversations) -> None:
+    conversations.remembered.put(Asker(owner="page", guest=True), Choices(system_message="Be brief."))
+    assert conversations.choices("page").system_message == ""
+    conversations.remembered.put(ANN, Choices(system_message="Be brief."))
+    assert conversations.choices("ann").system_message == "Be brief."
+
+
+def test_remembered_choices_are_bounded_in_bytes() -> None:
+    remembered = Remembered(most_bytes=100_000)
+    for number in range(100):
+        remembered.put(Asker(owner=str(number)), Choices(system_message="x" * 20_000))
+    kept = [str(number) for number in range(100) if remembered.get(str(number))]
+    assert kept == ["96", "97", "98", "99"]
+    remembered.put(Asker(owner="99"), Choices(system_message="short"))
+    remembered.put(Asker(owner="large"), Choices(system_message="x" * 3_900_000))
+    remembered.put(Asker(owner="named"), Choices(model="x" * 3_900_000))
+    assert [owner for owner in [*kept, "large", "named"] if remembered.get(owner)] == kept
+    for number in range(MOST + 10):
+        remembered.put(Asker(owner=f"small {number}"), Choices())
+    assert not remembered.get("small 9")
+    assert remembered.get(f"small {MOST + 9}")
+
+
+FILES: dict[str, tuple[list[str], str]] = {
+    "twice": (["a.txt", "b.txt", "a.txt"], "a.txt is attached twice"),
+    "many": ([f"{number}.txt" for number in range(17)], "The message has 17 files; 16 is the most"),
+    "large": (["c.bin", "d.bin", "e.bin"], "The files have 0.0 MB together; 0 MB is the most"),
+}
+
+
+@pytest.mark.parametrize(("names", "sentence"), FILES.values(), ids=FILES)
+async def test_files_are_refused_before_any_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], sentence: str
+) -> None:
+    for name in names:
+        (tmp_path / name).write_bytes(b"x" * 5000)
+    monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("a file was read"))
+    (plan,) = await plans([tmp_path / name for name in names], LARGE, max_bytes=7000)
+    assert plan.outcome == "refused"
+    assert sentence in plan.said
+
+
+async def test_as_many_files_as_allowed_are_taken(tmp_path: Path) -> None:
+    for number in range(16):
+        (tmp_path / f"{number}.txt").write_bytes(b"x" * 100)
+    planned = await plans([tmp_path / f"{number}.txt" for number in range(16)], LARGE, max_bytes=800)
+    assert [plan.outcome for plan in planned] == ["as it is"] * 16
+
+
+def offers(*lent: str, keys: bool = True) -> Offers:
+    served = Models(served=(Served(LARGE, Endpoint("http://127.0.0.1:1/v1")),))
+    return Offers(served, catalog(), key_seconds=60, keys_taken=keys, lent=lent)
+
+
+def test_menu_says_which_models_need_ones_own_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "of-the-owner")
+    shown = {id_: label for label, id_ in offers("openai:gpt-6-luna").menu("ann", None)}
+    assert shown["openai:gpt-6-luna"] == "GPT-6 Luna"
+    assert shown[LARGE.id] == "Large (on this CPU)"
+    others = set(shown) - {"openai:gpt-6-luna", LARGE.id}
+    assert others
+    assert all(shown[id_].endswith(" · needs your own key") for id_ in others)
+
+
+def test_menu_has_only_lent_models_where_keys_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "of-the-owner")
+    shared = offers("openai:gpt-6-luna", keys=False)
+    assert [id_ for _, id_ in shared.menu("ann", None)] == [LARGE.id, "openai:gpt-6-luna"]
+    assert [spec.id for spec in shared.choosable("ann")] == [LARGE.id, "openai:gpt-6-luna"]
+
+
+async def test_shared_page_refuses_other_models_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "of-the-owner")
+    with pytest.raises(AgentError, match="does not offer GPT-6 Luna, a model of OpenAI"):
+        await offers(keys=False).open("ann", "gpt-6-luna")
+
+
+def test_unknown_lent_model_is_named_at_start() -> None:
+    with pytest.raises(ConfigError, match=r"public\.models: No model named 'gpt-of-nobody'"):
+        offers("gpt-of-nobody")
 
 
 async def refused_file(page: Page) -> None:
@@ -355,7 +558,14 @@ async def test_only_a_certain_address_counts(
 
 # Attacks over HTTP
 
-CONFIG = "[public]\non = true\nmessages = 200\nmessages_per_address = 200\nmessages_in_all = 1000\n"
+CONFIG = """
+[public]
+on = true
+models = ["huggingface:a/lent"]
+messages = 200
+messages_per_address = 200
+messages_in_all = 1000
+"""
 
 
 @pytest.fixture(scope="module")
@@ -374,7 +584,7 @@ def public(start_app: Callable[..., App], seeing: Running) -> App:
 @pytest.mark.parametrize(
     ("cookies", "count", "answered", "sentence"),
     [
-        ("one", 36, 2, "2 of your answers are being written"),
+        ("one", 30, 2, "2 of your answers are being written"),
         ("none", 30, 2, "no cookies share this limit"),
         ("each", 36, 8, "8 answers are being written here"),
     ],
@@ -383,13 +593,13 @@ def test_rush_gets_no_more_places_than_there_are(
     public: App, seeing: Running, cookies: str, count: int, answered: int, sentence: str
 ) -> None:
     before = len(seeing.journal())
-    with bystander(public.url, pause=0.3) as other:
+    with bystander(public.url, pause=0.3) if answered < 8 else nullcontext() as other:
         told = refusals(rush(public.url, count, cookies=cookies))
     assert told.pop("", 0) == answered
-    assert len(seeing.journal()) - before - len(other.seconds) == answered
+    assert len(seeing.journal()) - before - (len(other.seconds) if other else 0) == answered
     assert sum(told.values()) == count - answered
-    assert all(sentence in said or "8 answers" in said for said in told)
-    if answered < 8:
+    assert all(sentence in said for said in told)
+    if other:
         assert not other.failures
         assert other.seconds
 
@@ -406,3 +616,38 @@ def test_forged_address_brings_no_more_places(start_app: Callable[..., App]) -> 
         assert other.chat("!text Hi.").value["text"] == "Hi."
         assert first.wait()[-1].success
         assert same.chat("!text Hi.").value["text"] == "Hi."
+
+
+def test_start_says_what_strangers_may_spend(public: App) -> None:
+    assert "Open to everybody: 200 messages a minute for each visitor, 1000 for all;" in public.log
+    assert "with your keys they may use huggingface:a/lent" in public.log
+
+
+def test_one_file_named_many_times_takes_no_memory(public: App) -> None:
+    assert public.process is not None
+    with bystander(public.url, pause=0.3) as other, memory(public.process.pid) as held:
+        reply = one_file_many_times(public.url)
+    assert "120 files" in reply.error
+    assert held.grown < 150, held
+    assert not other.failures
+    assert other.slowest < 10
+
+
+def test_long_prompts_of_guests_are_not_kept(public: App) -> None:
+    assert public.process is not None
+    long_prompts(public.url, guests=5)
+    with bystander(public.url, pause=0.3) as other, memory(public.process.pid) as held:
+        assert long_prompts(public.url, guests=60) == 60
+    assert held.kept < 60, held
+    assert held.grown < 150, held
+    assert not other.failures
+    assert other.slowest < 10
+
+
+def test_three_megabytes_of_text_reach_no_model(public: App, seeing: Running) -> None:
+    before = len(seeing.journal())
+    assert "tokens, and Qwen3-VL-8B-Instruct reads at most" in long_message(public.url, 16, 190_000).error
+    edited, took = long_edit(public.url, 3_000_000)
+    assert "characters; 200,000 is the most" in edited.error
+    assert took < 10
+    assert len(seeing.journal()) == before + 1

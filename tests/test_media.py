@@ -28,6 +28,7 @@ from agent.settings import LocalSettings, Settings
 from agent.ui.inputs import parts_of, plans
 from agent.ui.start import Choices
 from agent.ui.turn import Conversations
+from agent.ui.visitor import Visitor
 from tests import dialects, test_claude, test_gemini, test_hosted_chat, test_responses
 from tests.dialect_server import Playing, Reply
 from tests.media_files import MP3, PNG, SECRET, WAV, drawn, encoded, exif, heard, picture, red_corner, sound, tone
@@ -325,7 +326,7 @@ async def test_what_a_model_makes_is_shown_as_after_a_reload_and_goes_back_to_it
     drawn_ = test_gemini.reply(test_gemini.chunk(test_gemini.text("Look: "), {"inlineData": inline}), test_gemini.end())
     server.play(drawn_, dialect.reply)
     page = conversations(dialect.spec, Endpoint(server.url, "key"), tmp_path)
-    live = await page.send(OWNER, None, {"text": "Draw."}, Choices())
+    live = await page.send(Visitor(owner=OWNER), None, {"text": "Draw."}, Choices())
     assert live is not None
     views = [view async for view in page.watch(OWNER, live.conversation)]
     await live.run
@@ -333,7 +334,7 @@ async def test_what_a_model_makes_is_shown_as_after_a_reload_and_goes_back_to_it
     assert (await page.view(OWNER, live.conversation)).messages == views[-1].messages
     [id_] = _ids(json.dumps(views[-1].messages))
     assert (await page.media.read(OWNER, id_)).data == PNG
-    again = await page.send(OWNER, live.conversation, {"text": "And now?"}, Choices())
+    again = await page.send(Visitor(owner=OWNER), live.conversation, {"text": "And now?"}, Choices())
     assert again is not None
     assert (await again.run).finish_reason == "stop"
     assert list(arrived(server.requests[1].json)) == [("image/png", PNG)]
@@ -362,7 +363,9 @@ async def test_a_record_of_a_run_with_files_plays_again_and_a_terminal_names_the
 async def test_what_tools_return_is_shown_live_as_after_a_reload_and_is_there(
     page: Conversations, scripted: Running
 ) -> None:
-    live = await page.send(OWNER, None, {"text": "!tools drawing {} report {} !text Done."}, Choices(tools=True))
+    live = await page.send(
+        Visitor(owner=OWNER), None, {"text": "!tools drawing {} report {} !text Done."}, Choices(tools=True)
+    )
     assert live is not None
     shown: set[str] = set()
     async for view in page.watch(OWNER, live.conversation):
@@ -378,7 +381,7 @@ async def test_what_tools_return_is_shown_live_as_after_a_reload_and_is_there(
     assert sorted(file.data for file in live.run.result.files) == sorted([PNG, WAV, b"PK"])
     [said] = [one async for one in page.answers(live)]
     assert "media/" in json.dumps(said), "a program is told, too"
-    again = await page.send(OWNER, live.conversation, {"text": "!text Yes."}, Choices(tools=True))
+    again = await page.send(Visitor(owner=OWNER), live.conversation, {"text": "!text Yes."}, Choices(tools=True))
     assert again is not None
     assert (await again.run).finish_reason == "stop"
     bodies = [line["body"]["messages"] for line in scripted.journal()[-3:]]

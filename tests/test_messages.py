@@ -332,6 +332,15 @@ def test_a_newest_turn_that_is_too_long_by_itself_is_still_sent() -> None:
 
 def test_nothing_fits_nothing() -> None:
     assert newest_that_fit([], 100) == []
+    assert newest_that_fit([], 100, beside=200) == []
+
+
+def test_new_message_makes_room_for_itself() -> None:
+    history = [hello("x" * 150), said(""), hello("x" * 90), said("")]
+    assert newest_that_fit(history, 100, beside=20) == history
+    assert newest_that_fit(history, 100, beside=30) == history[2:]
+    assert newest_that_fit(history, 100, beside=75) == history[2:], "its 30 tokens are a cautious count"
+    assert newest_that_fit(history, 100, beside=80) == []
 
 
 # --- the context ------------------------------------------------------------------------------------------------------

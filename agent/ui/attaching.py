@@ -5,19 +5,24 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import gradio as gr
 from gradio.data_classes import FileData
 
+from agent.catalog import ModelSpec
 from agent.errors import AgentError
 from agent.guard import Guard
 from agent.serving.walls import visitor_of
-from agent.ui.inputs import plans
+from agent.ui.inputs import Plan, plans
 from agent.ui.links import Links
-from agent.ui.seats import Seats
+from agent.ui.seats import Seat, Seats
 from agent.ui.sending import owned, patiently
 from agent.ui.turn import Conversations
 from agent.ui.widgets import attachments, looked_at, takes
+
+LOOKED_AT = 4
+"""Messages whose files are looked at at once; those of one can fill twice the size of the largest upload."""
 
 
 class Attaching:
@@ -25,31 +30,38 @@ class Attaching:
 
     def __init__(self, conversations: Conversations, seats: Seats, guard: Guard) -> None:
         self._all, self._seats = conversations, seats
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._looking = asyncio.Semaphore(LOOKED_AT)
         self._links = Links(guard, conversations.gate, max_bytes=conversations.settings.max_upload_bytes)
 
     def read_here(self, on: bool, model: str | None, request: gr.Request) -> tuple[Any, Any]:
         """The switch was turned: more can be attached, or less."""
         seat = self._seats.of(request)
-        self._all.choose(seat.owner, replace(self._all.choices(seat.owner), read_here=on))
+        self._all.remembered.put(seat.visitor, replace(self._all.choices(seat.owner), read_here=on))
         spec = self._all.spec(seat.owner, model)
         return takes(spec, seat.words, read_here=on) if spec else (gr.skip(), gr.skip())
 
     async def attached(
-        self, value: dict[str, Any] | None, model: str | None, request: gr.Request
+        self, value: dict[str, Any] | None, model: str | None, read_here: bool, request: gr.Request
     ) -> AsyncIterator[str]:
-        """What becomes of each attachment for the chosen model, said before anything is sent."""
+        """Say what becomes of each attachment for the chosen model, before anything is sent."""
         seat = self._seats.of(request)
         spec = self._all.spec(seat.owner, model)
         files = [Path(str(file)) for file in (value or {}).get("files") or []]
         if spec is None or not files or not owned(list(map(str, files)), request):
             yield ""
             return
-        most, menu = self._all.settings.max_upload_bytes, self._all.offers.choosable(seat.owner, seat.login)
-        reading = self._all.reading if self._all.choices(seat.owner).read_here else None
-        looking = asyncio.ensure_future(plans(files, spec, max_bytes=most, menu=menu, reading=reading))
+        looking = asyncio.ensure_future(self._plans(files, spec, seat, read_here))
         async for _ in patiently(looking):
             yield looked_at([file.name for file in files], seat.words)
         yield attachments(looking.result(), seat.words)
+
+    async def _plans(self, files: list[Path], spec: ModelSpec, seat: Seat, read_here: bool) -> list[Plan]:
+        """Look at the files when it is this visitor's turn: one message of theirs at a time, and a few of all."""
+        turn = self._turns.setdefault(seat.visitor.counted_as, asyncio.Lock())
+        most, menu = self._all.settings.max_upload_bytes, self._all.offers.choosable(seat.owner, seat.login)
+        async with turn, self._looking:
+            return await plans(files, spec, max_bytes=most, menu=menu, reading=self._all.reading if read_here else None)
 
     async def fetched(self, asked: str, request: gr.Request) -> dict[str, Any]:
         """The picture at a link, `asked` as in "7 https://...": among `files`, as if uploaded, or why not in `text`."""

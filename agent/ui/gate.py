@@ -21,7 +21,7 @@ MINUTE = 60.0
 FETCHES = 2
 """Pictures that are fetched at once for one visitor."""
 
-ALL, GUESTS = "all", "guests"
+ALL = "all"
 Release = Callable[[], None]
 
 
@@ -106,7 +106,7 @@ class _Counts:
 
     def reserve(self, visitor: Visitor, *, each: _Bound, address: _Bound, together: _Bound) -> Place:
         """Count once in each bucket of this visitor, or raise `Limited` and count in none."""
-        bounds = {GUESTS if visitor.guest else f"visitor {visitor.owner}": each}
+        bounds = {visitor.counted_as: each}
         if visitor.address is not None:
             bounds[f"address {visitor.address}"] = address
         bounds[ALL] = together
@@ -114,11 +114,11 @@ class _Counts:
         self._forget(now - MINUTE)
         for bucket, bound in bounds.items():
             if self._now[bucket] >= bound.at_once:
-                raise _limited(bucket, Saying(bound.too_many, {"count": self._now[bucket]}))
+                raise _limited(Saying(bound.too_many, {"count": self._now[bucket]}), bound is each and visitor.guest)
             if self._minute[bucket] >= bound.a_minute:
                 oldest = next((at for at, buckets in self._times if bucket in buckets), now)
                 values = {"count": bound.a_minute, "seconds": math.ceil(oldest + MINUTE - now)}
-                raise _limited(bucket, Saying(bound.too_often, values))
+                raise _limited(Saying(bound.too_often, values), bound is each and visitor.guest)
         buckets = tuple(bounds)
         self._times.append((now, buckets))
         self._minute.update(buckets)
@@ -138,6 +138,6 @@ class _Counts:
             self._minute += Counter()
 
 
-def _limited(bucket: str, saying: Saying) -> Limited:
-    sayings = [saying, Saying("guests_share")] if bucket == GUESTS else [saying]
+def _limited(saying: Saying, guests: bool) -> Limited:
+    sayings = [saying, Saying("guests_share")] if guests else [saying]
     return Limited(ENGLISH.said(sayings), sayings=sayings)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from agent.providers import Connection
 from agent.ui.gate import Gate, Place
 from agent.ui.offers import Offers
+from agent.ui.start import Choices
 from agent.ui.visitor import Visitor
 
 
@@ -32,13 +33,14 @@ class Grant:
 
 
 @asynccontextmanager
-async def granted(gate: Gate, offers: Offers, visitor: Visitor, model: str) -> AsyncGenerator[Grant]:
+async def granted(gate: Gate, offers: Offers, visitor: Visitor, choices: Choices) -> AsyncGenerator[Grant]:
     """Reserve a place before anything else is done. All is given back at the end, unless a run took it.
 
-    Raises `Limited`, and what `Offers.open` raises.
+    Raises `InputError` for choices that are not accepted, `Limited`, and what `Offers.open` raises.
     """
+    choices.check()
     with gate.enter(visitor) as place:
-        connection, own = await offers.open(visitor.owner, model, visitor.login)
+        connection, own = await offers.open(visitor.owner, choices.model, visitor.login)
         grant = Grant(connection, own, place)
         try:
             yield grant

@@ -136,7 +136,7 @@ class Handlers:
             gr.Warning(html.escape(said), title=seat.words("no_model"))
             spec = self._all.spec(seat.owner, None)
         if spec is not None:
-            self._all.choose(seat.owner, replace(chosen, model=spec.id, picked=True))
+            self._all.remembered.put(seat.visitor, replace(chosen, model=spec.id, picked=True))
             asyncio.get_running_loop().run_in_executor(None, preload, spec.dialect)  # while the question is typed
         # The list has that value already, or a newer one by now, which must stay.
         new = spec is None or spec.id != model
@@ -146,7 +146,7 @@ class Handlers:
         """The better model that has come was accepted."""
         seat, spec = self._seats.of(request), self._all.offers.find("")
         if spec is not None:
-            self._all.choose(seat.owner, replace(self._all.choices(seat.owner), model=spec.id))
+            self._all.remembered.put(seat.visitor, replace(self._all.choices(seat.owner), model=spec.id))
         return *self._menu(seat, spec), *self._for(seat, spec)
 
     # Keys: in the loop of the server, where their clocks run
@@ -308,12 +308,19 @@ class Handlers:
         missing = spec is not None and offers.key_missing(seat.owner, spec, seat.login)
         login = None if spec is None or not offers.may_log_in(spec) else "done" if seat.login else "possible"
         panel = key_panel(
-            spec, provider, missing=missing, typed=typed, taken=offers.keys_taken, login=login, words=seat.words
+            spec,
+            provider,
+            missing=missing,
+            typed=typed,
+            taken=offers.keys_taken,
+            own=offers.own_keys_only,
+            login=login,
+            words=seat.words,
         )
         return *panel, gr.Timer(active=offers.keys.any(seat.owner))
 
     def _chosen(self, seat: Seat, given: Given) -> Choices:
         """What the widgets say, remembered."""
         choices = replace(choices_of(given), picked=self._all.choices(seat.owner).picked)
-        self._all.choose(seat.owner, choices)
+        self._all.remembered.put(seat.visitor, choices)
         return choices

@@ -20,6 +20,7 @@ from agent.sayings import Saying, Value
 from agent.ui.words import ENGLISH, ours
 
 MAX_TEXT = 200_000
+MAX_FILES = 16
 TEXT_SUFFIXES = {".txt", ".md", ".csv", ".json", ".py", ".log", ".toml", ".yaml", ".yml", ".html", ".css", ".js"}
 PICTURE_SUFFIXES = (".heic", ".heif", ".avif")
 SOUND_SUFFIXES = (".m4a", ".opus", ".webm")
@@ -59,9 +60,15 @@ async def plans(
 ) -> list[Plan]:
     """What happens to each of these files for this model, in their order. Nothing is kept; nothing is raised.
 
+    Files that are too many or too large together are refused as one, and none of them is read.
+
     `menu` are the models that can be chosen, `max_bytes` is the most that one file may have; `reading` is there where
     pictures and sounds are to be read for a model that cannot take them.
     """
+    try:
+        await asyncio.to_thread(check_files, files, max_bytes)
+    except InputError as error:
+        return [Plan(name="", outcome="refused", sayings=error.sayings)]
     left = {name: number for name, number in most(spec).items() if number}
     made = await asyncio.gather(*(_plan(path, spec, max_bytes, tuple(menu), reading) for path in files))
     return [_counted(plan, spec, left) for plan in made]
@@ -86,8 +93,7 @@ async def parts_of(
     files = [Path(str(item)) for item in (value or {}).get("files") or []]
     if not text.strip() and not files:
         raise ours(InputError, "write_first")
-    if len(text) > MAX_TEXT:
-        raise ours(InputError, "message_too_long", count=len(text), most=MAX_TEXT)
+    check_length(text)
     planned = await plans(files, spec, max_bytes=max_bytes, reading=reading)
     if refused := [saying for plan in planned if plan.outcome == "refused" for saying in plan.sayings]:
         raise InputError(ENGLISH.said(refused), sayings=refused)
@@ -106,6 +112,28 @@ async def parts_of(
         elif plan.sent is not None:
             parts.append(plan.sent)
     return parts
+
+
+def check_length(text: str) -> None:
+    """Raise `InputError` for a text that is too long for a message, an edit or an answer."""
+    if len(text) > MAX_TEXT:
+        raise ours(InputError, "message_too_long", count=len(text), most=MAX_TEXT)
+
+
+def check_files(files: Sequence[Path], max_bytes: int) -> None:
+    """Raise `InputError` for files that one message cannot have. Reads none of them.
+
+    A file that is named twice would be in memory twice. All together may have twice what one may have.
+    """
+    if len(files) > MAX_FILES:
+        raise ours(InputError, "too_many_files", count=len(files), most=MAX_FILES)
+    seen = set[Path]()
+    for path in files:
+        if path in seen:
+            raise ours(InputError, "attached_twice", name=path.name)
+        seen.add(path)
+    if (size := sum(map(_size, files))) > 2 * max_bytes:
+        raise ours(InputError, "files_too_large", size=size / 1e6, most=2 * max_bytes / 1e6)
 
 
 def kinds(spec: ModelSpec | None = None, *, read_here: bool = False) -> list[str]:
@@ -195,6 +223,13 @@ def _pieces(what: str, number: int) -> Saying:
 
 def _senses(spec: ModelSpec, found: str) -> bool:
     return spec.image if found == "image" else spec.audio
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # it is said of the file by itself that it is gone
+        return 0
 
 
 def _read(path: Path, max_bytes: int) -> bytes:

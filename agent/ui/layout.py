@@ -177,7 +177,7 @@ def build(
         follow(earlier.click(handlers.earlier, None, None, **QUIET))
         box.stop(handlers.stop, None, None, **QUIET)
         new.click(handlers.new, None, [chat, earlier, box], **QUIET)
-        look.click(handlers.attaching.attached, [box, model], attached, trigger_mode="always_last", **QUIET)
+        look.click(handlers.attaching.attached, [box, model, reads], attached, trigger_mode="always_last", **QUIET)
         asked = "() => [document.getElementById('links').dataset.asked]"
         got = fetch.click(handlers.attaching.fetched, links, found, js=asked, trigger_mode="multiple", **QUIET)
         # In the browser alone, where what was typed meanwhile is known.
@@ -186,9 +186,9 @@ def build(
         give_up.click(handlers.attaching.given_up, links, None, js=asked, trigger_mode="multiple", **QUIET)
         # Leaving the list counts as input too, so another choice may follow while that is answered.
         chosen = model.input(handlers.model_chosen, model, [*menu, *for_model], trigger_mode="always_last", **QUIET)
-        chosen.then(handlers.attaching.attached, [box, model], attached, **QUIET)
+        chosen.then(handlers.attaching.attached, [box, model, reads], attached, **QUIET)
         turned = reads.input(handlers.attaching.read_here, [reads, model], [box, about], **QUIET)
-        turned.then(handlers.attaching.attached, [box, model], attached, **QUIET)
+        turned.then(handlers.attaching.attached, [box, model, reads], attached, **QUIET)
         switch.click(handlers.switch, None, [*menu, *for_model], **QUIET)
         key.submit(handlers.key_typed, [key, model], [*menu, *keys], **QUIET)
         forget.click(handlers.key_forgotten, model, [*menu, *keys], **QUIET)

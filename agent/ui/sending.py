@@ -57,6 +57,9 @@ class Sending(Generic[T]):
         """End it, if it has not ended."""
         self._task.cancel()
         await asyncio.wait({self._task})
+        # What it raised has this frame's callers in its traceback, and with them all that the visitor sent: a circle,
+        # which would keep megabytes until the next full collection.
+        del self._task
 
     def _report(self, status: Status | None) -> None:
         self._status = status

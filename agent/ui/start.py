@@ -3,19 +3,26 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pydantic_ai.messages import UserContent
+
 from agent.agent import Agent
 from agent.catalog import ModelSpec
 from agent.context import Context
+from agent.errors import InputError
 from agent.fitting import fitted
 from agent.guardrails import Limits
 from agent.history import HistoryStore, Record
 from agent.media import MediaStore
-from agent.messages import newest_that_fit
+from agent.messages import about_tokens, newest_that_fit
 from agent.providers import Connection, Reasoning
 from agent.result import Options
 from agent.settings import Settings
 from agent.tools import Tool, Toolset
 from agent.ui.journal import StoreJournal, Unsent
+from agent.ui.words import ours
+
+MAX_PROMPT = 20_000
+"""Characters of a system prompt."""
 
 PUBLIC_MOST = 16_384
 """Tokens of an answer on a public page where the visitor sets no limit: strangers spend the owner's money."""
@@ -40,6 +47,11 @@ class Choices:
     tools: bool = False
     read_here: bool = False
 
+    def check(self) -> None:
+        """Raise `InputError` for a system prompt that is too long."""
+        if len(self.system_message) > MAX_PROMPT:
+            raise ours(InputError, "prompt_too_long", count=len(self.system_message), most=MAX_PROMPT)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
@@ -60,13 +72,23 @@ async def start(
     store: HistoryStore,
     media: MediaStore,
     tools: Sequence[Tool | Toolset],
+    adds: Sequence[UserContent],
+    resumed: bool,
 ) -> Start:
-    """Read the history of `record` and put together what a run behind it needs."""
+    """Read the history of `record` and put together what a run behind it needs.
+
+    `adds` are the parts of the new message, or the answers with which a suspended run goes on. Raises `InputError` if
+    they are more than the model reads.
+    """
     spec = connection.spec
     stored = await store.history(record) if record.revision else []
     messages = [entry.message for entry in stored]
     most = answer_limit(spec, choices.max_tokens, public=settings.public is not None)
-    kept = newest_that_fit(messages, spec.context_tokens - _room(spec, most) - 256)
+    room = spec.context_tokens - _room(spec, most) - 256
+    new = about_tokens([choices.system_message, *adds])
+    if new > room:
+        raise ours(InputError, "more_than_model_reads", count=new, model=spec.label, most=room)
+    kept = newest_that_fit(messages, room, beside=0 if resumed else new)
     switched = bool(stored) and stored[-1].note.model != spec.id
     unsent = Unsent(len(messages) - len(kept))
     if switched:

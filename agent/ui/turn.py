@@ -4,7 +4,6 @@ The store is the truth; a run writes to it through a journal, and a page watches
 and is refused for what another owner has.
 """
 
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import asdict, replace
@@ -17,7 +16,7 @@ from agent.errors import Conflict, InputError, NotFound
 from agent.history import Entry, HistoryStore, Record
 from agent.media import MediaStore
 from agent.prompt import Prompt
-from agent.providers import Connection, Models
+from agent.providers import Models
 from agent.reading import Reading, Report
 from agent.run import Run
 from agent.settings import Settings
@@ -26,10 +25,11 @@ from agent.tools import Tool, Toolset
 from agent.ui.asking import Asked, meant
 from agent.ui.gate import Gate
 from agent.ui.grants import Grant, granted
-from agent.ui.inputs import parts_of
+from agent.ui.inputs import check_length, parts_of
 from agent.ui.journal import branch
 from agent.ui.live import Live, LiveRun
 from agent.ui.offers import Offers
+from agent.ui.remembered import Remembered
 from agent.ui.start import Choices, Start, start
 from agent.ui.transcript import is_prompt, prompt_of, said, turns, unanswered
 from agent.ui.view import View, shown
@@ -62,6 +62,7 @@ class Conversations:
                 keys_taken=settings.public is None or settings.public.keys,
                 may_log_in=settings.space is not None and settings.space.login,
                 records=settings.records,
+                lent=settings.public.models if settings.public else None,
             ),
         )
         self.tools = tuple(tools)
@@ -70,7 +71,7 @@ class Conversations:
         self.live = Live(settings.grace_seconds if settings.public else None, media)
         self._store = store
         self.gate = Gate(settings.public)
-        self._choices: OrderedDict[str, Choices] = OrderedDict()
+        self.remembered = Remembered()
         self._replies: dict[str, dict[str, str]] = {}
         """By conversation and call, while a suspended answer that asks for several things has not got them all."""
 
@@ -83,14 +84,7 @@ class Conversations:
 
     def choices(self, owner: str) -> Choices:
         """What this owner has set, else the defaults."""
-        return self._choices.get(owner) or Choices(system_message=self.settings.system_prompt)
-
-    def choose(self, owner: str, choices: Choices) -> None:
-        """Remember what this owner has set, as long as the server runs."""
-        self._choices[owner] = choices
-        self._choices.move_to_end(owner)
-        while len(self._choices) > 1000:
-            self._choices.popitem(last=False)
+        return self.remembered.get(owner) or Choices(system_message=self.settings.system_prompt)
 
     @property
     def settled(self) -> bool:
@@ -185,18 +179,14 @@ class Conversations:
             return await self._begin(record, parts, choices, grant)
 
     async def answer(
-        self,
-        visitor: Visitor,
-        conversation: str | None,
-        text: str,
-        choices: Choices,
-        asked: Asked | None = None,
+        self, visitor: Visitor, conversation: str | None, text: str, choices: Choices, asked: Asked | None = None
     ) -> LiveRun | None:
         """Answer what a suspended answer asks, which then goes on; None: it asks for more.
 
         `asked` names the question that a button was under. Raises `Conflict` where that or nothing is asked any more,
         and `InputError` for words that are no answer.
         """
+        check_length(text)
         entries, record = await self._entries(visitor.owner, conversation)
         conversation = record.id
         turn = turns(entries, replies=self._replies.get(conversation))[-1] if entries else None
@@ -211,7 +201,8 @@ class Conversations:
             return None
         async with self._granted(visitor, choices) as grant:
             # Whatever the switch says by now: the calls that wait are those of tools.
-            start = await self._started(record, replace(choices, tools=True), grant.connection)
+            choices, texts = replace(choices, tools=True), list(replies.values())
+            start = await self._started(record, choices, grant, texts, resumed=True)
             answers = {call["id"]: meant(call, replies[call["id"]]) for call in unanswered(turn.bubbles)}
             suspension = replace(Suspension.of(start.context), options=asdict(start.options))
             Resumption(suspension=suspension, answers=answers, sealed=False, changed_ok=True).check(start.agent.tools)
@@ -247,6 +238,7 @@ class Conversations:
         """Replace a message by another text, on a branch of its own, and answer that."""
         if not text.strip():
             raise ours(InputError, "write_first")
+        check_length(text)
         self._free(conversation)
         async with self._granted(visitor, choices) as grant:
             entries, record = await self._entries(visitor.owner, conversation)
@@ -299,7 +291,7 @@ class Conversations:
 
     def _granted(self, visitor: Visitor, choices: Choices) -> AbstractAsyncContextManager[Grant]:
         """Leave for one answer. Every verb that begins one asks for it before it reads anything large."""
-        return granted(self.gate, self.offers, visitor, choices.model)
+        return granted(self.gate, self.offers, visitor, choices)
 
     def _free(self, conversation: str | None) -> None:
         """Raise `Conflict` while an answer is being written in this conversation."""
@@ -324,7 +316,7 @@ class Conversations:
 
     async def _begin(self, record: Record, parts: list[UserContent], choices: Choices, grant: Grant) -> LiveRun:
         """Start the run and return it when the user's message is kept."""
-        start = await self._started(record, choices, grant.connection)
+        start = await self._started(record, choices, grant, parts)
         prompt = cast(Prompt, parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts)
         run = start.agent.run(prompt, context=start.context, options=start.options, journal=start.journal)
         live = self._launch(record, run, start, grant)
@@ -332,15 +324,19 @@ class Conversations:
         self._replies.pop(record.id, None)
         return live
 
-    async def _started(self, record: Record, choices: Choices, connection: Connection) -> Start:
+    async def _started(
+        self, record: Record, choices: Choices, grant: Grant, adds: Sequence[UserContent], *, resumed: bool = False
+    ) -> Start:
         return await start(
             record,
             choices,
-            connection,
+            grant.connection,
             settings=self.settings,
             store=self._store,
             media=self.media,
             tools=self.tools,
+            adds=adds,
+            resumed=resumed,
         )
 
     def _launch(self, record: Record, run: Run, start: Start, grant: Grant, resumed: bool = False) -> LiveRun:

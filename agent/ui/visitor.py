@@ -16,3 +16,8 @@ class Visitor:
     guest: bool = False
     address: str | None = None
     login: str | None = field(default=None, repr=False)
+
+    @property
+    def counted_as(self) -> str:
+        """The name that limits of one visitor go by. All guests are one: each of their sessions would be new else."""
+        return "guests" if self.guest else f"visitor {self.owner}"

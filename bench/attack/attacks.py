@@ -58,8 +58,7 @@ def long_edit(url: str, characters: int) -> tuple[Reply, float]:
         client.press("composer", "submit", {"composer": message("!text Short.")})
         client.wait()
         began = time.monotonic()
-        data = {"index": 0, "value": "x" * characters, "previous_value": "!text Short."}
-        client.press("chat", "edit", {}, data)
+        client.press("edit", "click", {"addressed": "0" * 32, "edited": "x" * characters})
         return client.wait()[-1], time.monotonic() - began
 
 
