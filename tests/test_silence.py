@@ -35,8 +35,12 @@ def test_empty_answer_is_said_and_can_be_retried(app: App, visit: Visit, model_s
     expect(visitor.mine).to_have_count(len(EMPTY))
     assert everything(visitor) == seen
     before = len(model_server.journal())
+    asked = visitor.chat.locator(".user-row").last
+    id_ = str(asked.get_attribute("data-message"))
     visitor.chat.get_by_role("button", name="Try again").click()
     model_server.wait_for(lambda journal: len(journal) > before and journal[-1]["ended"])
+    expect(asked).not_to_have_attribute("data-message", id_)
+    expect(visitor.chat.get_by_role("button", name="Try again")).to_be_visible()
     expect(problems).to_have_count(len(EMPTY))
     visitor.idle()
     said = [one["content"] for one in model_server.journal()[-1]["body"]["messages"] if one["role"] == "user"]
