@@ -37,7 +37,8 @@ from agent.responses import Live, whole
 from agent.settings import ROOT
 from agent.terminal.display import _CONTROL
 from agent.tools import arithmetic
-from agent.ui.files import shown_beside, shown_reading
+from agent.ui.files import shown_reading
+from agent.ui.formulas import mark_formulas
 from agent.ui.words import ENGLISH, words_for
 
 SIZES = (10_000, 100_000, 1_000_000)
@@ -225,7 +226,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "a model's name": named_model,
     "a model's name at a provider": named_model_of,
     "Accept-Language": words_for,
-    "a file beside the text": shown_beside,
+    "formulas": lambda text: mark_formulas(f"$a$ {text}"),
     "what was read of a file": lambda text: shown_reading({"kind": "image", "name": text, "read": text}, ENGLISH),
     "a file's name": lambda text: called(text, "image/png"),
     "arithmetic": arithmetic.evaluate,

@@ -10,9 +10,9 @@ MARK = "\u2063"
 """An invisible character, which no model writes beside a `$`. Without it the text is the model's again."""
 LEFT, RIGHT = f"${MARK}", f"{MARK}$"
 
-_ITEM = r"(?:(?:[-*+]|\d{1,9}[.)])[ \t]++[ \t>]*+)"
-_FENCE = re.compile(rf"[ \t>]*+{_ITEM}*+(`{{3,}}|~{{3,}})([^\n]*)")
-_LIST = re.compile(rf"[ \t>]*+{_ITEM}")
+_FENCE = re.compile(r"[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++[ \t>]*+)*+(`{3,}|~{3,})([^\n]*)")
+_LIST = re.compile(r"[ \t>]*+(?:[-*+]|\d{1,9}[.)])[ \t]")
+_TICKS = re.compile("`+")
 _INDENTED = re.compile(r"(?: {4}|\t)")
 _TOKEN = re.compile(
     r"\\(?P<opens>[(\[])"
@@ -111,10 +111,12 @@ def _marked(text: str) -> str:
 def _code_spans(text: str) -> dict[int, int]:
     """Where each code span of a paragraph begins and ends: at the next backticks of the same number."""
     spans: dict[int, int] = {}
-    following: dict[int, int] = {}
-    for run in reversed(list(re.finditer("`+", text))):
-        length = len(run[0])
-        if length in following:
-            spans[run.start()] = following[length]
-        following[length] = run.end()
+    begun: dict[int, int] = {}
+    at = 0
+    while run := _TICKS.search(text, at):
+        at = run.end()
+        length = at - run.start()
+        if length in begun:
+            spans[begun[length]] = at
+        begun[length] = run.start()
     return spans
