@@ -6,8 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 import pytest
+from PIL import Image
 
+from tests import media_files
 from tests.conftest import App
+from tests.scripted_server import Config, running
 from tests.test_walls import Program
 
 SECONDS = 8.0
@@ -41,6 +44,21 @@ def test_calculator_blocks_nobody(own: App, expression: str) -> None:
     assert "Worked it out." in str(said)
     assert "tool_call_result" in str(said)
     assert longest < SECONDS
+
+
+def test_slow_files_of_one_visitor_let_another_through(start_app: Callable[..., App]) -> None:
+    slow = media_files.encoded(Image.linear_gradient("L").resize((4800, 4800)).convert("RGB"), "PNG")
+    with running(Config(models=("Qwen/Qwen3-VL-8B-Instruct",), rate=200.0)) as server:
+        own = start_app(VLLM_BASE_URL=server.base_url)
+        attacker, other = Program(own.url), Program(own.url)
+        paths = [attacker.upload(f"{number}.png", slow + bytes([number])) for number in range(8)]
+        small = other.upload("small.png", media_files.picture("PNG"))
+        with ThreadPoolExecutor(1) as pool:
+            assert attacker.begin("!text Done.", *paths).status == 200
+            attack = pool.submit(attacker.listen, seconds=90)
+            assert "Seen." in other.say("!text Seen.", small)
+            assert not attack.done(), "the small picture waited for all the large ones"
+            assert "Done." in attack.result()
 
 
 def test_long_model_name_is_refused_to_programs(own: App) -> None:

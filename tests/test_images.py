@@ -1,5 +1,6 @@
 """Pictures as models take them: upright, small enough, without metadata, and nothing harmful is ever unpacked."""
 
+import asyncio
 import io
 import json
 import pickle
@@ -10,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +20,7 @@ from PIL import Image
 from agent.errors import InputError
 from agent.media import apart
 from agent.media.apart import Job
+from agent.media.conversion import normal
 from agent.media.images import KINDS as KINDS_READ
 from agent.media.images import ImageLimits, normalised
 from agent.media.kinds import kind, label
@@ -337,3 +340,17 @@ print([name for name in ("PIL", "pillow_heif", "av", "numpy", "soundfile") if na
         [sys.executable, "-c", code], cwd=ROOT, input=pickle.dumps(files), capture_output=True, check=True
     )
     assert done.stdout.decode().strip() == "[]"
+
+
+async def test_conversion_that_is_given_up_ends_its_process() -> None:
+    def decoders() -> list[psutil.Process]:
+        return [one for one in psutil.Process().children() if "agent.media.decoding" in one.cmdline()]
+
+    task = asyncio.create_task(normal(media_files.png_of(5900, 4000, 8), None))
+    await asyncio.to_thread(becomes, 1, lambda: len(decoders()))
+    [process] = decoders()
+    process.suspend()
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+    await asyncio.to_thread(becomes, False, process.is_running)

@@ -1,16 +1,17 @@
-"""The line in front of a server that writes few answers at once: first come, first served, no place is ever lost."""
+"""The line in front of a server that writes few answers at once: visitors take turns, no place is ever lost."""
 
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent import Agent, Endpoint, Limits, ModelSpec, Run, connect
-from agent.providers.line import Line
+from agent.providers.line import MOST_OVERTAKEN, Line, acting_for
 from tests.scripted_server import Config, Running, running
 
 SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="llama.cpp", reasoning=True)
@@ -74,6 +75,99 @@ def test_the_first_so_many_are_served_and_the_others_know_their_number(places: i
         assert all(guest.inside for guest in last)
         for guest in last:
             await guest.leave("done")
+
+    asyncio.run(play())
+
+
+class Of(Guest):
+    """A guest who comes for a visitor."""
+
+    def __init__(self, line: Line, visitor: str) -> None:
+        self.visitor = visitor
+        with acting_for(visitor):
+            super().__init__(line)
+
+
+async def order_of(line: Line, first: Sequence[Of], waiting: list[Of]) -> list[str]:
+    """Whose turn it is, one after the other, as those inside leave."""
+    served, inside = list[str](), list(first)
+    while waiting:
+        await inside.pop(0).leave("done")
+        await settled()
+        came = [guest for guest in waiting if guest.inside]
+        served += [guest.visitor for guest in came]
+        inside += came
+        waiting = [guest for guest in waiting if not guest.inside]
+    for guest in inside:
+        await guest.leave("done")
+    return served
+
+
+async def test_visitors_take_turns() -> None:
+    line = Line(1)
+    first = Of(line, "a")
+    await settled()
+    waiting = [Of(line, visitor) for visitor in "aaabbc"]
+    await settled()
+    assert waiting[0].told[-1] == 3, "one of each other visitor is before it"
+    assert await order_of(line, [first], waiting) == ["b", "c", "a", "b", "a", "a"]
+
+
+async def test_new_visitors_do_not_starve_who_waits() -> None:
+    line = Line(1)
+    inside = Of(line, "a")
+    second = Of(line, "a")
+    for number in range(50):
+        newcomer = Of(line, str(number))
+        await settled()
+        await inside.leave("done")
+        await settled()
+        if second.inside:
+            break
+        inside = newcomer
+    assert number <= MOST_OVERTAKEN + 1
+    await second.leave("done")
+    await newcomer.leave("gone")
+
+
+async def test_one_visitor_leaves_a_place_to_others() -> None:
+    line = Line(3, each=2)
+    greedy = [Of(line, "a") for _ in range(5)]
+    await settled()
+    assert [guest.inside for guest in greedy] == [True, True, False, False, False]
+    other = Of(line, "b")
+    await settled()
+    assert other.inside
+    await greedy[0].leave("done")
+    await settled()
+    assert [guest.inside for guest in greedy[1:]] == [True, True, False, False]
+    for guest in (*greedy[1:], other):
+        await guest.leave("gone")
+
+
+@settings(deadline=None)
+@given(
+    places=st.integers(1, 3),
+    each=st.integers(1, 3),
+    events=st.lists(st.tuples(st.sampled_from("abc+"), st.integers(0, 9))),
+)
+def test_no_place_is_lost_or_given_twice(places: int, each: int, events: list[tuple[str, int]]) -> None:
+    async def play() -> None:
+        line, here = Line(places, each=each), list[Of]()
+        for visitor, number in events:
+            if visitor != "+":
+                here.append(Of(line, visitor))
+            elif here:
+                guest = here.pop(number % len(here))
+                await guest.leave("done" if guest.inside else "gone")
+            await settled()
+            inside = Counter(guest.visitor for guest in here if guest.inside)
+            wanted = sum(min(each, count) for count in Counter(guest.visitor for guest in here).values())
+            assert inside.total() == min(places, wanted)
+            assert all(count <= each for count in inside.values())
+            assert all(guest.told[-1] > 0 for guest in here if not guest.inside)
+        for guest in here:
+            await guest.leave("gone")
 
     asyncio.run(play())
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Lock
@@ -94,16 +95,16 @@ DECODING = Program(decoding, memory=400 * 1024 * 1024, seconds=20, patience=60)
 """The libraries take 120 MB before anything is decoded. The longest sound that is taken needs a few seconds."""
 
 
-def normalised(data: bytes, limits: ImageLimits) -> Normal:
+def normalised(data: bytes, limits: ImageLimits, *, began: Callable[[Job], None] = lambda _: None) -> Normal:
     """The picture as a model with these limits takes it, decoded in the sandbox (see `images.normalised`).
 
-    Raises `InputError` where it isn't taken.
+    `began` is given the job, which may be killed. Raises `InputError` where it isn't taken.
     """
     found = kind(data)
     if found not in KINDS:
         raise refused("no_readable_picture")
     try:
-        out = apart("picture", json.dumps(asdict(limits)), data=data)
+        out = apart("picture", json.dumps(asdict(limits)), data=data, began=began)
         return _normal(out, limits)
     except ValueError as error:
         raise refused("broken_picture", kind=label(found)) from error
@@ -131,10 +132,12 @@ def _normal(out: bytes, limits: ImageLimits) -> Normal:
     return Normal(data=body, media_type=found, done=done)
 
 
-def apart(job: str, *args: str, data: bytes) -> bytes:
+def apart(name: str, *args: str, data: bytes, began: Callable[[Job], None] = lambda _: None) -> bytes:
     """What `decoding` makes of the data. Raises `InputError` for what it refuses, `ValueError` for the broken."""
+    job = Job(DECODING, name, *args)
+    began(job)
     try:
-        status, out = Job(DECODING, job, *args).run(data)
+        status, out = job.run(data)
     except TimeoutError as error:
         raise ValueError("it took too long") from error
     if status == decoding.REFUSED:

@@ -6,7 +6,7 @@ that what a provider has cached of earlier turns stays good.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
@@ -19,10 +19,12 @@ from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, User
 from agent.catalog import ModelSpec, ProviderSpec, load
 from agent.errors import InputError
 from agent.media import apart, sounds
+from agent.media.apart import Job
 from agent.media.images import ImageLimits
 from agent.media.kinds import Normal, kind, label
 from agent.media.sentences import refused
 from agent.media.sounds import SoundLimits
+from agent.providers import Line
 
 UNREADABLE = "[A file was here that cannot be read: it {why}.]"
 NO_FILE = "[A file was here ({kind}), which this model cannot read.]"
@@ -31,8 +33,8 @@ TOO_MANY = "[A {what} was here; this model takes no more than the later ones.]"
 PAPERS = ("responses", "messages", "generate")
 """The dialects that have a place for a PDF."""
 _TEXTS = ("application/json", "application/xml", "application/yaml", "application/x-yaml", "application/toml")
-AT_ONCE = 2
-"""Files that are converted at the same time; each may hold 200 MB."""
+AT_ONCE, EACH = 3, 2
+"""Files that are converted at the same time, of all and of one visitor; each may hold 300 MB."""
 REMEMBERED = 64_000_000
 """Bytes of converted files that are kept, so that not every step of every run converts them again."""
 
@@ -81,7 +83,14 @@ async def normal(data: bytes, spec: ModelSpec | None) -> Normal:
     key = sha256(data).digest(), limits
     if (known := _memory.get(key)) is not None:
         return replace(known, data=known.data or data)
-    made = await asyncio.get_running_loop().run_in_executor(_threads(), _normalised, data, limits)
+    jobs: list[Job] = []
+    async with _line.place():
+        try:
+            made = await asyncio.get_running_loop().run_in_executor(_threads(), _normalised, data, limits, jobs.append)
+        except asyncio.CancelledError:
+            for job in jobs:
+                job.kill()
+            raise
     _memory.put(key, replace(made, data=b"") if made.data == data else made)
     return made
 
@@ -172,8 +181,10 @@ def _counted(what: str, size: int, left: dict[str, int]) -> bool:
     return True
 
 
-def _normalised(data: bytes, limits: ImageLimits | SoundLimits) -> Normal:
-    return apart.normalised(data, limits) if isinstance(limits, ImageLimits) else sounds.normalised(data, limits)
+def _normalised(data: bytes, limits: ImageLimits | SoundLimits, began: Callable[[Job], None]) -> Normal:
+    if isinstance(limits, ImageLimits):
+        return apart.normalised(data, limits, began=began)
+    return sounds.normalised(data, limits, began=began)
 
 
 def _provider(spec: ModelSpec) -> ProviderSpec | None:
@@ -212,6 +223,7 @@ class _Memory:
 
 
 _memory = _Memory(REMEMBERED)
+_line = Line(AT_ONCE, each=EACH)
 
 
 @cache

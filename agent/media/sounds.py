@@ -4,10 +4,11 @@ What holds memory and time is that another process decodes (`agent.media.decodin
 """
 
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 from sys import byteorder
 
-from agent.media.apart import apart
+from agent.media.apart import Job, apart
 from agent.media.decoding import CLIPPED, RATE, too_long
 from agent.media.kinds import Normal, kind, label
 from agent.media.sentences import refused
@@ -45,11 +46,12 @@ class SoundLimits:
     max_bytes: int = 20_000_000
 
 
-def normalised(data: bytes, limits: SoundLimits) -> Normal:
+def normalised(data: bytes, limits: SoundLimits, *, began: Callable[[Job], None] = lambda _: None) -> Normal:
     """The sound within these limits, and how long it is; a small MP3 as it is, but for its tags, where they are taken.
 
     That it is silent or clipped is noted, not refused. The same bytes give the same, and the result, given
-    again, is left as it is. Raises `InputError` for what is no sound, is broken, empty, too long or too large.
+    again, is left as it is. `began` is given the job that decodes, which may be killed. Raises `InputError` for what is
+    no sound, is broken, empty, too long or too large.
     """
     found = kind(data)
     if found not in FORMATS:
@@ -58,7 +60,7 @@ def normalised(data: bytes, limits: SoundLimits) -> Normal:
     ours, clipped = samples is not None, samples is not None and _is_clipped(samples)
     if samples is None:
         try:
-            decoded = apart("sound", FORMATS[found], str(limits.seconds), data=data)
+            decoded = apart("sound", FORMATS[found], str(limits.seconds), data=data, began=began)
             samples, clipped = decoded[:-1], decoded[-1:] == b"\1"
         except ValueError as error:
             raise refused("broken_sound", kind=label(found)) from error

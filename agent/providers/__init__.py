@@ -19,6 +19,8 @@ from agent.providers.efforts import Reasoning as Reasoning
 from agent.providers.efforts import effort_note as effort_note
 from agent.providers.efforts import is_off as is_off
 from agent.providers.efforts import is_reasoning as is_reasoning
+from agent.providers.line import Line as Line
+from agent.providers.line import acting_for as acting_for
 from agent.sayings import Saying
 
 Phase = Literal["starting", "fetching", "loading", "ready", "failed"]

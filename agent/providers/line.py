@@ -1,41 +1,79 @@
-"""The line in front of a model server that writes only so many answers at once: first come, first served.
+"""The line in front of something that does only so much at once, such as a model server: visitors take turns.
 
-Such a server (llama.cpp) lets the others wait without a word. Here each knows how many are before it.
+Such a server (llama.cpp) lets the others wait without a word. Here each knows how many are before it. Who asks for a
+second thing stands behind the first thing of everybody else, so that nobody waits for all that another has asked for.
 """
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+
+MOST_OVERTAKEN = 10
+"""How often somebody who waits is overtaken, or ever new visitors would make them wait for good."""
+
+_visitor: ContextVar[str] = ContextVar("visitor", default="")
+
+
+@contextmanager
+def acting_for(visitor: str) -> Generator[None]:
+    """What is done in this block, and in the tasks that it starts, is done for this visitor."""
+    before = _visitor.set(visitor)
+    try:
+        yield
+    finally:
+        _visitor.reset(before)
 
 
 @dataclass(eq=False, slots=True)
 class _Ticket:
-    """Somebody who waits or is served, and how to wake them in their own event loop."""
+    """Somebody who waits or is served, and how to wake them in their own event loop.
 
+    `round` orders those who wait: the second ticket of a visitor is in a later round than their first.
+    """
+
+    visitor: str = field(default_factory=_visitor.get)
+    round: int = 0
+    overtaken: int = 0
+    served: bool = False
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     moved: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def wake(self) -> bool:
+        """False where its loop was closed over its head: nobody waits there any more."""
+        try:
+            self.loop.call_soon_threadsafe(self.moved.set)
+        except RuntimeError:
+            return False
+        return True
+
 
 class Line:
-    """`places` at a server. It may be shared by any number of tasks, also of several event loops."""
+    """`places` at a server, of which one visitor has at most `each`; None: any number.
 
-    def __init__(self, places: int) -> None:
-        self._places = places
+    It may be shared by any number of tasks, also of several event loops.
+    """
+
+    def __init__(self, places: int, *, each: int | None = None) -> None:
+        self._places, self._each = places, each or places
         self._lock = threading.Lock()
-        self._tickets: list[_Ticket] = []
-        """Of all, in the order in which they came; the first `places` of them are served."""
+        self._waiting: list[_Ticket] = []
+        """In the order in which they are served, unless their visitor has enough places."""
+        self._served: list[_Ticket] = []
+        self._round = 0
+        """The latest round of which somebody was served."""
 
     @asynccontextmanager
-    async def place(self, told: Callable[[int], None]) -> AsyncGenerator[None]:
+    async def place(self, told: Callable[[int], None] = lambda _: None) -> AsyncGenerator[None]:
         """Entered when it is one's turn. Whatever happens inside, or to who waits, the place is free again after it.
 
-        `told` is given how many answers must end before this one begins, first and whenever the line moves.
+        `told` is given how many must end before this one begins, first and whenever the line moves.
         """
         ticket = _Ticket()
-        with self._lock:
-            self._tickets.append(ticket)
+        self._enter(ticket)
         try:
             while (before := self._before(ticket)) > 0:
                 told(before)
@@ -47,17 +85,49 @@ class Line:
 
     def _before(self, ticket: _Ticket) -> int:
         with self._lock:
-            return self._tickets.index(ticket) - self._places + 1
+            if ticket.served:
+                return 0
+            return max(1, len(self._served) + self._waiting.index(ticket) - self._places + 1)
+
+    def _enter(self, ticket: _Ticket) -> None:
+        with self._lock:
+            own = [one.round for one in (*self._served, *self._waiting) if one.visitor == ticket.visitor]
+            ticket.round = max(self._round, *(number + 1 for number in own)) if own else self._round
+            firm = [one.round <= ticket.round or one.overtaken >= MOST_OVERTAKEN for one in self._waiting]
+            at = len(firm) - firm[::-1].index(True) if True in firm else 0
+            behind = self._waiting[at:]
+            for one in behind:
+                one.overtaken += 1
+            self._waiting.insert(at, ticket)
+            self._admit()
+        self._wake(behind)
 
     def _leave(self, ticket: _Ticket) -> None:
         with self._lock:
-            if ticket not in self._tickets:
+            if ticket in self._served:
+                self._served.remove(ticket)
+                moved = list(self._waiting)
+            elif ticket in self._waiting:
+                moved = self._waiting[self._waiting.index(ticket) :]
+                self._waiting.remove(ticket)
+            else:
                 return
-            number = self._tickets.index(ticket)
-            del self._tickets[number]
-            behind = self._tickets[max(number, self._places - 1) :]
-        for one in behind:
-            try:
-                one.loop.call_soon_threadsafe(one.moved.set)
-            except RuntimeError:  # its loop was closed over its head: nobody waits there any more
+            self._admit()
+        self._wake(moved)
+
+    def _admit(self) -> None:
+        """Give the free places to those who are next; the lock is held."""
+        has = Counter(one.visitor for one in self._served)
+        for ticket in list(self._waiting):
+            if len(self._served) >= self._places:
+                return
+            if has[ticket.visitor] < self._each:
+                has[ticket.visitor] += 1
+                ticket.served, self._round = True, max(self._round, ticket.round)
+                self._waiting.remove(ticket)
+                self._served.append(ticket)
+
+    def _wake(self, tickets: list[_Ticket]) -> None:
+        for one in tickets:
+            if not one.wake():
                 self._leave(one)

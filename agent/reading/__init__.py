@@ -17,7 +17,7 @@ from typing import Literal
 from agent.errors import InputError, LocalModelError, named, together
 from agent.media.apart import Program, environment
 from agent.media.kinds import Normal
-from agent.providers import Status
+from agent.providers import Line, Status
 from agent.providers.weights import Part, Pinned, fetch, find
 from agent.reading import program
 from agent.sayings import Saying, Value, english
@@ -97,11 +97,14 @@ READERS: dict[Kind, Reader] = {"image": OCR, "audio": SPEECH}
 
 
 class Reading:
-    """Reads files, one at a time. Owner of the processes that do; their models are kept under `cache_dir`."""
+    """Reads files, one at a time. Owner of the processes that do; their models are kept under `cache_dir`.
+
+    Visitors take turns.
+    """
 
     def __init__(self, cache_dir: Path, *, downloads: bool = True) -> None:
         self._cache, self._downloads = cache_dir, downloads
-        self._turn = asyncio.Semaphore(1)
+        self._line = Line(1)
 
     async def to_fetch(self, kind: Kind) -> int:
         """Bytes that must be fetched before the first file of that kind. Raises `InputError` where they may not be."""
@@ -119,9 +122,7 @@ class Reading:
         """
         kind: Kind = "image" if made.media_type.startswith("image/") else "audio"
         reader = READERS[kind]
-        if self._turn.locked():
-            report(_doing("waiting_to_read", name=name))
-        async with self._turn:
+        async with self._line.place(lambda _: report(_doing("waiting_to_read", name=name))):
             wheels = await self._fetched(reader, report)
             report(_doing("reading", name=name))
             text = (await _read(reader, name, made.data, wheels)).strip()

@@ -13,6 +13,7 @@ from gradio.data_classes import FileData
 from agent.catalog import ModelSpec
 from agent.errors import AgentError
 from agent.guard import Guard
+from agent.providers import acting_for
 from agent.serving.walls import visitor_of
 from agent.ui.inputs import Plan, plans
 from agent.ui.links import Links
@@ -51,7 +52,8 @@ class Attaching:
         if spec is None or not files or not owned(list(map(str, files)), request):
             yield ""
             return
-        looking = asyncio.ensure_future(self._plans(files, spec, seat, read_here))
+        with acting_for(seat.owner):
+            looking = asyncio.ensure_future(self._plans(files, spec, seat, read_here))
         async for _ in patiently(looking):
             yield looked_at([file.name for file in files], seat.words)
         yield attachments(looking.result(), seat.words)

@@ -15,6 +15,7 @@ from agent.media import MediaStore
 from agent.media.conversion import most, normal
 from agent.media.kinds import Normal, kind
 from agent.parts import fenced, text_of
+from agent.providers import acting_for
 from agent.reading import READERS, Kind, Reading, Report
 from agent.sayings import Saying, Value
 from agent.ui.words import ENGLISH, ours
@@ -94,13 +95,15 @@ async def parts_of(
     if not text.strip() and not files:
         raise ours(InputError, "write_first")
     check_length(text)
-    planned = await plans(files, spec, max_bytes=max_bytes, reading=reading)
+    with acting_for(owner):
+        planned = await plans(files, spec, max_bytes=max_bytes, reading=reading)
     if refused := [saying for plan in planned if plan.outcome == "refused" for saying in plan.sayings]:
         raise InputError(ENGLISH.said(refused), sayings=refused)
     texts: dict[int, str] = {}
     for number, plan in enumerate(planned):
         if reading is not None and plan.outcome == "read" and isinstance(plan.sent, Normal):
-            texts[number] = await reading.text(plan.name, plan.sent, report or (lambda _: None))
+            with acting_for(owner):
+                texts[number] = await reading.text(plan.name, plan.sent, report or (lambda _: None))
     if texts and report:
         report(None)
     parts: list[UserContent] = [text] if text.strip() else []

@@ -9,6 +9,7 @@ from time import monotonic
 
 from agent.errors import Conflict, InputError
 from agent.media import MediaStore
+from agent.providers import acting_for
 from agent.run import Run
 from agent.ui.journal import Unsent
 from agent.ui.transcript import Bubble, fold
@@ -136,8 +137,10 @@ class Live:
             raise ours(Conflict, "going_down")
         if conversation in self._runs:
             raise ours(Conflict, "still_writing")
+        with acting_for(owner):
+            run.start()
         live = self._runs[conversation] = LiveRun(
-            run.start(), conversation, owner, self._grace, unsent or Unsent(), self._media, resumed=resumed
+            run, conversation, owner, self._grace, unsent or Unsent(), self._media, resumed=resumed
         )
         task = asyncio.create_task(self._end(live, closing))
         self._ends.add(task)
