@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequ
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import gradio as gr
 import uvicorn
@@ -33,6 +34,7 @@ from agent.serving.assets import Assets
 from agent.serving.connections import BodyTimeout, Connections, limit_accept_log, raise_file_limit
 from agent.serving.gradio_import import nothing
 from agent.serving.health import Health
+from agent.serving.origins import Origins, is_loopback
 from agent.serving.page import ChangedPage
 from agent.serving.share import close as close_tunnels
 from agent.serving.share import share
@@ -110,12 +112,15 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
             await models.aclose()
             await store.aclose()
 
+    origins = _origins(settings)
     walls = Middleware(
         Walls,
         visitors=Visitors.in_folder(settings.data_dir),
         root_path=settings.root_path,
         framed_by=settings.framed_by,
         login=login,
+        origins=origins,
+        events={number: len(event.inputs) for number, event in page.fns.items()},
     )
     addresses = Middleware(Addresses, any_proxy=_proxies(settings) == ANY)
 
@@ -135,7 +140,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         Middleware(ChangedPage, change=dressed),
     ]
     app = FastAPI(lifespan=lifespan, middleware=middleware, docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.conversations = conversations
+    app.state.conversations, app.state.origins = conversations, origins
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:  # pyright: ignore[reportUnusedFunction]
@@ -229,8 +234,9 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
         say(f"{settings.host}:{settings.port} cannot be used: {error.strerror or error}. Set GRADIO_SERVER_PORT.")
         return 1
     host, port = listener.getsockname()[:2]
+    app = await create_app(settings, say=say)
     config = uvicorn.Config(
-        await create_app(settings, say=say),
+        app,
         log_level="warning",
         timeout_graceful_shutdown=2,  # what streams has been ended before
         timeout_keep_alive=75,
@@ -246,7 +252,7 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
         say(FLEETING)
     limit_accept_log(asyncio.get_running_loop())
     server = Server(config, settings.drain_seconds, say)
-    sharing = asyncio.create_task(share(port, say)) if settings.share else None
+    sharing = asyncio.create_task(share(port, say, app.state.origins.add)) if settings.share else None
     try:
         with listener:
             await server.serve(sockets=[listener])
@@ -264,6 +270,14 @@ def _spending(public: PublicSettings, lent: Sequence[str]) -> str:
         f"Open to everybody: {public.messages} messages a minute for each visitor, {public.messages_in_all} for all; "
         f"{public.answers_each} answers at once for each, {public.answers} for all; {models} ([public] models)."
     )
+
+
+def _origins(settings: Settings) -> Origins:
+    """The names of the page. A server that other machines reach has any name, unless the settings list its names."""
+    urls = (f"//{settings.space.host}" if settings.space else "", settings.root_path)
+    hosts = [found for url in urls if (found := urlsplit(url).hostname)]
+    here = is_loopback(settings.host) and settings.space is None
+    return Origins((*settings.hosts, *hosts), any_host=not (here or settings.hosts))
 
 
 def _proxies(settings: Settings) -> str:

@@ -60,17 +60,18 @@ class PublicSettings:
 class Settings:
     """Everything the app is told from outside. Times are in seconds, sizes in bytes.
 
-    `framed_by` are the origins, as in "https://example.org", whose pages may show this one in a frame; `records` is a
-    folder of flight records that the page plays. `fetch_from` are hosts, as in "wiki.intranet:8080", from which
-    pictures may be fetched although they are not on the public internet; none where `public` holds.
-
-    An answer that nobody watches for `grace_seconds` is ended where `public` holds, and finished elsewhere.
+    `hosts` are the names that the page is served under; where there are some, or where `host` is this machine alone, no
+    other name is answered but this machine's own. `framed_by` are the origins, as in "https://example.org", whose pages
+    may show this one in a frame; `records` is a folder of flight records that the page plays. `fetch_from` are hosts,
+    as in "wiki.intranet:8080", from which pictures may be fetched although they are not on the public internet; none
+    where `public` holds.
     """
 
     local: LocalSettings
     public: PublicSettings | None = None
     space: Space | None = None
     framed_by: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
     fetch_from: tuple[str, ...] = ()
     share: bool = False
     host: str = "127.0.0.1"
@@ -213,6 +214,14 @@ def _origins(name: str, value: Iterable[object]) -> tuple[str, ...]:
     return _words(name, value)
 
 
+def _names(name: str, value: str | Iterable[object]) -> tuple[str, ...]:
+    names = value.replace(",", " ").split() if isinstance(value, str) else list(value)
+    for one in names:
+        if not re.fullmatch(r"[a-z0-9.-]+|\[[0-9a-f:]+\]", str(one)):
+            raise ConfigError(f"{name} must be host names such as chat.example.org, without a port, and has {one!r}")
+    return _words(name, names)
+
+
 def _hosts(name: str, value: Iterable[object]) -> tuple[str, ...]:
     for one in value:  # a setting that could never match would be taken for one that does
         if not re.fullmatch(r"([a-z0-9.-]+|\[[0-9a-f:]+\]):\d+", str(one)):
@@ -253,6 +262,7 @@ _KNOWN = {
         "key_seconds",
         "max_upload_bytes",
         "framed_by",
+        "hosts",
         "fetch_from",
     },
     "history": {"store", "data_dir"},
@@ -263,6 +273,7 @@ _KNOWN = {
 _VARIABLES = {
     "host": "GRADIO_SERVER_NAME",
     "port": "GRADIO_SERVER_PORT",
+    "hosts": "SWITCHBOARD_HOSTS",
     "data_dir": "SWITCHBOARD_DATA",
     "store": "SWITCHBOARD_STORE",
 }
@@ -273,5 +284,6 @@ _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
     "records": _path,
     "tools": _words,
     "framed_by": _origins,
+    "hosts": _names,
     "fetch_from": _hosts,
 }

@@ -17,7 +17,7 @@ from tests.space_proxy import Front, fronted
 from tests.test_walls import Program, marker, owner_in
 
 RULES = "MAP *.example.test 127.0.0.1, MAP *.gradio.live 127.0.0.1"
-HOSTS = ""
+HOSTS = 'hosts = ["chat.example.test", "abc.gradio.live"]'
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,13 @@ SAID = {
     "a word": ('[server]\ntitle = "Mine"', {}, "title", "Mine"),
     "a time": ("[agent]\nrun_seconds = 1.5", {}, "run_seconds", 1.5),
     "a path": ('[history]\ndata_dir = "kept"', {}, "data_dir", ROOT / "kept"),
+    "hosts": ('[server]\nhosts = ["chat.example"]', {}, "hosts", ("chat.example",)),
+    "hosts of the environment": (
+        "",
+        {"SWITCHBOARD_HOSTS": "a.example, b.example"},
+        "hosts",
+        ("a.example", "b.example"),
+    ),
     "frames": ('[server]\nframed_by = ["https://a.example:8000"]', {}, "framed_by", ("https://a.example:8000",)),
     "limits that are on": (
         '[public]\non = true\nmessages = 3\npublic_tools = ["a:b"]\nmodels = ["c:d"]',
@@ -71,6 +78,7 @@ REFUSED = {
     "one that is none": ("[local]\nwait_seconds = nan", {}, "wait_seconds"),
     "no port": ("", {"GRADIO_SERVER_PORT": "70000"}, "port must be between"),
     "no store": ("", {"SWITCHBOARD_STORE": "postgre"}, "history store must be"),
+    "no host": ('[server]\nhosts = ["chat.example:443"]', {}, "hosts"),
     "no origin": ('[server]\nframed_by = ["https://a.example; script-src *"]', {}, "framed_by"),
     "no address": ("", {"VLLM_BASE_URL": "127.0.0.1:8000"}, "VLLM_BASE_URL"),
     "no path": ("", {"GRADIO_ROOT_PATH": "chat"}, "GRADIO_ROOT_PATH"),

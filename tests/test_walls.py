@@ -36,6 +36,7 @@ from playwright.sync_api import Browser, Request, Response, expect
 from agent.errors import NotFound
 from agent.media import MediaStore
 from agent.serving import requests, walls
+from agent.serving.origins import Origins
 from agent.serving.visitor import COOKIE, CookieJar, Visitors
 from tests.conftest import CONFIG, App, Visitor
 from tests.scripted_server import Config, Running, running
@@ -354,7 +355,8 @@ def made_up_like(id_: str) -> str:
     return re.sub(r"[0-9a-f]{11,}", lambda found: random.randbytes(32).hex()[: len(found[0])], id_)
 
 
-CLOSED = """GET /monitoring|GET /monitoring/summary|GET /monitoring/x|POST /login|GET /logout|POST /|POST /config
+CLOSED = """GET /openapi.json|GET /openapi.json/|GET /docs|GET /redoc|GET /runs
+GET /monitoring|GET /monitoring/summary|GET /monitoring/x|POST /login|GET /logout|POST /|POST /config
 PUT /gradio_api/queue/join|OPTIONS /gradio_api/queue/join|GET /gradio_api/queue/status|GET /gradio_api/openapi.json
 POST /gradio_api/process_recording|GET /gradio_api/dev/reload|POST /gradio_api/vibe-edit|GET /gradio_api/user
 GET /gradio_api/token|GET /gradio_api/runs|POST /gradio_api/run-history/connect|GET /gradio_api/mcp/sse
@@ -670,12 +672,127 @@ def test_a_page_of_another_site_is_not_the_visitor(own: App) -> None:
 
 
 def test_the_first_askers_host_is_in_nobody_elses_answer(own: App) -> None:
-    for target in (f"{API}info", "/", "/config", f"{API}info?all_endpoints=True", f"{API}openapi.json"):
-        raw(own, "GET", target, host="evil.example")
-        raw(own, "GET", target, **{"x-forwarded-host": "evil.example"})
+    for target in (f"{API}info", "/", "/config", f"{API}info?all_endpoints=True"):
+        assert raw(own, "GET", target, host="evil.example")[0] == 421
+        assert raw(own, "GET", target, **{"x-forwarded-host": "evil.example"})[0] == 421
         assert "evil.example" not in raw(own, "GET", target)[2], target
     for host in ("", "a b", "evil.example:99999", "[::1", "\xff"):
-        assert raw(own, "GET", "/healthz", host=host)[0] in (200, 400)
+        assert raw(own, "GET", "/", host=host)[0] == 400, host
+        assert raw(own, "GET", "/", **{"x-forwarded-host": host})[0] == 400, host
+
+
+async def test_names_that_a_page_is_served_under() -> None:
+    """Without a list a page that others reach has any name; a hostile name that leads to this machine is refused."""
+    here = Origins(["chat.example"], any_host=False)
+    here.add("https://abc.gradio.live")
+    served = ["chat.example", "CHAT.example:8443", "abc.gradio.live", "localhost:7860", "127.0.0.1:1", "[::1]:7860"]
+    served += ["127.8.9.1", "a.localhost"]
+    refused = ["evil.example", "evil.gradio.live", "chat.example.evil.example", "10.0.0.1", "0.0.0.0:7860", "chat"]
+    for origins, others in ((here, 421), (Origins(), 200)):
+        transport = httpx.ASGITransport(app=walls.Walls(_echo, Visitors("key"), origins=origins))
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as http_:
+            for host in served:
+                assert (await http_.get("/", headers={"host": host})).status_code == 200, host
+            for host in refused:
+                assert (await http_.get("/", headers={"host": host})).status_code == others, host
+                assert (await http_.get("/readyz", headers={"host": host})).status_code == 200, host
+    said = (await _once(walls.Walls(_echo, Visitors("key"), origins=here), host="evil.example")).json()
+    assert "SWITCHBOARD_HOSTS" in said["detail"]
+
+
+async def _once(app: walls.Walls, **headers: str) -> httpx.Response:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://x") as http_:
+        return await http_.get("/", headers=headers)
+
+
+POSTS = [
+    # url, origin, sec-fetch-site, other headers, passes
+    ("http://127.0.0.1:7860", None, None, {}, True),  # a program
+    ("http://127.0.0.1:7860", "http://127.0.0.1:7860", "same-origin", {}, True),
+    ("http://127.0.0.1:7860", "http://127.0.0.1:7860", None, {}, True),
+    ("http://127.0.0.1:7860", "http://127.0.0.1:7861", None, {}, False),
+    ("http://127.0.0.1:7860", "http://localhost:7860", None, {}, False),
+    ("http://127.0.0.1:7860", "null", None, {}, False),
+    ("http://127.0.0.1:7860", "http://evil.example", None, {}, False),
+    ("http://127.0.0.1:7860", "http://evil.example", "same-origin", {}, False),
+    ("http://127.0.0.1:7860", None, "cross-site", {}, False),
+    ("http://127.0.0.1:7860", None, "same-site", {}, False),
+    ("http://127.0.0.1:7860", "http://[", None, {}, False),
+    ("http://127.0.0.1:7860", "http://127.0.0.1:7860.evil.example", None, {}, False),
+    ("https://chat.example", "https://chat.example", "same-origin", {}, True),
+    ("https://chat.example", "https://chat.example:443", None, {}, True),
+    ("https://chat.example", "http://chat.example", None, {}, False),
+    ("https://chat.example", "https://chat.example:8443", None, {}, False),
+    ("https://chat.example", "https://huggingface.co", "cross-site", {}, False),
+    # Proxies: the app hears http, and perhaps an address of its own.
+    ("http://chat.example", "https://chat.example", "same-origin", {"x-forwarded-proto": "https"}, True),
+    ("http://chat.example", "http://chat.example", None, {"x-forwarded-proto": "https"}, False),
+    ("http://chat.example", "https://chat.example", "same-origin", {}, True),
+    ("http://127.0.0.1:7860", "https://chat.example", "same-origin", {"x-forwarded-host": "chat.example"}, True),
+    ("http://127.0.0.1:7860", "https://listed.example", "same-origin", {}, True),
+]
+
+
+@pytest.mark.parametrize(("url", "origin", "site", "more", "passes"), POSTS)
+async def test_who_may_post(url: str, origin: str | None, site: str | None, more: dict[str, str], passes: bool) -> None:
+    headers = more | ({"origin": origin} if origin else {}) | ({"sec-fetch-site": site} if site else {})
+    transport = httpx.ASGITransport(app=walls.Walls(_echo, Visitors("key"), origins=Origins(["listed.example"])))
+    async with httpx.AsyncClient(transport=transport, base_url=url, headers=headers) as http_:
+        for target in ("upload", "queue/join", "cancel", "reset"):
+            body = {"session_hash": "s", "fn_index": 0, "data": [], "event_id": "e"}
+            said = await http_.post(API + target, json=body)
+            if passes:
+                assert said.status_code == (404 if target == "cancel" else 200)  # nobody has that event
+            else:
+                assert said.status_code == 403
+                assert said.json() == {"detail": "A page of another site may not do this."}
+        assert (await http_.get("/")).status_code == 200
+
+
+def test_another_sites_post_leaves_nothing(own: App) -> None:
+    """Over raw HTTP, with the visitor's cookie, as a browser would send it where a cookie is not bound to a site."""
+    first, word = Program(own.url), marker()
+    foreign = {"origin": "http://evil.example", "sec-fetch-site": "cross-site"}
+    said = first.ask("POST", f"{API}upload", files={"files": (f"{word}.txt", b"x")}, headers=foreign)
+    assert said.status == 403
+    assert not list((own.folder / "tmp").rglob(f"{word}.txt"))
+    body = {"data": [{"text": f"!text {word}", "files": []}, "", {}, None], "fn_index": first.chat, "session_hash": "s"}
+    assert first.ask("POST", f"{API}queue/join", json=body, headers=foreign).status == 403
+    assert owner_in(first.cookie or "") not in {row[0] for row in stored(own).values()}
+
+
+BAD = [
+    ("GET", "/?page=x", None), ("GET", "/config?page=x", None),
+    ("POST", "queue/join", {"session_hash": "s", "fn_index": 99_999, "data": []}),
+    ("POST", "queue/join", {"session_hash": "s", "fn_index": -1, "data": []}),
+    ("POST", "queue/join", {"session_hash": "s", "fn_index": None, "data": []}),
+    ("POST", "queue/join", {"session_hash": "s", "fn_index": "1", "data": []}),
+    ("POST", "queue/join", {"session_hash": "s", "fn_index": True, "data": []}),
+    ("POST", "queue/join", {"session_hash": "s", "fn_index": 2**70, "data": []}),
+    ("POST", "queue/join", {"session_hash": "s", "fn_index": 1, "data": "MARK"}),
+    ("POST", "queue/join", {"session_hash": "s", "fn_index": 1, "data": {"MARK": 1}}),
+    ("POST", "queue/join", {"session_hash": "s", "fn_index": 1}),
+    ("POST", "queue/join", {"session_hash": "s", "fn_index": 1, "data": [], "trigger_id": "MARK"}),
+    ("POST", "queue/join", {"session_hash": "MARK MARK", "fn_index": 1, "data": []}),
+    ("POST", "cancel", {"session_hash": "s", "fn_index": "MARK", "event_id": "MARK"}),
+    ("POST", "reset", {"event_id": ["MARK"]}),
+    ("POST", "upload", "MARK"), ("POST", "upload?upload_id=%20", "MARK"),
+    ("GET", "queue/data?session_hash=MARK%20", None), ("GET", "queue/data", None), ("GET", "heartbeat/MARK%20", None),
+    ("GET", "upload_progress?upload_id=MARK%20", None), ("GET", "startup-events%FF", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "target", "body"), BAD)
+def test_bad_request_is_a_short_4xx(own: App, method: str, target: str, body: Any) -> None:
+    word, before = marker(), len(own.log)
+    content = json.dumps(body).replace("MARK", word).encode() if body is not None else b""
+    path = (target if target.startswith("/") else API + target).replace("MARK", word)
+    status, _, text = raw(own, method, path, content, **{"content-type": "application/json"})
+    assert 400 <= status < 500
+    assert set(json.loads(text)) == {"detail"}
+    assert len(text) < 300
+    assert word not in text
+    assert own.log[before:] == ""
 
 
 @pytest.mark.parametrize(
@@ -711,9 +828,12 @@ def test_every_answer_has_the_policy(own: App) -> None:
         assert headers["content-security-policy"] == walls.POLICY, target
         assert headers["x-content-type-options"] == "nosniff", target
         assert headers["referrer-policy"] == "same-origin", target
+        assert headers["cross-origin-opener-policy"] == "same-origin", target
+        assert "camera=(self), " in headers["permissions-policy"], target
+        assert "geolocation=()" in headers["permissions-policy"], target
     body = json.dumps({"data": [], "fn_index": 999, "session_hash": "x"}).encode()
     got, headers, text = raw(own, "POST", f"{API}queue/join", body, **cookie, **{"content-type": "application/json"})
-    assert got == 500
+    assert got == 404
     assert headers["content-security-policy"] == walls.POLICY
     assert "Traceback" not in text
     for route in ("queue/join", "cancel", "reset"):
@@ -743,7 +863,7 @@ async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(proto: str)
 
 async def _echo(scope: Any, receive: Any, send: Any) -> None:
     """An application that says who asks."""
-    if scope["path"] == "/broken":
+    if scope["path"] == "/media/broken":
         raise RuntimeError("broken")
     body = json.dumps({"visitor": walls.visitor_of(scope)}).encode()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
@@ -838,7 +958,7 @@ async def test_old_cookie_is_carried_over_where_a_sibling_could_set_the_new_one_
 async def test_even_a_fault_of_ours_has_the_policy() -> None:
     transport = httpx.ASGITransport(app=walls.Walls(_echo, Visitors("key")), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://chat.example") as http_:
-        said = await http_.get("/broken")
+        said = await http_.get("/media/broken")
         assert said.status_code == 500
         assert said.headers["content-security-policy"] == walls.POLICY
 

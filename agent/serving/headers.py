@@ -20,7 +20,18 @@ POLICY = "; ".join(
         " ".join(("frame-ancestors 'self'", *FRAMERS)),  # the last, because there may be more of them
     )
 )
+SELF_ONLY = ("autoplay", "camera", "clipboard-write", "fullscreen", "microphone")
+"""What the page uses: camera and microphone attach, the clipboard copies, pictures fill the screen."""
+OFF = (
+    "accelerometer", "ambient-light-sensor", "bluetooth", "browsing-topics", "clipboard-read", "display-capture",
+    "encrypted-media", "gamepad", "geolocation", "gyroscope", "hid", "idle-detection", "local-fonts", "magnetometer",
+    "midi", "payment", "picture-in-picture", "publickey-credentials-create", "publickey-credentials-get",
+    "screen-wake-lock", "serial", "storage-access", "usb", "window-management", "xr-spatial-tracking",
+)  # fmt: skip
 HEADERS = (
+    ("permissions-policy", ", ".join((*(f"{one}=(self)" for one in SELF_ONLY), *(f"{one}=()" for one in OFF)))),
+    # It concerns a page of its own window, not one in a frame; a login comes back in the same window.
+    ("cross-origin-opener-policy", "same-origin"),
     ("x-content-type-options", "nosniff"),
     ("referrer-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),  # or another port of this host shows what the browser has cached
@@ -47,6 +58,7 @@ class Dressed:
                 headers[name] = value
             headers.setdefault("cache-control", "private")
             del headers["access-control-allow-credentials"]  # Gradio lets any site read in a visitor's name
+            del headers["access-control-allow-origin"]
             if headers.get("content-type", "").startswith("text/event-stream"):
                 headers["x-accel-buffering"] = "no"
             for cookie in self.cookies:

@@ -7,7 +7,18 @@ from urllib.parse import quote, urlencode
 
 from starlette.types import Message, Receive, Scope, Send
 
+READ = ("GET", "HEAD")
 MAX_BODY = 4 * 1024 * 1024
+
+SENTENCES = {
+    307: "Once more.",
+    400: "Not understood.",
+    403: "A page of another site may not do this.",
+    405: "Not allowed.",
+    413: "Too large.",
+    421: "This server has no page of that name: name it under [server] hosts, or in SWITCHBOARD_HOSTS.",
+    500: "Something went wrong.",
+}
 
 _AMBIGUOUS = re.compile(r"//|\\|[\x00-\x1f\x7f]|/\.{1,2}(/|$)")
 _ENCODED_SLASH = re.compile(rb"%(2f|5c)", re.IGNORECASE)
@@ -35,6 +46,10 @@ def locate(scope: Scope, prefix: str) -> Scope:
             raise Refused
     if not path.startswith("/"):
         raise Refused
+    try:
+        scope["query_string"].decode()
+    except UnicodeDecodeError as error:
+        raise Refused(400) from error
     return {**scope, "path": path, "raw_path": quote(path).encode(), "root_path": ""}
 
 
@@ -89,14 +104,7 @@ def with_query(scope: Scope, **query: str) -> Scope:
 
 async def refuse(send: Send, status: int, location: bytes = b"") -> None:
     """Answer with this status and a short sentence."""
-    sentence = {
-        307: "Once more.",
-        400: "Not understood.",
-        405: "Not allowed.",
-        413: "Too large.",
-        500: "Something went wrong.",
-    }
-    body = json.dumps({"detail": sentence.get(status, "Not found.")}).encode()
+    body = json.dumps({"detail": SENTENCES.get(status, "Not found.")}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if location:
         headers.append((b"location", location))

@@ -9,8 +9,8 @@ from typing import Any
 NEEDS = "A share link needs the network: Gradio's relay and its frpc program, which is fetched once."
 
 
-async def share(port: int, say: Callable[[str], None]) -> None:
-    """Open a tunnel to this port and say its address, or say why there is none. Never raises; the page goes on."""
+async def share(port: int, say: Callable[[str], None], opened: Callable[[str], None]) -> None:
+    """Open a tunnel to this port and say its URL, also to `opened`, or say why there is none. Never raises."""
     say("Opening a share link; everybody who has it can use this page.")
     try:
         networking: Any = import_module("gradio.networking")
@@ -19,6 +19,7 @@ async def share(port: int, say: Callable[[str], None]) -> None:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         say(f"No share link: {reason.rstrip('.')}. {NEEDS} The page itself works as before.")
         return
+    opened(url)
     say(f"The page is shared at {url}, for at most a week. Typed keys are refused, and messages are limited.")
 
 

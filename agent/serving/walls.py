@@ -9,7 +9,7 @@ two parsers can read it differently, and what the page does not need of Gradio i
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -17,14 +17,15 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.serving.headers import POLICY, Dressed
-from agent.serving.requests import Refused, locate, read_json, refuse, with_body, with_query
+from agent.serving.origins import Origins, is_foreign
+from agent.serving.requests import READ, Refused, locate, read_json, refuse, with_body, with_query
 from agent.serving.visitor import COOKIE, CookieJar, Visitors
 
 API = "/gradio_api/"
 HOME = ("/", "/config", "/config/")
-CLOSED = ("/monitoring", "/login", "/logout")
+OPEN = (*HOME, "/healthz", "/readyz", "/theme.css", "/favicon.ico", "/robots.txt", "/manifest.json", "/manifest.json/")
+OPEN_BELOW = ("/media/", "/assets/", "/static/", "/svelte/", "/pwa_icon/")
 LOGIN = ("/login/huggingface", "/login/callback", "/logout")
-READ = ("GET", "HEAD")
 JOIN = ("data", "event_data", "fn_index", "trigger_id")
 REMEMBERED = 50_000
 AGAIN = b"again=1"
@@ -38,7 +39,8 @@ class Walls:
     """The middleware. Owner of the table that says which event ids and uploads were given to whom.
 
     `root_path` is where a proxy shows the page, a path or a URL; requests come without it. `framed_by` are origins
-    that may show the page in a frame, besides the hub's own. `login`: visitors may log in to the hub.
+    that may show the page in a frame, besides the hub's own. `login`: visitors may log in to the hub. `origins` are the
+    page's own names, and `events` says how many inputs each of its events has; without it any event passes.
     """
 
     def __init__(
@@ -49,8 +51,11 @@ class Walls:
         framed_by: tuple[str, ...] = (),
         *,
         login: bool = False,
+        origins: Origins | None = None,
+        events: Mapping[int, int] | None = None,
     ) -> None:
         self._app, self._visitors = app, visitors
+        self._origins, self._events = origins or Origins(), events
         self._policy, self._login = " ".join((POLICY, *framed_by)), LOGIN if login else ()
         self._prefix = urlsplit(root_path).path
         self._given: OrderedDict[tuple[str, str], None] = OrderedDict()
@@ -65,7 +70,9 @@ class Walls:
             return
         answer = Dressed(send, self._policy)
         try:
-            scope, visitor = self._identify(locate(scope, self._prefix), answer)
+            scope = locate(scope, self._prefix)
+            self._origins.check(scope)
+            scope, visitor = self._identify(scope, answer)
             await self._app(*await self._checked(scope, receive, answer, visitor))
         except Refused as refused:
             await refuse(answer, refused.status, refused.location)
@@ -77,7 +84,7 @@ class Walls:
     def _identify(self, scope: Scope, answer: Dressed) -> tuple[Scope, str | None]:
         """The request as it counts, and its visitor. The answer makes a newcomer a visitor."""
         # Who has logged in comes back from the hub's page, and Gradio looks for a state that it set before.
-        known = scope["path"] in (*HOME, *self._login[:2]) or not _foreign(Headers(scope=scope))
+        known = scope["path"] in (*HOME, *self._login[:2]) or not is_foreign(Headers(scope=scope))
         visitor = self._visitor(scope, answer) if known else None
         scope.setdefault("state", {}).update(visitor=visitor, walls=self)
         return scope if known else _without_cookies(scope), visitor
@@ -122,17 +129,19 @@ class Walls:
         """What to hand to the application. Raises `Refused`."""
         method, path = scope["method"], scope["path"]
         if not path.startswith(API):
-            if method not in READ or (path.startswith(CLOSED) and path not in self._login):
-                raise Refused(404 if method in READ else 405)
-            return scope, receive, send
+            if method not in READ:
+                raise Refused(405)
+            if path not in (*OPEN, *self._login) and not path.startswith(OPEN_BELOW):
+                raise Refused
+            return (self._home(scope) if path in HOME else scope), receive, send
         what = path[len(API) :]
         if method in READ and what.startswith("file="):
             if not self.owns(what.removeprefix("file="), visitor):
                 raise Refused
-            return scope, receive, send
+            return with_query(scope), receive, send
         if method == "GET" and what.startswith("heartbeat/"):
             path = f"{API}heartbeat/{_session(visitor, what.removeprefix('heartbeat/'))}"
-            return {**scope, "path": path, "raw_path": path.encode()}, receive, send
+            return {**with_query(scope), "path": path, "raw_path": path.encode()}, receive, send
         query = QueryParams(scope["query_string"])
         match method, what:
             case "POST", "queue/join":
@@ -140,6 +149,7 @@ class Walls:
                 if not all(isinstance(path, str) and self.owns(path, visitor) for path in _paths(asked.get("data"))):
                     raise Refused
                 session = scope["state"]["session"] = _session(visitor, asked.get("session_hash"))
+                self._check_event(asked)
                 said = {name: asked[name] for name in JOIN if name in asked} | {"session_hash": session}
                 return *with_body(scope, receive, said), self._giving(send, session, _event)
             case "POST", "cancel":
@@ -147,10 +157,13 @@ class Walls:
                 session, event = _session(visitor, asked.get("session_hash")), asked.get("event_id")
                 if not isinstance(event, str) or not self.owns(event, session):
                     raise Refused
-                said = {"session_hash": session, "fn_index": asked.get("fn_index"), "event_id": event}
+                said = {"session_hash": session, "fn_index": _number(asked.get("fn_index")), "event_id": event}
                 return *with_body(scope, receive, said), send
             case "POST", "reset":
-                return *with_body(scope, receive, await read_json(receive)), send
+                event = (await read_json(receive)).get("event_id")
+                if not isinstance(event, str):
+                    raise Refused(400)
+                return *with_body(scope, receive, {"event_id": event}), send
             case "GET", "queue/data":
                 session = scope["state"]["session"] = _session(visitor, *query.getlist("session_hash"))
                 return with_query(scope, session_hash=session), receive, send
@@ -165,9 +178,26 @@ class Walls:
                 every = {"all_endpoints": "1"} if "all_endpoints" in query else {}
                 return with_query(scope, page="", **every), receive, send
             case "GET", "startup-events" | "theme.css" | "app_id":
-                return scope, receive, send
+                return with_query(scope), receive, send
             case _:
                 raise Refused
+
+    def _home(self, scope: Scope) -> Scope:
+        """The request for the page, which has no second page and no saved states. Raises `Refused`."""
+        query = QueryParams(scope["query_string"])
+        if query.get("page"):
+            raise Refused
+        return with_query(scope, **{name: query[name] for name in query if name not in ("page", "deep_link")})
+
+    def _check_event(self, asked: dict[str, Any]) -> None:
+        """Raise `Refused` for an event that the page does not have or that Gradio could not read."""
+        number, data = _number(asked.get("fn_index")), asked.get("data")
+        if asked.get("trigger_id") is not None:
+            _number(asked["trigger_id"])
+        if not isinstance(data, list):
+            raise Refused(400)
+        if self._events is not None and number not in self._events:
+            raise Refused
 
     def _giving(self, send: Send, owner: str | None, ids: Callable[[Any], list[Any]]) -> Send:
         """Note whom the ids in a small JSON answer are given to, on its way out."""
@@ -204,16 +234,18 @@ def _without_cookies(scope: Scope) -> Scope:
     return {**scope, "headers": [pair for pair in scope["headers"] if pair[0] != b"cookie"]}
 
 
-def _foreign(headers: Headers) -> bool:
-    """Whether a page of another site makes the browser ask; then its visitor's cookie does not count."""
-    return headers.get("sec-fetch-site") in ("cross-site", "same-site")
-
-
 def _session(visitor: str | None, *given: Any) -> str:
     """An id that a client made up, as the visitor's own. Raises `Refused` unless there is exactly one."""
     if len(given) != 1 or not isinstance(given[0], str) or not _ID.fullmatch(given[0]):
         raise Refused
     return f"{visitor or 'guest'}-{given[0]}"
+
+
+def _number(value: Any) -> int:
+    """The number of an event. Raises `Refused`."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
+        raise Refused(400)
+    return value
 
 
 def _paths(value: Any) -> Iterator[Any]:
