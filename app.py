@@ -16,6 +16,7 @@ def leave(number: int, _frame: object) -> None:
 signal.signal(signal.SIGTERM, leave)
 signal.signal(signal.SIGINT, leave)
 
+os.umask(0o077)  # what the app writes, uploads among it, is for this user alone
 gc.disable()  # nothing that is imported is ever garbage: looking for it takes half a second; the server turns it on
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 

@@ -36,6 +36,7 @@ from agent.serving.gradio_import import nothing
 from agent.serving.health import Health
 from agent.serving.origins import Origins, is_loopback
 from agent.serving.page import ChangedPage
+from agent.serving.private_folder import make_private
 from agent.serving.share import close as close_tunnels
 from agent.serving.share import share
 from agent.serving.shutdown import Server
@@ -64,7 +65,7 @@ STREAMS = 300
 
 async def create_app(settings: Settings, *, say: Callable[[str], None] = print) -> FastAPI:
     """The whole application over one set of settings. Raises `AgentError`; touches no network."""
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    make_private(settings.data_dir)
     store = await _store(settings)
     models = LocalModels(settings.local, say=say)
     media = MediaStore(settings.data_dir / "media")
@@ -120,6 +121,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         framed_by=settings.framed_by,
         login=login,
         origins=origins,
+        icons=tuple(ICONS),
         events={number: len(event.inputs) for number, event in page.fns.items()},
     )
     addresses = Middleware(Addresses, any_proxy=_proxies(settings) == ANY)

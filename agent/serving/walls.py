@@ -52,10 +52,12 @@ class Walls:
         *,
         login: bool = False,
         origins: Origins | None = None,
+        icons: tuple[str, ...] = (),
         events: Mapping[int, int] | None = None,
     ) -> None:
         self._app, self._visitors = app, visitors
         self._origins, self._events = origins or Origins(), events
+        self._open = (*OPEN, *icons, *(LOGIN if login else ()))
         self._policy, self._login = " ".join((POLICY, *framed_by)), LOGIN if login else ()
         self._prefix = urlsplit(root_path).path
         self._given: OrderedDict[tuple[str, str], None] = OrderedDict()
@@ -131,7 +133,7 @@ class Walls:
         if not path.startswith(API):
             if method not in READ:
                 raise Refused(405)
-            if path not in (*OPEN, *self._login) and not path.startswith(OPEN_BELOW):
+            if path not in self._open and not path.startswith(OPEN_BELOW):
                 raise Refused
             return (self._home(scope) if path in HOME else scope), receive, send
         what = path[len(API) :]
