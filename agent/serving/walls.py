@@ -40,7 +40,7 @@ class Walls:
 
     `root_path` is where a proxy shows the page, a path or a URL; requests come without it. `framed_by` are origins
     that may show the page in a frame, besides the hub's own. `login`: visitors may log in to the hub. `origins` are the
-    page's own names, and `events` says how many inputs each of its events has; without it any event passes.
+    page's own names, `icons` the paths of its pictures, and `events` says how many inputs each event has (or None).
     """
 
     def __init__(
