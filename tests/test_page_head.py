@@ -48,7 +48,8 @@ class Head(HTMLParser):
 def titled(start_app: Callable[..., App]) -> App:
     """A page with a title that needs escaping, shown below a path by a proxy."""
     title = TITLE.replace('"', '\\"')
-    return start_app(CONFIG + f'[server]\ntitle = "{title}"\n', GRADIO_ROOT_PATH="/chat")
+    settings = f'[server]\ntitle = "{title}"\nhosts = ["x.gradio.live"]\n'
+    return start_app(CONFIG + settings, GRADIO_ROOT_PATH="/chat")
 
 
 @pytest.mark.parametrize(
