@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from agent.serving.requests import READ, Refused
-from agent.serving.visitor import is_secure
+from agent.serving.requests import READ, Refused, is_secure
 
 PROBES = ("/healthz", "/readyz")
 """Supervisors ask for these by an address that nobody can know beforehand."""

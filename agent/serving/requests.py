@@ -5,6 +5,7 @@ import re
 from typing import Any, cast
 from urllib.parse import quote, urlencode
 
+from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 READ = ("GET", "HEAD")
@@ -55,6 +56,12 @@ def locate(scope: Scope, prefix: str) -> Scope:
 
 def _is_below(path: str, prefix: str) -> bool:
     return path == prefix or path.startswith(prefix + "/")
+
+
+def is_secure(scope: Scope) -> bool:
+    """Whether the browser speaks https, as the server or a proxy says."""
+    forwarded = Headers(scope=scope).get("x-forwarded-proto", "").split(",")[0].strip()
+    return "https" in (scope.get("scheme"), forwarded)
 
 
 async def read_json(receive: Receive) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from agent.history import new_id
+from agent.serving.requests import is_secure
 
 COOKIE = "switchboard_visitor"
 """The stem of the cookie's name, and the whole name in older versions."""
@@ -80,12 +81,6 @@ class CookieJar:
             for place in _paths_above(self.prefix + path):
                 if domain or place != self.path:
                     yield f"{self.name}=; Path={place}; Max-Age=0" + (f"; Domain={domain}" if domain else "")
-
-
-def is_secure(scope: Scope) -> bool:
-    """Whether the browser speaks https, as the server or a proxy says."""
-    forwarded = Headers(scope=scope).get("x-forwarded-proto", "").split(",")[0].strip()
-    return "https" in (scope.get("scheme"), forwarded)
 
 
 def _domains(host: str) -> list[str]:
