@@ -214,7 +214,7 @@ def _origins(name: str, value: Iterable[object]) -> tuple[str, ...]:
     return _words(name, value)
 
 
-def _names(name: str, value: str | Iterable[object]) -> tuple[str, ...]:
+def _host_names(name: str, value: str | Iterable[object]) -> tuple[str, ...]:
     names = value.replace(",", " ").split() if isinstance(value, str) else list(value)
     for one in names:
         if not re.fullmatch(r"[a-z0-9.-]+|\[[0-9a-f:]+\]", str(one)):
@@ -284,6 +284,6 @@ _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
     "records": _path,
     "tools": _words,
     "framed_by": _origins,
-    "hosts": _names,
+    "hosts": _host_names,
     "fetch_from": _hosts,
 }
