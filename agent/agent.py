@@ -8,6 +8,7 @@ from typing import Any
 
 from agent.context import Context
 from agent.errors import InputError
+from agent.fitting import check_prompt
 from agent.guard import GUARD, Guard
 from agent.guardrails import Limits
 from agent.observe import Audience, Observer
@@ -82,7 +83,10 @@ class Agent:
         `run(..., reasoning=True)`.
         """
         plan = self._plan(more, options or Options())
-        return Run(plan, to_messages(prompt), context or Context(), journal, audience=self._audience(record))
+        messages = to_messages(prompt)
+        if not isinstance(self.connection, Replay):  # which plays its record whatever is asked
+            check_prompt(messages, self.connection.spec)
+        return Run(plan, messages, context or Context(), journal, audience=self._audience(record))
 
     async def ask(self, prompt: Prompt, *, context: Context | None = None, **more: Any) -> RunResult:
         """Run to the end. Never raises for what a model or a tool did: see `finish_reason`.

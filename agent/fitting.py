@@ -8,6 +8,7 @@ import operator
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import reduce
 from hashlib import sha256
 from typing import Any, TypeGuard
@@ -29,14 +30,23 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from agent.catalog import ModelSpec
-from agent.errors import ProviderError
+from agent.catalog import ModelSpec, load
+from agent.errors import InputError, ProviderError, UnknownModel, named
 from agent.messages import to_send
 from agent.parts import read_of
+from agent.providers import default_endpoint
 from agent.sayings import Saying
 
 NO_PICTURE = "[A picture was here, which this model cannot see.]"
 NO_SOUND = "[A sound was here, which this model cannot hear.]"
+
+SENTENCES = {
+    "prompt_images": "{model} cannot take images. Remove them, or use a model that can: {models}.",
+    "prompt_audio": "{model} cannot take audio. Remove it, or use a model that can: {models}.",
+    "prompt_images_audio": "{model} cannot take images or audio. Remove them, or use a model that can: {models}.",
+}
+NAMED = 3
+"""Models that are named to people whose model cannot take a prompt."""
 
 _PORTABLE_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 """The ids of tool calls that every vendor takes from any other (Anthropic names the letters, OpenAI the length)."""
@@ -86,6 +96,50 @@ def fitted(messages: Sequence[ModelMessage], spec: ModelSpec) -> Fitted:
     fit = _Fit(spec)
     out = [fit.request(one) if isinstance(one, ModelRequest) else fit.response(one) for one in messages]
     return Fitted(messages=out, reasoning=fit.reasoning, pictures=fit.pictures, sounds=fit.sounds)
+
+
+def check_prompt(messages: Sequence[ModelMessage], spec: ModelSpec) -> None:
+    """Raise `InputError` if the model cannot take the images or audio of the new prompt, and name some that can.
+
+    What stands before the last answer is history: `fitted` leaves out of it what the model cannot take.
+    """
+    last = max((number for number, one in enumerate(messages) if isinstance(one, ModelResponse)), default=-1)
+    asked = [part for one in messages[last + 1 :] for part in one.parts if isinstance(part, UserPromptPart)]
+    fit = fitted([ModelRequest(parts=asked)], spec)
+    if fit.pictures or fit.sounds:
+        key = (
+            "prompt_images_audio"
+            if fit.pictures and fit.sounds
+            else "prompt_images"
+            if fit.pictures
+            else "prompt_audio"
+        )
+        models = ", ".join(_able(spec, image=bool(fit.pictures), audio=bool(fit.sounds)))
+        raise named(InputError, SENTENCES, key, model=spec.label, models=models)
+
+
+def _able(spec: ModelSpec, *, image: bool, audio: bool) -> list[str]:
+    """The ids of a few models that take this: those of the same provider first, then those whose key is there."""
+
+    def rank(one: ModelSpec) -> tuple[bool, bool, bool]:
+        other = one.provider != spec.provider
+        return other and not _has_key(one.provider), other, not one.menu
+
+    today = datetime.now(UTC).date()
+    able = [
+        one
+        for one in load().models.values()
+        if (one.image or not image) and (one.audio or not audio) and (one.menu or one.provider == spec.provider)
+        if not (one.retired or (one.retired_on is not None and one.retired_on <= today))
+    ]
+    return [one.id for one in sorted(able, key=rank)[:NAMED]]
+
+
+def _has_key(provider: str) -> bool:
+    try:
+        return default_endpoint(load().providers[provider]).api_key is not None
+    except UnknownModel:
+        return False
 
 
 def sendable(messages: Sequence[ModelMessage], spec: ModelSpec, system_message: str = "") -> list[ModelMessage]:

@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -115,7 +116,8 @@ def test_one_chat_in_two_event_loops_one_after_the_other(chat: Chat) -> None:
     assert said(chat) == ["Be brief.", "!text One.", "One.", "!text Two.", "Two."]
 
 
-def test_every_shape_of_a_prompt(chat: Chat, server: Running) -> None:
+def test_every_shape_of_a_prompt(server: Running) -> None:
+    chat = Chat(Agent(connect(replace(SPEC, image=True), Endpoint(server.base_url)), system_message="Be brief."))
     picture = Pillow.new("RGB", (2, 2), "blue")
     assert picture.format is None
     url = {"type": "image_url", "image_url": {"url": Image.from_pillow(picture).data_uri}}
@@ -132,6 +134,7 @@ def test_every_shape_of_a_prompt(chat: Chat, server: Running) -> None:
         chat.clear()
         assert chat.messages == [{"role": "system", "content": "Be brief."}], "the system message stays"
         accepted(server.journal()[-1]["body"]["messages"])
+    chat.close()
 
 
 @pytest.mark.parametrize("prompt", ["", [], [3], [{"type": "video"}], {"role": "cook"}])

@@ -181,7 +181,8 @@ async def test_a_picture_on_the_web_is_sent_as_bytes(site: str) -> None:
 @pytest.mark.parametrize(("path", "words"), [("/none", "404"), ("/page", "text/html"), ("/fake.png", "no picture")])
 async def test_one_that_cannot_be_had_is_an_error_before_any_provider(site: str, path: str, words: str) -> None:
     with running(Config(rate=0)) as server:
-        async with Agent(connect(SPEC, Endpoint(server.base_url)), guard=Guard(allow=(site,))) as agent:
+        spec = replace(SPEC, image=True)
+        async with Agent(connect(spec, Endpoint(server.base_url)), guard=Guard(allow=(site,))) as agent:
             prompt = ["Look", Image.from_url(f"http://{site}{path}")]
             with pytest.raises(InputError, match=words):
                 await agent.ask(prompt)

@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 
 from agent.catalog import load
 from agent.errors import InputError
+from agent.fitting import SENTENCES as PROMPTS
 from agent.guard import fetch
 from agent.guard.sentences import SENTENCES as GUARD
 from agent.guardrails import GUARDRAILS
@@ -69,7 +70,7 @@ def test_every_word_is_used() -> None:
 def test_every_sentence_of_the_package_is_there_and_is_the_same_in_english() -> None:
     said = {key: one["en"] for key, one in ALL["said"].items()}
     made = {kind: rail.sentence for kind, rail in GUARDRAILS.items() if rail.sentence and kind != "withheld"}
-    made |= SENTENCES | READING | FILES | GUARD | SERVERS | STORE | SUSPENDED | TOOLS | ENDINGS | OPTIONS
+    made |= SENTENCES | READING | FILES | GUARD | SERVERS | STORE | SUSPENDED | TOOLS | ENDINGS | OPTIONS | PROMPTS
     made |= {ending.sayings[0].key: ending.detail for ending in (BROKEN, UNSEALED)} | {"lost": LOST}
     line = {1: "next_in_line", 2: "in_line"}
     made |= {line[count]: in_line(count).sentence.replace("2", "{count}") for count in line}

@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 
 from pydantic_ai.messages import ModelMessage, ModelResponse
 
+from agent.fitting import fitted
 from agent.guardrails import Limit
 from agent.history import Note, Timings
 from agent.result import Plan, RunResult, files_of, text_of
@@ -61,6 +62,8 @@ class Results:
         written = [last] if self._log.begun else []
         added = [*self._log.added, *written]
         answer = next((one for one in reversed([*added, last]) if isinstance(one, ModelResponse)), None)
+        spec = self._plan.connection.spec
+        omitted = fitted([*self._log.messages, *written], spec).sentence(spec)
         return RunResult(
             finish_reason=ending.reason,
             text=text_of(answer) if answer else "",
@@ -70,7 +73,7 @@ class Results:
             suspension=sealed,
             pending=tuple(pending) if ending.reason == "suspended" else (),
             effort=self._plan.effort,
-            notes=self._plan.notes,
+            notes=(*self._plan.notes, *([omitted] if omitted else [])),
             system_message=self._plan.system_message,
             failure=ending.failure,
         )
