@@ -189,6 +189,34 @@ def test_edit_keeps_the_files_of_a_message(start_app: Callable[..., App], visit:
         assert [part["type"] for part in content] == ["text", "image_url"]
 
 
+def test_model_without_images_refuses_an_edit_and_a_retry(
+    start_app: Callable[..., App], visit: Visit, tmp_path: Path
+) -> None:
+    picture = tmp_path / "red.png"
+    picture.write_bytes(media_files.picture("PNG"))
+    with running(Config(models=(SEES, "Qwen/Qwen3-8B"), rate=500.0)) as server:
+        visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url)
+        visitor.page.locator("#composer input[type=file]").set_input_files(picture)
+        expect(visitor.page.locator("#attached li")).to_have_count(1)
+        visitor.ask("look at this")
+        visitor.choose("Qwen/Qwen3-8B")
+        expect(visitor.page.locator("#about")).to_contain_text("Qwen3-8B")
+        visitor.chat.get_by_role("button", name="Retry").last.click()
+        expect(visitor.toast).to_contain_text("cannot take images")
+        visitor.page.get_by_test_id("toast-body").get_by_role("button").first.click()
+        expect(visitor.toast).to_have_count(0)
+        open_edit(visitor, 0)
+        visitor.page.locator("textarea.edit-textarea").first.fill("look again")
+        visitor.chat.get_by_role("button", name="Submit").click()
+        expect(visitor.toast).to_contain_text("cannot take images")
+        visitor.shot("refused-images")
+        expect(visitor.page.locator("textarea.edit-textarea").first).to_have_value("look again")
+        assert len(server.journal()) == 1
+        visitor.page.reload()
+        expect(visitor.mine.first).to_have_text("look at this")
+        expect(visitor.chat.locator(".user-row img")).to_have_count(1)
+
+
 def test_stale_page_changes_nothing(app: App, visit: Visit, model_server: Running) -> None:
     one = visit(app.url)
     one.ask("one")

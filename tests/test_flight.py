@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic, sleep
@@ -21,7 +22,8 @@ from agent import Agent, Approve, InputError, Limits, Response, Run, UnknownMode
 from agent.observe import Audience, Event
 from agent.observe.flight import in_folder, load
 from agent.settings import ROOT
-from tests.fakes import Call, FakeConnection, Step, Words
+from tests import media_files
+from tests.fakes import SPEC, Call, FakeConnection, Step, Words
 from tests.scripted_server import running
 from tests.test_laws import LIMITS, steps, tools
 
@@ -126,7 +128,7 @@ async def test_a_provider_that_fails_fails_again_in_the_same_words_and_is_not_wa
 
 # --- keys and media ---------------------------------------------------------------------------------------------------
 
-PIXEL = bytes.fromhex("89504e470d0a1a0a") + bytes(range(256))
+PIXEL = media_files.picture("PNG")
 
 
 async def test_no_key_is_in_the_file_and_pictures_are(tmp_path: Path) -> None:
@@ -152,7 +154,8 @@ async def test_no_key_is_in_the_file_and_pictures_are(tmp_path: Path) -> None:
         Step([Words("output_text", ["Bearer ", "abc123def456"])]),
     ]
     path = tmp_path / "live.jsonl"
-    agent = Agent(FakeConnection(script), tools=[look, draw], system_message=f"The key is {KEY}")
+    connection = FakeConnection(script, spec=replace(SPEC, image=True))
+    agent = Agent(connection, tools=[look, draw], system_message=f"The key is {KEY}")
     await ended(agent.run([f"My key is {KEY}", BinaryContent(PIXEL, media_type="image/png")], record=path))
     text = path.read_text()
     for secret in (KEY, "hunter2", "abc123def456"):

@@ -44,7 +44,7 @@ async def test_a_record_is_played_as_it_was(page: Conversations) -> None:
     assert (await live.run).finish_reason == "stop"
     view = await page.view("ann", live.conversation)
     shown = [one["content"][0]["text"] for one in view.messages if one["role"] == "assistant"]
-    titles = [one["metadata"]["title"] for one in view.messages if one["metadata"]]
+    titles = [one["metadata"]["title"] for one in view.messages if "title" in (one["metadata"] or {})]
     assert titles == ["Reasoning", "Tool · calculate", "Result"]
     assert [text for text in shown if text in ("Hm.", "Adding.", "It is 42.")] == ["Hm.", "Adding.", "It is 42."]
 
