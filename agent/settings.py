@@ -65,6 +65,10 @@ class Settings:
     may show this one in a frame; `records` is a folder of flight records that the page plays. `fetch_from` are hosts,
     as in "wiki.intranet:8080", from which pictures may be fetched although they are not on the public internet; none
     where `public` holds.
+
+    `system_prompt` may have the fields `{model}` and `{date}`; None: a default that names both; "": none.
+
+    An answer that nobody watches for `grace_seconds` is ended where `public` holds, and finished elsewhere.
     """
 
     local: LocalSettings
@@ -79,7 +83,7 @@ class Settings:
     root_path: str = ""
     data_dir: Path = ROOT / "data"
     store: str = "sqlite"
-    system_prompt: str = ""
+    system_prompt: str | None = None
     tools: tuple[str, ...] = ()
     records: Path | None = None
     grace_seconds: float = 60.0

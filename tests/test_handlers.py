@@ -137,7 +137,7 @@ async def test_the_tools_switch_says_what_the_model_can(
     handlers: Handlers, models: Models, spec: ModelSpec, interactive: bool, words: str
 ) -> None:
     models.serve(spec)
-    _, _, _, _, tools, *_ = await handlers.model_chosen(spec.id, anyone())
+    _, _, _, _, _, tools, *_ = await handlers.model_chosen(spec.id, anyone())
     assert said(tools)["interactive"] is interactive
     assert words in said(tools)["info"]
 

@@ -322,7 +322,7 @@ TYPED: dict[str, Callable[[Page, str], Awaitable[None]]] = {
 
 TEXTS: dict[str, tuple[int, str]] = {
     "characters": (MAX_TEXT + 1, "message has 200,001 characters; 200,000 is the most"),
-    "tokens": (160_000, r"has about 40,000 tokens, and Large reads at most \d\d,\d\d\d\."),
+    "tokens": (160_000, r"has about 40,0\d\d tokens, and Large reads at most \d\d,\d\d\d\."),
 }
 
 
@@ -367,7 +367,7 @@ async def test_history_makes_room_for_a_long_message(conversations: Conversation
 
 def test_guests_choices_are_not_remembered(conversations: Conversations) -> None:
     conversations.remembered.put(Asker(owner="page", guest=True), Choices(system_message="Be brief."))
-    assert conversations.choices("page").system_message == ""
+    assert conversations.choices("page").system_message is None
     conversations.remembered.put(ANN, Choices(system_message="Be brief."))
     assert conversations.choices("ann").system_message == "Be brief."
 

@@ -21,7 +21,9 @@ from agent.ui.live import LiveRun
 from agent.ui.render import Wire
 from agent.ui.seats import Seat, Seats
 from agent.ui.sending import Sending, not_yet, send, told
+from agent.ui.setting_handlers import SettingHandlers
 from agent.ui.start import Choices
+from agent.ui.system_prompt import default_prompt, own_prompt
 from agent.ui.turn import WINDOW, Conversations
 from agent.ui.widgets import (
     FOR_MODEL,
@@ -35,6 +37,7 @@ from agent.ui.widgets import (
     notice,
     offer,
     switches,
+    usual_temperature,
     values,
 )
 
@@ -51,6 +54,7 @@ class Handlers:
         self._watching: dict[str, object] = {}
         self._sending: dict[str, Sending[tuple[Seat, LiveRun | None]]] = {}
         self.attaching = Attaching(conversations, self._seats, guard)
+        self.settings = SettingHandlers(conversations, self._seats)
 
     # Showing
 
@@ -62,12 +66,7 @@ class Handlers:
         chosen = self._all.choices(seat.owner)
         spec = self._all.spec(seat.owner, None)
         busy = seat.conversation is not None and self._all.live.busy(seat.conversation)
-        return (
-            chosen.system_message,
-            chosen.read_here,
-            *self._menu(seat, spec),
-            *self._for(seat, spec, chosen, busy=busy),
-        )
+        return chosen.read_here, *self._menu(seat, spec), *self._for(seat, spec, busy=busy)
 
     async def watch(self, request: gr.Request) -> AsyncGenerator[list[Wire] | dict[str, Any]]:
         """The conversation, and its answer while it is being written."""
@@ -294,12 +293,12 @@ class Handlers:
             offer(better, seat.words),
         )
 
-    def _for(
-        self, seat: Seat, spec: ModelSpec | None, chosen: Choices | None = None, busy: bool | None = None
-    ) -> tuple[Any, ...]:
-        """All that depends on the chosen model."""
-        read_here = self._all.choices(seat.owner).read_here
-        return *switches(spec, chosen, busy, seat.words, read_here=read_here), *self._keys(seat, spec)
+    def _for(self, seat: Seat, spec: ModelSpec | None, busy: bool | None = None) -> tuple[Any, ...]:
+        """All that depends on the chosen model. What the visitor has set holds wherever the model can do it."""
+        chosen = self._all.choices(seat.owner)
+        prompt = default_prompt(self._all.settings, spec) if chosen.system_message is None else chosen.system_message
+        shown = switches(spec, chosen, busy, seat.words, read_here=chosen.read_here)
+        return prompt, *shown, *self._keys(seat, spec)
 
     def _keys(self, seat: Seat, spec: ModelSpec | None) -> tuple[Any, ...]:
         offers = self._all.offers
@@ -320,7 +319,17 @@ class Handlers:
         return *panel, gr.Timer(active=offers.keys.any(seat.owner))
 
     def _chosen(self, seat: Seat, given: Given) -> Choices:
-        """What the widgets say, remembered."""
-        choices = replace(choices_of(given), picked=self._all.choices(seat.owner).picked)
-        self._all.remembered.put(seat.visitor, choices)
-        return choices
+        """What this page's widgets say.
+
+        The model is remembered, and the rest only where nothing is, as after a restart: a page that was opened before
+        does not undo what was set on another.
+        """
+        kept, said = self._all.choices(seat.owner), choices_of(given)
+        spec = self._all.spec(seat.owner, said.model)
+        own = own_prompt(said.system_message or "", self._all.settings, spec)
+        said = replace(said, picked=kept.picked, system_message=own)
+        if self._all.remembered.get(seat.owner) is None:
+            usual = spec is not None and said.temperature == usual_temperature(spec)
+            kept = replace(said, temperature=None if usual else said.temperature)
+        self._all.remembered.put(seat.visitor, replace(kept, model=said.model))
+        return said

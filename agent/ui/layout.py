@@ -150,7 +150,7 @@ def build(
         settings: set[Any] = {model, system, reasoning, warmth, most, tools, reads}
         menu = [model, notice, switch]
         keys = [said, key, forget, here]
-        for_model = [reasoning, tools, warmth, most, box, chat, about, *keys]
+        for_model = [system, reasoning, tools, warmth, most, box, chat, about, *keys]
 
         def follow(event: Any) -> None:
             """After `event`, show the answer as it comes, then give the buttons back, however it went.
@@ -163,7 +163,7 @@ def build(
                 for after in (shown.then, shown.failure):
                     after(handlers.settle, None, [box, earlier], **QUIET)
 
-        follow(page.load(handlers.opened, None, [system, reads, *menu, *for_model], **QUIET))
+        follow(page.load(handlers.opened, None, [reads, *menu, *for_model], **QUIET))
         follow(box.submit(handlers.accept, {box, *settings}, [box, sending], **QUIET))
         follow(chat.example_select(handlers.example, settings, [box, sending], **QUIET))
         follow(chat.option_select(handlers.option, settings, box, **QUIET))
@@ -189,6 +189,16 @@ def build(
         chosen.then(handlers.attaching.attached, [box, model, reads], attached, **QUIET)
         turned = reads.input(handlers.attaching.read_here, [reads, model], [box, about], **QUIET)
         turned.then(handlers.attaching.attached, [box, model, reads], attached, **QUIET)
+        setting = handlers.settings
+        for written in (system.input, system.blur):  # Gradio tells of no input when the box is emptied at once
+            written(setting.set_prompt, [system, model], None, trigger_mode="always_last", **QUIET)
+        for widget, remember in (
+            (reasoning, setting.set_reasoning),
+            (tools, setting.set_tools),
+            (warmth, setting.set_temperature),
+            (most, setting.set_max_tokens),
+        ):
+            widget.input(remember, widget, None, trigger_mode="always_last", **QUIET)
         switch.click(handlers.switch, None, [*menu, *for_model], **QUIET)
         key.submit(handlers.key_typed, [key, model], [*menu, *keys], **QUIET)
         forget.click(handlers.key_forgotten, model, [*menu, *keys], **QUIET)

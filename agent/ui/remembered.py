@@ -43,4 +43,4 @@ class Remembered:
 
 
 def _size(choices: Choices) -> int:
-    return sys.getsizeof(choices.system_message) + sys.getsizeof(choices.model)
+    return sys.getsizeof(choices.system_message or "") + sys.getsizeof(choices.model)

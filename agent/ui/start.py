@@ -19,6 +19,7 @@ from agent.result import Options
 from agent.settings import Settings
 from agent.tools import Tool, Toolset
 from agent.ui.journal import StoreJournal, Unsent
+from agent.ui.system_prompt import default_prompt
 from agent.ui.words import ours
 
 MAX_PROMPT = 20_000
@@ -35,12 +36,13 @@ class Choices:
     """What a visitor has set on the page; `picked` where the model was their own choice, not the first there was.
 
     `max_tokens` is the visitor's own limit of an answer, None where they set none.
+    `system_message` is None where they have left it to the default, and "" where they want none.
     `read_here`: text in pictures and speech in sounds are read on this machine for a model that cannot see or hear.
     """
 
     model: str = ""
     picked: bool = False
-    system_message: str = ""
+    system_message: str | None = None
     reasoning: Reasoning = True
     temperature: float | None = None
     max_tokens: int | None = None
@@ -49,8 +51,9 @@ class Choices:
 
     def check(self) -> None:
         """Raise `InputError` for a system prompt that is too long."""
-        if len(self.system_message) > MAX_PROMPT:
-            raise ours(InputError, "prompt_too_long", count=len(self.system_message), most=MAX_PROMPT)
+        count = len(self.system_message or "")
+        if count > MAX_PROMPT:
+            raise ours(InputError, "prompt_too_long", count=count, most=MAX_PROMPT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +88,8 @@ async def start(
     messages = [entry.message for entry in stored]
     most = answer_limit(spec, choices.max_tokens, public=settings.public is not None)
     room = spec.context_tokens - _room(spec, most) - 256
-    new = about_tokens([choices.system_message, *adds])
+    system = default_prompt(settings, spec) if choices.system_message is None else choices.system_message
+    new = about_tokens([system, *adds])
     if new > room:
         raise ours(InputError, "more_than_model_reads", count=new, model=spec.label, most=room)
     kept = newest_that_fit(messages, room, beside=0 if resumed else new)
@@ -97,7 +101,7 @@ async def start(
     return Start(
         agent=Agent(
             connection,
-            system_message=choices.system_message,
+            system_message=system,
             tools=tools if choices.tools and spec.tools != "none" else (),
             limits=Limits(
                 steps=settings.max_steps,

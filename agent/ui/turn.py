@@ -84,7 +84,7 @@ class Conversations:
 
     def choices(self, owner: str) -> Choices:
         """What this owner has set, else the defaults."""
-        return self.remembered.get(owner) or Choices(system_message=self.settings.system_prompt)
+        return self.remembered.get(owner) or Choices()
 
     @property
     def settled(self) -> bool:

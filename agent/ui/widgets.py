@@ -18,8 +18,8 @@ from agent.ui.words import ENGLISH, Words
 TEMPERATURE = 0.7
 KEYS = 4
 """Widgets that have to do with keys: what `key_panel` gives, and the timer of its page's signs of life."""
-FOR_MODEL = 7 + KEYS
-"""Widgets that depend on the chosen model: what `switches` gives, and those."""
+FOR_MODEL = 8 + KEYS
+"""Widgets that depend on the chosen model: the system prompt, what `switches` gives, and those."""
 
 LOGIN = "/login/huggingface?_target_url=/"
 """Gradio's own way to the hub and back."""
@@ -96,7 +96,6 @@ def switches(
         return gr.skip(), gr.skip(), gr.skip(), gr.skip(), composer(busy=busy), empty, ""
     limit: dict[str, Any] = {} if chosen is None else {"value": chosen.max_tokens}
     chosen = chosen or Choices()
-    suits = dict(spec.defaults).get("temperature", TEMPERATURE)
     can_reason, can_call = spec.reasoning, spec.tools != "none"
     box, about = takes(spec, words, busy, read_here=read_here)
     return (
@@ -107,7 +106,7 @@ def switches(
         ),
         gr.Checkbox(value=can_call and chosen.tools, interactive=can_call, info=words(f"tools_{spec.tools}")),
         gr.Slider(
-            value=suits if chosen.temperature is None else chosen.temperature,
+            value=usual_temperature(spec) if chosen.temperature is None else chosen.temperature,
             interactive=spec.temperature,
             info=None if spec.temperature else words("own_temperature"),
         ),
@@ -116,6 +115,11 @@ def switches(
         empty,
         about,
     )
+
+
+def usual_temperature(spec: ModelSpec) -> float:
+    """The temperature where the visitor has set none."""
+    return dict(spec.defaults).get("temperature", TEMPERATURE)
 
 
 def takes(

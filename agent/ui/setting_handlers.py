@@ -1,0 +1,43 @@
+"""What a visitor sets in the side bar is remembered when it is set, not only when a message is sent with it."""
+
+from dataclasses import replace
+from typing import Any
+
+import gradio as gr
+
+from agent.ui.seats import Seats
+from agent.ui.system_prompt import own_prompt
+from agent.ui.turn import Conversations
+
+
+class SettingHandlers:
+    """One method for each setting. Each changes one thing: what the model cannot do now stays set for another."""
+
+    def __init__(self, conversations: Conversations, seats: Seats) -> None:
+        self._all, self._seats = conversations, seats
+
+    def set_prompt(self, text: str | None, model: str | None, request: gr.Request) -> None:
+        """The system prompt was written. An empty one is none; the default, written again, is the default again."""
+        own = own_prompt(text or "", self._all.settings, self._all.spec(self._seats.of(request).owner, model))
+        self._set(request, system_message=own)
+
+    def set_reasoning(self, on: bool, request: gr.Request) -> None:
+        """Reasoning was turned on or off."""
+        self._set(request, reasoning=bool(on))
+
+    def set_tools(self, on: bool, request: gr.Request) -> None:
+        """The tools were turned on or off."""
+        self._set(request, tools=bool(on))
+
+    def set_temperature(self, value: float | None, request: gr.Request) -> None:
+        """The temperature was set."""
+        self._set(request, temperature=None if value is None else float(value))
+
+    def set_max_tokens(self, value: float | None, request: gr.Request) -> None:
+        """The length of an answer was limited."""
+        self._set(request, max_tokens=max(0, int(value or 0)) or None)
+
+    def _set(self, request: gr.Request, **changed: Any) -> None:
+        """Remember one thing that was set, and nothing else of the page: the model may hold back the rest."""
+        seat = self._seats.of(request)
+        self._all.remembered.put(seat.visitor, replace(self._all.choices(seat.owner), **changed))

@@ -1,0 +1,154 @@
+"""Settings outlive a reload, a change of model and another tab; the system prompt names the model and the day."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+
+import gradio as gr
+import pytest
+from gradio_client import Client
+from playwright.sync_api import expect
+
+from agent.catalog import ModelSpec
+from agent.history.memory import MemoryStore
+from agent.media import MediaStore
+from agent.settings import LocalSettings, Settings
+from agent.ui.handlers import Handlers
+from agent.ui.system_prompt import default_prompt, own_prompt
+from agent.ui.turn import Conversations
+from tests.conftest import CONFIG, App, Visitor, becomes
+from tests.scripted_server import Config, Running, running
+from tests.test_handlers import LARGE, SMALL, Models, anyone, said
+
+Visit = Callable[..., Visitor]
+SETTINGS = Settings(local=LocalSettings(cache_dir=Path()))
+QWEN = ModelSpec(id="vllm:q", name="Qwen/Qwen3-8B", label="Qwen3-8B", provider="vllm")
+
+
+def day(when: date) -> str:
+    return f"{when:%A}, {when.day} {when:%B} {when.year}"
+
+
+QWEN_PROMPT = (
+    "You are Qwen3-8B, a model made by Alibaba Cloud. You answer on the page Switchboard. "
+    f"Today is {day(date.today())}."
+)
+
+
+def test_default_prompt_names_model_maker_and_day() -> None:
+    assert default_prompt(SETTINGS, QWEN) == QWEN_PROMPT
+    other = QWEN_PROMPT.replace("Qwen3-8B, a model made by Alibaba Cloud", "X")
+    assert default_prompt(SETTINGS, replace(QWEN, name="x", label="X")) == other
+
+
+@pytest.mark.parametrize(
+    ("template", "filled"),
+    [
+        ("I am {model} on {date}.", f"I am Qwen3-8B on {day(date.today())}."),
+        ('{"a": {x}} {0} {model', '{"a": {x}} {0} {model'),
+        ("", ""),
+    ],
+    ids=["fields", "stray braces", "none"],
+)
+def test_owners_prompt_has_two_fields(template: str, filled: str) -> None:
+    assert default_prompt(replace(SETTINGS, system_prompt=template), QWEN) == filled
+
+
+def test_default_prompt_of_another_day_is_still_the_default() -> None:
+    today = default_prompt(SETTINGS, QWEN)
+    assert own_prompt(today, SETTINGS, QWEN) is None
+    assert own_prompt(today.replace(day(date.today()), day(date.today() - timedelta(3))), SETTINGS, QWEN) is None
+    for own in ("", "Be brief.", today + " Be brief.", today.replace("Qwen3-8B", "Bob")):
+        assert own_prompt(own, SETTINGS, QWEN) == own
+
+
+async def test_model_without_tools_leaves_the_choice_alone(tmp_path: Path) -> None:
+    models = Models()
+    models.serve(LARGE, SMALL)
+    handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), models, tools=()))
+    handlers.settings.set_tools(True, anyone())
+    handlers.settings.set_temperature(0.3, anyone())
+    for spec, on in ((SMALL, False), (LARGE, True)):
+        _, _, _, _, _, tools, warmth, *_ = await handlers.model_chosen(spec.id, anyone())
+        assert (said(tools)["value"], said(warmth)["value"]) == (on, 0.3), spec.id
+    widgets = {"model": LARGE.id, "system": "", "reasoning": True, "temperature": 1.0, "max-tokens": 64, "tools": False}
+    given = {gr.Textbox(elem_id=name): value for name, value in {**widgets, "read-here": False}.items()}
+    seat = handlers._seats.of(anyone())
+    assert not handlers._chosen(seat, given).tools, "a page that was opened before sends what it shows"
+    assert handlers._all.choices(seat.owner).tools, "and does not undo what was set on another"
+
+
+# In the browser
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running(Config(models=("Qwen/Qwen3-8B", "my-org/Tuned"), rate=500.0)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def own(start_app: Callable[..., App], server: Running) -> App:
+    return start_app(CONFIG, VLLM_BASE_URL=server.base_url)
+
+
+def system_of(server: Running) -> str | None:
+    """The system message of the newest request."""
+    first = server.journal()[-1]["body"]["messages"][0]
+    return first["content"] if first["role"] == "system" else None
+
+
+@pytest.mark.browser
+def test_settings_outlive_reload_and_switch_of_model(own: App, visit: Visit, server: Running) -> None:
+    visitor = visit(own.url)
+    page, prompt = visitor.page, visitor.page.get_by_label("System prompt")
+    numbers = [page.locator(f"#{name} input[type=number]") for name in ("temperature", "max-tokens")]
+    boxes = [page.locator(f"#{name} input") for name in ("reasoning", "tools", "read-here")]
+    tuned = QWEN_PROMPT.replace("Qwen3-8B, a model made by Alibaba Cloud", "Tuned")
+
+    def reloaded() -> tuple[object, ...]:
+        """Load the page again; what it shows then."""
+        page.reload()
+        expect(visitor.box).to_be_enabled()
+        expect(page.locator("#model input")).to_have_value("Tuned")
+        return prompt.input_value(), *(one.input_value() for one in numbers), *(one.is_checked() for one in boxes)
+
+    expect(prompt).to_have_value(QWEN_PROMPT)
+    visitor.choose("Tuned")
+    expect(prompt).to_have_value(tuned)
+    visitor.open_settings()
+    for box, value in zip(numbers, ("0.35", "512"), strict=True):
+        box.fill(value)
+        box.press("Tab")
+    boxes[1].check()
+    boxes[2].check()
+    with page.expect_response(lambda response: "/queue/join" in response.url):
+        boxes[0].uncheck()
+    becomes((tuned, "0.35", "512", False, True, True), reloaded)
+    visitor.open_settings()
+    visitor.shot("settings-after-reload")
+    visitor.close_settings()
+    visitor.ask("!text One.")
+    assert str(system_of(server)).startswith(tuned)  # what the tools of such a model need follows
+    assert server.journal()[-1]["body"]["temperature"] == 0.35
+    visitor.open_settings()
+    with page.expect_response(lambda response: "/queue/join" in response.url):
+        prompt.fill("")
+        prompt.blur()
+    visitor.shot("settings-no-prompt")
+    becomes(("", "0.35", "512", False, True, True), reloaded)
+    visitor.ask("!text Two.")
+    assert "You are" not in str(system_of(server))
+    visitor.choose("Qwen3-8B")
+    expect(page.locator("#about")).to_contain_text("Qwen3-8B")
+    expect(prompt).to_have_value("")
+
+
+def test_programs_have_the_default_prompt(own: App, server: Running) -> None:
+    client = Client(own.url, verbose=False)
+    client.predict({"text": "!text One.", "files": []}, api_name="/chat")
+    assert system_of(server) == QWEN_PROMPT
+    for text, told in (("", None), ("Be brief.", "Be brief.")):
+        client.predict({"text": "!text Two.", "files": []}, "", {"system_message": text}, api_name="/chat")
+        assert system_of(server) == told
