@@ -17,7 +17,7 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from gradio.route_utils import BUILD_PATH_LIB, get_root_url
-from gradio.routes import App
+from gradio.routes import App, file_upload_statuses
 from starlette.middleware import Middleware
 
 from agent.errors import NotFound
@@ -41,6 +41,8 @@ from agent.serving.share import close as close_tunnels
 from agent.serving.share import share
 from agent.serving.shutdown import Server
 from agent.serving.streams import Streams
+from agent.serving.upload_requests import UploadRequests
+from agent.serving.uploads import Uploads
 from agent.serving.visitor import Visitors
 from agent.serving.walls import Walls, visitor_of
 from agent.settings import PublicSettings, Settings
@@ -67,6 +69,8 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     """The whole application over one set of settings. Raises `AgentError`; touches no network."""
     make_private(settings.data_dir)
     store = await _store(settings)
+    uploads = Uploads(settings.upload_dir or settings.data_dir / "uploads", settings.uploads)
+    os.environ["GRADIO_TEMP_DIR"] = str(uploads.folder)  # where Gradio lets files be that a visitor names
     models = LocalModels(settings.local, say=say)
     media = MediaStore(settings.data_dir / "media")
     conversations = Conversations(settings, store, media, models, _tools(settings))
@@ -112,6 +116,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
             await conversations.aclose()
             await models.aclose()
             await store.aclose()
+            uploads.close()
 
     origins = _origins(settings)
     walls = Middleware(
@@ -133,10 +138,18 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         words = words_for(request.headers.get("accept-language", ""))
         return with_our_head(page, settings.title, root(request), words)
 
+    upload_requests = Middleware(
+        UploadRequests,
+        uploads=uploads,
+        most_bytes=settings.max_upload_bytes,
+        say=lambda accepted, error: words_for(accepted).said(error.sayings) or str(error),
+        progress=file_upload_statuses,
+    )
     middleware = [
         addresses,
         Middleware(BodyTimeout),
         walls,
+        upload_requests,
         Middleware(Streams),
         Middleware(Assets, folder=Path(BUILD_PATH_LIB)),
         Middleware(ChangedPage, change=dressed),

@@ -4,7 +4,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -57,6 +57,23 @@ class PublicSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UploadSettings:
+    """How much visitors may attach before they send it. A MB is a million bytes.
+
+    `mb_of_guests` is for all visitors without a cookie together, because nothing tells them apart; `mb_in_all` and
+    `disk_percent` of the free disk, whichever is less, for everybody. What is not sent is removed after `minutes`.
+    """
+
+    files_per_request: int = 50
+    mb_per_request: float = 100.0
+    mb_per_visitor: float = 200.0
+    mb_of_guests: float = 400.0
+    mb_in_all: float = 2000.0
+    disk_percent: float = 50.0
+    minutes: float = 50.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Everything the app is told from outside. Times are in seconds, sizes in bytes.
 
@@ -64,7 +81,7 @@ class Settings:
     other name is answered but this machine's own. `framed_by` are the origins, as in "https://example.org", whose pages
     may show this one in a frame; `records` is a folder of flight records that the page plays. `fetch_from` are hosts,
     as in "wiki.intranet:8080", from which pictures may be fetched although they are not on the public internet; none
-    where `public` holds.
+    where `public` holds. `upload_dir` is where files lie until they are sent, None for a folder in `data_dir`.
 
     `system_prompt` may have the fields `{model}` and `{date}`; None: a default that names both; "": none.
 
@@ -72,6 +89,7 @@ class Settings:
     """
 
     local: LocalSettings
+    uploads: UploadSettings = UploadSettings()
     public: PublicSettings | None = None
     space: Space | None = None
     framed_by: tuple[str, ...] = ()
@@ -82,6 +100,7 @@ class Settings:
     port: int = 7860
     root_path: str = ""
     data_dir: Path = ROOT / "data"
+    upload_dir: Path | None = None
     store: str = "sqlite"
     system_prompt: str | None = None
     tools: tuple[str, ...] = ()
@@ -128,6 +147,7 @@ def load(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Setti
         raise ConfigError(f"port must be between 0 and 65535, not {values['port']!r}")
     return Settings(
         local=_local(table["local"], env),
+        uploads=_uploads(table["uploads"]),
         public=_public(table["public"], share=share, space=space is not None),
         space=space,
         share=share,
@@ -170,6 +190,15 @@ def _model(name: str | None) -> str | None:
     if name and len(name) > LONGEST_NAME:
         raise ConfigError(f"MODEL has {len(name):,} characters; the name of a model has at most {LONGEST_NAME}")
     return name or None
+
+
+def _uploads(given: Mapping[str, Any]) -> UploadSettings:
+    numbers: dict[str, Any] = {name: _number(f"uploads.{name}", value) for name, value in given.items()}
+    if "files_per_request" in numbers:
+        numbers["files_per_request"] = int(numbers["files_per_request"])
+    if numbers.get("disk_percent", 0) > 100:
+        raise ConfigError(f"uploads.disk_percent must be 100 at most, and is {given['disk_percent']!r}")
+    return UploadSettings(**numbers)
 
 
 def _public(given: Mapping[str, Any], *, share: bool, space: bool) -> PublicSettings | None:
@@ -270,6 +299,7 @@ _KNOWN = {
         "fetch_from",
     },
     "history": {"store", "data_dir"},
+    "uploads": {field.name for field in fields(UploadSettings)},
     "agent": {"system_prompt", "tools", "records", "max_steps", "retries", "run_seconds", "tool_seconds"},
     "public": {"on", "public_tools", "models", *_PUBLIC_COUNTS},
     "local": {"cache_dir", "downloads", "wait_seconds", "answers"},
@@ -279,12 +309,14 @@ _VARIABLES = {
     "port": "GRADIO_SERVER_PORT",
     "hosts": "SWITCHBOARD_HOSTS",
     "data_dir": "SWITCHBOARD_DATA",
+    "upload_dir": "GRADIO_TEMP_DIR",
     "store": "SWITCHBOARD_STORE",
 }
 _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("port", "max_steps", "retries", "max_upload_bytes"), _count),
     **dict.fromkeys(("grace_seconds", "drain_seconds", "key_seconds", "run_seconds", "tool_seconds"), _number),
     "data_dir": _path,
+    "upload_dir": _path,
     "records": _path,
     "tools": _words,
     "framed_by": _origins,

@@ -19,8 +19,9 @@ FLOORS = (
     ("agent.__main__", "agent.server", "agent.doctor"),
     ("agent.serving.health", "agent.serving.share", "agent.serving.shutdown"),
     ("agent.ui",),
-    ("agent.serving.streams",),
-    ("agent.serving.walls",),
+    ("agent.serving.streams", "agent.serving.upload_requests"),
+    ("agent.serving.walls", "agent.serving.uploads"),
+    ("agent.serving.upload_form",),
     ("agent.terminal.session",),
     (
         "agent",
@@ -80,7 +81,7 @@ FLOORS = (
     ("agent.media.decoding",),
     ("agent.media.images",),
     ("agent.media.kinds",),
-    ("agent.guard.sentences", "agent.media.sentences"),
+    ("agent.guard.sentences", "agent.media.sentences", "agent.serving.sentences"),
     ("agent.errors",),
     (
         "agent.sayings",

@@ -208,8 +208,9 @@ class Scene:
 def at_work(app: App, server: Running, first: Program) -> Iterator[Scene]:
     """A visitor who has said something with files and whose next answer is being written."""
     word = marker()
-    path, picture = first.upload(f"{word}.txt", word.encode()), first.upload("p.png", png())
-    assert word in first.say(f"!text {word}", path, picture, system_message=word)
+    sent, picture = first.upload(f"{word}.txt", word.encode()), first.upload("p.png", png())
+    assert word in first.say(f"!text {word}", sent, picture, system_message=word)
+    path = first.upload(f"{word}.txt", word.encode())
     long = f"{LONG} !text {word}"
     event = first.begin(long).json["event_id"]
     server.wait_for(lambda journal: any(long in str(line["body"]) and line["sent"] > 3 for line in journal))
@@ -608,10 +609,10 @@ def test_who_keeps_no_cookie_has_a_session_like_anybody_else(own: App) -> None:
 
 def test_the_same_file_of_two_visitors_stays_both_of_theirs(own: App) -> None:
     first, second, same = Program(own.url), Program(own.url), marker().encode()
-    path = first.upload("same.txt", same)
-    assert second.upload("same.txt", same) == path
-    assert first.ask("GET", f"{API}file={path}").text == same.decode()
+    path, other = first.upload("same.txt", same), second.upload("same.txt", same)
     assert "got it" in first.say("!text got it", path)
+    assert first.ask("GET", f"{API}file={other}").status == 404
+    assert second.ask("GET", f"{API}file={other}").text == same.decode()
 
 
 def test_many_files_at_once_belong_to_who_brought_them(own: App) -> None:

@@ -30,6 +30,7 @@ from agent.runs.ending import SENTENCES as ENDINGS
 from agent.runs.retry import in_line
 from agent.runs.toolsets import SENTENCES as TOOLS
 from agent.sayings import Saying
+from agent.serving.sentences import SENTENCES as UPLOADS
 from agent.suspension.sentences import SENTENCES as SUSPENDED
 from agent.ui import words as table
 from agent.ui.inputs import parts_of, plans
@@ -70,7 +71,8 @@ def test_every_word_is_used() -> None:
 def test_every_sentence_of_the_package_is_there_and_is_the_same_in_english() -> None:
     said = {key: one["en"] for key, one in ALL["said"].items()}
     made = {kind: rail.sentence for kind, rail in GUARDRAILS.items() if rail.sentence and kind != "withheld"}
-    made |= SENTENCES | READING | FILES | GUARD | SERVERS | STORE | SUSPENDED | TOOLS | ENDINGS | OPTIONS | PROMPTS
+    made |= SENTENCES | READING | FILES | GUARD | SERVERS | STORE | SUSPENDED | TOOLS | UPLOADS | ENDINGS
+    made |= OPTIONS | PROMPTS
     made |= {ending.sayings[0].key: ending.detail for ending in (BROKEN, UNSEALED)} | {"lost": LOST}
     line = {1: "next_in_line", 2: "in_line"}
     made |= {line[count]: in_line(count).sentence.replace("2", "{count}") for count in line}

@@ -72,13 +72,14 @@ class Attaching:
         number, _, url = str(asked).partition(" ")
         try:
             picture = await self._links.fetch(seat.visitor, f"{request.session_hash} {number}", url)
+            if picture is None:
+                return {"text": "", "files": []}
+            kept = await scope["state"]["uploads"].add(visitor_of(scope), picture.name, picture.data)
         except AgentError as error:
             return {"text": seat.words.said(error.sayings) or str(error), "files": []}
-        if picture is None:
-            return {"text": "", "files": []}
-        path = str(picture.path)
-        scope["state"]["walls"].give(path, visitor_of(scope))
-        return {"text": "", "files": [FileData(path=path, orig_name=picture.path.name, mime_type=picture.media_type)]}
+        scope["state"]["walls"].give(str(kept), visitor_of(scope))
+        file = FileData(path=str(kept), orig_name=picture.name, mime_type=picture.media_type)
+        return {"text": "", "files": [file]}
 
     def given_up(self, asked: str, request: gr.Request) -> None:
         """The picture that was `asked` for is not wanted any more."""

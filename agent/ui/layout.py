@@ -45,9 +45,7 @@ def build(
     if login:
         # Elsewhere Gradio would log everybody in as the owner. The hub's own images set this, those of Docker do not.
         os.environ["SYSTEM"] = "spaces"
-    with gr.Blocks(
-        title=title, fill_height=True, fill_width=True, analytics_enabled=False, delete_cache=(3600, 86_400)
-    ) as page:
+    with gr.Blocks(title=title, fill_height=True, fill_width=True, analytics_enabled=False) as page:
         # First, so that the scripts below find them first among the inputs. The browser fills them in.
         addressed = gr.Textbox(visible=False, elem_id="addressed")
         edited = gr.Textbox(visible=False, elem_id="edited")

@@ -4,11 +4,8 @@ import asyncio
 import re
 from collections import OrderedDict
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit
-
-from gradio.processing_utils import save_bytes_to_cache
-from gradio.utils import get_upload_folder
 
 from agent.errors import InputError
 from agent.guard import Guard
@@ -27,9 +24,10 @@ SAID = ("image/*", "application/octet-stream", "binary/octet-stream")
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture among the files that were uploaded; what it is, its own first bytes have shown."""
+    """A picture and what to call it; what it is, its own first bytes have shown."""
 
-    path: Path
+    name: str
+    data: bytes
     media_type: str
 
 
@@ -42,7 +40,7 @@ class Links:
         self._early: OrderedDict[str, None] = OrderedDict()
 
     async def fetch(self, visitor: Visitor, ask: str, url: str) -> Picture | None:
-        """The picture at `url`, kept as uploads are; None where it was given up.
+        """The picture at `url`; None where it was given up.
 
         Raises `InputError` where the guard refuses, or what came is no picture, and `Limited`.
         """
@@ -71,8 +69,7 @@ class Links:
         found = kind(got.data)
         if found not in KINDS:
             raise ours(InputError, "no_picture_there", host=urlsplit(got.url).hostname or "")
-        path = await asyncio.to_thread(save_bytes_to_cache, got.data, _name(url, found), get_upload_folder())
-        return Picture(Path(path), found)
+        return Picture(_name(url, found), got.data, found)
 
 
 def _name(url: str, found: str) -> str:

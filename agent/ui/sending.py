@@ -77,10 +77,14 @@ async def send(
 
     There is none where the message answered one of several questions. `report` is told while files are read.
     """
-    if not owned([str(file) for file in (value or {}).get("files") or []], request):
+    files = [str(file) for file in (value or {}).get("files") or []]
+    if not owned(files, request):
         raise gr.Error(seat.words("not_read"), title=seat.words("not_sent"), print_exception=False)
     work = conversations.send(seat.visitor, seat.conversation, value, choices, report)
     live = await told(work, seat.words)
+    if request.request is not None:  # what was sent is kept with the message
+        scope = request.request.scope
+        scope["state"]["uploads"].remove(files, visitor_of(scope))
     return (replace(seat, conversation=live.conversation) if live else seat), live
 
 

@@ -1,0 +1,154 @@
+"""Answers upload requests in Gradio's place, which would write whatever comes before it counts it.
+
+Bytes are counted as they stream in, against the limits of one request and the room of the visitor. What was written of
+a request that is refused or broken off is removed. Knows HTTP; the answer has the form that Gradio's page expects.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import Headers, QueryParams
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from agent.errors import AgentError, InputError, Limited, named
+from agent.serving.sentences import SENTENCES
+from agent.serving.upload_form import Progress, UploadForm
+from agent.serving.uploads import MB, Uploads
+from agent.serving.walls import API, visitor_of
+
+OVERHEAD = 64 * 1024
+"""Bytes of a form besides its files: boundaries, names, headers."""
+LINGER_SECONDS = 20.0
+"""How long the rest of a refused body is read and dropped. A browser reads no answer before it has sent all."""
+FORGET_SECONDS = 60.0
+"""How long Gradio keeps the progress of an upload that has ended, for a page that never asks for it."""
+
+Say = Callable[[str, AgentError], str]
+"""The sentence of an error in the language of an Accept-Language header."""
+
+
+class UploadRequests:
+    """The middleware, behind the walls. `most_bytes` is the largest file; `progress` is told of uploads with an id."""
+
+    def __init__(self, app: ASGIApp, uploads: Uploads, *, most_bytes: int, say: Say, progress: Progress) -> None:
+        self._app, self._uploads, self._most_bytes = app, uploads, most_bytes
+        self._say, self._progress = say, progress
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take an upload; pass on everything else, with the table of uploads in its state."""
+        if scope["type"] == "http":
+            scope.setdefault("state", {})["uploads"] = self._uploads
+            if scope["method"] == "POST" and scope["path"] == f"{API}upload":
+                await self._answer(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        upload_id = QueryParams(scope["query_string"]).get("upload_id", "")
+        try:
+            paths = await self._take(headers, receive, visitor_of(scope), upload_id)
+        except _Gone:
+            return
+        except AgentError as error:
+            status = 413 if isinstance(error, Limited) else 400
+            sentence = self._say(headers.get("accept-language", ""), error)
+            await _respond(send, status, "text/plain; charset=utf-8", sentence.encode(), more=True)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LINGER_SECONDS):
+                    while (await receive()).get("more_body"):
+                        pass
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await _respond(send, 200, "application/json", json.dumps([str(path) for path in paths]).encode())
+
+    async def _take(self, headers: Headers, receive: Receive, visitor: str | None, upload_id: str) -> list[Path]:
+        """Write the files of a request; return where they are. Raises `Limited`, `InputError` and `_Gone`."""
+        kind, options = parse_options_header(headers.get("content-type"))
+        if kind != b"multipart/form-data" or not options.get(b"boundary"):
+            raise named(InputError, SENTENCES, "upload_broken")
+        request = _Request(self._uploads, visitor)
+        declared = headers.get("content-length", "0")
+        request.check(int(declared) if declared.isdecimal() else 0)
+        if upload_id:
+            self._progress.track(upload_id)
+        form = UploadForm(
+            options[b"boundary"],
+            self._uploads.folder,
+            most_files=self._uploads.limits.files_per_request,
+            most_bytes=self._most_bytes,
+        )
+        try:
+            async for piece in _body(receive):
+                request.count(len(piece))
+                await asyncio.to_thread(form.write, piece)
+                if upload_id and form.name:
+                    self._progress.append(upload_id, form.name, piece)
+            sizes = form.finish()
+        except BaseException:
+            form.discard()
+            raise
+        finally:
+            request.uncount()
+            self._end(upload_id)
+        for path, size in sizes.items():
+            self._uploads.keep(path, visitor, size)
+        return list(sizes)
+
+    def _end(self, upload_id: str) -> None:
+        if upload_id:
+            self._progress.set_done(upload_id)
+            asyncio.get_running_loop().call_later(FORGET_SECONDS, self._progress.stop_tracking, upload_id)
+
+
+class _Gone(Exception):
+    """The client went away in the middle of its request."""
+
+
+class _Request:
+    """What one request has sent so far. Its bytes count as the visitor's until its files do."""
+
+    def __init__(self, uploads: Uploads, visitor: str | None) -> None:
+        self._uploads, self._visitor, self._counted = uploads, visitor, 0
+        self._most = uploads.limits.mb_per_request
+
+    def check(self, declared: int) -> None:
+        """Refuse by its length what would be refused in the middle. Raises `Limited`."""
+        self._bound(declared)
+        self._uploads.check(self._visitor, declared)
+
+    def count(self, size: int) -> None:
+        """Count the next bytes. Raises `Limited`."""
+        self._bound(self._counted + size)
+        self._uploads.count(self._visitor, size)
+        self._counted += size
+
+    def uncount(self) -> None:
+        """The request is over."""
+        self._uploads.uncount(self._visitor, self._counted)
+        self._counted = 0
+
+    def _bound(self, size: int) -> None:
+        if size > self._most * MB + OVERHEAD:
+            raise named(Limited, SENTENCES, "upload_too_large", most=self._most)
+
+
+async def _body(receive: Receive) -> AsyncIterator[bytes]:
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Gone
+        if message.get("body"):
+            yield message["body"]
+        if not message.get("more_body"):
+            return
+
+
+async def _respond(send: Send, status: int, kind: str, body: bytes, *, more: bool = False) -> None:
+    headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": more})
