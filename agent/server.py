@@ -34,6 +34,7 @@ from agent.serving.assets import Assets
 from agent.serving.connections import BodyTimeout, Connections, limit_accept_log, raise_file_limit
 from agent.serving.gradio_import import nothing
 from agent.serving.health import Health
+from agent.serving.housekeeping import keep_house
 from agent.serving.origins import Origins, is_loopback
 from agent.serving.page import ChangedPage
 from agent.serving.private_folder import make_private
@@ -99,11 +100,19 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
 
     hold_less(queue)
 
+    async def expire_uploads() -> int:
+        return uploads.expire()
+
+    chores = [expire_uploads]
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         await store.purge()
         models.start()
-        warming = asyncio.create_task(_warm())
+        tasks = [
+            asyncio.create_task(_warm()),
+            asyncio.create_task(keep_house(chores, settings.housekeeping_minutes * 60)),
+        ]
         # What is loaded now stays; looking at it again in every collection is 40 % of the cost of a long page. The few
         # thousand objects of it that are garbage stay too: to find them takes a quarter of a second.
         gc.freeze()
@@ -112,7 +121,9 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         try:
             yield
         finally:
-            warming.cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
             await conversations.aclose()
             await models.aclose()
             await store.aclose()

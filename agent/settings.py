@@ -102,6 +102,7 @@ class Settings:
     data_dir: Path = ROOT / "data"
     upload_dir: Path | None = None
     store: str = "sqlite"
+    housekeeping_minutes: float = 10.0
     system_prompt: str | None = None
     tools: tuple[str, ...] = ()
     records: Path | None = None
@@ -298,7 +299,7 @@ _KNOWN = {
         "hosts",
         "fetch_from",
     },
-    "history": {"store", "data_dir"},
+    "history": {"store", "data_dir", "housekeeping_minutes"},
     "uploads": {field.name for field in fields(UploadSettings)},
     "agent": {"system_prompt", "tools", "records", "max_steps", "retries", "run_seconds", "tool_seconds"},
     "public": {"on", "public_tools", "models", *_PUBLIC_COUNTS},
@@ -312,9 +313,10 @@ _VARIABLES = {
     "upload_dir": "GRADIO_TEMP_DIR",
     "store": "SWITCHBOARD_STORE",
 }
+_NUMBERS = ("grace_seconds", "drain_seconds", "key_seconds", "run_seconds", "tool_seconds", "housekeeping_minutes")
 _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("port", "max_steps", "retries", "max_upload_bytes"), _count),
-    **dict.fromkeys(("grace_seconds", "drain_seconds", "key_seconds", "run_seconds", "tool_seconds"), _number),
+    **dict.fromkeys(_NUMBERS, _number),
     "data_dir": _path,
     "upload_dir": _path,
     "records": _path,

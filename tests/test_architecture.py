@@ -17,7 +17,7 @@ FLOORS = (
     ("agent.deploy",),
     ("app",),
     ("agent.__main__", "agent.server", "agent.doctor"),
-    ("agent.serving.health", "agent.serving.share", "agent.serving.shutdown"),
+    ("agent.serving.health", "agent.serving.housekeeping", "agent.serving.share", "agent.serving.shutdown"),
     ("agent.ui",),
     ("agent.serving.streams", "agent.serving.upload_requests"),
     ("agent.serving.walls", "agent.serving.uploads"),

@@ -365,6 +365,13 @@ def test_names_are_made_safe(name: str) -> None:
     assert safe_name(name) == NAMES[name]
 
 
+def test_unsent_file_is_removed_while_the_server_runs(start_app: Callable[..., App]) -> None:
+    app = start_app(f"{SMALL}minutes = 0.02\n[history]\nhousekeeping_minutes = 0.01")
+    Program(app.url).upload("kept.txt", b"text")
+    becomes([], lambda: on_disk(app))
+    app.stop()
+
+
 # The page
 
 
