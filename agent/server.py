@@ -52,6 +52,7 @@ from agent.tools import Tool, Toolset
 from agent.tools.presets import load
 from agent.ui.api import Api
 from agent.ui.event_queue import bound
+from agent.ui.expiry import delete_expired
 from agent.ui.gradio_memory import hold_less
 from agent.ui.handlers import Handlers
 from agent.ui.layout import build, i18n
@@ -86,6 +87,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
             sign_of_life=settings.key_seconds / 6,
             login=login,
             fleeting=settings.fleeting,
+            days=settings.kept_days,
         )
         page.max_threads = STREAMS
         page.state_session_capacity = 500
@@ -103,11 +105,13 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     async def expire_uploads() -> int:
         return uploads.expire()
 
-    chores = [expire_uploads]
+    async def expire_conversations() -> int:
+        return await delete_expired(store, media, conversations.live.busy)
+
+    chores = [expire_uploads, expire_conversations]
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
-        await store.purge()
         models.start()
         tasks = [
             asyncio.create_task(_warm()),

@@ -43,6 +43,8 @@ class PublicSettings:
     count as one visitor. As many pictures are fetched from links, counted apart. `tools` are those that may be used,
     and `keys` says whether visitors may type API keys of their own. `models` are the hosted models that are asked with
     the owner's keys; a model that answers on this machine, or at the server that is named, needs no entry.
+    and `keys` says whether visitors may type API keys of their own. A conversation is deleted `keep_days` after its
+    last message, 0 for never.
     """
 
     messages: int = 10
@@ -51,6 +53,7 @@ class PublicSettings:
     answers_each: int = 2
     answers_per_address: int = 4
     answers: int = 8
+    keep_days: int = 30
     keys: bool = True
     tools: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
@@ -85,6 +88,9 @@ class Settings:
 
     `system_prompt` may have the fields `{model}` and `{date}`; None: a default that names both; "": none.
 
+    A conversation is deleted `guest_hours` after the last message where its visitor has no cookie, else `keep_days`
+    after it, 0 for never; where `public` holds, its `keep_days` count.
+
     An answer that nobody watches for `grace_seconds` is ended where `public` holds, and finished elsewhere.
     """
 
@@ -102,6 +108,8 @@ class Settings:
     data_dir: Path = ROOT / "data"
     upload_dir: Path | None = None
     store: str = "sqlite"
+    guest_hours: float = 24.0
+    keep_days: float = 0.0
     housekeeping_minutes: float = 10.0
     system_prompt: str | None = None
     tools: tuple[str, ...] = ()
@@ -115,6 +123,11 @@ class Settings:
     tool_seconds: float = 60.0
     max_upload_bytes: int = 20 * 1024 * 1024
     title: str = "Switchboard"
+
+    @property
+    def kept_days(self) -> float:
+        """How many days conversations are kept after their last message, 0 for ever; guests' are not."""
+        return self.public.keep_days if self.public else self.keep_days
 
     @property
     def fleeting(self) -> bool:
@@ -279,6 +292,7 @@ def _url(value: str | None) -> str | None:
 
 
 _PUBLIC_COUNTS = (
+    "keep_days",
     "messages",
     "messages_per_address",
     "messages_in_all",
@@ -299,7 +313,7 @@ _KNOWN = {
         "hosts",
         "fetch_from",
     },
-    "history": {"store", "data_dir", "housekeeping_minutes"},
+    "history": {"store", "data_dir", "guest_hours", "keep_days", "housekeeping_minutes"},
     "uploads": {field.name for field in fields(UploadSettings)},
     "agent": {"system_prompt", "tools", "records", "max_steps", "retries", "run_seconds", "tool_seconds"},
     "public": {"on", "public_tools", "models", *_PUBLIC_COUNTS},
@@ -313,7 +327,16 @@ _VARIABLES = {
     "upload_dir": "GRADIO_TEMP_DIR",
     "store": "SWITCHBOARD_STORE",
 }
-_NUMBERS = ("grace_seconds", "drain_seconds", "key_seconds", "run_seconds", "tool_seconds", "housekeeping_minutes")
+_NUMBERS = (
+    "grace_seconds",
+    "drain_seconds",
+    "key_seconds",
+    "run_seconds",
+    "tool_seconds",
+    "housekeeping_minutes",
+    "guest_hours",
+    "keep_days",
+)
 _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("port", "max_steps", "retries", "max_upload_bytes"), _count),
     **dict.fromkeys(_NUMBERS, _number),

@@ -116,7 +116,7 @@ APART = (
 HOMES = {
     "gradio": ("app", "agent.server", "agent.ui"),
     "gradio_client": ("app", "agent.server", "agent.ui"),
-    "aiosqlite": ("agent.history.sqlite",),
+    "aiosqlite": ("agent.history.sqlite", "agent.history.sqlite_file"),
     "redis": ("agent.history.redis",),
     "psycopg": ("agent.history.postgres",),
     "mcp": ("agent.tools.mcp", "agent.tools.mcp_child"),

@@ -1,6 +1,6 @@
 """The laws of a history store: one suite that every backend passes, then what only a file can get wrong.
 
-A new backend is one line in `STORES`: a function of an empty folder that opens the store, to be called once per test.
+A new backend is one line in `STORES`: a function of an empty folder and a clock that opens the store, once per test.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, closing
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -37,21 +37,31 @@ from pydantic_ai.messages import (
 from agent.errors import ConfigError, Conflict, HistoryError, NotFound
 from agent.history import Entry, HistoryStore, Note, Record, Timings, new_id, now
 from agent.history.memory import MemoryStore
-from agent.history.sqlite import MIGRATIONS, SqliteStore
+from agent.history.sqlite import SqliteStore
+from agent.history.sqlite_file import MIGRATIONS
 from tests.strategies import TEXT, conversations
 
 ROOT = Path(__file__).parents[1]
 
 
-async def memory(_: Path) -> HistoryStore:
-    return MemoryStore()
+class Clock:
+    """A clock that goes on, and can be put forward."""
+
+    ahead = timedelta()
+
+    def __call__(self) -> datetime:
+        return now() + self.ahead
 
 
-async def sqlite(folder: Path) -> HistoryStore:
-    return await SqliteStore.open(folder / "history.db")
+async def memory(_: Path, clock: Clock) -> HistoryStore:
+    return MemoryStore(clock)
 
 
-STORES: dict[str, Callable[[Path], Awaitable[HistoryStore]]] = {
+async def sqlite(folder: Path, clock: Clock) -> HistoryStore:
+    return await SqliteStore.open(folder / "history.db", clock=clock)
+
+
+STORES: dict[str, Callable[[Path, Clock], Awaitable[HistoryStore]]] = {
     "memory": memory,
     "sqlite": sqlite,
 }
@@ -62,9 +72,14 @@ SLOW = settings(
 )
 
 
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
 @pytest.fixture(params=STORES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HistoryStore]:
-    opened = await STORES[request.param](tmp_path)
+async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[HistoryStore]:
+    opened = await STORES[request.param](tmp_path, clock)
     yield opened
     await opened.aclose()
 
@@ -550,39 +565,68 @@ async def test_the_order_of_a_list_is_no_matter_of_clocks(store: HistoryStore) -
     assert await store.list(ALICE, limit=100) == saved[::-1]
 
 
-async def test_what_has_expired_is_gone_before_it_is_purged(store: HistoryStore) -> None:
-    past, future = now() - timedelta(seconds=1), now() + timedelta(hours=1)
+async def test_expired_is_gone_before_it_is_erased(store: HistoryStore, clock: Clock) -> None:
     live, entries = await started(store, "live")
-    live = await store.save(replace(live, expires_at=future))
+    live = await store.save(replace(live, expires_at=now() + timedelta(hours=2)))
     old, _ = await started(store, "old")
-    old = await store.save(replace(old, expires_at=past))
-    foreign, _ = await started(store, "foreign", owner=MALLORY)
-    await store.save(replace(foreign, expires_at=past))
+    old = await store.save(replace(old, expires_at=now() + timedelta(hours=1)))
+    assert await store.list(ALICE) == [old, live]
+    clock.ahead = timedelta(hours=1.5)
     assert await store.list(ALICE) == [live]
     for verb in VERBS.values():
         with pytest.raises(NotFound):
             await verb(store, old, ALICE)
-    assert await store.purge() == 2
-    assert await store.purge() == 0
-    assert await store.list(ALICE) == [live]
+    assert await store.expiring(clock()) == [old]
+    assert texts([*await store.entries(old)]) == ["old"]
+    assert await store.erase(old)
+    assert await store.expiring(clock()) == []
+    assert await store.entries(old) == []
+    assert not await store.erase(old)
     assert await store.history(live) == entries
 
 
-async def test_a_conversation_expires_by_itself(store: HistoryStore) -> None:
-    record, _ = await started(store)
-    record = await store.save(replace(record, expires_at=now() + timedelta(seconds=0.2)))
-    assert await store.get(record.id, owner=ALICE) == record
-    await asyncio.sleep(0.25)
-    assert await store.list(ALICE) == []
-    with pytest.raises(NotFound):
-        await store.get(record.id, owner=ALICE)
+async def test_earliest_expires_first(store: HistoryStore, clock: Clock) -> None:
+    records: list[Record] = []
+    for hours, owner in ((3, ALICE), (1, MALLORY), (2, ALICE), (4, MALLORY)):
+        record, _ = await started(store, owner=owner)
+        records.append(await store.save(replace(record, expires_at=now() + timedelta(hours=hours))))
+    await started(store, "for ever")
+    third, first, second, fourth = records
+    far = clock() + timedelta(days=9)
+    assert await store.expiring(clock()) == []
+    assert await store.expiring(far) == [first, second, third, fourth]
+    assert await store.expiring(far, limit=2) == [first, second]
+    assert await store.expiring(clock() + timedelta(hours=2.5)) == [first, second]
+    assert await store.expiring(far, owners=MALLORY[:-1]) == [first, fourth]
+    assert await store.expiring(far, owners="nobody") == []
 
 
-async def test_an_expiry_may_be_put_off(store: HistoryStore) -> None:
+async def test_erasing_takes_branches_along(store: HistoryStore) -> None:
+    record, entries = await started(store, "1", "2")
+    branch = chain(prompt("3"), after=entries[0].id)
+    record = await store.save(replace(record, head_id=branch[-1].id, branches=(entries[-1].id,)), branch)
+    kept, kept_entries = await started(store, "kept")
+    assert sorted(texts([*await store.entries(record)])) == ["1", "2", "3"]
+    assert await store.erase(record)
+    assert await store.entries(record) == []
+    assert await store.history(kept) == kept_entries
+
+
+async def test_erasing_spares_what_was_saved_since_and_what_is_anothers(store: HistoryStore) -> None:
+    record, entries = await started(store)
+    newer = await grown(store, record, chain(prompt("2"), after=entries[-1].id))
+    assert not await store.erase(record)
+    assert not await store.erase(replace(newer, owner=MALLORY))
+    assert await store.entries(replace(newer, owner=MALLORY)) == []
+    assert texts(await store.history(newer)) == ["Hello", "2"]
+
+
+async def test_an_expiry_may_be_put_off(store: HistoryStore, clock: Clock) -> None:
     record, _ = await started(store)
     record = await store.save(replace(record, expires_at=now() + timedelta(hours=1)))
     record = await store.save(replace(record, expires_at=None))
-    assert await store.purge() == 0
+    clock.ahead = timedelta(days=1000)
+    assert await store.expiring(clock()) == []
     assert await store.list(ALICE) == [record]
 
 
@@ -749,7 +793,7 @@ async def test_only_this_user_may_read_the_file(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("way", ["delete", "purge"])
+@pytest.mark.parametrize("way", ["delete", "erase"])
 async def test_deleted_text_is_in_no_file(tmp_path: Path, way: str) -> None:
     def found() -> bool:
         return any(b"hunter2" in file.read_bytes() for file in tmp_path.iterdir())
@@ -763,9 +807,21 @@ async def test_deleted_text_is_in_no_file(tmp_path: Path, way: str) -> None:
         if way == "delete":
             await store.delete(record.id, owner=ALICE)
         else:
-            await store.save(replace(record, expires_at=now()))
-            assert await store.purge() == 1
+            assert await store.erase(await store.save(replace(record, expires_at=now())))
         assert not found()
+
+
+async def test_deletion_gives_room_back(tmp_path: Path) -> None:
+    file = tmp_path / "history.db"
+    async with aclosing(await SqliteStore.open(file)) as store:
+        empty = file.stat().st_size
+        record, _ = await started(store, *("hunter2 " * 90_000 for _ in range(8)))
+    large = file.stat().st_size
+    async with aclosing(await SqliteStore.open(file)) as store:
+        assert await store.erase(record)
+    with closing(sqlite3.connect(file)) as base:
+        assert base.execute("SELECT count(*) FROM entries").fetchone() == (0,)
+    assert file.stat().st_size < empty + (large - empty) / 10
 
 
 async def test_a_reader_never_sees_a_save_that_is_taken_back(tmp_path: Path) -> None:

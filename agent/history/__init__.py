@@ -108,7 +108,7 @@ class Record:
 
 
 class HistoryStore(Protocol):
-    """Five calls every backend answers alike; `tests/test_history.py` is the suite that all of them pass.
+    """The calls that every backend answers alike; `tests/test_history.py` is the suite that all of them pass.
 
     A store may be shared by any number of tasks of one event loop. Values given are never changed.
     """
@@ -143,8 +143,22 @@ class HistoryStore(Protocol):
         """Remove a conversation with all its entries and branches. Raises `NotFound`."""
         ...
 
-    async def purge(self) -> int:
-        """Remove what has expired, of any owner, and return how many conversations that were."""
+    async def expiring(self, by: datetime, *, owners: str = "", limit: int = 50) -> Sequence[Record]:
+        """Return records whose time is over by then, the earliest first; of any owner whose name begins with `owners`.
+
+        Those whose time is over now are no longer to be had by any other call but `entries` and `erase`.
+        """
+        ...
+
+    async def entries(self, record: Record) -> Sequence[Entry]:
+        """Return all entries of a conversation in no particular order, those of its branches and expired ones too."""
+        ...
+
+    async def erase(self, record: Record) -> bool:
+        """Remove a conversation with all its entries, expired or not, and return whether it was removed.
+
+        It was not where it is gone, belongs to another owner, or was saved since `record` was loaded.
+        """
         ...
 
     async def aclose(self) -> None:

@@ -1,7 +1,8 @@
 """Conversations in this process's memory: gone when it ends, and for one event loop only."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import islice
 
 from agent.errors import Conflict, HistoryError, NotFound, named
@@ -25,13 +26,14 @@ class MemoryStore:
     Messages are kept as JSON because they are mutable objects, and so that this store answers exactly as the others.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], datetime] = now) -> None:
+        self._clock = clock
         self._conversations: dict[str, _Conversation] = {}
 
     async def save(self, record: Record, entries: Sequence[Entry] = ()) -> Record:
         """As in `HistoryStore.save`."""
         texts = dump_entries(entries)
-        raised = replace(record, revision=record.revision + 1, updated_at=now())
+        raised = replace(record, revision=record.revision + 1, updated_at=self._clock())
         (saved,) = load_records([dump_record(raised)])
         before = self._to_replace(record)
         linked = _link(before.entries if before else {}, saved, entries, texts)
@@ -55,7 +57,7 @@ class MemoryStore:
     async def list(self, owner: str, *, limit: int = 50) -> list[Record]:
         """As in `HistoryStore.list`."""
         newest_first = (kept.record for kept in reversed(self._conversations.values()))
-        owned = [record for record in newest_first if record.owner == owner and not _expired(record)]
+        owned = [record for record in newest_first if record.owner == owner and not self._expired(record)]
         return owned[: max(limit, 0)]
 
     async def delete(self, conversation_id: str, *, owner: str) -> None:
@@ -63,21 +65,41 @@ class MemoryStore:
         self._owned(conversation_id, owner)
         del self._conversations[conversation_id]
 
-    async def purge(self) -> int:
-        """As in `HistoryStore.purge`."""
-        gone = [key for key, kept in self._conversations.items() if _expired(kept.record)]
-        for key in gone:
-            del self._conversations[key]
-        return len(gone)
+    async def expiring(self, by: datetime, *, owners: str = "", limit: int = 50) -> Sequence[Record]:
+        """As in `HistoryStore.expiring`."""
+        found = [
+            (kept.record.expires_at, kept.record)
+            for kept in self._conversations.values()
+            if kept.record.expires_at is not None and kept.record.expires_at <= by
+            if kept.record.owner.startswith(owners)
+        ]
+        return [record for _, record in sorted(found, key=lambda pair: pair[0])[: max(limit, 0)]]
+
+    async def entries(self, record: Record) -> Sequence[Entry]:
+        """As in `HistoryStore.entries`."""
+        kept = self._conversations.get(record.id)
+        mine = kept is not None and kept.record.owner == record.owner
+        return load_entries(text for _, text in kept.entries.values()) if kept and mine else []
+
+    async def erase(self, record: Record) -> bool:
+        """As in `HistoryStore.erase`."""
+        kept = self._conversations.get(record.id)
+        if kept is None or (kept.record.owner, kept.record.revision) != (record.owner, record.revision):
+            return False
+        del self._conversations[record.id]
+        return True
 
     async def aclose(self) -> None:
         """Nothing to release."""
 
     def _owned(self, conversation_id: str, owner: str) -> _Conversation:
         kept = self._conversations.get(conversation_id)
-        if kept is None or kept.record.owner != owner or _expired(kept.record):
+        if kept is None or kept.record.owner != owner or self._expired(kept.record):
             raise named(NotFound, SENTENCES, "no_conversation")
         return kept
+
+    def _expired(self, record: Record) -> bool:
+        return record.expires_at is not None and record.expires_at.timestamp() <= self._clock().timestamp()
 
     def _to_replace(self, record: Record) -> _Conversation | None:
         """What `record` may take the place of; None for a new one. Raises `NotFound` and `Conflict`."""
@@ -110,7 +132,3 @@ def _walk(entries: dict[str, tuple[str | None, str]], head_id: str | None) -> It
     while head_id is not None:
         head_id, text = entries[head_id]
         yield text
-
-
-def _expired(record: Record) -> bool:
-    return record.expires_at is not None and record.expires_at.timestamp() <= now().timestamp()

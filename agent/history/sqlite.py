@@ -6,13 +6,12 @@ Reads and writes have a connection each, so that a reader sees what is committed
 import asyncio
 import os
 import sqlite3
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from threading import Thread
 from typing import Any, Self, TypeVar
 
 import aiosqlite
@@ -21,47 +20,24 @@ from agent.errors import AgentError, ConfigError, Conflict, HistoryError, NotFou
 from agent.history import Entry, Record, now
 from agent.history.codec import dump_entries, dump_record, load_entries, load_records
 from agent.history.sentences import SENTENCES
+from agent.history.sqlite_file import claim, connect, log_ahead, migrate, transaction
 from agent.sayings import Saying
 
 T = TypeVar("T")
-
-# One tuple of statements per version of the file; `user_version` counts those it has seen. Never edit one that was
-# released: add the next.
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    (
-        # `place` orders an owner's conversations by their last save. A clock would not do: it can stand or step back.
-        """CREATE TABLE conversations (
-            id TEXT PRIMARY KEY,
-            owner TEXT NOT NULL,
-            place INTEGER NOT NULL,
-            revision INTEGER NOT NULL,
-            head_id TEXT,
-            expires_at REAL,
-            record TEXT NOT NULL,
-            FOREIGN KEY (id, head_id) REFERENCES entries (conversation_id, id) DEFERRABLE INITIALLY DEFERRED
-        )""",
-        # The key begins with the conversation, so that no chain can lead out of it. The text stands last: a walk
-        # along the links then reads no page of a large message.
-        """CREATE TABLE entries (
-            conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
-            id TEXT NOT NULL,
-            parent_id TEXT CHECK (parent_id <> id),
-            entry TEXT NOT NULL,
-            PRIMARY KEY (conversation_id, id),
-            FOREIGN KEY (conversation_id, parent_id) REFERENCES entries (conversation_id, id)
-        )""",
-        "CREATE INDEX conversations_by_owner ON conversations (owner, place)",
-        "CREATE INDEX conversations_by_expiry ON conversations (expires_at) WHERE expires_at IS NOT NULL",
-        # Without it, deleting a conversation would look for the children of each entry among all entries.
-        "CREATE INDEX entries_by_parent ON entries (conversation_id, parent_id)",
-    ),
-)
 
 _LIVE = "(expires_at IS NULL OR expires_at > :now)"
 _OWNED = f"SELECT record FROM conversations WHERE id = :id AND owner = :owner AND {_LIVE}"
 _LISTED = f"SELECT record FROM conversations WHERE owner = :owner AND {_LIVE} ORDER BY place DESC LIMIT :limit"
 _DELETE = f"DELETE FROM conversations WHERE id = :id AND owner = :owner AND {_LIVE}"
-_PURGE = "DELETE FROM conversations WHERE expires_at <= :now"
+_EXPIRING = """
+SELECT record FROM conversations WHERE expires_at <= :by AND substr(owner, 1, length(:owners)) = :owners
+ORDER BY expires_at LIMIT :limit
+"""
+_ENTRIES = """
+SELECT entry FROM entries JOIN conversations ON conversations.id = conversation_id
+WHERE conversation_id = :id AND owner = :owner
+"""
+_ERASE = "DELETE FROM conversations WHERE id = :id AND owner = :owner AND revision = :revision"
 _STORED = f"SELECT owner = :owner AND {_LIVE} AS owned, revision FROM conversations WHERE id = :id"
 _PUT_RECORD = """
 INSERT INTO conversations (id, owner, place, revision, head_id, expires_at, record)
@@ -83,6 +59,9 @@ WITH RECURSIVE chain (row, parent_id, depth) AS (
 SELECT entry FROM chain JOIN entries ON entries.rowid = chain.row ORDER BY depth DESC
 """
 
+FREED_PAGES = 10_000
+"""Pages that one deletion gives back to the disk at most. The others are used again, or given back by the next."""
+
 _REASONS = {
     sqlite3.SQLITE_BUSY: "file_locked",
     sqlite3.SQLITE_CANTOPEN: "file_closed",
@@ -100,8 +79,10 @@ class SqliteStore:
     A cancelled save has stored everything or nothing: once begun, its transaction is waited for.
     """
 
-    def __init__(self, path: Path, writer: aiosqlite.Connection, reader: aiosqlite.Connection) -> None:
-        self._path = path
+    def __init__(
+        self, path: Path, writer: aiosqlite.Connection, reader: aiosqlite.Connection, clock: Callable[[], datetime]
+    ) -> None:
+        self._path, self._clock = path, clock
         self._writer = writer
         self._reader = reader
         self._turn = asyncio.Lock()  # One connection holds one transaction at a time.
@@ -109,28 +90,30 @@ class SqliteStore:
         self._closed = False
 
     @classmethod
-    async def open(cls, path: str | os.PathLike[str], *, busy_timeout: float = 5.0) -> Self:
+    async def open(
+        cls, path: str | os.PathLike[str], *, busy_timeout: float = 5.0, clock: Callable[[], datetime] = now
+    ) -> Self:
         """Open the file, or create it for this user alone; `busy_timeout` is how many seconds to wait for a lock.
 
         Raises `ConfigError` where the file cannot be used or was written by a newer version.
         """
         path = Path(path)
         with _naming(path, ConfigError):
-            await asyncio.to_thread(_claim, path)
-            writer = await _connect(path, busy_timeout)
+            await asyncio.to_thread(claim, path)
+            writer = await connect(path, busy_timeout)
             try:
-                await _log_ahead(writer, busy_timeout)
-                await _migrate(writer, path)
-                reader = await _connect(path, busy_timeout)
+                await log_ahead(writer, busy_timeout)
+                await migrate(writer, path)
+                reader = await connect(path, busy_timeout)
             except BaseException:
                 await writer.close()
                 raise
-        return cls(path, writer, reader)
+        return cls(path, writer, reader, clock)
 
     async def save(self, record: Record, entries: Sequence[Entry] = ()) -> Record:
         """As in `HistoryStore.save`."""
         texts = dump_entries(entries)
-        text = dump_record(replace(record, revision=record.revision + 1, updated_at=now()))
+        text = dump_record(replace(record, revision=record.revision + 1, updated_at=self._clock()))
         (saved,) = load_records([text])
         rows = [(record.id, entry.id, entry.parent_id, json) for entry, json in zip(entries, texts, strict=True)]
         await self._write(partial(_save, self._writer, saved, text, rows))
@@ -161,12 +144,24 @@ class SqliteStore:
 
     async def delete(self, conversation_id: str, *, owner: str) -> None:
         """As in `HistoryStore.delete`; the text is also wiped from the file."""
-        if not await self._write(partial(_erase, self._writer, _DELETE, id=conversation_id, owner=owner)):
+        if not await self._write(
+            partial(_erase, self._writer, _DELETE, self._clock(), id=conversation_id, owner=owner)
+        ):
             raise named(NotFound, SENTENCES, "no_conversation")
 
-    async def purge(self) -> int:
-        """As in `HistoryStore.purge`; the text is also wiped from the file."""
-        return await self._write(partial(_erase, self._writer, _PURGE))
+    async def expiring(self, by: datetime, *, owners: str = "", limit: int = 50) -> Sequence[Record]:
+        """As in `HistoryStore.expiring`."""
+        texts = await self._read(_EXPIRING, by=by.timestamp(), owners=owners, limit=max(limit, 0))
+        return self._loaded(load_records, texts)
+
+    async def entries(self, record: Record) -> Sequence[Entry]:
+        """As in `HistoryStore.entries`."""
+        return self._loaded(load_entries, await self._read(_ENTRIES, id=record.id, owner=record.owner))
+
+    async def erase(self, record: Record) -> bool:
+        """As in `HistoryStore.erase`; the text is also wiped from the file."""
+        values = {"id": record.id, "owner": record.owner, "revision": record.revision}
+        return bool(await self._write(partial(_erase, self._writer, _ERASE, self._clock(), **values)))
 
     async def aclose(self) -> None:
         """As in `HistoryStore.aclose`; saves under way are finished first."""
@@ -176,11 +171,11 @@ class SqliteStore:
         await self._reader.close()
         await self._writer.close()
 
-    async def _read(self, sql: str, **values: str | int) -> Sequence[str]:
+    async def _read(self, sql: str, **values: str | float) -> Sequence[str]:
         self._check_open()
         with _naming(self._path, HistoryError):
             try:
-                rows = await self._reader.execute_fetchall(sql, {**values, "now": now().timestamp()})
+                rows = await self._reader.execute_fetchall(sql, {**values, "now": self._clock().timestamp()})
             except UnicodeEncodeError:  # An id or owner that is no text: nothing has that name.
                 return ()
         return [row[0] for row in rows]
@@ -215,67 +210,6 @@ class SqliteStore:
             raise HistoryError("The history store is closed.")
 
 
-def _claim(path: Path) -> None:
-    """Make sure that the file exists and is readable by this user alone."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    except FileExistsError:
-        # Never opened here: closing it would drop the locks this process may hold through another store.
-        # https://www.sqlite.org/howtocorrupt.html section 2.2
-        mode = path.stat().st_mode
-        if path.is_file() and mode & 0o077:
-            with suppress(PermissionError):  # Somebody else's file is theirs to guard.
-                path.chmod(mode & 0o700)
-
-
-async def _connect(path: Path, busy_timeout: float) -> aiosqlite.Connection:
-    connection = aiosqlite.connect(path, timeout=busy_timeout, isolation_level=None)
-    # aiosqlite's thread would keep a script alive for ever that forgot `aclose`.
-    thread: Thread | None = vars(connection).get("_thread")
-    if thread is not None:
-        thread.daemon = True
-    await connection
-    try:
-        # In WAL mode NORMAL keeps every commit through a crash of the process, without waiting for the disk each time.
-        for pragma in ("foreign_keys = ON", "synchronous = NORMAL", "secure_delete = ON"):
-            await connection.execute_fetchall(f"PRAGMA {pragma}")
-    except BaseException:
-        await connection.close()
-        raise
-    return connection
-
-
-async def _log_ahead(connection: aiosqlite.Connection, patience: float) -> None:
-    """Switch the file to a write-ahead log, trying for `patience` seconds.
-
-    Of two that do this to a new file at once each would wait for the other, so SQLite refuses one without any wait.
-    """
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            await connection.execute_fetchall("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
-                raise
-        await asyncio.sleep(0.01)
-
-
-async def _migrate(connection: aiosqlite.Connection, path: Path) -> None:
-    # Asked inside the transaction: another process may be migrating the same file.
-    async with _transaction(connection):
-        ((version,),) = await connection.execute_fetchall("PRAGMA user_version")
-        if version > len(MIGRATIONS):
-            raise ConfigError(
-                f"The history file {str(path)!r} has schema {version}, and this version knows {len(MIGRATIONS)}: "
-                "use a newer version, or name another file."
-            )
-        for statement in (statement for migration in MIGRATIONS[version:] for statement in migration):
-            await connection.execute_fetchall(statement)
-        await connection.execute_fetchall(f"PRAGMA user_version = {len(MIGRATIONS)}")
-
-
 async def _save(
     connection: aiosqlite.Connection, record: Record, text: str, rows: Sequence[tuple[str, str, str | None, str]]
 ) -> None:
@@ -283,8 +217,8 @@ async def _save(
     expires_at = record.expires_at.timestamp() if record.expires_at else None
     values = {"id": record.id, "owner": record.owner, "revision": record.revision, "head_id": record.head_id}
     try:
-        async with _transaction(connection):
-            stored = await connection.execute_fetchall(_STORED, {**values, "now": now().timestamp()})
+        async with transaction(connection):
+            stored = await connection.execute_fetchall(_STORED, {**values, "now": record.updated_at.timestamp()})
             _check([*stored], record.revision - 1)
             await connection.execute_fetchall(_PUT_RECORD, {**values, "expires_at": expires_at, "record": text})
             await connection.executemany(_PUT_ENTRY, rows)
@@ -308,31 +242,20 @@ def _broken_link(error: sqlite3.IntegrityError, record: Record) -> str:
     return f"Conversation {record.id!r} was not saved: it would point at an entry that is not in it."
 
 
-async def _erase(connection: aiosqlite.Connection, sql: str, **values: str) -> int:
+async def _erase(connection: aiosqlite.Connection, sql: str, at: datetime, **values: str | int) -> int:
     """Delete conversations, wipe their text from the file, and return how many they were."""
     try:
-        async with _transaction(connection), connection.execute(sql, {**values, "now": now().timestamp()}) as cursor:
+        async with transaction(connection), connection.execute(sql, {**values, "now": at.timestamp()}) as cursor:
             erased = cursor.rowcount
     except UnicodeEncodeError:  # An id or owner that is no text: nothing has that name.
         return 0
     if erased:
         # The log still holds the old pages. Where a reader stands in the way, a later checkpoint does this.
         with suppress(sqlite3.OperationalError):
+            # `execute` would free one page: this statement has a step for each, and no row to fetch.
+            await connection.executescript(f"PRAGMA incremental_vacuum({FREED_PAGES})")
             await connection.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
     return erased
-
-
-@asynccontextmanager
-async def _transaction(connection: aiosqlite.Connection) -> AsyncGenerator[None, None]:
-    """Write from here to the end of the block, all or nothing."""
-    # IMMEDIATE: a transaction that reads first and writes later could not wait for another writer, only fail.
-    await connection.execute_fetchall("BEGIN IMMEDIATE")
-    try:
-        yield
-        await connection.commit()
-    except BaseException:
-        await connection.rollback()
-        raise
 
 
 @contextmanager

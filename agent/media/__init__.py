@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from mimetypes import guess_extension
@@ -63,6 +64,10 @@ class MediaStore:
         except OSError as error:
             raise NotFound("there is no such attachment") from error
         return BinaryContent(data, media_type=_TYPES[path.suffix[1:]], identifier=id_)
+
+    async def remove(self, owner: str, ids: Iterable[str]) -> None:
+        """Delete these files of the owner; those that are gone already do not matter."""
+        await asyncio.to_thread(_remove, [self._path(owner, id_) for id_ in ids])
 
     async def kept(self, owner: str, conversation: str, message: ModelMessage) -> ModelMessage:
         """The message with references in the place of bytes, which are kept first where they are not yet."""
@@ -151,6 +156,18 @@ class MediaStore:
         return self._folder / owner / id_
 
 
+def files_named_in(messages: Iterable[ModelMessage]) -> set[str]:
+    """The ids of the kept files that these messages refer to."""
+    ids: set[str] = set()
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            ids |= {part.content.identifier for part in message.parts if isinstance(part, FilePart)}
+            continue
+        items = [item for part in message.parts for item in _items(part)]
+        ids |= {item.url.removeprefix(ROUTE) for item in items if isinstance(item, Url)}
+    return {id_ for id_ in ids if _ID.fullmatch(id_)}
+
+
 def id_of(conversation: str, item: BinaryContent) -> str:
     """The id of what a model or a tool made in that conversation: the same for who writes it and who shows it."""
     digest = sha256(conversation.encode() + b"\0" + item.data).hexdigest()[:32]
@@ -180,6 +197,14 @@ def _items(part: ModelRequestPart) -> list[Any]:
 
 def _with(part: Any, items: list[Any]) -> Any:
     return replace(part, content=items if isinstance(part.content, list | tuple) else items[0])
+
+
+def _remove(paths: Sequence[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
+    for folder in {path.parent for path in paths}:
+        with suppress(OSError):  # others are left in it
+            folder.rmdir()
 
 
 def _write(path: Path, data: bytes) -> None:

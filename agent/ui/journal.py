@@ -11,6 +11,7 @@ from agent.history import Entry, HistoryStore, Note, Record
 from agent.media import MediaStore
 from agent.run import Run
 from agent.sayings import Saying
+from agent.ui.expiry import FOR_EVER, Lifetimes
 from agent.ui.transcript import said
 
 
@@ -31,14 +32,21 @@ class Unsent:
 class StoreJournal:
     """Writes a run's messages behind a conversation's head, one save each. Owner of the newest record.
 
-    `unsent` is what the run's model is not sent.
+    `unsent` is what the run's model is not sent, `lifetimes` how long the conversation is kept.
     """
 
-    def __init__(self, store: HistoryStore, media: MediaStore, record: Record, unsent: Unsent) -> None:
+    def __init__(
+        self,
+        store: HistoryStore,
+        media: MediaStore,
+        record: Record,
+        unsent: Unsent,
+        lifetimes: Lifetimes = FOR_EVER,
+    ) -> None:
         self.record = record
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.unsent = unsent
-        self._store, self._media = store, media
+        self._store, self._media, self._lifetimes = store, media, lifetimes
 
     async def write(self, message: ModelMessage, note: Note) -> None:
         """See `agent.run.Journal`."""
@@ -72,6 +80,7 @@ class StoreJournal:
         return replace(
             self.record,
             head_id=entry.id,
+            expires_at=self._lifetimes.until(self.record.owner, running=entry.note.ended is None),
             title=self.record.title or _title(entry),
             input_tokens=self.record.input_tokens + (timings.input_tokens if timings else 0),
             output_tokens=self.record.output_tokens + (timings.output_tokens if timings else 0),

@@ -36,11 +36,19 @@ def static(key: str) -> Any:
 
 
 def build(
-    handlers: Handlers, api: Api, title: str, *, sign_of_life: float, login: bool = False, fleeting: bool = False
+    handlers: Handlers,
+    api: Api,
+    title: str,
+    *,
+    sign_of_life: float,
+    login: bool = False,
+    fleeting: bool = False,
+    days: float = 0,
 ) -> gr.Blocks:
     """Lay out the page; one in which a key was typed gives a sign of life every so many seconds.
 
-    `login`: visitors of this Space may log in to the hub; `fleeting`: what they say is lost when it restarts.
+    `login`: visitors of this Space may log in to the hub; `fleeting`: what they say is lost when it restarts;
+    `days`: how long after its last message a conversation is deleted, 0 for never.
     Widgets hold no conversation: the chatbot is an output, its value is never read back."""
     if login:
         # Elsewhere Gradio would log everybody in as the owner. The hub's own images set this, those of Docker do not.
@@ -77,6 +85,8 @@ def build(
                 event, button.load_event_to_attach = button.load_event_to_attach, None
                 if event:
                     page.load(event[0], None, button, **QUIET)
+            if days:
+                gr.HTML(f"<p>{static('keep_days')} {days:g}</p>", elem_id="keep-days", padding=False)
         with gr.Column(elem_id="page"):
             with gr.Row(elem_id="bar"):
                 gr.HTML(f"<h1>{title}</h1>", elem_id="name", padding=False)

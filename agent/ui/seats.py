@@ -14,6 +14,7 @@ from gradio.oauth import require_oauth_token
 from agent.history import new_id
 from agent.serving.address import address_of
 from agent.serving.walls import visitor_of
+from agent.ui.expiry import GUEST
 from agent.ui.turn import WINDOW
 from agent.ui.visitor import Visitor
 from agent.ui.words import ENGLISH, Words, words_for
@@ -55,7 +56,7 @@ class Seats:
         visitor = visitor_of(request.request.scope) if request.request else None
         seat = self._seats.get(request.session_hash or "")
         if seat is None or not (seat.owner == visitor or (visitor is None and seat.guest)):
-            seat = self.take(request, Seat(owner=visitor or new_id(), guest=visitor is None))
+            seat = self.take(request, Seat(owner=visitor or GUEST + new_id(), guest=visitor is None))
         accepted = str(request.headers.get("accept-language", "")) if request.request else ""
         address = address_of(request.request.scope) if request.request else None
         return replace(seat, login=_login(request), address=address, words=words_for(accepted))

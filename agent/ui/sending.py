@@ -82,7 +82,7 @@ async def send(
         raise gr.Error(seat.words("not_read"), title=seat.words("not_sent"), print_exception=False)
     work = conversations.send(seat.visitor, seat.conversation, value, choices, report)
     live = await told(work, seat.words)
-    if request.request is not None:  # what was sent is kept with the message
+    if files and request.request is not None:  # what was sent is kept with the message
         scope = request.request.scope
         scope["state"]["uploads"].remove(files, visitor_of(scope))
     return (replace(seat, conversation=live.conversation) if live else seat), live

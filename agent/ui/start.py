@@ -18,6 +18,7 @@ from agent.providers import Connection, Reasoning
 from agent.result import Options
 from agent.settings import Settings
 from agent.tools import Tool, Toolset
+from agent.ui.expiry import Lifetimes
 from agent.ui.journal import StoreJournal, Unsent
 from agent.ui.system_prompt import default_prompt
 from agent.ui.words import ours
@@ -117,7 +118,7 @@ async def start(
             temperature=choices.temperature,
             max_tokens=most,
         ),
-        journal=StoreJournal(store, media, record, unsent),
+        journal=StoreJournal(store, media, record, unsent, Lifetimes.of(settings)),
     )
 
 

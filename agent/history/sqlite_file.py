@@ -1,0 +1,123 @@
+"""The file of a SQLite history: made for one user alone, brought to the newest schema, opened for one connection."""
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from threading import Thread
+
+import aiosqlite
+
+from agent.errors import ConfigError
+
+# One tuple of statements per version of the file; `user_version` counts those it has seen. Never edit one that was
+# released: add the next.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        # `place` orders an owner's conversations by their last save. A clock would not do: it can stand or step back.
+        """CREATE TABLE conversations (
+            id TEXT PRIMARY KEY,
+            owner TEXT NOT NULL,
+            place INTEGER NOT NULL,
+            revision INTEGER NOT NULL,
+            head_id TEXT,
+            expires_at REAL,
+            record TEXT NOT NULL,
+            FOREIGN KEY (id, head_id) REFERENCES entries (conversation_id, id) DEFERRABLE INITIALLY DEFERRED
+        )""",
+        # The key begins with the conversation, so that no chain can lead out of it. The text stands last: a walk
+        # along the links then reads no page of a large message.
+        """CREATE TABLE entries (
+            conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+            id TEXT NOT NULL,
+            parent_id TEXT CHECK (parent_id <> id),
+            entry TEXT NOT NULL,
+            PRIMARY KEY (conversation_id, id),
+            FOREIGN KEY (conversation_id, parent_id) REFERENCES entries (conversation_id, id)
+        )""",
+        "CREATE INDEX conversations_by_owner ON conversations (owner, place)",
+        "CREATE INDEX conversations_by_expiry ON conversations (expires_at) WHERE expires_at IS NOT NULL",
+        # Without it, deleting a conversation would look for the children of each entry among all entries.
+        "CREATE INDEX entries_by_parent ON entries (conversation_id, parent_id)",
+    ),
+)
+
+
+def claim(path: Path) -> None:
+    """Make sure that the file exists and is readable by this user alone."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        # Never opened here: closing it would drop the locks this process may hold through another store.
+        # https://www.sqlite.org/howtocorrupt.html section 2.2
+        mode = path.stat().st_mode
+        if path.is_file() and mode & 0o077:
+            with suppress(PermissionError):  # Somebody else's file is theirs to guard.
+                path.chmod(mode & 0o700)
+
+
+async def connect(path: Path, busy_timeout: float) -> aiosqlite.Connection:
+    """Open a connection. What is deleted through it is overwritten; what it frees in a new file can be given back."""
+    connection = aiosqlite.connect(path, timeout=busy_timeout, isolation_level=None)
+    # aiosqlite's thread would keep a script alive for ever that forgot `aclose`.
+    thread: Thread | None = vars(connection).get("_thread")
+    if thread is not None:
+        thread.daemon = True
+    await connection
+    try:
+        # In WAL mode NORMAL keeps every commit through a crash of the process, without waiting for the disk each time.
+        # A file that has tables keeps its way to vacuum: one of an older version uses its free pages again, no more.
+        for pragma in ("auto_vacuum = INCREMENTAL", "foreign_keys = ON", "synchronous = NORMAL", "secure_delete = ON"):
+            await connection.execute_fetchall(f"PRAGMA {pragma}")
+    except BaseException:
+        await connection.close()
+        raise
+    return connection
+
+
+async def log_ahead(connection: aiosqlite.Connection, patience: float) -> None:
+    """Switch the file to a write-ahead log, trying for `patience` seconds.
+
+    Of two that do this to a new file at once each would wait for the other, so SQLite refuses one without any wait.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            await connection.execute_fetchall("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+        await asyncio.sleep(0.01)
+
+
+async def migrate(connection: aiosqlite.Connection, path: Path) -> None:
+    """Bring the file to the newest schema. Raises `ConfigError` for one that a newer version wrote."""
+    # Asked inside the transaction: another process may be migrating the same file.
+    async with transaction(connection):
+        ((version,),) = await connection.execute_fetchall("PRAGMA user_version")
+        if version > len(MIGRATIONS):
+            raise ConfigError(
+                f"The history file {str(path)!r} has schema {version}, and this version knows {len(MIGRATIONS)}: "
+                "use a newer version, or name another file."
+            )
+        for statement in (statement for migration in MIGRATIONS[version:] for statement in migration):
+            await connection.execute_fetchall(statement)
+        await connection.execute_fetchall(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+@asynccontextmanager
+async def transaction(connection: aiosqlite.Connection) -> AsyncGenerator[None, None]:
+    """Write from here to the end of the block, all or nothing."""
+    # IMMEDIATE: a transaction that reads first and writes later could not wait for another writer, only fail.
+    await connection.execute_fetchall("BEGIN IMMEDIATE")
+    try:
+        yield
+        await connection.commit()
+    except BaseException:
+        await connection.rollback()
+        raise

@@ -1,0 +1,168 @@
+"""How long conversations are kept, and that those whose time is over are gone with their files, and no others."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pydantic_ai.messages import BinaryContent, FilePart, ModelRequest, ModelResponse, UserPromptPart
+
+from agent.history import Entry, Note, Record, now
+from agent.history.memory import MemoryStore
+from agent.media import MediaStore
+from agent.settings import LocalSettings, PublicSettings, Settings
+from agent.ui.expiry import GUEST, MARGIN, Lifetimes, delete_expired
+from agent.ui.journal import StoreJournal, Unsent
+from tests.conftest import App, becomes
+from tests.test_walls import Program, marker, owner_in, png
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+ANN, ANON = "ann", f"{GUEST}1"
+PRIVATE = Settings(local=LocalSettings(cache_dir=Path()), guest_hours=2, run_seconds=600)
+KEPT = {
+    "guest": (PRIVATE, ANON, False, 2 * HOUR),
+    "guest while answered": (PRIVATE, ANON, True, 2 * HOUR),
+    "guest while answered for longer": (replace(PRIVATE, guest_hours=0.1), ANON, True, HOUR / 6 + MARGIN),
+    "visitor": (PRIVATE, ANN, False, None),
+    "visitor with a setting": (replace(PRIVATE, keep_days=2), ANN, False, 2 * DAY),
+    "visitor of a public page": (replace(PRIVATE, public=PublicSettings()), ANN, False, 30 * DAY),
+    "visitor of a public page for ever": (
+        replace(PRIVATE, keep_days=2, public=PublicSettings(keep_days=0)),
+        ANN,
+        False,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("settings", "owner", "running", "kept"), KEPT.values(), ids=KEPT)
+def test_settings_say_how_long(settings: Settings, owner: str, running: bool, kept: timedelta | None) -> None:
+    at = now()
+    assert Lifetimes.of(settings).until(owner, running=running, at=at) == (at + kept if kept else None)
+
+
+class House:
+    """A store and files, with a clock that can be put forward."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ahead = timedelta()
+        self.store = MemoryStore(lambda: now() + self.ahead)
+        self.media = MediaStore(folder)
+        self.folder = folder
+
+    async def talk(self, owner: str, lifetimes: Lifetimes, *, ended: str | None = "stop") -> Record:
+        """A conversation with a picture of the visitor's and one of the model's."""
+        journal = StoreJournal(self.store, self.media, Record(owner=owner), Unsent(), lifetimes)
+        mine = await self.media.add(owner, png(), "image/png")
+        made = BinaryContent.narrow_type(BinaryContent(png(), media_type="image/png"))
+        await journal.write(ModelRequest([UserPromptPart(["See", mine])]), Note())
+        await journal.write(ModelResponse([FilePart(made)]), Note(ended=ended))
+        return journal.record
+
+    async def delete(self, *busy: str, limit: int = 50) -> int:
+        return await delete_expired(self.store, self.media, lambda id_: id_ in busy, at=now() + self.ahead, limit=limit)
+
+    def files(self, owner: str) -> int:
+        return len(list(self.folder.glob(f"{owner}/*")))
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+SHORT = Lifetimes(guest=HOUR, visitor=DAY, run=HOUR)
+
+
+async def test_expired_conversation_goes_with_its_files_alone(house: House) -> None:
+    await house.talk(ANON, SHORT)
+    kept = await house.talk(ANN, SHORT)
+    other = Record(owner=ANN)
+    await house.store.save(other)
+    assert (house.files(ANON), house.files(ANN)) == (2, 2)
+    assert await house.delete() == 0
+    house.ahead = HOUR
+    assert await house.delete() == 1
+    assert (house.files(ANON), house.files(ANN)) == (0, 2)
+    assert not (house.folder / ANON).exists()
+    assert len(await house.store.history(kept)) == 2
+    house.ahead = DAY
+    assert await house.delete() == 1
+    assert house.files(ANN) == 0
+    assert [record.id for record in await house.store.list(ANN)] == [other.id]
+
+
+async def test_conversation_at_work_is_kept(house: House) -> None:
+    at_work = await house.talk(ANON, SHORT, ended=None)
+    house.ahead = HOUR * 1.5
+    assert await house.delete() == 0
+    house.ahead = DAY
+    assert await house.delete(at_work.id) == 0
+    assert await house.delete() == 1
+
+
+async def test_question_waits_as_long_as_any_last_message(house: House) -> None:
+    asked = await house.talk(ANON, SHORT, ended="suspended")
+    house.ahead = HOUR * 0.9
+    assert await house.delete() == 0
+    assert await house.store.get(asked.id, owner=ANON)
+
+
+async def test_next_message_puts_the_end_off(house: House) -> None:
+    record = await house.talk(ANN, SHORT)
+    journal = StoreJournal(house.store, house.media, record, Unsent(), SHORT)
+    await journal.write(ModelRequest([UserPromptPart("And?")]), Note())
+    assert journal.record.expires_at is not None
+    assert record.expires_at is not None
+    assert journal.record.expires_at > record.expires_at
+
+
+async def test_a_round_has_an_end(house: House) -> None:
+    for _ in range(5):
+        await house.talk(ANON, SHORT)
+    house.ahead = DAY
+    assert [await house.delete(limit=3) for _ in range(3)] == [3, 2, 0]
+
+
+async def test_interrupted_round_is_finished_by_the_next(house: House) -> None:
+    record = await house.talk(ANON, SHORT)
+    house.ahead = DAY
+    for file in house.folder.glob(f"{ANON}/*"):
+        file.unlink()
+    assert await house.delete() == 1
+    assert not await house.store.erase(record)
+
+
+async def test_damaged_file_name_of_a_message_reaches_nothing(house: House) -> None:
+    outside = house.folder.parent / "outside.png"
+    outside.write_bytes(b"x")
+    content = BinaryContent(b"", media_type="image/png", identifier="../../outside.png")
+    entry = Entry(parent_id=None, message=ModelResponse([FilePart(BinaryContent.narrow_type(content))]))
+    record = Record(owner=ANON, head_id=entry.id, expires_at=now())
+    await house.store.save(record, [entry])
+    assert await house.delete() == 1
+    assert outside.exists()
+    outside.unlink()
+
+
+def rows(app: App) -> dict[str, int]:
+    """How many conversations each owner has."""
+    with closing(sqlite3.connect(f"file:{app.folder}/data/history.sqlite?mode=ro", uri=True)) as base:
+        return dict(base.execute("SELECT owner, count(*) FROM conversations GROUP BY owner"))
+
+
+def test_guest_is_deleted_from_a_running_server(start_app: Callable[..., App]) -> None:
+    app = start_app("[history]\nguest_hours = 0.0005\nhousekeeping_minutes = 0.01")
+    guest, visitor, word = Program(app.url, None), Program(app.url), marker()
+    path = guest.upload("secret.txt", word.encode())
+    guest.say(f"!text {word}", path)
+    kept = marker()
+    visitor.say(f"!text {kept}")
+    becomes([owner_in(str(visitor.cookie))], lambda: [*rows(app)])
+    app.stop()
+    text = b"".join(file.read_bytes() for file in (app.folder / "data").rglob("*") if file.is_file())
+    assert word.encode() not in text
+    assert kept.encode() in text
