@@ -199,7 +199,8 @@ def test_room_is_the_visitors_own_until_it_is_sent(empty: App) -> None:
     assert "2 MB of these is the most" in sentence
     theirs = sent(second, 100_000)
     assert theirs[0] == 200
-    first.say("!text thanks", *paths)
+    for path in paths:
+        first.say("!text thanks", path, new=True)
     cleared(empty, second, theirs)
     cleared(empty, first, sent(first, 100_000))
 
@@ -211,7 +212,8 @@ def test_guests_share_one_room(empty: App) -> None:
     assert status == 413
     assert "Visitors without cookies may attach 1.5 MB together" in sentence
     cleared(empty, visitor, sent(visitor, 100_000), left=["0.png", "1.png", "2.png"])
-    guest.say("!text thanks", *paths)
+    for path in paths:
+        guest.say("!text thanks", path, new=True)
     cleared(empty, guest, sent(guest, 100_000))
 
 
@@ -233,7 +235,8 @@ def test_requests_at_once_share_the_room(empty: App) -> None:
         thread.join()
     assert 1 <= len(paths) <= 4
     assert refused == [413] * (8 - len(paths))
-    program.say("!text thanks", *paths)
+    for path in paths:
+        program.say("!text thanks", path, new=True)
     becomes([], lambda: on_disk(empty))
 
 
