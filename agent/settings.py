@@ -42,9 +42,8 @@ class PublicSettings:
     counted at once: for each visitor, for each address, and `answers` for all together. Visitors without a cookie
     count as one visitor. As many pictures are fetched from links, counted apart. `tools` are those that may be used,
     and `keys` says whether visitors may type API keys of their own. `models` are the hosted models that are asked with
-    the owner's keys; a model that answers on this machine, or at the server that is named, needs no entry.
-    and `keys` says whether visitors may type API keys of their own. A conversation is deleted `keep_days` after its
-    last message, 0 for never.
+    the owner's keys; a model that answers on this machine, or at the server that is named, needs no entry. A
+    conversation is deleted `keep_days` after its last message, 0 for never.
     """
 
     messages: int = 10
