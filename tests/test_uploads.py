@@ -90,7 +90,7 @@ def cleared(app: App, program: Program, said: tuple[int, str], left: Sequence[st
 def sending(app: App, head: str, *pieces: bytes) -> Generator[socket.socket]:
     """A request by hand, as far as it is given."""
     with socket.create_connection(("127.0.0.1", app.port), timeout=20) as raw:
-        raw.sendall(f"POST {API}upload HTTP/1.1\r\nhost: x\r\n{head}\r\n\r\n".encode())
+        raw.sendall(f"POST {API}upload HTTP/1.1\r\nhost: 127.0.0.1\r\n{head}\r\n\r\n".encode())
         for piece in pieces:
             raw.sendall(piece)
         yield raw
