@@ -26,12 +26,14 @@ from agent.serving.gradio_import import import_gradio
 import_gradio()
 
 from agent.server import serve
+from agent.serving.log_levels import keep_content_out_of_logs
 from agent.settings import load
 
 
 def main() -> int:
     """Run the page; return the exit status."""
     logging.basicConfig(level=os.environ.get("LOG_LEVEL", "WARNING"), format="%(levelname)s %(name)s: %(message)s")
+    keep_content_out_of_logs()
     try:
         return serve(load(), say=lambda line: print(line, flush=True))
     except AgentError as error:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from time import monotonic
+from traceback import format_tb
 from typing import Any, cast
 
 import fastapi
@@ -40,6 +41,7 @@ FAILED_SECONDS = 10.0
 """Seconds for which a failure of the processing loop is reported."""
 
 BUSY = "Too many requests at once. Try again in a moment."
+FAILED = "Something went wrong."
 UNREAD = "The page did not read its updates. Reload it."
 
 log = logging.getLogger(__name__)
@@ -193,7 +195,14 @@ def bound(page: Blocks, slots: int) -> BoundedQueue:
     async def process_api(*args: Any, **given: Any) -> dict[str, Any]:
         if given.get("iterator") is not None:
             await queue.wait_for_reader(given.get("event_id"), given.get("session_hash"))
-        return await process(*args, **given)
+        try:
+            return await process(*args, **given)
+        except Error:
+            raise
+        except Exception as error:  # Gradio would print it, and its text may have what the visitor sent
+            where = "".join(format_tb(error.__traceback__))
+            log.error("an event failed with %s at\n%s", type(error).__name__, where)
+            raise Error(FAILED, print_exception=False) from None
 
     untyped._queue, untyped.process_api = queue, process_api
     return queue

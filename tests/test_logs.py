@@ -1,0 +1,39 @@
+"""Nothing that a visitor says, sets, attaches or types as a key is in the log, at any level."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.conftest import App, Visitor
+
+MARK = "cormorant"
+
+
+@pytest.mark.browser
+def test_no_message_content_at_debug(
+    start_app: Callable[..., App], visit: Callable[..., Visitor], tmp_path: Path
+) -> None:
+    app = start_app(LOG_LEVEL="DEBUG")
+    visitor = visit(app.url)
+    visitor.open_settings()
+    visitor.page.get_by_label("System prompt").fill(f"{MARK} prompt")
+    visitor.close_settings()
+    (tmp_path / f"{MARK}.txt").write_text(f"{MARK} file")
+    visitor.page.locator("#composer input[type=file]").set_input_files(tmp_path / f"{MARK}.txt")
+    expect(visitor.page.locator("#attached li")).to_have_count(1)
+    visitor.ask(f"!text {MARK} answer")
+    visitor.ask(f"!status 400 {MARK}")
+    visitor.ask(f"!tool calculate {MARK}")
+    api, ask = f"{app.url}/gradio_api/queue", visitor.page.request
+    for data in ([], [f"{MARK} alone"], [{"text": [MARK]}, MARK, MARK], [{"text": MARK, "files": MARK}, "", {}]):
+        for number in range(60):
+            given = {"data": data, "fn_index": number, "session_hash": f"logs{number}"}
+            if ask.post(f"{api}/join", data=given).status == 200:
+                ask.get(f"{api}/data?session_hash=logs{number}")
+    log = app.log
+    assert "DEBUG" in log
+    found = [line[:300] for line in log.splitlines() if MARK in line]
+    assert not found
+    assert "an event failed with" in log, "Gradio could not read some of them"
