@@ -112,3 +112,18 @@ def test_axe_finds_nothing_in_a_full_chat(own: App, visit: Callable[..., Visitor
     visitor.page.keyboard.press("Enter")
     expect(visitor.toast).to_have_count(0)
     assert not found, "\n".join(f"{state}: {line}" for state, lines in found.items() for line in lines)
+
+
+def test_ids_of_a_model_are_not_the_page_s_own(app: App, visit: Callable[..., Visitor]) -> None:
+    visitor = visit(app.url)
+    own = ("composer", "chat", "model", "look", "edit", "settings", "dock", "spoken")
+    faked = "".join(f'<div id="{id_}"><p id="x-{id_}" title=">">fake {id_}</p></div>' for id_ in own)
+    count = "(ids) => ids.map((id) => document.querySelectorAll(`[id='${id}']`).length)"
+    visitor.ask(f"!text {faked}")
+    for _ in range(2):
+        expect(visitor.bubbles.first).to_contain_text("fake composer")
+        assert visitor.page.evaluate(count, own) == [1] * len(own)
+        visitor.page.reload()
+        expect(visitor.box).to_be_enabled()
+    visitor.ask("!text still here")
+    expect(visitor.bubbles.filter(has_text="still here")).to_be_visible()

@@ -334,7 +334,18 @@
 
   // The newest line stays in view until the reader scrolls up, and again once the next answer begins. Content that shrinks
   // moves the view up too, so a move counts as the reader's only after input of theirs or while the content is still.
+  // What a message says may have ids like the page's own. They are taken off before a script can look for one.
+  const unnamed = (node) => {
+    for (const one of [node, ...(node.querySelectorAll?.("[id]") ?? [])]) {
+      if (one.id && one.closest(".prose") && !one.closest("svg")) one.removeAttribute("id");
+    }
+  };
+
   when("#chat .bubble-wrap", (log) => {
+    unnamed(log);
+    new MutationObserver((changes) => {
+      for (const { addedNodes } of changes) addedNodes.forEach(unnamed);
+    }).observe(log, { childList: true, subtree: true });
     let top = 0, following = true, held = false, touched = -Infinity, changed = -Infinity;
     const follow = (yes) => {
       following = yes;
