@@ -84,7 +84,7 @@ class Agent:
         """
         plan = self._plan(more, options or Options())
         messages = to_messages(prompt)
-        if not isinstance(self.connection, Replay):  # which plays its record whatever is asked
+        if not isinstance(self.connection, Replay):  # a replay plays its record, whatever the prompt is
             check_prompt(messages, self.connection.spec)
         return Run(plan, messages, context or Context(), journal, audience=self._audience(record))
 

@@ -48,7 +48,7 @@ def family(name: str) -> Family:
 
 
 def check_name(name: str) -> None:
-    """Raise `UnknownModel` where that is too long for the name of a model."""
+    """Raise `UnknownModel` if the name of a model has more than `LONGEST_NAME` characters."""
     if len(name) > LONGEST_NAME:
         saying = Saying("model_name_long", {"most": LONGEST_NAME, "count": len(name)})
         text = f"The name of a model has at most {LONGEST_NAME} characters; this one has {len(name):,}."

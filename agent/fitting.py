@@ -101,7 +101,7 @@ def fitted(messages: Sequence[ModelMessage], spec: ModelSpec) -> Fitted:
 def check_prompt(messages: Sequence[ModelMessage], spec: ModelSpec) -> None:
     """Raise `InputError` if the model cannot take the images or audio of the new prompt, and name some that can.
 
-    What stands before the last answer is history: `fitted` leaves out of it what the model cannot take.
+    The prompt is what follows the last answer. The rest is history, which `fitted` adapts instead.
     """
     last = max((number for number, one in enumerate(messages) if isinstance(one, ModelResponse)), default=-1)
     asked = [part for one in messages[last + 1 :] for part in one.parts if isinstance(part, UserPromptPart)]

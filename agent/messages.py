@@ -172,7 +172,7 @@ def _no_results(waiting: dict[str, str]) -> list[ModelRequestPart]:
 
 
 def _unsaid(message: ModelResponse) -> str:
-    """What stands for an answer without text: where the length limit cut its thoughts, these, to go on from."""
+    """The text sent for an answer without text: its reasoning if the length limit cut that off, to go on from."""
     thoughts = [part.content for part in message.parts if isinstance(part, ThinkingPart) and part.content.strip()]
     return "\n\n".join([CUT_THOUGHTS, *thoughts]) if thoughts and message.finish_reason == "length" else UNANSWERED
 

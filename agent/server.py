@@ -72,7 +72,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     make_private(settings.data_dir)
     store = await _store(settings)
     uploads = Uploads(settings.upload_dir or settings.data_dir / "uploads", settings.uploads)
-    os.environ["GRADIO_TEMP_DIR"] = str(uploads.folder)  # where Gradio lets files be that a visitor names
+    os.environ["GRADIO_TEMP_DIR"] = str(uploads.folder)  # Gradio takes files that a visitor names from here
     models = LocalModels(settings.local, say=say)
     media = MediaStore(settings.data_dir / "media")
     conversations = Conversations(settings, store, media, models, _tools(settings))

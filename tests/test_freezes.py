@@ -19,7 +19,7 @@ SECONDS = 8.0
 
 @pytest.fixture(scope="module")
 def own(start_app: Callable[..., App]) -> App:
-    """An app of this file's."""
+    """One app for all tests of this file."""
     return start_app()
 
 

@@ -144,9 +144,9 @@ class HistoryStore(Protocol):
         ...
 
     async def expiring(self, by: datetime, *, owners: str = "", limit: int = 50) -> Sequence[Record]:
-        """Return records whose time is over by then, the earliest first; of any owner whose name begins with `owners`.
+        """Return up to `limit` records that expire by then, the earliest first, of owners that begin with `owners`.
 
-        Those whose time is over now are no longer to be had by any other call but `entries` and `erase`.
+        Only this call, `entries` and `erase` still see a conversation that has expired.
         """
         ...
 
@@ -157,7 +157,7 @@ class HistoryStore(Protocol):
     async def erase(self, record: Record) -> bool:
         """Remove a conversation with all its entries, expired or not, and return whether it was removed.
 
-        It was not where it is gone, belongs to another owner, or was saved since `record` was loaded.
+        False: it is gone, belongs to another owner, or was saved since `record` was loaded.
         """
         ...
 

@@ -60,7 +60,7 @@ SELECT entry FROM chain JOIN entries ON entries.rowid = chain.row ORDER BY depth
 """
 
 FREED_PAGES = 10_000
-"""Pages that one deletion gives back to the disk at most. The others are used again, or given back by the next."""
+"""The most pages that one deletion gives back to the disk. The next one, or new entries, take the others."""
 
 _REASONS = {
     sqlite3.SQLITE_BUSY: "file_locked",

@@ -1,7 +1,7 @@
 """The line in front of something that does only so much at once, such as a model server: visitors take turns.
 
-Such a server (llama.cpp) lets the others wait without a word. Here each knows how many are before it. Who asks for a
-second thing stands behind the first thing of everybody else, so that nobody waits for all that another has asked for.
+llama.cpp lets requests wait without a word. Here each one learns how many are before it. A visitor's second request
+waits behind the first request of every other visitor, so that nobody waits for all requests of somebody else.
 """
 
 import asyncio
@@ -13,14 +13,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 MOST_OVERTAKEN = 10
-"""How often somebody who waits is overtaken, or ever new visitors would make them wait for good."""
+"""How often a request may be overtaken. Without a bound, a stream of new visitors would keep it waiting for ever."""
 
 _visitor: ContextVar[str] = ContextVar("visitor", default="")
 
 
 @contextmanager
 def acting_for(visitor: str) -> Generator[None]:
-    """What is done in this block, and in the tasks that it starts, is done for this visitor."""
+    """Count places that this block, and tasks that it starts, ask for as this visitor's."""
     before = _visitor.set(visitor)
     try:
         yield
@@ -43,7 +43,7 @@ class _Ticket:
     moved: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wake(self) -> bool:
-        """False where its loop was closed over its head: nobody waits there any more."""
+        """Wake the waiting task from any thread. Returns False if its event loop is closed."""
         try:
             self.loop.call_soon_threadsafe(self.moved.set)
         except RuntimeError:
@@ -68,9 +68,9 @@ class Line:
 
     @asynccontextmanager
     async def place(self, told: Callable[[int], None] = lambda _: None) -> AsyncGenerator[None]:
-        """Entered when it is one's turn. Whatever happens inside, or to who waits, the place is free again after it.
+        """Wait for a place and hold it for the block. It is given back however the block or the wait ends.
 
-        `told` is given how many must end before this one begins, first and whenever the line moves.
+        `told` gets the number of requests that must end first, at once and whenever the line moves.
         """
         ticket = _Ticket()
         self._enter(ticket)

@@ -1,4 +1,4 @@
-"""What may be said of text that a vendor sent: everything but keys, what looks like one, and the queries of URLs.
+"""Removes keys, whatever looks like a key, and the queries of URLs from text that a vendor sent.
 
 Each step takes time linear in the text: none looks further ahead than a bound, or begins twice in one word.
 """

@@ -92,7 +92,7 @@ class Results:
         )
 
     def plain(self, ending: Ending) -> RunResult:
-        """A result without figures, made only of values that are there already: for when the other one fails."""
+        """A result without figures, made only of values that exist already, for when `whole` fails."""
         note = replace(_ended(self.note(), ending), timings=Timings())
         return RunResult(finish_reason=ending.reason, text="", context=self._log.as_is(), note=note)
 

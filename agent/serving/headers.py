@@ -41,7 +41,7 @@ SESSION = b"session="
 
 
 class Dressed:
-    """The way out: every answer gets the headers, wherever it was made, and sets `cookies`."""
+    """An ASGI `send` that adds the headers, and `cookies`, to the response, whoever made it."""
 
     def __init__(self, send: Send, policy: str) -> None:
         self._send, self._policy = send, policy

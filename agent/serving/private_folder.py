@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 KEPT = ("history.sqlite*", "secret", "media")
-"""What is ours in it: a mounted folder may hold other things, programs among them."""
+"""The files of this app in it: a mounted folder may hold other files, programs among them."""
 
 log = logging.getLogger(__name__)
 

@@ -117,7 +117,7 @@ class _Request:
         self._most = uploads.limits.mb_per_request
 
     def check(self, declared: int) -> None:
-        """Refuse by its length what would be refused in the middle. Raises `Limited`."""
+        """Refuse a body by its declared length, before it is read. Raises `Limited`."""
         self._bound(declared)
         self._uploads.check(self._visitor, declared)
 
@@ -128,7 +128,7 @@ class _Request:
         self._counted += size
 
     def uncount(self) -> None:
-        """The request is over."""
+        """Take the bytes back when the request is over."""
         self._uploads.uncount(self._visitor, self._counted)
         self._counted = 0
 

@@ -25,7 +25,7 @@ from agent.settings import UploadSettings
 PREFIX = "switchboard-"
 LOCK = ".lock"
 LEAST = 64 * 1024
-"""Bytes that a file counts at least: its folder and its place in the tables are room, too."""
+"""The fewest bytes that a file counts for, because its folder and its entry in the table take space, too."""
 GUESTS = ""
 """The account of all visitors without a cookie, whom nothing tells apart."""
 MB = 1_000_000
@@ -105,7 +105,7 @@ class Uploads:
     def expire(self, limit: int = 200) -> int:
         """Remove the oldest files whose time is over, at most `limit`, and return how many they were.
 
-        Others that are in the folder as long, such as those of an upload that was broken off, go as well.
+        Folders as old that are not in the table, such as that of an interrupted upload, are removed as well.
         """
         seconds = self.limits.minutes * 60
         old = [path for path, upload in self._files.items() if upload.at <= self._clock() - seconds][:limit]
@@ -144,7 +144,7 @@ class Uploads:
             path.parent.rmdir()
 
     def _sweep(self, before: float, limit: int) -> int:
-        """Remove folders that nobody has and that were last changed before this time of the clock on the wall."""
+        """Remove at most `limit` folders that are not in the table and were last changed before this Unix time."""
         kept, swept = {path.parent.name for path in self._files}, 0
         with os.scandir(self.folder) as entries:
             for entry in entries:

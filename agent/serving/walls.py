@@ -29,7 +29,7 @@ LOGIN = ("/login/huggingface", "/login/callback", "/logout")
 JOIN = ("data", "event_data", "fn_index", "trigger_id")
 REMEMBERED = 50_000
 AGAIN = b"again=1"
-"""In the query of a request that was made again, which happens once."""
+"""In the query of a request that the walls redirected to itself, so that this happens only once."""
 
 _ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 Passed = tuple[Scope, Receive, Send]
@@ -85,7 +85,7 @@ class Walls:
 
     def _identify(self, scope: Scope, answer: Dressed) -> tuple[Scope, str | None]:
         """The request as it counts, and its visitor. The answer makes a newcomer a visitor."""
-        # Who has logged in comes back from the hub's page, and Gradio looks for a state that it set before.
+        # A login comes back from the hub's page, and Gradio then needs the state that it keeps in its cookie.
         known = scope["path"] in (*HOME, *self._login[:2]) or not is_foreign(Headers(scope=scope))
         visitor = self._visitor(scope, answer) if known else None
         scope.setdefault("state", {}).update(visitor=visitor, walls=self)

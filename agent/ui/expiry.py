@@ -11,9 +11,9 @@ from agent.media import MediaStore, files_named_in
 from agent.settings import Settings
 
 GUEST = "guest-"
-"""How the owner's name begins where a visitor has no cookie: nobody can come back to these conversations."""
+"""Prefix of the owner's name of a visitor without a cookie. Nobody can come back to these conversations."""
 MARGIN = timedelta(hours=1)
-"""How much longer than a run may take its conversation is kept while it goes on."""
+"""A conversation whose run goes on is kept for at least the longest time of a run and this much more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Lifetimes:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Those that the settings say."""
+        """The lifetimes in the settings."""
         return cls(
             guest=timedelta(hours=settings.guest_hours),
             visitor=timedelta(days=settings.kept_days) if settings.kept_days else None,
@@ -34,7 +34,7 @@ class Lifetimes:
         )
 
     def until(self, owner: str, *, running: bool, at: datetime | None = None) -> datetime | None:
-        """When a conversation expires whose last message was at this time, and whose run goes on or has ended."""
+        """When a conversation expires; None: never. Its last message was `at` (now), and its run may still go on."""
         kept = self.guest if owner.startswith(GUEST) else self.visitor
         if kept is None:
             return None
@@ -49,7 +49,7 @@ async def delete_expired(
 ) -> int:
     """Delete conversations whose time is over, but for `busy` ones; return how many.
 
-    The files go first: what is left by a process that is killed in between is found again by the next round.
+    The files go first: if the process is killed in between, the next round still finds the conversation.
     """
     deleted = 0
     for record in await store.expiring(at or now(), limit=limit):

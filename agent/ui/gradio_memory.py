@@ -1,8 +1,8 @@
-"""Makes Gradio let go of what visitors send: it holds megabytes of theirs, and typed keys, longer than it needs them.
+"""Stops Gradio from keeping visitors' messages, files and typed keys in memory longer than it needs them.
 
-For deep links, which are closed here, it keeps the values of all widgets of the last sessions (500 here). And an event
-that raises is a circle: the queue's frame holds the exception, whose traceback holds the frame and all those below it,
-with what was sent. Only a full collection of garbage finds it, and these are rare.
+For deep links, which are off here, it keeps the widgets' values of the last 500 sessions. And each event that raises
+leaves a reference cycle: the queue's frame holds the exception, whose traceback holds that frame and all below it, with
+everything that was sent. Only a full garbage collection frees it, and these are rare.
 """
 
 import traceback

@@ -107,9 +107,9 @@ def _button(turn: Turn) -> tuple[str, str] | None:
 
 
 def _waiting(turn: Turn, why: str, words: Words) -> str:
-    """Dots, and why nothing comes where that is known. Else page.js says for how long the wait has been.
+    """Dots, with the reason for the wait if it is known. If it is not, page.js shows how long the wait has been.
 
-    For it there are the seconds before the dots came, and a number that is another for each wait.
+    It reads this from a span: the seconds of the wait so far, and a number that differs for each wait.
     """
     in_text = bool(turn.bubbles) and turn.bubbles[-1].first.type == "output_text"
     before = max(SILENCE if in_text else 0.0, turn.watched - turn.quiet)

@@ -57,8 +57,8 @@ class Sending(Generic[T]):
         """End it, if it has not ended."""
         self._task.cancel()
         await asyncio.wait({self._task})
-        # What it raised has this frame's callers in its traceback, and with them all that the visitor sent: a circle,
-        # which would keep megabytes until the next full collection.
+        # Its exception holds this frame's callers, and so all that the visitor sent: a reference cycle, which would
+        # keep megabytes until the next full garbage collection.
         del self._task
 
     def _report(self, status: Status | None) -> None:

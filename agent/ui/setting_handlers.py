@@ -1,4 +1,4 @@
-"""What a visitor sets in the side bar is remembered when it is set, not only when a message is sent with it."""
+"""Remembers each setting of the side bar when it is set, not only when a message is sent with it."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ class SettingHandlers:
         self._all, self._seats = conversations, seats
 
     def set_prompt(self, text: str | None, model: str | None, request: gr.Request) -> None:
-        """The system prompt was written. An empty one is none; the default, written again, is the default again."""
+        """The system prompt was changed. An empty one means none, and the text of the default means the default."""
         own = own_prompt(text or "", self._all.settings, self._all.spec(self._seats.of(request).owner, model))
         self._set(request, system_message=own)
 
@@ -38,6 +38,6 @@ class SettingHandlers:
         self._set(request, max_tokens=max(0, int(value or 0)) or None)
 
     def _set(self, request: gr.Request, **changed: Any) -> None:
-        """Remember one thing that was set, and nothing else of the page: the model may hold back the rest."""
+        """Remember this setting alone: other widgets may show what the model can do, not what was set."""
         seat = self._seats.of(request)
         self._all.remembered.put(seat.visitor, replace(self._all.choices(seat.owner), **changed))

@@ -29,7 +29,7 @@ from agent.ui.asking import Call
 SILENCE = 3.0
 """Seconds without a word in mid-text after which the page says that it waits."""
 UNSEEN = repeat(math.inf)
-"""When what is read from a store was said: not while anybody looks."""
+"""The times of responses that are read from a store: nobody saw them arrive."""
 LOST = "Interrupted: the server went down before the answer was finished."
 NO_ENDING = Note(ended="error", detail=LOST, sayings=(Saying("lost"),))
 

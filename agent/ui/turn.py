@@ -181,9 +181,9 @@ class Conversations:
     async def answer(
         self, visitor: Visitor, conversation: str | None, text: str, choices: Choices, asked: Asked | None = None
     ) -> LiveRun | None:
-        """Answer what a suspended answer asks, which then goes on; None: it asks for more.
+        """Answer a question of a suspended run, which then goes on. None: it has more questions.
 
-        `asked` names the question that a button was under. Raises `Conflict` where that or nothing is asked any more,
+        `asked` names the question of the pressed button. Raises `Conflict` if nothing, or something else, is asked now,
         and `InputError` for words that are no answer.
         """
         check_length(text)
@@ -200,7 +200,7 @@ class Conversations:
             self._replies[conversation] = replies
             return None
         async with self._granted(visitor, choices) as grant:
-            # Whatever the switch says by now: the calls that wait are those of tools.
+            # The pending calls need the tools, even if they were switched off since.
             choices, texts = replace(choices, tools=True), list(replies.values())
             start = await self._started(record, choices, grant, texts, resumed=True)
             answers = {call["id"]: meant(call, replies[call["id"]]) for call in unanswered(turn.bubbles)}
@@ -223,7 +223,7 @@ class Conversations:
     ) -> None:
         """Ask for the rest of an answer that the length limit ended, once.
 
-        `text` asks for it. It is a message like any other, because every vendor takes that, and the history shows it.
+        `text` asks for it, as a message like any other, because every vendor takes one. Raises `Conflict`.
         """
         self._free(conversation)
         async with self._granted(visitor, choices) as grant:

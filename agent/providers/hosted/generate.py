@@ -42,10 +42,10 @@ class Connection(ClientConnection):
         return nearest(cast(Effort, reasoning), self._levels)
 
     def settings(self, reasoning: Reasoning | None) -> ModelSettings:
-        """Thinking, whose text is sent only where it is asked for. The vendor has its own limit of an answer.
+        """The settings of thinking. The vendor sends its text only on request, and has its own limit of an answer.
 
-        On is the highest level or, for models with a budget, as much as the model sees fit; as it comes is the vendor's
-        own amount, made visible; off is none, or the least where there is no off.
+        True is the highest level or, for models with a budget, as much as the model sees fit. None is the vendor's own
+        amount, with its text. Off is none, or the least for models that always think.
         """
         given = GoogleModelSettings()
         if not (self.spec.reasoning and self._profile.get("supports_thinking")):
