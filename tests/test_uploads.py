@@ -161,7 +161,7 @@ BROKEN = {
 @pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)
 def test_what_is_no_form_leaves_nothing(empty: App, body: bytes) -> None:
     said = Program(empty.url).ask("POST", f"{API}upload", content=body, headers=FORM)
-    assert (said.status, said.text) == (400, "The upload was not understood.")
+    assert (said.status, said.json) == (400, {"detail": "The upload was not understood."})
     assert on_disk(empty) == []
 
 

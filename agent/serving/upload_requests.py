@@ -55,9 +55,11 @@ class UploadRequests:
         except _Gone:
             return
         except AgentError as error:
-            status = 413 if isinstance(error, Limited) else 400
             sentence = self._say(headers.get("accept-language", ""), error)
-            await _respond(send, status, "text/plain; charset=utf-8", sentence.encode(), more=True)
+            if isinstance(error, Limited):  # Gradio's page shows the text of the answer as it is
+                await _respond(send, 413, "text/plain; charset=utf-8", sentence.encode(), more=True)
+            else:
+                await _respond(send, 400, "application/json", json.dumps({"detail": sentence}).encode(), more=True)
             with suppress(TimeoutError):
                 async with asyncio.timeout(LINGER_SECONDS):
                     while (await receive()).get("more_body"):
