@@ -70,7 +70,7 @@ def options_of(given: Mapping[str, Any], base: Options = DEFAULTS, spec: ModelSp
     if unknown := next((name for name in given if name not in known), None):
         raise named(InputError, SENTENCES, "unknown_option", name=repr(unknown), known=", ".join(known))
     options = replace(base, **given)
-    hottest = HOTTEST.get(spec.dialect, 2) if spec is not None and spec.temperature else 2
+    most = hottest(spec) if spec is not None else 2
     values: dict[str, tuple[bool, str]] = {
         "reasoning": (
             options.reasoning is None or is_reasoning(options.reasoning),
@@ -78,8 +78,8 @@ def options_of(given: Mapping[str, Any], base: Options = DEFAULTS, spec: ModelSp
         ),
         "ignore_reasoning": (isinstance(cast(object, options.ignore_reasoning), bool), "True, False"),
         "temperature": (
-            options.temperature is None or (_is_number(options.temperature) and 0 <= options.temperature <= hottest),
-            f"0 - {hottest}, None",
+            options.temperature is None or (_is_number(options.temperature) and 0 <= options.temperature <= most),
+            f"0 - {most}, None",
         ),
         "max_tokens": (
             options.max_tokens is None or (_is_whole_number(options.max_tokens) and options.max_tokens > 0),
@@ -91,6 +91,11 @@ def options_of(given: Mapping[str, Any], base: Options = DEFAULTS, spec: ModelSp
             value = repr(getattr(options, name))[:80]
             raise named(InputError, SENTENCES, "wrong_option", name=name, value=value, known=accepted)
     return options
+
+
+def hottest(spec: ModelSpec) -> int:
+    """The highest temperature that the model takes."""
+    return HOTTEST.get(spec.dialect, 2) if spec.temperature else 2
 
 
 def _is_number(value: object) -> bool:

@@ -233,8 +233,9 @@ def _number(name: str, value: object) -> float:
         number = float(str(value))
     except ValueError as error:
         raise ConfigError(f"{name} must be a number, not {value!r}") from error
-    if not number >= 0:
-        raise ConfigError(f"{name} must not be negative, and is {value!r}")
+    zero = not number and name in _NEVER_ZERO
+    if wrong := "must not be negative" if not number >= 0 else "must be more than 0" if zero else "":
+        raise ConfigError(f"{name} {wrong}, and is {value!r}")
     return number
 
 
@@ -326,14 +327,14 @@ _VARIABLES = {
     "upload_dir": "GRADIO_TEMP_DIR",
     "store": "SWITCHBOARD_STORE",
 }
+_NEVER_ZERO = ("housekeeping_minutes", "guest_hours")
 _NUMBERS = (
+    *_NEVER_ZERO,
     "grace_seconds",
     "drain_seconds",
     "key_seconds",
     "run_seconds",
     "tool_seconds",
-    "housekeeping_minutes",
-    "guest_hours",
     "keep_days",
 )
 _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {

@@ -29,9 +29,14 @@ class Echo:
 
     def __init__(self) -> None:
         self.begun = asyncio.Semaphore(0)
+        self.endless = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.begun.release()
+        if self.endless and "heartbeat" in scope["path"]:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            return
         await echo(receive, send)
 
 
@@ -116,6 +121,19 @@ async def test_connections_with_requests_are_not_replaced() -> None:
         for reader, writer in busy:
             writer.write(b"cde")
             assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+            writer.close()
+
+
+async def test_heartbeat_makes_room() -> None:
+    app = Echo()
+    app.endless = True
+    async with serving(most=2, app=app) as port:
+        beats = [await say(port, b"GET /gradio_api/heartbeat/a HTTP/1.1\r\nHost: a\r\n\r\n") for _ in range(2)]
+        for _ in beats:
+            await app.begun.acquire()
+        async with httpx.AsyncClient(trust_env=False) as client:
+            assert (await client.get(f"http://127.0.0.1:{port}/")).status_code == 200
+        for _, writer in beats:
             writer.close()
 
 

@@ -82,6 +82,8 @@ async def test_session_that_reads_nothing_is_bounded(queue: BoundedQueue, monkey
     assert mine.alive
     queue.send_message(others, update("x"))
     queue.send_message(mine, update("x"))
+    assert mine.alive
+    queue.send_message(mine, update("x"))
     assert not mine.alive
     assert others.alive
     assert other.qsize() == 1

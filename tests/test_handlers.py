@@ -1,6 +1,6 @@
 """What the page says of models that come and go; the models themselves are played, the page's rules are real."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import pytest
 from starlette.requests import Request
 
 from agent.catalog import ModelSpec
+from agent.errors import InputError
 from agent.history.memory import MemoryStore
 from agent.media import MediaStore
 from agent.providers import Endpoint, Served, Status
@@ -18,6 +19,7 @@ from agent.ui.start import Choices
 from agent.ui.turn import Conversations
 from agent.ui.visitor import Visitor as Asker
 from agent.ui.widgets import FOR_MODEL
+from tests import media_files
 from tests.scripted_server import Config, running
 
 SMALL = ModelSpec(id="local:small", name="small", label="Small", provider="llama.cpp", tools="none")
@@ -59,6 +61,11 @@ def said(update: Any) -> dict[str, Any]:
     return update if isinstance(update, dict) else dict(update._constructor_args[0])
 
 
+def files_in(folder: Path) -> list[Path]:
+    """All files in a folder and below."""
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
 def test_while_a_model_is_fetched_the_page_says_how_far_it_is(handlers: Handlers, models: Models) -> None:
     models.status = Status("fetching", "Fetching <Large>.", 0.25)
     timer, menu, notice, *_ = handlers.news(None, anyone())
@@ -69,7 +76,7 @@ def test_while_a_model_is_fetched_the_page_says_how_far_it_is(handlers: Handlers
     assert 'value="0.250"' in notice
 
 
-def test_a_better_model_is_offered_when_it_has_come_and_not_forced(handlers: Handlers, models: Models) -> None:
+async def test_a_better_model_is_offered_when_it_has_come_and_not_forced(handlers: Handlers, models: Models) -> None:
     models.serve(SMALL)
     models.status = Status("ready", "Fetching Large.", 0.5)
     timer, menu, _, offer, *_ = handlers.news(None, anyone())
@@ -84,7 +91,7 @@ def test_a_better_model_is_offered_when_it_has_come_and_not_forced(handlers: Han
     assert said(offer)["visible"]
     assert "Large" in said(offer)["value"]
     assert notice == ""
-    menu, _, offer, *_ = handlers.switch(anyone())
+    menu, _, offer, *_ = await handlers.switch(anyone())
     assert said(menu)["value"] == LARGE.id
     assert not said(offer)["visible"]
 
@@ -101,10 +108,30 @@ def test_news_undo_nothing_that_was_done_since_they_were_asked_for(
     assert all(said(one) == gr.skip() for one in rest)
 
 
+async def test_prompt_of_ones_own_stays(handlers: Handlers, models: Models) -> None:
+    assert handlers.news(None, anyone())[4] == gr.skip(), "there is no model yet, and somebody may be typing"
+    models.serve(LARGE, SMALL)
+    default = handlers.news(None, anyone())[4]
+    assert "You are Large" in default
+    for typed, shown in (("Be a pirate.", gr.skip()), (default, default.replace("Large", "Small"))):
+        _, _, _, prompt, *_ = await handlers.model_chosen(SMALL.id, typed, anyone())
+        assert prompt == shown
+
+
+async def test_refused_message_leaves_no_file(handlers: Handlers, models: Models, tmp_path: Path) -> None:
+    models.serve(replace(LARGE, image=True, context_tokens=4096, usual_output_tokens=512))
+    picture = tmp_path / "red.png"
+    picture.write_bytes(media_files.picture("PNG"))
+    message = {"text": "many words " * 9000, "files": [str(picture)]}
+    with pytest.raises(InputError, match="tokens"):
+        await handlers._all.send(Asker(owner="ann"), None, message, Choices())
+    assert files_in(tmp_path) == [picture]
+
+
 async def test_who_picked_a_model_is_not_asked_again(handlers: Handlers, models: Models) -> None:
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
-    await handlers.model_chosen(SMALL.id, anyone())
+    await handlers.model_chosen(SMALL.id, "", anyone())
     offer = handlers.news(SMALL.id, anyone())[3]
     assert not said(offer)["visible"]
 
@@ -113,11 +140,11 @@ async def test_a_name_that_is_unknown_leaves_the_model_that_was_chosen(handlers:
     """Also where the page asks for news, once a second, while the name stands in the box."""
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
-    await handlers.model_chosen(SMALL.id, anyone())
+    await handlers.model_chosen(SMALL.id, "", anyone())
     menu = handlers.news("nobody", anyone())[1]
     assert said(menu)["value"] == SMALL.id
     with pytest.warns(UserWarning, match="openai:nobody"):  # Gradio's toast, where there is no browser
-        menu, *_ = await handlers.model_chosen("nobody", anyone())
+        menu, *_ = await handlers.model_chosen("nobody", "", anyone())
     assert said(menu)["value"] == SMALL.id
 
 
@@ -137,7 +164,7 @@ async def test_the_tools_switch_says_what_the_model_can(
     handlers: Handlers, models: Models, spec: ModelSpec, interactive: bool, words: str
 ) -> None:
     models.serve(spec)
-    _, _, _, _, _, tools, *_ = await handlers.model_chosen(spec.id, anyone())
+    _, _, _, _, _, tools, *_ = await handlers.model_chosen(spec.id, "", anyone())
     assert said(tools)["interactive"] is interactive
     assert words in said(tools)["info"]
 

@@ -57,20 +57,20 @@ def test_owners_prompt_has_two_fields(template: str, filled: str) -> None:
 
 def test_default_prompt_of_another_day_is_still_the_default() -> None:
     today = default_prompt(SETTINGS, QWEN)
-    assert own_prompt(today, SETTINGS, QWEN) is None
-    assert own_prompt(today.replace(day(date.today()), day(date.today() - timedelta(3))), SETTINGS, QWEN) is None
+    assert own_prompt(today, SETTINGS, [QWEN]) is None
+    assert own_prompt(today.replace(day(date.today()), day(date.today() - timedelta(3))), SETTINGS, [QWEN]) is None
     for own in ("", "Be brief.", today + " Be brief.", today.replace("Qwen3-8B", "Bob")):
-        assert own_prompt(own, SETTINGS, QWEN) == own
+        assert own_prompt(own, SETTINGS, [QWEN]) == own
 
 
 async def test_model_without_tools_leaves_the_choice_alone(tmp_path: Path) -> None:
     models = Models()
     models.serve(LARGE, SMALL)
     handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), models, tools=()))
-    handlers.settings.set_tools(True, anyone())
-    handlers.settings.set_temperature(0.3, anyone())
+    await handlers.settings.set_tools(True, anyone())
+    await handlers.settings.set_temperature(0.3, anyone())
     for spec, on in ((SMALL, False), (LARGE, True)):
-        _, _, _, _, _, tools, warmth, *_ = await handlers.model_chosen(spec.id, anyone())
+        _, _, _, _, _, tools, warmth, *_ = await handlers.model_chosen(spec.id, "", anyone())
         assert (said(tools)["value"], said(warmth)["value"]) == (on, 0.3), spec.id
     widgets = {"model": LARGE.id, "system": "", "reasoning": True, "temperature": 1.0, "max-tokens": 64, "tools": False}
     given = {gr.Textbox(elem_id=name): value for name, value in {**widgets, "read-here": False}.items()}

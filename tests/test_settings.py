@@ -74,6 +74,7 @@ REFUSED = {
     "no section": ("title = 1", {}, r"unknown section \[title\]"),
     "an unknown setting": ("[server]\nstore = 1", {}, "server.store"),
     "no number": ('[agent]\nrun_seconds = "long"', {}, "run_seconds must be a number"),
+    "no time between rounds": ("[history]\nhousekeeping_minutes = 0", {}, "housekeeping_minutes must be more than 0"),
     "a negative one": ("[agent]\nretries = -1", {}, "retries must not be negative"),
     "one that is none": ("[local]\nwait_seconds = nan", {}, "wait_seconds"),
     "no port": ("", {"GRADIO_SERVER_PORT": "70000"}, "port must be between"),

@@ -9,6 +9,7 @@ import logging
 import resource
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import Any, cast
@@ -48,12 +49,14 @@ class Connections:
     def add(self, connection: "Connection") -> bool:
         """Add a connection, in the place of the one that has waited longest without a request if there are too many.
 
-        Returns False if all of them have a request.
+        Where all have a request, one that only listens to heartbeats, which the page does not use, makes room. Returns
+        False if there is none.
         """
         if len(self._open) >= self.most:
-            if not self._waiting:
+            beats = (one for one in self._open if one.is_heartbeat)
+            oldest = next(iter(self._waiting), None) or next(beats, None)
+            if oldest is None:
                 return False
-            oldest = next(iter(self._waiting))
             self.remove(oldest)
             oldest.transport.abort()
         self._open.add(connection)
@@ -109,6 +112,11 @@ class Connection(H11Protocol):
         super().on_response_complete()
         if not self._has_request:
             self._all.mark(self, waiting=True)
+
+    @property
+    def is_heartbeat(self) -> bool:
+        """Whether its request is for Gradio's endless heartbeat."""
+        return "/heartbeat/" in str(cast(Any, self.scope)["path"]) if self._has_request else False
 
     @property
     def _has_request(self) -> bool:
@@ -174,8 +182,10 @@ def raise_file_limit() -> int:
     """Allow this process as many open files as the system lets it have. Returns how many connections fit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        soft = hard
+        wanted = MOST_CONNECTIONS * 2 if hard == resource.RLIM_INFINITY else hard
+        with suppress(ValueError, OSError):  # macOS refuses what is above a limit of its kernel
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = MOST_CONNECTIONS * 2 if soft == resource.RLIM_INFINITY else soft
     return min(MOST_CONNECTIONS, allowed - min(RESERVED_FILES, allowed // 2))
 

@@ -17,11 +17,14 @@ async def keep_house(chores: Sequence[Chore], seconds: float) -> None:
     """
     while True:
         for chore in chores:
+            removed, more = 0, 1
             try:
-                removed = await chore()
+                while more:  # a chore removes a bounded number of things, so that others have their turn
+                    more = await chore()
+                    removed += more
+                    await asyncio.sleep(0)
             except Exception:
                 log.exception("housekeeping failed")
-            else:
-                if removed:
-                    log.info("housekeeping removed %d", removed)
+            if removed:
+                log.info("housekeeping removed %d", removed)
         await asyncio.sleep(seconds)

@@ -76,14 +76,14 @@ class UploadRequests:
         request = _Request(self._uploads, visitor)
         declared = headers.get("content-length", "0")
         request.check(int(declared) if declared.isdecimal() else 0)
-        if upload_id:
-            self._progress.track(upload_id)
         form = UploadForm(
             options[b"boundary"],
             self._uploads.folder,
             most_files=self._uploads.limits.files_per_request,
             most_bytes=self._most_bytes,
         )
+        if upload_id:
+            self._progress.track(upload_id)
         try:
             async for piece in _body(receive):
                 request.count(len(piece))

@@ -35,7 +35,7 @@ class Attaching:
         self._looking = asyncio.Semaphore(LOOKED_AT)
         self._links = Links(guard, conversations.gate, max_bytes=conversations.settings.max_upload_bytes)
 
-    def read_here(self, on: bool, model: str | None, request: gr.Request) -> tuple[Any, Any]:
+    async def read_here(self, on: bool, model: str | None, request: gr.Request) -> tuple[Any, Any]:
         """The switch was turned: more can be attached, or less."""
         seat = self._seats.of(request)
         self._all.remembered.put(seat.visitor, replace(self._all.choices(seat.owner), read_here=on))

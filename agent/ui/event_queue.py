@@ -29,8 +29,8 @@ SESSIONS_PER_VISITOR = 32
 SESSIONS_OF_GUESTS = 256
 SESSIONS = 5000
 """Sessions whose messages are kept. Those without events go first, and those of the same visitor before others'."""
-UNREAD_BYTES = 1_000_000
-"""Unread messages of one session, in bytes. A single larger message is allowed."""
+UNREAD_BYTES = 8_000_000
+"""Unread messages of one session, in bytes, without the newest, which may have any size."""
 UNREAD_MESSAGES = 2
 """An event produces nothing more while so many of its page's messages are unread."""
 UNREAD_SECONDS = 60.0
@@ -120,8 +120,9 @@ class BoundedQueue(Queue):
         if unread is None:
             event.alive = False
             return
+        older = unread.size if isinstance(unread, Unread) else 0
         super().send_message(event, event_message)
-        if isinstance(unread, Unread) and unread.size > UNREAD_BYTES and unread.qsize() > 1:
+        if isinstance(unread, Unread) and older > UNREAD_BYTES and unread.qsize() > UNREAD_MESSAGES:
             for other in self._running():
                 other.alive = other.alive and other.session_hash != event.session_hash
             unread.clear()

@@ -1,5 +1,6 @@
 """How long conversations are kept, and the deletion of those whose time is over, together with their files."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,6 +10,8 @@ from agent.errors import HistoryError
 from agent.history import HistoryStore, now
 from agent.media import MediaStore, files_named_in
 from agent.settings import Settings
+
+log = logging.getLogger(__name__)
 
 GUEST = "guest-"
 """Prefix of the owner's name of a visitor without a cookie. Nobody can come back to these conversations."""
@@ -59,6 +62,9 @@ async def delete_expired(
             messages = [entry.message for entry in await store.entries(record)]
         except HistoryError:  # A damaged conversation goes all the same.
             messages = []
-        await media.remove(record.owner, files_named_in(messages))
-        deleted += await store.erase(record)
+        try:
+            await media.remove(record.owner, files_named_in(messages))
+            deleted += await store.erase(record)
+        except (OSError, HistoryError):  # the others are deleted all the same
+            log.exception("an expired conversation could not be deleted")
     return deleted

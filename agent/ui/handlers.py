@@ -122,10 +122,14 @@ class Handlers:
         if named := self._all.offers.named(model):
             return timer, *self._menu(seat, named, chosen=False), *([gr.skip()] * FOR_MODEL)
         spec = self._all.spec(seat.owner, None)
-        return timer, *self._menu(seat, spec), *self._for(seat, spec)
+        prompt, *others = self._for(seat, spec)
+        return timer, *self._menu(seat, spec), gr.skip() if spec is None else prompt, *others
 
-    async def model_chosen(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
-        """A model was picked from the list, or its name typed. What it can take decides which switches there are."""
+    async def model_chosen(self, model: str | None, prompt: str | None, request: gr.Request) -> tuple[Any, ...]:
+        """A model was picked from the list, or its name typed. What it can take decides which switches there are.
+
+        A `prompt` of the visitor's own stays: that of a guest is not remembered.
+        """
         seat = self._seats.of(request)
         chosen = self._all.choices(seat.owner)
         try:
@@ -139,9 +143,11 @@ class Handlers:
             asyncio.get_running_loop().run_in_executor(None, preload, spec.dialect)  # while the question is typed
         # The list has that value already, or a newer one by now, which must stay.
         new = spec is None or spec.id != model
-        return *self._menu(seat, spec, chosen=new), *self._for(seat, spec)
+        default, *others = self._for(seat, spec)
+        own = own_prompt(prompt or "", self._all.settings, self._all.offers.specs()) is not None
+        return *self._menu(seat, spec, chosen=new), gr.skip() if own else default, *others
 
-    def switch(self, request: gr.Request) -> tuple[Any, ...]:
+    async def switch(self, request: gr.Request) -> tuple[Any, ...]:
         """The better model that has come was accepted."""
         seat, spec = self._seats.of(request), self._all.offers.find("")
         if spec is not None:
@@ -326,7 +332,7 @@ class Handlers:
         """
         kept, said = self._all.choices(seat.owner), choices_of(given)
         spec = self._all.spec(seat.owner, said.model)
-        own = own_prompt(said.system_message or "", self._all.settings, spec)
+        own = own_prompt(said.system_message or "", self._all.settings, self._all.offers.specs())
         said = replace(said, picked=kept.picked, system_message=own)
         if self._all.remembered.get(seat.owner) is None:
             usual = spec is not None and said.temperature == usual_temperature(spec)

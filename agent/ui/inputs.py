@@ -7,7 +7,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic_ai.messages import UserContent
+from pydantic_ai.messages import BinaryContent, UserContent
 
 from agent.catalog import ModelSpec
 from agent.errors import InputError
@@ -115,6 +115,11 @@ async def parts_of(
         elif plan.sent is not None:
             parts.append(plan.sent)
     return parts
+
+
+def ids_of(parts: Sequence[UserContent]) -> list[str]:
+    """The ids of the files that were kept for these parts."""
+    return [part.identifier for part in parts if isinstance(part, BinaryContent)]
 
 
 def check_length(text: str) -> None:

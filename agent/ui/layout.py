@@ -193,13 +193,15 @@ def build(
         got.failure(None, box, box, js="(value) => window.linked(value)", **QUIET)
         give_up.click(handlers.attaching.given_up, links, None, js=asked, trigger_mode="multiple", **QUIET)
         # Leaving the list counts as input too, so another choice may follow while that is answered.
-        chosen = model.input(handlers.model_chosen, model, [*menu, *for_model], trigger_mode="always_last", **QUIET)
+        chosen = model.input(
+            handlers.model_chosen, [model, system], [*menu, *for_model], trigger_mode="always_last", **QUIET
+        )
         chosen.then(handlers.attaching.attached, [box, model, reads], attached, **QUIET)
         turned = reads.input(handlers.attaching.read_here, [reads, model], [box, about], **QUIET)
         turned.then(handlers.attaching.attached, [box, model, reads], attached, **QUIET)
         setting = handlers.settings
         for written in (system.input, system.blur):  # Gradio tells of no input when the box is emptied at once
-            written(setting.set_prompt, [system, model], None, trigger_mode="always_last", **QUIET)
+            written(setting.set_prompt, system, None, trigger_mode="always_last", **QUIET)
         for widget, remember in (
             (reasoning, setting.set_reasoning),
             (tools, setting.set_tools),

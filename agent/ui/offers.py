@@ -151,10 +151,10 @@ class Offers:
     def _usable(self, owner: str, login: str | None) -> list[ModelSpec]:
         """The models of the menu, without those that need a key where none can be given."""
         if self.keys_taken:
-            return self._specs()
-        return [spec for spec in self._specs() if not self.key_missing(owner, spec, login) or self.may_log_in(spec)]
+            return self.specs()
+        return [spec for spec in self.specs() if not self.key_missing(owner, spec, login) or self.may_log_in(spec)]
 
-    def _specs(self) -> list[ModelSpec]:
+    def specs(self) -> list[ModelSpec]:
         """What answers here, then the hosted models of the menu."""
         specs = [one.spec for one in self.local.served]
         return specs + [spec for spec in self.catalog.menu() if spec not in specs]

@@ -34,7 +34,7 @@ class Remembered:
         self._drop(visitor.owner)
         self._choices[visitor.owner] = choices
         self._bytes += size
-        while len(self._choices) > MOST or self._bytes > self._most_bytes:
+        while self._choices and (len(self._choices) > MOST or self._bytes > self._most_bytes):
             self._drop(next(iter(self._choices)))
 
     def _drop(self, owner: str) -> None:

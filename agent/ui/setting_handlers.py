@@ -11,29 +11,32 @@ from agent.ui.turn import Conversations
 
 
 class SettingHandlers:
-    """One method for each setting. Each changes one thing: what the model cannot do now stays set for another."""
+    """One method for each setting. Each changes one thing: what the model cannot do now stays set for another.
+
+    They are coroutines: in threads two of them could change the choices at once, and one change would be lost.
+    """
 
     def __init__(self, conversations: Conversations, seats: Seats) -> None:
         self._all, self._seats = conversations, seats
 
-    def set_prompt(self, text: str | None, model: str | None, request: gr.Request) -> None:
+    async def set_prompt(self, text: str | None, request: gr.Request) -> None:
         """The system prompt was changed. An empty one means none, and the text of the default means the default."""
-        own = own_prompt(text or "", self._all.settings, self._all.spec(self._seats.of(request).owner, model))
+        own = own_prompt(text or "", self._all.settings, self._all.offers.specs())
         self._set(request, system_message=own)
 
-    def set_reasoning(self, on: bool, request: gr.Request) -> None:
+    async def set_reasoning(self, on: bool, request: gr.Request) -> None:
         """Reasoning was turned on or off."""
         self._set(request, reasoning=bool(on))
 
-    def set_tools(self, on: bool, request: gr.Request) -> None:
+    async def set_tools(self, on: bool, request: gr.Request) -> None:
         """The tools were turned on or off."""
         self._set(request, tools=bool(on))
 
-    def set_temperature(self, value: float | None, request: gr.Request) -> None:
+    async def set_temperature(self, value: float | None, request: gr.Request) -> None:
         """The temperature was set."""
         self._set(request, temperature=None if value is None else float(value))
 
-    def set_max_tokens(self, value: float | None, request: gr.Request) -> None:
+    async def set_max_tokens(self, value: float | None, request: gr.Request) -> None:
         """The length of an answer was limited."""
         self._set(request, max_tokens=max(0, int(value or 0)) or None)
 

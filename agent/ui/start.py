@@ -15,7 +15,7 @@ from agent.history import HistoryStore, Record
 from agent.media import MediaStore
 from agent.messages import about_tokens, newest_that_fit
 from agent.providers import Connection, Reasoning
-from agent.result import Options
+from agent.result import Options, hottest
 from agent.settings import Settings
 from agent.tools import Tool, Toolset
 from agent.ui.expiry import Lifetimes
@@ -115,7 +115,7 @@ async def start(
         context=Context(session_id=record.id, messages=tuple(await media.loaded(record.owner, kept))),
         options=Options(
             reasoning=choices.reasoning if spec.reasoning else None,
-            temperature=choices.temperature,
+            temperature=None if choices.temperature is None else min(choices.temperature, hottest(spec)),
             max_tokens=most,
         ),
         journal=StoreJournal(store, media, record, unsent, Lifetimes.of(settings)),

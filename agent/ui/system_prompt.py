@@ -1,6 +1,7 @@
 """The system prompt where the visitor has none of their own: it names the model that speaks and today's date."""
 
 import re
+from collections.abc import Iterable
 from datetime import date
 
 from agent.catalog import ModelSpec
@@ -21,7 +22,7 @@ MAKERS = {
     "glm": "Z.ai",
 }
 """Who makes a model, by how its name begins. Models often name the maker of others when they are asked."""
-DATE = r"\w+, \d{1,2} \w+ \d{4}"
+DATE = r"\w{1,20}, \d{1,2} \w{1,20} \d{4}"
 
 
 def default_prompt(settings: Settings, spec: ModelSpec | None) -> str:
@@ -31,11 +32,17 @@ def default_prompt(settings: Settings, spec: ModelSpec | None) -> str:
     return _filled(settings, spec, day)
 
 
-def own_prompt(text: str, settings: Settings, spec: ModelSpec | None) -> str | None:
-    """Return what the visitor wrote, None where it is the default for this model, of whatever day."""
+def own_prompt(text: str, settings: Settings, specs: Iterable[ModelSpec]) -> str | None:
+    """Return what the visitor wrote, None where it is the default for one of these models or for none, of whatever day.
+
+    A page shows the default of the model before for a moment after another one was chosen.
+    """
+    return None if any(_is_default(text, settings, spec) for spec in (None, *specs)) else text
+
+
+def _is_default(text: str, settings: Settings, spec: ModelSpec | None) -> bool:
     parts = _filled(settings, spec, "\0").strip().split("\0")
-    pattern = DATE.join(map(re.escape, parts))
-    return None if re.fullmatch(pattern, text.strip()) else text
+    return re.fullmatch(DATE.join(map(re.escape, parts)), text.strip()) is not None
 
 
 def _filled(settings: Settings, spec: ModelSpec | None, day: str) -> str:

@@ -25,7 +25,7 @@ from agent.tools import Tool, Toolset
 from agent.ui.asking import Asked, meant
 from agent.ui.gate import Gate
 from agent.ui.grants import Grant, granted
-from agent.ui.inputs import check_length, parts_of
+from agent.ui.inputs import check_length, ids_of, parts_of
 from agent.ui.journal import branch
 from agent.ui.live import Live, LiveRun
 from agent.ui.offers import Offers
@@ -176,7 +176,11 @@ class Conversations:
                     record = await self._store.get(conversation, owner=owner)
                 except NotFound:
                     conversation = None
-            return await self._begin(record, parts, choices, grant)
+            try:
+                return await self._begin(record, parts, choices, grant)
+            except Exception:
+                await self.media.remove(owner, ids_of(parts))  # no message will ever name them
+                raise
 
     async def answer(
         self, visitor: Visitor, conversation: str | None, text: str, choices: Choices, asked: Asked | None = None
