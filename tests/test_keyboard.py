@@ -208,6 +208,7 @@ def test_a_whole_visit_by_keyboard_alone(app: App, visit: Visit, model_server: R
     expect(page.locator("#system textarea")).to_be_in_viewport(ratio=1)  # it slides in, and is passed over before that
     press("Tab")
     expect(page.locator("#system textarea")).to_be_focused()
+    press("ControlOrMeta+a")  # the default prompt goes
     page.keyboard.type("Be brief.")
     press("Escape")
     expect(toggle).to_have_attribute("aria-expanded", "false")

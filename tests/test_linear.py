@@ -311,6 +311,7 @@ COMPUTED: dict[tuple[str, str], Callable[[], list[Any]]] = {
         one[0] for one in import_module("agent.providers.vllm_child")._STEPS
     ],
     ("agent.tools.presets", "*"): lambda: [r"""(^|[\s.{,\["'])base["']?\s*([=\].]|$)"""],
+    ("agent.ui.system_prompt", "*"): constants("agent.ui.system_prompt:DATE"),
     ("agent.deploy.plan", "*"): lambda: [re.compile("|".join(["a secret", "another"]))],
 }
 """Patterns that are made when the program runs, by module and expression ("*": whichever)."""

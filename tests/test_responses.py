@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 from openai._utils import _transform as transform
-from pydantic_ai.messages import BinaryContent, ModelRequest, ModelResponse, TextPart, ThinkingPart, ToolCallPart
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    UserPromptPart,
+)
 
 from agent import Agent, Context, Endpoint, Limits, ModelSpec, connect
 from agent.catalog import load
@@ -468,7 +476,9 @@ async def test_a_picture_goes_as_a_data_url_and_no_sound_goes_at_all(server: Pla
     server.play(ANSWER, ANSWER)
     async with agent(server) as one:
         await one.ask(["What is it?", BinaryContent(PNG, media_type="image/png")])
-        await one.ask(["Listen.", BinaryContent(WAV, media_type="audio/wav")])
+        heard = ModelRequest(parts=[UserPromptPart(["Listen.", BinaryContent(WAV, media_type="audio/wav")])])
+        answer = ModelResponse(parts=[TextPart("Bells.")])
+        await one.ask("Again?", context=Context(messages=(heard, answer)))
     assert server.requests[0].json["input"] == [
         {
             "role": "user",

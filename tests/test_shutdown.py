@@ -47,7 +47,7 @@ def start(app: App, tmp_path: Path) -> Iterator[Start]:
     started: list[App] = []
 
     def begin(command: list[str] | None = None, drain: float = 10.0, **env: str) -> App:
-        (tmp_path / "app.toml").write_text(CONFIG.replace("[server]", f"[server]\ndrain_seconds = {drain}"))
+        (tmp_path / "app.toml").write_text(f"[server]\ndrain_seconds = {drain}\n{CONFIG}")
         port = free_port()
         folders = {"SWITCHBOARD_DATA": str(tmp_path / "data"), "SWITCHBOARD_CONFIG": str(tmp_path / "app.toml")}
         own = App(tmp_path, {**app.env, **folders, "GRADIO_SERVER_PORT": str(port), **env}, port)

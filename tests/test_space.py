@@ -411,9 +411,10 @@ def everything_works(visitor: Framed, server: Running) -> None:
     visitor.stop.click()
     expect(visitor.chat.locator(".caption").last).to_contain_text("Stopped")
     visitor.idle()
-    visitor.ask("!text Again.")
+    visitor.ask("!tokens 20 @20")
     before = len(server.journal())
     visitor.chat.get_by_role("button", name="Retry").click()
+    expect(visitor.stop).to_be_visible()  # until then a message would be taken
     server.wait_for(lambda journal: len(journal) > before and journal[before]["ended"])
     visitor.idle()
     file = {"name": "words.txt", "mimeType": "text/plain", "buffer": b"cormorant"}

@@ -20,10 +20,10 @@ POLICY = "; ".join(
         " ".join(("frame-ancestors 'self'", *FRAMERS)),  # the last, because there may be more of them
     )
 )
-SELF_ONLY = ("autoplay", "camera", "clipboard-write", "fullscreen", "microphone")
-"""What the page uses: camera and microphone attach, the clipboard copies, pictures fill the screen."""
+SELF_ONLY = ("autoplay", "camera", "clipboard-read", "clipboard-write", "fullscreen", "microphone")
+"""What the page uses: camera and microphone attach, the clipboard copies and pastes, pictures fill the screen."""
 OFF = (
-    "accelerometer", "ambient-light-sensor", "bluetooth", "browsing-topics", "clipboard-read", "display-capture",
+    "accelerometer", "ambient-light-sensor", "bluetooth", "browsing-topics", "display-capture",
     "encrypted-media", "gamepad", "geolocation", "gyroscope", "hid", "idle-detection", "local-fonts", "magnetometer",
     "midi", "payment", "picture-in-picture", "publickey-credentials-create", "publickey-credentials-get",
     "screen-wake-lock", "serial", "storage-access", "usb", "window-management", "xr-spatial-tracking",

@@ -428,8 +428,15 @@
   });
 
   // Gradio loads the page anew when a server that was gone comes back: what was being typed must outlive that.
-  addEventListener("pagehide", () => sessionStorage.setItem("draft", box()?.value ?? ""));
-  const draft = sessionStorage.getItem("draft");
+  const storage = (() => {
+    try {
+      return sessionStorage;
+    } catch {
+      return undefined; // a browser without third-party cookies gives none to a page in a frame
+    }
+  })();
+  addEventListener("pagehide", () => storage?.setItem("draft", box()?.value ?? ""));
+  const draft = storage?.getItem("draft");
   if (draft) {
     when("#composer textarea", (area) => {
       if (area.value) return;

@@ -84,7 +84,8 @@ def script() -> str:
         one: column(one, "browser") | {"labels": column(one, "labels")} for one in LANGUAGES
     }
     shared, *parts = ((HERE / name).read_text(encoding="utf-8").strip() for name in SCRIPTS)
-    calls = "".join(f"(\n{part}\n)(shared);" for part in parts)
+    # One that fails must not keep the others from the page.
+    calls = "".join(f"try {{ (\n{part}\n)(shared); }} catch (error) {{ console.error(error); }}" for part in parts)
     return f"() => {{ const shared = (\n{shared}\n)({json.dumps(words, ensure_ascii=False)});{calls} }}"
 
 
