@@ -25,6 +25,8 @@ from tests.scripted_server import Config, Running, running
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is in the background of a shell, and processes that tests start would be deaf to Ctrl-C, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # so it is under nohup
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 expect.set_options(timeout=30_000)  # the usual 5 s are soon gone on two cores with a page, an app and a browser
 
