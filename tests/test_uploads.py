@@ -284,6 +284,20 @@ async def test_disk_is_shared_with_others(opened: Callable[..., Uploads]) -> Non
         await uploads.add("ann", "b.txt", b"x" * 400_000)
 
 
+def test_folder_that_cannot_be_removed_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Housekeeping goes on as long as something was removed: it would never end."""
+    uploads = Uploads(tmp_path, UploadSettings())
+    stray = uploads.folder / "stray"
+    stray.mkdir()
+    os.utime(stray, (0, 0))
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+        assert uploads.expire() == 0
+    assert uploads.expire() == 1
+    assert not stray.exists()
+    uploads.close()
+
+
 async def test_tiny_files_count_for_more(opened: Callable[..., Uploads]) -> None:
     uploads = opened(mb_per_visitor=1)
     for _ in range(MB // LEAST):

@@ -153,7 +153,7 @@ class Uploads:
                 with suppress(OSError):
                     if entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mtime < before:
                         shutil.rmtree(entry.path, ignore_errors=True)
-                        swept += 1
+                        swept += not os.path.lexists(entry.path)  # housekeeping goes on until nothing goes any more
         return swept
 
 
