@@ -106,14 +106,8 @@ def check_prompt(messages: Sequence[ModelMessage], spec: ModelSpec) -> None:
     last = max((number for number, one in enumerate(messages) if isinstance(one, ModelResponse)), default=-1)
     asked = [part for one in messages[last + 1 :] for part in one.parts if isinstance(part, UserPromptPart)]
     fit = fitted([ModelRequest(parts=asked)], spec)
-    if fit.pictures or fit.sounds:
-        key = (
-            "prompt_images_audio"
-            if fit.pictures and fit.sounds
-            else "prompt_images"
-            if fit.pictures
-            else "prompt_audio"
-        )
+    if left_out := [name for name, count in (("images", fit.pictures), ("audio", fit.sounds)) if count]:
+        key = "_".join(("prompt", *left_out))
         models = ", ".join(_able(spec, image=bool(fit.pictures), audio=bool(fit.sounds)))
         raise named(InputError, SENTENCES, key, model=spec.label, models=models)
 

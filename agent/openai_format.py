@@ -85,7 +85,7 @@ def from_openai(items: Sequence[Mapping[str, Any]]) -> list[ModelMessage]:
 
 
 def _said(item: Mapping[str, Any], names: Mapping[str, str]) -> ModelRequestPart:
-    """What is told to the model in a message. Raises `InputError`."""
+    """Return the content of a message for the model. Raises `InputError`."""
     role, content = item.get("role"), item.get("content")
     match role:
         case "system" | "developer":

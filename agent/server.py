@@ -294,7 +294,7 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
 
 
 def _spending(public: PublicSettings, lent: Sequence[str]) -> str:
-    """What strangers may spend, in a line for the owner of a public page."""
+    """Return a line that tells the owner of a public page what strangers may spend."""
     models = f"with your keys they may use {', '.join(lent)}" if lent else "none of your keys is used for them"
     return (
         f"Open to everybody: {public.messages} messages a minute for each visitor, {public.messages_in_all} for all; "

@@ -612,7 +612,7 @@ async def test_erasing_takes_branches_along(store: HistoryStore) -> None:
     assert await store.history(kept) == kept_entries
 
 
-async def test_erasing_spares_what_was_saved_since_and_what_is_anothers(store: HistoryStore) -> None:
+async def test_erasing_spares_newer_and_others_records(store: HistoryStore) -> None:
     record, entries = await started(store)
     newer = await grown(store, record, chain(prompt("2"), after=entries[-1].id))
     assert not await store.erase(record)

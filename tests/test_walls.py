@@ -936,7 +936,7 @@ async def test_of_two_cookies_neither_counts() -> None:
         assert (await http_.get("/", headers=twice)).json()["visitor"] == visitors.read(mine)
 
 
-async def test_old_cookie_is_carried_over_where_a_sibling_could_set_the_new_one_as_well() -> None:
+async def test_old_cookie_is_carried_over_on_http() -> None:
     visitors = Visitors("key")
     visitor, value = visitors.mint()
     transport = httpx.ASGITransport(app=walls.Walls(_echo, visitors))

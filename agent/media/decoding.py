@@ -50,7 +50,7 @@ def picture(data: bytes, limits: str) -> Iterator[bytes]:
 
 
 def open_(data: bytes) -> Iterator[bytes]:
-    """What the picture is, and what it becomes where no provider takes it as it is."""
+    """Describe the picture, and what it becomes where no provider takes it as it is."""
     media_type, png = images.opened(data)
     yield f"{media_type}\n".encode()
     yield png

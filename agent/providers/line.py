@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 MOST_OVERTAKEN = 10
-"""How often a request may be overtaken. Without a bound, a stream of new visitors would keep it waiting for ever."""
+"""The most requests that may overtake another one. Without a bound, a stream of new visitors would hold it up."""
 
 _visitor: ContextVar[str] = ContextVar("visitor", default="")
 

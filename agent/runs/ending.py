@@ -1,4 +1,4 @@
-"""How a run ends: its reason, with the sentence that says why."""
+"""The end of a run: its reason, with the sentence that says why."""
 
 import asyncio
 from collections.abc import Sequence

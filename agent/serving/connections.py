@@ -20,7 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 HEADER_SECONDS = 15.0
 """From the first byte of a request, or from the connection, until its headers are complete."""
 BODY_SECONDS = 30.0
-"""How long a body may pause, and how long it may take in any case."""
+"""Seconds that a body may pause, and that it may take in any case."""
 BODY_BYTES_PER_SECOND = 2_000
 """The least average rate of a body that takes longer than `BODY_SECONDS`."""
 MOST_CONNECTIONS = 4096
