@@ -102,13 +102,10 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
 
     hold_less(queue)
 
-    async def expire_uploads() -> int:
-        return uploads.expire()
-
     async def expire_conversations() -> int:
         return await delete_expired(store, media, conversations.live.busy)
 
-    chores = [expire_uploads, expire_conversations]
+    chores = [uploads.expire, expire_conversations]
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:

@@ -72,7 +72,7 @@ class UploadSettings:
     mb_of_guests: float = 400.0
     mb_in_all: float = 2000.0
     disk_percent: float = 50.0
-    minutes: float = 50.0
+    minutes: float = 45.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

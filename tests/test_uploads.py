@@ -3,6 +3,7 @@
 The attacks are made over raw HTTP against the real app, and another visitor is served meanwhile.
 """
 
+import asyncio
 import json
 import os
 import random
@@ -23,7 +24,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from agent.errors import Limited
-from agent.serving.upload_form import safe_name
+from agent.serving.upload_form import UploadForm, safe_name
 from agent.serving.uploads import LEAST, LOCK, MB, PREFIX, Uploads, remove_leftovers
 from agent.settings import UploadSettings
 from tests.conftest import App, Visitor, becomes
@@ -284,7 +285,7 @@ async def test_disk_is_shared_with_others(opened: Callable[..., Uploads]) -> Non
         await uploads.add("ann", "b.txt", b"x" * 400_000)
 
 
-def test_folder_that_cannot_be_removed_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_folder_that_cannot_be_removed_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Housekeeping goes on as long as something was removed: it would never end."""
     uploads = Uploads(tmp_path, UploadSettings())
     stray = uploads.folder / "stray"
@@ -292,8 +293,8 @@ def test_folder_that_cannot_be_removed_is_not_counted(tmp_path: Path, monkeypatc
     os.utime(stray, (0, 0))
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", lambda *_, **__: None)
-        assert uploads.expire() == 0
-    assert uploads.expire() == 1
+        assert await uploads.expire() == 0
+    assert await uploads.expire() == 1
     assert not stray.exists()
     uploads.close()
 
@@ -311,9 +312,9 @@ async def test_unsent_files_expire(opened: Callable[..., Uploads]) -> None:
     old = await uploads.add("ann", "a.txt", HALF)
     clock.now += 49 * 60
     new = await uploads.add("bob", "b.txt", HALF)
-    assert uploads.expire() == 0
+    assert await uploads.expire() == 0
     clock.now += 60
-    assert uploads.expire() == 1
+    assert await uploads.expire() == 1
     assert (old.exists(), old.parent.exists(), new.exists()) == (False, False, True)
     assert (await uploads.add("ann", "a.txt", HALF)).exists()
 
@@ -323,10 +324,61 @@ async def test_expiry_sweeps_what_nobody_has(opened: Callable[..., Uploads]) -> 
     stray = uploads.folder / "stray"
     stray.mkdir()
     (stray / "half.txt").write_text("half")
-    assert uploads.expire() == 0
+    assert await uploads.expire() == 0
     os.utime(stray, (0, 0))
-    assert uploads.expire() == 1
+    assert await uploads.expire() == 1
     assert not stray.exists()
+
+
+async def test_slow_upload_is_not_swept(opened: Callable[..., Uploads]) -> None:
+    uploads = opened()
+    form = UploadForm(b"b", uploads.folder, most_files=1, most_bytes=MB)
+    with uploads.using(form.sizes.keys()):
+        form.write(HEAD % b"slow.txt" + b"first")
+        (folder,) = (path.parent for path in form.sizes)
+        os.utime(folder, (0, 0))  # it was begun an hour ago
+        assert await uploads.expire() == 0
+        form.write(b" second\r\n--b--\r\n")
+        assert [path.read_bytes() for path in form.finish()] == [b"first second"]
+    os.utime(folder, (0, 0))
+    assert await uploads.expire() == 1
+    assert not folder.exists()
+
+
+async def test_file_that_is_being_sent_stays(opened: Callable[..., Uploads]) -> None:
+    uploads = opened(clock := Clock(), mb_in_all=1)
+    path = await uploads.add("ann", "a.txt", HALF)
+    clock.now += 3600
+    with uploads.using([path]):
+        assert await uploads.expire() == 0
+        with pytest.raises(Limited):  # nor does it make room for others
+            await uploads.add("bob", "b.txt", b"x" * 600_000)
+        assert path.exists()
+    assert await uploads.expire() == 1
+    assert not path.exists()
+
+
+async def test_expiry_blocks_nobody(opened: Callable[..., Uploads], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server goes on while the disk is slow, and a visitor who sends a file meanwhile changes nothing twice."""
+    uploads, begun, go_on = opened(clock := Clock(), mb_per_visitor=1), threading.Event(), threading.Event()
+    paths = [await uploads.add("ann", "a.txt", b"x") for _ in range(3)]
+    clock.now += 3600
+    unlink, waited = Path.unlink, list[bool]()
+
+    def slow_unlink(path: Path, missing_ok: bool = False) -> None:
+        begun.set()
+        waited.append(go_on.wait(10))
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", slow_unlink)
+    expiring = asyncio.create_task(uploads.expire())
+    assert await asyncio.to_thread(begun.wait, 20)
+    uploads.remove(map(str, paths), "ann")
+    go_on.set()
+    assert await expiring == 3
+    assert waited == [True] * 3
+    assert not any(path.exists() for path in paths)
+    assert (await uploads.add("ann", "b.txt", b"x" * (MB - LEAST))).exists()
 
 
 async def test_only_its_visitor_removes_a_file(opened: Callable[..., Uploads]) -> None:

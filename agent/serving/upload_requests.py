@@ -84,21 +84,22 @@ class UploadRequests:
         )
         if upload_id:
             self._progress.track(upload_id)
-        try:
-            async for piece in _body(receive):
-                request.count(len(piece))
-                await asyncio.to_thread(form.write, piece)
-                if upload_id and form.name:
-                    self._progress.append(upload_id, form.name, piece)
-            sizes = form.finish()
-        except BaseException:
-            form.discard()
-            raise
-        finally:
-            request.uncount()
-            self._end(upload_id)
-        for path, size in sizes.items():
-            self._uploads.keep(path, visitor, size)
+        with self._uploads.using(form.sizes.keys()):
+            try:
+                async for piece in _body(receive):
+                    request.count(len(piece))
+                    await asyncio.to_thread(form.write, piece)
+                    if upload_id and form.name:
+                        self._progress.append(upload_id, form.name, piece)
+                sizes = form.finish()
+            except BaseException:
+                form.discard()
+                raise
+            finally:
+                request.uncount()
+                self._end(upload_id)
+            for path, size in sizes.items():
+                self._uploads.keep(path, visitor, size)
         return list(sizes)
 
     def _end(self, upload_id: str) -> None:

@@ -8,8 +8,8 @@ import fcntl
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
@@ -60,6 +60,7 @@ class Uploads:
         self._lock = _lock(self.folder)
         self._files: dict[Path, _Upload] = {}  # the oldest first
         self._used, self._total = Counter[str](), 0
+        self._in_use: list[Collection[Path]] = []
 
     def check(self, visitor: str | None, size: int) -> None:
         """Make sure that there is room for `size` bytes more of this visitor's. Raises `Limited`.
@@ -102,16 +103,28 @@ class Uploads:
             if upload is not None and upload.account == (visitor or GUESTS):
                 self._remove(path)
 
-    def expire(self, limit: int = 200) -> int:
+    @contextmanager
+    def using(self, paths: Collection[Path]) -> Generator[None]:
+        """Let nothing else remove these files within the block. The collection may grow meanwhile."""
+        self._in_use.append(paths)
+        try:
+            yield
+        finally:
+            self._in_use = [others for others in self._in_use if others is not paths]
+
+    async def expire(self, limit: int = 200) -> int:
         """Remove the oldest files whose time is over, at most `limit`, and return how many they were.
 
-        Folders as old that are not in the table, such as that of an interrupted upload, are removed as well.
+        Folders as old that are not in the table, such as that of an interrupted upload, are removed as well. What is in
+        use stays. The files are taken off the table first and removed in a thread, so that nobody waits for the disk.
         """
-        seconds = self.limits.minutes * 60
-        old = [path for path, upload in self._files.items() if upload.at <= self._clock() - seconds][:limit]
+        seconds, in_use = self.limits.minutes * 60, self._paths_in_use()
+        old = [path for path, upload in self._files.items() if upload.at <= self._clock() - seconds]
+        old = [path for path in old if path not in in_use][:limit]
         for path in old:
-            self._remove(path)
-        return len(old) + self._sweep(time() - seconds, limit)
+            self._forget(path)
+        known = {path.parent.name for path in (*self._files, *in_use)}
+        return len(old) + await asyncio.to_thread(self._delete_old, old, known, time() - seconds, limit)
 
     def close(self) -> None:
         """Remove the folder."""
@@ -128,27 +141,38 @@ class Uploads:
         share = self.limits.disk_percent / 100 * (self._free(self.folder) + self._total)
         most = min(self.limits.mb_in_all * MB, share)
         while self._total + size > most:
-            held = Counter[str]()
-            for upload in self._files.values():
+            held, in_use = Counter[str](), self._paths_in_use()
+            unused = {path: upload for path, upload in self._files.items() if path not in in_use}
+            for upload in unused.values():
                 held[upload.account] += upload.size
             largest = max(held, key=lambda one: held[one], default=account)
             if largest == account or held[largest] <= self._used[account] + size:
                 raise named(Limited, SENTENCES, "upload_full")
-            self._remove(next(path for path, upload in self._files.items() if upload.account == largest))
+            self._remove(next(path for path, upload in unused.items() if upload.account == largest))
+
+    def _paths_in_use(self) -> set[Path]:
+        return {path for paths in self._in_use for path in list(paths)}
 
     def _remove(self, path: Path) -> None:
+        self._forget(path)
+        _delete(path)
+
+    def _forget(self, path: Path) -> None:
         upload = self._files.pop(path)
         self._add(upload.account, -upload.size)
-        path.unlink(missing_ok=True)
-        with suppress(OSError):
-            path.parent.rmdir()
 
-    def _sweep(self, before: float, limit: int) -> int:
-        """Remove at most `limit` folders that are not in the table and were last changed before this Unix time."""
-        kept, swept = {path.parent.name for path in self._files}, 0
+    def _delete_old(self, paths: Sequence[Path], known: Collection[str], before: float, limit: int) -> int:
+        """Delete these files, and at most `limit` folders not `known` and last changed before this Unix time.
+
+        Returns how many such folders were deleted. Runs in a thread, without the table.
+        """
+        for path in paths:
+            with suppress(OSError):  # a later sweep finds the folder
+                _delete(path)
+        swept = 0
         with os.scandir(self.folder) as entries:
             for entry in entries:
-                if entry.name in kept or swept >= limit:
+                if entry.name in known or swept >= limit:
                     continue
                 with suppress(OSError):
                     if entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mtime < before:
@@ -186,6 +210,13 @@ def _lock(folder: Path) -> BinaryIO:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     draft.rename(folder / LOCK)
     return lock
+
+
+def _delete(path: Path) -> None:
+    """Delete a file and the folder that it has for itself."""
+    path.unlink(missing_ok=True)
+    with suppress(OSError):
+        path.parent.rmdir()
 
 
 def _write(path: Path, data: bytes) -> None:

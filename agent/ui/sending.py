@@ -5,6 +5,7 @@ import html
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import gradio as gr
@@ -81,10 +82,15 @@ async def send(
     if not owned(files, request):
         raise gr.Error(seat.words("not_read"), title=seat.words("not_sent"), print_exception=False)
     work = conversations.send(seat.visitor, seat.conversation, value, choices, report)
-    live = await told(work, seat.words)
-    if files and request.request is not None:  # what was sent is kept with the message
+    if not files:
+        live = await told(work, seat.words)
+    else:
+        assert request.request is not None
         scope = request.request.scope
-        scope["state"]["uploads"].remove(files, visitor_of(scope))
+        uploads = scope["state"]["uploads"]
+        with uploads.using([Path(file) for file in files]):  # housekeeping must not remove them before they are read
+            live = await told(work, seat.words)
+        uploads.remove(files, visitor_of(scope))  # what was sent is kept with the message
     return (replace(seat, conversation=live.conversation) if live else seat), live
 
 
