@@ -18,6 +18,8 @@ class Grant:
     connection: Connection
     own: bool
     place: Place
+    offers: Offers
+    owner: str
     taken: bool = False
 
     def take(self) -> None:
@@ -29,7 +31,7 @@ class Grant:
         """Give everything back."""
         self.place.release()
         if self.own:
-            await self.connection.aclose()
+            await self.offers.close(self.connection, self.owner)
 
 
 @asynccontextmanager
@@ -41,7 +43,7 @@ async def granted(gate: Gate, offers: Offers, visitor: Visitor, choices: Choices
     choices.check()
     with gate.enter(visitor) as place:
         connection, own = await offers.open(visitor.owner, choices.model, visitor.login)
-        grant = Grant(connection, own, place)
+        grant = Grant(connection, own, place, offers, visitor.owner)
         try:
             yield grant
         finally:

@@ -1,12 +1,21 @@
 """API keys that people typed, for as long as they are here: in memory, by who typed them, and nowhere else."""
 
 import asyncio
+import gc
+import logging
+import math
 from dataclasses import dataclass, field
 
 from agent.errors import InputError
 from agent.ui.words import ours
 
+log = logging.getLogger(__name__)
+
 LONGEST = 500
+COLLECT_AFTER_SECONDS = 1.0
+"""How long a collection of garbage waits, so that what is just ending is part of it."""
+COLLECT_EVERY_SECONDS = 10.0
+"""The shortest time between two collections: each stops the server for a moment."""
 
 
 @dataclass
@@ -21,6 +30,8 @@ class Keys:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._rings: dict[str, _Ring] = {}
+        self._collected_at = -math.inf
+        self._collection: asyncio.TimerHandle | None = None
 
     def put(self, owner: str, provider: str, key: str) -> None:
         """Keep a key. Raises `InputError` for what cannot be one; the sentence does not repeat it."""
@@ -61,3 +72,16 @@ class Keys:
             del self._rings[owner]
             if ring.timer is not None:
                 ring.timer.cancel()
+        self.collect_soon()
+
+    def collect_soon(self) -> None:
+        """Free forgotten keys. An ended run is a reference cycle that holds its key until garbage is collected."""
+        if self._collection is None:
+            loop = asyncio.get_running_loop()
+            at = max(loop.time() + COLLECT_AFTER_SECONDS, self._collected_at + COLLECT_EVERY_SECONDS)
+            self._collection = loop.call_at(at, self._collect)
+
+    def _collect(self) -> None:
+        self._collection, self._collected_at = None, asyncio.get_running_loop().time()
+        gc.collect()
+        log.debug("collected garbage after a key was forgotten")

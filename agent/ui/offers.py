@@ -130,6 +130,12 @@ class Offers:
             return self._shared(Served(spec, endpoint)), False
         return connect(spec, endpoint), True  # any name may be typed: kept connections would pile up
 
+    async def close(self, connection: Connection, owner: str) -> None:
+        """Close a connection of one run. If its key was forgotten meanwhile, or was never kept, it is freed now."""
+        await connection.aclose()
+        if not self.keys.any(owner):
+            self.keys.collect_soon()
+
     async def aclose(self) -> None:
         """Close the shared connections."""
         for connection in self._connections.values():

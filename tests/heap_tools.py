@@ -1,0 +1,73 @@
+"""A tool that looks for secrets in the memory of the process it runs in."""
+
+import gc
+import re
+import sys
+from collections import deque
+from collections.abc import Iterator
+from types import FrameType, ModuleType
+from typing import Any, cast
+
+KEY_LENGTH = 32
+"""Hexadecimal digits behind the prefix of a made-up key."""
+DEPTH = 40
+
+
+def find_keys(prefix: str) -> str:
+    """Say which objects hold a key, garbage that is not collected yet included, with the way to each, one a line.
+
+    Args:
+        prefix: The key without its last 32 characters, so that asking for it makes no more of them.
+    """
+    text = re.compile(re.escape(prefix) + rf"[0-9a-f]{{{KEY_LENGTH}}}")
+    data = re.compile(text.pattern.encode())
+    gc.unfreeze()  # what is frozen is on no list
+    others = gc.get_objects()
+    parents: dict[int, Any] = {}
+    waiting = deque[Any]()
+    parents |= dict.fromkeys(map(id, (others, parents, waiting)))
+    found = list[str]()
+    for root in (*_frames(), *sys.modules.values(), *others):  # the last are held by what no list shows
+        if id(root) not in parents:
+            parents[id(root)] = None
+            waiting.append(root)
+        while waiting:
+            held = waiting.popleft()
+            if isinstance(held, str | bytes | bytearray):
+                if text.search(held) if isinstance(held, str) else data.search(held):
+                    found.append(_way(held, parents))
+                continue
+            for child in gc.get_referents(held):
+                if id(child) not in parents:
+                    parents[id(child)] = held
+                    waiting.append(child)
+    return "\n".join([f"{len(found)} hold a key.", *found])
+
+
+def _frames() -> Iterator[FrameType]:
+    for frame in sys._current_frames().values():  # pyright: ignore[reportPrivateUsage]
+        step: FrameType | None = frame
+        while step is not None:
+            yield step
+            step = step.f_back
+
+
+def _way(held: object, parents: dict[int, Any]) -> str:
+    """The types of the objects on the way to this one, without what they say."""
+    steps = [type(held).__name__]
+    while (parent := parents.get(id(held))) is not None and len(steps) < DEPTH:
+        steps.append(_named(parent, held))
+        held = parent
+    return " < ".join(steps)
+
+
+def _named(parent: Any, held: object) -> str:
+    if isinstance(parent, dict):
+        items = cast(dict[object, object], parent).items()
+        keys = [key for key, value in items if value is held and isinstance(key, str)]
+        return f"dict[{keys[0][:30] if keys else '?'}]"
+    if isinstance(parent, FrameType):
+        return f"frame {parent.f_code.co_qualname}"
+    if isinstance(parent, ModuleType):
+        return f"module {parent.__name__}"
+    return getattr(parent, "__qualname__", None) or f"{type(parent).__module__}.{type(parent).__name__}"
