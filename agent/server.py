@@ -52,7 +52,7 @@ from agent.tools import Tool, Toolset
 from agent.tools.presets import load
 from agent.ui.api import Api
 from agent.ui.event_queue import bound
-from agent.ui.expiry import delete_expired
+from agent.ui.expiry import add_missing_expiry, delete_expired
 from agent.ui.gradio_memory import hold_less
 from agent.ui.handlers import Handlers
 from agent.ui.layout import build, i18n
@@ -102,7 +102,13 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
 
     hold_less(queue)
 
+    dated = False
+
     async def expire_conversations() -> int:
+        nonlocal dated
+        if not dated:
+            await add_missing_expiry(store, settings)
+            dated = True
         return await delete_expired(store, media, conversations.live.busy)
 
     chores = [uploads.expire, expire_conversations]

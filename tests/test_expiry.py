@@ -166,3 +166,66 @@ def test_guest_is_deleted_from_a_running_server(start_app: Callable[..., App]) -
     text = b"".join(file.read_bytes() for file in (app.folder / "data").rglob("*") if file.is_file())
     assert word.encode() not in text
     assert kept.encode() in text
+
+
+OLD_SCHEMA = """
+CREATE TABLE conversations (
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, place INTEGER NOT NULL, revision INTEGER NOT NULL, head_id TEXT,
+    expires_at REAL, record TEXT NOT NULL,
+    FOREIGN KEY (id, head_id) REFERENCES entries (conversation_id, id) DEFERRABLE INITIALLY DEFERRED
+);
+CREATE TABLE entries (
+    conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE, id TEXT NOT NULL,
+    parent_id TEXT CHECK (parent_id <> id), entry TEXT NOT NULL,
+    PRIMARY KEY (conversation_id, id),
+    FOREIGN KEY (conversation_id, parent_id) REFERENCES entries (conversation_id, id)
+);
+CREATE INDEX conversations_by_owner ON conversations (owner, place);
+CREATE INDEX conversations_by_expiry ON conversations (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX entries_by_parent ON entries (conversation_id, parent_id);
+PRAGMA user_version = 1;
+PRAGMA journal_mode = WAL;
+"""
+DAYS_AGO = {"old": 40, "new": 20, f"{GUEST}old": 2, f"{GUEST}new": 0}
+"""When each owner's last message was."""
+
+
+def write_old_database(data: Path) -> None:
+    """Write a history as the version did that knew no expiry: each owner has a conversation of one message."""
+    data.mkdir(parents=True)
+    with closing(sqlite3.connect(data / "history.sqlite")) as base:
+        base.executescript(OLD_SCHEMA)
+        for owner, days in DAYS_AGO.items():
+            at = (now() - days * DAY).isoformat().replace("+00:00", "Z")
+            note = f'{{"run_id":"r","model":"m","ended":null,"detail":"","at":"{at}","schema":1}}'
+            part = f'{{"content":"Hello","timestamp":"{at}","part_kind":"user-prompt"}}'
+            entry = f'{{"id":"e","parent_id":null,"message":{{"parts":[{part}],"kind":"request"}},"note":{note}}}'
+            times = f'"created_at":"{at}","updated_at":"{at}","expires_at":null'
+            record = f'{{"id":"of {owner}","owner":"{owner}","title":"Hello","head_id":"e","revision":1,{times}}}'
+            base.execute("BEGIN")
+            base.execute("INSERT INTO conversations VALUES (?, ?, 1, 1, 'e', NULL, ?)", (f"of {owner}", owner, record))
+            base.execute("INSERT INTO entries VALUES (?, 'e', NULL, ?)", (f"of {owner}", entry))
+            base.commit()
+
+
+KEPT_OF_OLD = {
+    "private": ("", {}, ["guest-new", "new", "old"]),
+    "public": ("[public]\non = true", {}, ["guest-new", "new"]),
+    "shared": ("", {"SHARE": "1", "GRADIO_SHARE_SERVER_ADDRESS": "127.0.0.1:9"}, ["guest-new", "new", "old"]),
+}
+
+
+@pytest.mark.parametrize(("config", "env", "kept"), KEPT_OF_OLD.values(), ids=KEPT_OF_OLD)
+def test_conversations_of_an_older_version_expire(
+    start_app: Callable[..., App], tmp_path: Path, config: str, env: dict[str, str], kept: list[str]
+) -> None:
+    write_old_database(tmp_path / "data")
+    app = start_app(config, SWITCHBOARD_DATA=str(tmp_path / "data"), HF_HOME="/nonexistent", **env)
+
+    def owners() -> list[str]:
+        with closing(sqlite3.connect(f"file:{tmp_path}/data/history.sqlite?mode=ro", uri=True)) as base:
+            return [row[0] for row in base.execute("SELECT owner FROM conversations ORDER BY owner")]
+
+    becomes(kept, owners)
+    app.stop()
+    assert owners() == kept

@@ -936,3 +936,25 @@ async def test_a_locked_file_is_waited_for_and_then_named(tmp_path: Path) -> Non
         other.execute("ROLLBACK")
         other.close()
         assert (await store.save(record)).revision == 2
+
+
+async def test_expiry_is_added_where_there_is_none(store: HistoryStore, clock: Clock) -> None:
+    without = [(await started(store, str(number)))[0] for number in range(3)]
+    guest, _ = await started(store, owner="guest-1")
+    dated = await store.save(Record(owner=ALICE, expires_at=now() + timedelta(days=9)))
+
+    def end(record: Record) -> datetime | None:
+        return None if record.id == without[2].id else record.updated_at + timedelta(hours=1)
+
+    assert await store.add_expiry(end, owners="guest-") == 1
+    assert await store.add_expiry(end) == 2
+    assert await store.add_expiry(end) == 0
+    assert await store.list(ALICE) == [
+        dated,
+        without[2],
+        *(replace(record, expires_at=end(record)) for record in without[1::-1]),
+    ]
+    assert (await grown(store, without[0], chain(prompt("more"), after=without[0].head_id))).expires_at is None
+    clock.ahead = timedelta(hours=1)
+    assert {record.id for record in await store.expiring(clock())} == {guest.id, without[1].id}
+    assert {record.id for record in await store.list(ALICE)} == {dated.id, without[0].id, without[2].id}

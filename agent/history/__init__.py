@@ -5,7 +5,7 @@ before it. So retry, edit and undo are branches: nothing is overwritten. Every o
 names it; another owner's object and a missing one are the same `NotFound`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
@@ -147,6 +147,13 @@ class HistoryStore(Protocol):
         """Return up to `limit` records that expire by then, the earliest first, of owners that begin with `owners`.
 
         Only this call, `entries` and `erase` still see a conversation that has expired.
+        """
+        ...
+
+    async def add_expiry(self, until: Callable[[Record], datetime | None], *, owners: str = "") -> int:
+        """Set `expires_at` of records that have none, of owners that begin with `owners`; return how many were set.
+
+        `until` says when a record expires, None for never. Nothing else of the record changes, its revision neither.
         """
         ...
 

@@ -75,6 +75,15 @@ class MemoryStore:
         ]
         return [record for _, record in sorted(found, key=lambda pair: pair[0])[: max(limit, 0)]]
 
+    async def add_expiry(self, until: Callable[[Record], datetime | None], *, owners: str = "") -> int:
+        """As in `HistoryStore.add_expiry`."""
+        added = 0
+        for kept in self._conversations.values():
+            if kept.record.expires_at is None and kept.record.owner.startswith(owners):
+                kept.record = replace(kept.record, expires_at=until(kept.record))
+                added += kept.record.expires_at is not None
+        return added
+
     async def entries(self, record: Record) -> Sequence[Entry]:
         """As in `HistoryStore.entries`."""
         kept = self._conversations.get(record.id)

@@ -33,6 +33,14 @@ _EXPIRING = """
 SELECT record FROM conversations WHERE expires_at <= :by AND substr(owner, 1, length(:owners)) = :owners
 ORDER BY expires_at LIMIT :limit
 """
+_WITHOUT_EXPIRY = """
+SELECT rowid, record FROM conversations
+WHERE expires_at IS NULL AND substr(owner, 1, length(:owners)) = :owners AND rowid > :after ORDER BY rowid LIMIT 500
+"""
+_PUT_EXPIRY = """
+UPDATE conversations SET expires_at = :expires_at, record = :record
+WHERE id = :id AND revision = :revision AND expires_at IS NULL
+"""
 _ENTRIES = """
 SELECT entry FROM entries JOIN conversations ON conversations.id = conversation_id
 WHERE conversation_id = :id AND owner = :owner
@@ -154,6 +162,17 @@ class SqliteStore:
         texts = await self._read(_EXPIRING, by=by.timestamp(), owners=owners, limit=max(limit, 0))
         return self._loaded(load_records, texts)
 
+    async def add_expiry(self, until: Callable[[Record], datetime | None], *, owners: str = "") -> int:
+        """As in `HistoryStore.add_expiry`; in pieces, so that other writers have their turn."""
+        added, after = 0, 0
+        while rows := await self._rows(_WITHOUT_EXPIRY, owners=owners, after=after):
+            after = rows[-1][0]
+            records = self._loaded(load_records, [row[1] for row in rows])
+            ending = [replace(record, expires_at=end) for record in records if (end := until(record)) is not None]
+            if ending:
+                added += await self._write(partial(_put_expiry, self._writer, ending))
+        return added
+
     async def entries(self, record: Record) -> Sequence[Entry]:
         """As in `HistoryStore.entries`."""
         return self._loaded(load_entries, await self._read(_ENTRIES, id=record.id, owner=record.owner))
@@ -172,13 +191,15 @@ class SqliteStore:
         await self._writer.close()
 
     async def _read(self, sql: str, **values: str | float) -> Sequence[str]:
+        return [row[0] for row in await self._rows(sql, **values)]
+
+    async def _rows(self, sql: str, **values: str | float) -> Sequence[sqlite3.Row]:
         self._check_open()
         with _naming(self._path, HistoryError):
             try:
-                rows = await self._reader.execute_fetchall(sql, {**values, "now": self._clock().timestamp()})
+                return [*await self._reader.execute_fetchall(sql, {**values, "now": self._clock().timestamp()})]
             except UnicodeEncodeError:  # An id or owner that is no text: nothing has that name.
                 return ()
-        return [row[0] for row in rows]
 
     async def _write(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do `work` in its turn, in a task that cancelling the caller does not touch."""
@@ -224,6 +245,18 @@ async def _save(
             await connection.executemany(_PUT_ENTRY, rows)
     except sqlite3.IntegrityError as error:
         raise HistoryError(_broken_link(error, record)) from error
+
+
+async def _put_expiry(connection: aiosqlite.Connection, records: Sequence[Record]) -> int:
+    """Store the end of each record that was not saved meanwhile; return how many there were."""
+    stored = 0
+    async with transaction(connection):
+        for record in records:
+            ends = record.expires_at.timestamp() if record.expires_at else None
+            values = {"id": record.id, "revision": record.revision, "expires_at": ends, "record": dump_record(record)}
+            async with connection.execute(_PUT_EXPIRY, values) as cursor:
+                stored += cursor.rowcount
+    return stored
 
 
 def _check(stored: Sequence[sqlite3.Row], revision: int) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Self
 
@@ -45,6 +45,20 @@ class Lifetimes:
 
 
 FOR_EVER = Lifetimes()
+
+
+async def add_missing_expiry(store: HistoryStore, settings: Settings) -> int:
+    """Let conversations that a version without expiry stored expire by the present rule, from their last message on.
+
+    A share link is temporary: only guests' conversations get an end then, so that none of a private page is deleted.
+    """
+    lifetimes = Lifetimes.of(settings)
+    if settings.share:
+        lifetimes = replace(lifetimes, visitor=None)
+    owners = GUEST if lifetimes.visitor is None else ""
+    return await store.add_expiry(
+        lambda record: lifetimes.until(record.owner, running=False, at=record.updated_at), owners=owners
+    )
 
 
 async def delete_expired(
