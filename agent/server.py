@@ -79,9 +79,10 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     if settings.public:
         say(_spending(settings.public, conversations.offers.lent))
     login = settings.space is not None and settings.space.login
+    handlers = Handlers(conversations, Guard(allow=() if settings.public else settings.fetch_from))
     with _one_application():
         page = build(
-            Handlers(conversations, Guard(allow=() if settings.public else settings.fetch_from)),
+            handlers,
             Api(conversations),
             settings.title,
             sign_of_life=settings.key_seconds / 6,
@@ -92,7 +93,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         page.max_threads = STREAMS
         page.state_session_capacity = 500
         page.queue(default_concurrency_limit=None, api_open=False)
-    queue = bound(page, STREAMS)
+    queue = bound(page, STREAMS, (handlers.watch.__name__, handlers.watch_other.__name__))
     # Gradio looks for queued events every millisecond, which costs 3 % of a core for ever; 10 ms are not felt.
     queue.sleep_when_free = 0.01
     # After each event it copies the last 10,000 of them, and sums them up with pandas, for a page of Gradio's that is
@@ -273,7 +274,7 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
         log_level="warning",
         timeout_graceful_shutdown=2,  # what streams has been ended before
         timeout_keep_alive=75,
-        http=cast(Any, Connections(raise_file_limit()).protocol),
+        http=cast(Any, Connections(raise_file_limit(), _proxies(settings)).protocol),
         ws="none",
         backlog=128,  # asyncio tries to accept so many at once, and logs each that fails
         proxy_headers=True,

@@ -2,18 +2,20 @@
 
 import asyncio
 import resource
+import select
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
+from time import monotonic
 from typing import Any, cast
 
 import httpx
 import pytest
 import uvicorn
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent.guard import system_resolver
 from agent.serving import connections
@@ -51,7 +53,7 @@ async def echo(receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def serving(most: int = 100, app: Echo | None = None) -> AsyncIterator[int]:
+async def serving(most: int = 100, app: ASGIApp | None = None) -> AsyncIterator[int]:
     """A server that answers with the body; its port."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
@@ -135,6 +137,100 @@ async def test_heartbeat_makes_room() -> None:
             assert (await client.get(f"http://127.0.0.1:{port}/")).status_code == 200
         for _, writer in beats:
             writer.close()
+
+
+class Endless:
+    """Answers with chunks for ever, or with `whole` at once. `sent` counts the bytes that the server took."""
+
+    def __init__(self, whole: bytes = b"") -> None:
+        self.whole, self.sent = whole, 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/other":
+            await echo(receive, send)
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        disconnected = asyncio.create_task(self._disconnected(receive))
+        while not disconnected.done():
+            piece = self.whole or bytes(16_384)
+            await send({"type": "http.response.body", "body": piece, "more_body": not self.whole})
+            self.sent += len(piece)
+            if self.whole:
+                break
+            await asyncio.sleep(0)
+        await disconnected
+
+    async def _disconnected(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+
+def _is_reset(one: socket.socket) -> bool:
+    """Whether the server has reset the connection; reads nothing."""
+    poll = select.poll()
+    poll.register(one, 0)
+    return bool(poll.poll(0))
+
+
+async def slow_reader(port: int) -> socket.socket:
+    """A connection with a tiny receive buffer that asks for an answer and reads nothing by itself."""
+    one = socket.socket()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    one.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(one, ("127.0.0.1", port))
+    await loop.sock_sendall(one, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    return one
+
+
+@pytest.mark.parametrize("whole", [b"", bytes(8_000_000)], ids=["stream", "file"])
+async def test_answer_that_nobody_reads_is_given_up(monkeypatch: pytest.MonkeyPatch, whole: bytes) -> None:
+    monkeypatch.setattr(connections, "WRITE_SECONDS", 1.0)
+    app = Endless(whole)
+    async with serving(app=app) as port, httpx.AsyncClient(trust_env=False) as client:
+        readers = [await slow_reader(port) for _ in range(20)]
+        assert (await client.get(f"http://127.0.0.1:{port}/other")).status_code == 200
+        try:
+            await asyncio.to_thread(becomes, True, lambda: all(map(_is_reset, readers)), 20)
+            assert app.sent <= len(readers) * (len(whole) or 500_000)
+        finally:
+            for one in readers:
+                one.close()
+
+
+async def test_slow_but_steady_reader_gets_the_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "WRITE_SECONDS", 1.0)
+    app = Endless(bytes(600_000))
+    async with serving(app=app) as port:
+        one, received, began = await slow_reader(port), 0, monotonic()
+        while received < 600_000:
+            data = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(one, 8192), 20)
+            assert data, f"cut after {received} bytes"
+            received += len(data)
+            await asyncio.sleep(0.04)
+        assert monotonic() - began > 2 * connections.WRITE_SECONDS
+        one.close()
+
+
+async def test_one_address_cannot_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "ALWAYS", 4)
+    app = Endless()
+    async with serving(most=30, app=app) as port:  # 127.0.0.1 is a proxy, other loopback addresses are not
+        loop, held = asyncio.get_running_loop(), list[socket.socket]()
+        for _ in range(40):
+            held.append(one := socket.socket())
+            one.bind(("127.0.0.2", 0))
+            one.setblocking(False)
+            await loop.sock_connect(one, ("127.0.0.1", port))
+            await loop.sock_sendall(one, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        refused = [one for one in held if (await loop.sock_recv(one, 12)) == b"HTTP/1.1 503"]
+        assert len(refused) == 25
+        for address in ("127.0.0.1", "127.0.0.3"):
+            transport = httpx.AsyncHTTPTransport(local_address=address)
+            async with httpx.AsyncClient(trust_env=False, transport=transport) as client:
+                assert (await client.get(f"http://127.0.0.1:{port}/other")).status_code == 200
+        for one in held:
+            one.close()
 
 
 async def test_slow_name_server_holds_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,11 +21,12 @@ StartApp = Callable[..., App]
 
 
 class Client:
-    """A visitor over raw HTTP. With `cookie=False` it is a guest."""
+    """A visitor over raw HTTP. With `cookie=False` it is a guest. A proxy on this machine gives its `address`."""
 
-    def __init__(self, url: str, *, cookie: bool = True) -> None:
+    def __init__(self, url: str, *, cookie: bool = True, address: str = "") -> None:
         limits = httpx.Limits(max_keepalive_connections=16)
-        self.http = httpx.Client(base_url=url, timeout=60, trust_env=False, limits=limits)
+        headers = {"x-forwarded-for": address} if address else None
+        self.http = httpx.Client(base_url=url, timeout=60, trust_env=False, limits=limits, headers=headers)
         self.session = uuid4().hex[:11]
         events = self.http.get("/config").json()["dependencies"]
         self.events = {event["api_name"]: event for event in events}
@@ -68,8 +69,8 @@ def clients() -> Iterator[Callable[..., Client]]:
     """Make clients; they are closed at the end."""
     made: list[Client] = []
 
-    def make(app: App, *, cookie: bool = True) -> Client:
-        made.append(Client(app.url, cookie=cookie))
+    def make(app: App, *, cookie: bool = True, address: str = "") -> Client:
+        made.append(Client(app.url, cookie=cookie, address=address))
         return made[-1]
 
     yield make
@@ -89,8 +90,33 @@ def test_watch_flood_leaves_slots_for_others(start_app: StartApp, clients: Calla
     attacker.say("!text one")
     assert attacker.begin("!tokens 600 @20").status_code == 200
     attacker.open("flood")
-    statuses = Counter(attacker.join("watch", session="flood").status_code for _ in range(320))
+    of_one_page = Counter(attacker.join("watch", session="flood").status_code for _ in range(40))
+    assert of_one_page[200] <= 8
+    statuses = Counter(attacker.join("watch", session=f"flood{number % 80}").status_code for number in range(320))
     assert statuses[200] <= 32
+    assert is_served(other)
+
+
+def test_many_cookies_of_one_address_leave_slots(start_app: StartApp, clients: Callable[..., Client]) -> None:
+    app = start_app()
+    other = clients(app, address="5.6.7.9")
+    accepted = Counter[int]()
+    for _ in range(12):
+        attacker = clients(app, address="1.1.1.1, 5.6.7.8")
+        if attacker.begin("!text one").status_code != 200:
+            continue
+        attacker.read()
+        attacker.begin("!tokens 900 @20")
+        for number in range(8):
+            if attacker.join("opened", session=f"s{number}").status_code == 200:
+                attacker.read(f"s{number}")
+            accepted.update(attacker.join("watch", session=f"s{number}").status_code for _ in range(4))
+    assert 100 <= accepted[200] <= 170  # half of the 300 slots, and what has ended meanwhile
+    assert is_served(other)
+    people = [clients(app, address="5.6.7.10") for _ in range(50)]  # an office behind one address
+    with ThreadPoolExecutor(50) as pool:
+        answers = list(pool.map(lambda client: client.say("!text here"), people))
+    assert all("here" in answer for answer in answers)
     assert is_served(other)
 
 

@@ -556,6 +556,33 @@ async def test_only_a_certain_address_counts(
     assert seen == [counted]
 
 
+@pytest.mark.parametrize(
+    ("forwarded", "peer", "trusted", "named"),
+    [
+        ("5.6.7.8", "10.0.0.2", "127.0.0.1", "10.0.0.2"),
+        ("5.6.7.8, 10.0.0.2", "127.0.0.1", "127.0.0.1", "10.0.0.2"),
+        ("5.6.7.8, 10.0.0.2", "127.0.0.1", "127.0.0.1,10.0.0.2", ""),
+        ("5.6.7.8", "127.0.0.1", "127.0.0.1", ""),
+        ("5.6.7.8", "10.0.0.2", "*", ""),
+        ("", "10.0.0.2", "127.0.0.1", ""),
+    ],
+)
+async def test_unknown_proxy_is_logged_once(
+    forwarded: str, peer: str, trusted: str, named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        pass
+
+    server = ProxyHeadersMiddleware(Addresses(app, any_proxy=trusted == "*"), trusted)  # type: ignore[arg-type]
+    for _ in range(3):
+        headers = [(b"x-forwarded-for", forwarded.encode())] if forwarded else []
+        scope: Any = {"type": "http", "headers": headers, "client": (peer, 5), "scheme": "http"}
+        await server(scope, None, None)  # type: ignore[arg-type]
+    told = [record.getMessage() for record in caplog.records]
+    assert [line.partition(" ")[0] for line in told] == ([named] if named else [])
+    assert all("FORWARDED_ALLOW_IPS" in line for line in told)
+
+
 # Attacks over HTTP
 
 CONFIG = """

@@ -5,13 +5,19 @@ as far as it knows the proxies. Where every sender is taken for a proxy, as on a
 entry, which is the client's own; there only the last one counts.
 """
 
+import logging
 from ipaddress import IPv6Address, IPv6Network, ip_address
+from time import monotonic
 from typing import cast
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+log = logging.getLogger(__name__)
+
 ANY = "*"
+WARNING_SECONDS = 3600.0
+"""Between two log lines about a proxy that is not known; anybody can cause one."""
 HOME = 64
 """Bits of an IPv6 address that name a subscriber; the others they choose themselves."""
 
@@ -21,21 +27,38 @@ class Addresses:
 
     def __init__(self, app: ASGIApp, *, any_proxy: bool) -> None:
         self._app, self._any_proxy = app, any_proxy
+        self._warned = -WARNING_SECONDS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Note the address in the request's state."""
         if scope["type"] == "http":
             scope.setdefault("state", {})["address"] = address(scope, any_proxy=self._any_proxy)
+            if not self._any_proxy:
+                self._warn_of_unknown_proxy(scope)
         await self._app(scope, receive, send)
+
+    def _warn_of_unknown_proxy(self, scope: Scope) -> None:
+        """Log that the address that counts says for whom it forwards, but is not believed."""
+        client = cast("tuple[str, int] | None", scope.get("client"))
+        first = Headers(scope=scope).get("x-forwarded-for", "").partition(",")[0].strip()
+        if client is None or not first or counted(first) in (None, counted(client[0])):
+            return
+        if monotonic() - self._warned >= WARNING_SECONDS:
+            self._warned = monotonic()
+            log.warning(
+                "%s sends X-Forwarded-For but is not a trusted proxy: its visitors share the limits of one address. "
+                "If it is your proxy, add its address to FORWARDED_ALLOW_IPS.",
+                client[0],
+            )
 
 
 def address(scope: Scope, *, any_proxy: bool) -> str | None:
     """The address as limits count it: IPv6 by subscriber. None where it is not known for certain."""
     if any_proxy:
         hops = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
-        return _counted(hops[-1].strip(), private=False)
+        return counted(hops[-1].strip(), private=False)
     client = cast("tuple[str, int] | None", scope.get("client"))
-    return _counted(client[0], private=True) if client else None
+    return counted(client[0]) if client else None
 
 
 def address_of(scope: Scope) -> str | None:
@@ -43,7 +66,7 @@ def address_of(scope: Scope) -> str | None:
     return cast("str | None", scope.get("state", {}).get("address"))
 
 
-def _counted(host: str, *, private: bool) -> str | None:
+def counted(host: str, *, private: bool = True) -> str | None:
     """The address in one spelling. A loopback address is a proxy's, and so is a private one unless that is allowed."""
     if host.startswith("["):
         host = host[1:].partition("]")[0]

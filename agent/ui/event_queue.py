@@ -1,5 +1,9 @@
 """Gradio's event queue with bounds: no visitor takes all its slots or its memory, and it never stops for good.
 
+Cookies are free, so a share for each visitor is not enough. A network address may therefore have at most as many events
+as there are free slots: half of all slots while it is alone, a third beside one other address that takes its full
+share, and so on. Hundreds of people behind one address still have room, and others always find free slots.
+
 Gradio keeps one list of messages for each page session, with no limit on its length, and runs a limited number of
 events at once. Its processing loop ends for good when anything raises inside it. This subclass uses Gradio's private
 queue, so it belongs to the pinned version.
@@ -8,6 +12,7 @@ queue, so it belongs to the pinned version.
 import asyncio
 import logging
 from collections import OrderedDict, deque
+from collections.abc import Collection
 from time import monotonic
 from traceback import format_tb
 from typing import Any, cast
@@ -19,11 +24,18 @@ from gradio.exceptions import Error
 from gradio.queueing import Event, Queue
 from gradio.server_messages import EventMessage, UnexpectedErrorMessage
 
+from agent.serving.address import address_of
+
 GUEST = "guest"
 """The visitor's name in the sessions of all that have no cookie; see `agent.serving.walls`."""
 EVENTS_PER_VISITOR = 32
 EVENTS_OF_GUESTS = 64
 """Events that may wait or run at once for one visitor, and for all guests together."""
+EVENTS_ALWAYS = 8
+GUEST_EVENTS_ALWAYS = 4
+"""Events that one network address may have at once however few slots are free: all its visitors, and its guests."""
+WATCHES_PER_PAGE = 4
+"""Events of one page session that show a conversation. A newer one ends the older ones within a second or so."""
 WAITING_EVENTS = 1000
 SESSIONS_PER_VISITOR = 32
 SESSIONS_OF_GUESTS = 256
@@ -74,9 +86,12 @@ class Unread(asyncio.Queue[EventMessage]):
 
 
 class BoundedQueue(Queue):
-    """Gradio's queue with a bound for each visitor. Its processing loop starts again after a failure."""
+    """Gradio's queue with a bound for each visitor and address. Its processing loop starts again after a failure.
 
-    def __init__(self, blocks: Blocks, slots: int) -> None:
+    `watches` are the names of the functions that show a conversation for as long as its answer is written.
+    """
+
+    def __init__(self, blocks: Blocks, slots: int, watches: Collection[str] = ()) -> None:
         super().__init__(
             live_updates=True,
             concurrency_count=slots,
@@ -87,6 +102,7 @@ class BoundedQueue(Queue):
         )
         self._kept = cast("OrderedDict[str, asyncio.Queue[EventMessage]]", self.pending_messages_per_session)
         self.pending_messages_per_session.max_size = SESSIONS + 1  # the surplus is chosen here
+        self._watches = watches
         self._failed_at: float | None = None
         self._closed = False
 
@@ -102,15 +118,16 @@ class BoundedQueue(Queue):
         return ""
 
     async def push(self, body: Any, request: fastapi.Request, username: str | None) -> Any:
-        """See `Queue.push`. Refuses an event beyond the visitor's share."""
+        """See `Queue.push`. Refuses an event beyond the share of the page session, the visitor or the address."""
         session = str(body.session_hash)
-        visitor = _visitor(session)
-        pending = self._pending_sessions()
-        share = EVENTS_OF_GUESTS if visitor == GUEST else EVENTS_PER_VISITOR
-        if sum(_visitor(other) == visitor for other in pending) >= share:
+        pending = self._pending()
+        mine = [event for event in pending if event.session_hash == session]
+        watches = sum(event.fn.name in self._watches for event in mine)
+        is_watch = watches and getattr(self.blocks.fns.get(body.fn_index), "name", None) in self._watches
+        if (is_watch and watches >= WATCHES_PER_PAGE) or self._is_beyond_share(session, address_of(request.scope)):
             return False, BUSY, "queue_full"
         if session not in self._kept:
-            self._make_room(visitor, set(pending))
+            self._make_room(_visitor(session), {event.session_hash for event in pending})
             self._kept[session] = Unread()
         return await super().push(body=body, request=request, username=username)
 
@@ -169,10 +186,22 @@ class BoundedQueue(Queue):
     def _running(self) -> list[Event]:
         return [event for job in self.active_jobs if job is not None for event in job]
 
-    def _pending_sessions(self) -> list[str]:
-        """The session of each event that waits or runs."""
+    def _pending(self) -> list[Event]:
+        """Each event that waits or runs."""
         waiting = [event for queue in self.event_queue_per_concurrency_id.values() for event in queue.queue]
-        return [event.session_hash for event in (*self._running(), *waiting)]
+        return [*self._running(), *waiting]
+
+    def _is_beyond_share(self, session: str, address: str | None) -> bool:
+        """Whether the session's visitor or address has its full share. An unknown address (None) has no share."""
+        pending, visitor = self._pending(), _visitor(session)
+        of_visitor = [event for event in pending if _visitor(event.session_hash) == visitor]
+        if len(of_visitor) >= (EVENTS_OF_GUESTS if visitor == GUEST else EVENTS_PER_VISITOR):
+            return True
+        if address is None:
+            return False
+        if visitor == GUEST and _has_share(address, of_visitor, EVENTS_OF_GUESTS, GUEST_EVENTS_ALWAYS):
+            return True
+        return _has_share(address, pending, self.max_thread_count, EVENTS_ALWAYS)
 
     def _make_room(self, visitor: str, pending: set[str]) -> None:
         """Forget sessions without events, oldest first, so that one more fits the visitor's share and the whole."""
@@ -188,9 +217,9 @@ class BoundedQueue(Queue):
             self.pending_event_ids_session.pop(session, None)
 
 
-def bound(page: Blocks, slots: int) -> BoundedQueue:
+def bound(page: Blocks, slots: int, watches: Collection[str]) -> BoundedQueue:
     """Give the page a bounded queue, and let its events wait for whoever reads their messages."""
-    queue, untyped = BoundedQueue(page, slots), cast(Any, page)
+    queue, untyped = BoundedQueue(page, slots, watches), cast(Any, page)
     process = untyped.process_api
 
     async def process_api(*args: Any, **given: Any) -> dict[str, Any]:
@@ -212,6 +241,12 @@ def bound(page: Blocks, slots: int) -> BoundedQueue:
 def _visitor(session: str) -> str:
     """The visitor that a session belongs to: the walls write "visitor-session"."""
     return session.partition("-")[0]
+
+
+def _has_share(address: str, events: Collection[Event], slots: int, always: int) -> bool:
+    """Whether an address has as many of these events as slots are free, and more than it may always have."""
+    mine = sum(address_of(event.request.scope) == address for event in events)
+    return mine >= max(slots - len(events), always)
 
 
 def _size(message: EventMessage) -> int:
