@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from agent.doctor import examine
+from agent.doctor import examine, machine
 from agent.doctor.check import Check
 from agent.history import Record
 from agent.history.sqlite import SqliteStore
@@ -118,6 +118,17 @@ def checks(ended: subprocess.CompletedProcess[str]) -> dict[str, dict[str, str]]
 
 
 # Nothing is wrong
+
+
+async def test_sandbox_without_landlock_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = dict[int, tuple[str, str]]()
+    for version in (0, 3, 7):
+        monkeypatch.setattr(machine, "landlock", lambda version=version: version)
+        (one,) = await machine.sandbox()
+        states[version] = one.state, one.said
+    assert [state for state, _ in states.values()] == ["warning", "warning", "ok"]
+    assert "your files and the network" in states[0][1]
+    assert "your files" not in states[3][1]
 
 
 async def test_nothing_is_wrong(env: Env, model: ModelServer) -> None:

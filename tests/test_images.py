@@ -4,8 +4,10 @@ import asyncio
 import io
 import json
 import pickle
+import socket
 import subprocess
 import sys
+import timeit
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -24,6 +26,7 @@ from agent.media.conversion import normal
 from agent.media.images import KINDS as KINDS_READ
 from agent.media.images import ImageLimits, normalised
 from agent.media.kinds import kind, label
+from agent.media.limited import landlock
 from agent.settings import ROOT
 from tests import media_files
 from tests.conftest import becomes
@@ -297,6 +300,48 @@ def test_sandbox_has_no_key_and_keeps_its_limits(monkeypatch: pytest.MonkeyPatch
         out, _ = process.communicate(data, timeout=30)
     assert process.returncode == 0
     assert json.loads(out.partition(b"\n")[0])["media_type"] == "image/jpeg"
+
+
+REACHING = r"""
+import os, socket
+key, port, parent = {key!r}, {port}, os.getppid()
+for name, attempt in dict(
+    environment=lambda: open(f"/proc/{{parent}}/environ", "rb").read(),
+    memory=lambda: open(f"/proc/{{parent}}/mem", "rb"),
+    key=lambda: open(key).read(),
+    folder=lambda: os.listdir(os.path.dirname(key)),
+    change=lambda: os.truncate(key, 0),
+    remove=lambda: os.unlink(key),
+    signal=lambda: os.kill(parent, 0),
+    network=lambda: socket.create_connection(("127.0.0.1", port), 5),
+).items():
+    try:
+        attempt()
+        print(name, "allowed")
+    except PermissionError:
+        print(name, "refused")
+print("end")
+"""
+
+
+@pytest.mark.skipif(landlock() < 4, reason="this kernel has no Landlock, or one that does not know TCP")
+def test_sandboxed_code_reaches_nothing_of_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = tmp_path / "cookie.key"
+    key.write_text("swordfish")
+    program = apart.Program(timeit, memory=128 * 1024 * 1024, seconds=5, patience=20)  # its `main` runs any code
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        code = REACHING.format(key=str(key), port=listener.getsockname()[1])
+        status, out = Job(program, "-n1", "-r1", code).run(b"")
+        outcomes = dict(line.split() for line in out.decode().partition("end")[0].splitlines())
+        if landlock() < 6:
+            assert outcomes.pop("signal") == "allowed"
+        assert len(outcomes) >= 7
+        assert set(outcomes.values()) == {"refused"}
+        assert status == 0
+        monkeypatch.setattr(apart.Program, "command", lambda *_: [sys.executable, "-c", code])
+        _, out = Job(program).run(b"")  # the same code outside of the sandbox
+        assert b"key allowed" in out
+        assert b"network allowed" in out
 
 
 @pytest.mark.parametrize("data", [case[1] for case in KINDS], ids=[case[0] for case in KINDS])

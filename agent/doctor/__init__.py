@@ -57,6 +57,7 @@ def _looks(settings: Settings, env: Mapping[str, str], online: bool) -> dict[str
         "keys": lambda: serving.keys(env, online=online),
         "store": lambda: keeping.store(settings),
         "disk": lambda: keeping.disk(settings),
+        "sandbox": machine.sandbox,
         "port": lambda: machine.port(settings.host, settings.port),
         "space": lambda: keeping.space(settings, env),
     }

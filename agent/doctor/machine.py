@@ -15,9 +15,12 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from agent.doctor.check import Check, fault, fine, warning
+from agent.media.limited import landlock
 from agent.settings import ROOT
 
 OLDEST = (3, 11)
+TCP = 4
+"""The version of Landlock that can refuse TCP."""
 
 
 async def python() -> list[Check]:
@@ -50,6 +53,16 @@ def _apart(lock: str) -> Iterator[str]:
             continue
         if not wanted.specifier.contains(Version(has), prereleases=True):
             yield f"{wanted.name} is {has}, not {str(wanted.specifier).removeprefix('==')}"
+
+
+async def sandbox() -> list[Check]:
+    """Whether the system keeps the process that decodes files from this user's other files and from the network."""
+    found = landlock()
+    if found >= TCP:
+        return [fine("sandbox", "files are decoded in a process that reaches neither your files nor TCP")]
+    lacks = "the network" if found else "your files and the network"
+    said = f"the process that decodes files could reach {lacks}: this system has no newer Landlock"
+    return [warning("sandbox", said, "Use Linux 6.7 or newer, and let a container call Landlock.")]
 
 
 async def port(host: str, number: int) -> list[Check]:

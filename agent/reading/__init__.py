@@ -156,7 +156,7 @@ class Reading:
 
 async def _read(reader: Reader, name: str, data: bytes, wheels: list[Path]) -> str:
     process = await asyncio.create_subprocess_exec(
-        *PROGRAM.command(reader.job, str(len(data)), *map(str, wheels)),
+        *PROGRAM.command(reader.job, str(len(data)), *(str(wheel.resolve()) for wheel in wheels)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
