@@ -3,7 +3,9 @@
 import pickle
 import subprocess
 import sys
+from array import array
 from functools import cache
+from time import process_time
 
 import numpy as np
 import pytest
@@ -63,6 +65,20 @@ def test_channels_are_mixed_and_high_tones_do_not_fold_back() -> None:
 def test_silence_and_clipping_are_noticed(loud: float, says: str, format_: str, rate: int) -> None:
     normal = normalised(sound(format_, tone(1, hertz=300, loud=loud, rate=rate), rate=rate), WAV)
     assert (normal.note.key if normal.note else "") == says
+
+
+def test_silence_of_ten_minutes_is_heard_in_another_process() -> None:
+    second = normalised(sound("wav", tone(1, loud=0.0, rate=16_000), rate=16_000), WAV).data
+    samples = second[44:] * 600
+    size = len(samples)
+    data = b"RIFF" + (36 + size).to_bytes(4, "little") + second[8:40] + size.to_bytes(4, "little") + samples
+    began = process_time()
+    normal = normalised(data, WAV)
+    spent = process_time() - began
+    assert (normal.note and normal.note.key, normal.data == data) == ("silent", True)
+    began = process_time()
+    assert max(array("h", samples)) == 0
+    assert spent < process_time() - began, "as long as one look at each sample takes"
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

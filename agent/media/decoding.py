@@ -3,7 +3,9 @@
     picture LIMITS          a picture as a model takes it: a line of JSON with its `media_type` and what was `done`,
                             then its bytes; LIMITS are those of `images`, as JSON
     open                    any picture that Pillow reads: its media type, a line break, and its bytes if they are new
-    sound FORMAT SECONDS    16 kHz, mono, 16 bits, at most so much and a little of it; then a byte: is it clipped
+    sound FORMAT SECONDS    16 kHz, mono, 16 bits, at most so much and a little of it; then a byte: is it "clipped" (1),
+                            "silent" (2)
+    listen                  of samples as `sound` makes them, that byte alone
 
 What cannot be taken is said on the last line, as JSON, with `REFUSED` for the exit status: the name of a sentence and
 what stands in it. Any other status means a broken file.
@@ -24,6 +26,9 @@ SPARE = 1.0
 """Seconds that are decoded beyond the longest, to see that there are more."""
 CLIPPED = 0.01
 """Of the samples; a tone just as loud as can be has a little less at its top."""
+SILENT = 33
+"""The largest sample that nobody hears: 60 dB below the loudest."""
+IS_CLIPPED, IS_SILENT = 1, 2
 MAX_CHANNELS = 8
 RATES = range(4_000, 400_000)
 CODECS = ("aac", "alac", "flac", "mp3", "mp3float", "opus", "libopus", "vorbis")
@@ -61,20 +66,41 @@ def sound(data: bytes, format_: str, seconds: str) -> Iterator[bytes]:
     import av
 
     resampler: Any = av.AudioResampler(format="s16", layout="mono", rate=RATE)
-    full = every = 0
+    full = every = loudest = 0
     left = int((float(seconds) + SPARE) * RATE * 2)
     for frame in _frames(data, format_, float(seconds)):
         values = frame.to_ndarray()
         full, every = full + _full(values), every + values.size
         for out in resampler.resample(frame):
-            samples = out.to_ndarray().tobytes()
-            left -= len(samples)
-            yield samples
+            samples = out.to_ndarray()
+            loudest = max(loudest, _peak(samples))
+            left -= samples.nbytes
+            yield samples.tobytes()
         if left < 0:
             break
     for out in resampler.resample(None):
-        yield out.to_ndarray().tobytes()
-    yield bytes([full > CLIPPED * every])
+        samples = out.to_ndarray()
+        loudest = max(loudest, _peak(samples))
+        yield samples.tobytes()
+    yield _heard(full, every, loudest)
+
+
+def listen(data: bytes) -> Iterator[bytes]:
+    """Whether samples of 16 bits are clipped or silent."""
+    import numpy as np
+
+    values = np.frombuffer(data, "<i2").reshape(1, -1)
+    yield _heard(_full(values), values.size, _peak(values))
+
+
+def _heard(full: int, every: int, loudest: int) -> bytes:
+    """The byte that says whether a sound is clipped or silent."""
+    return bytes([(full > CLIPPED * every) * IS_CLIPPED | (loudest <= SILENT) * IS_SILENT])
+
+
+def _peak(values: Any) -> int:
+    """The largest distance of a sample from zero."""
+    return max(int(values.max()), -int(values.min())) if values.size else 0
 
 
 def _full(values: Any) -> int:
@@ -149,7 +175,12 @@ def main(arguments: list[str]) -> int:
     """Decode the input to the output."""
     job, *args = arguments
     out = sys.stdout.buffer
-    jobs: dict[str, Callable[..., Iterator[bytes]]] = {"picture": picture, "open": open_, "sound": sound}
+    jobs: dict[str, Callable[..., Iterator[bytes]]] = {
+        "picture": picture,
+        "open": open_,
+        "sound": sound,
+        "listen": listen,
+    }
     try:
         for piece in jobs[job](sys.stdin.buffer.read(), *args):
             out.write(piece)

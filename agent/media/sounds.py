@@ -1,15 +1,14 @@
 """Sounds as a model takes them: 16 kHz, mono, WAV, or an MP3 as it is. Pure; trusts no byte.
 
-What holds memory and time is that another process decodes (`agent.media.decoding`), and stops where it has enough.
+What holds memory and time is that another process decodes (`agent.media.decoding`), and stops where it has enough. It
+also looks at every sample: here that would stop all other threads for a tenth of a second.
 """
 
-from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
-from sys import byteorder
 
 from agent.media.apart import Job, apart
-from agent.media.decoding import CLIPPED, RATE, too_long
+from agent.media.decoding import IS_CLIPPED, IS_SILENT, RATE, too_long
 from agent.media.kinds import Normal, kind, label
 from agent.media.sentences import refused
 from agent.sayings import Saying
@@ -29,10 +28,6 @@ FORMATS = {
 AS_IS = 5_000_000
 """Bytes up to which an MP3 is sent as it is."""
 
-_SILENT = 33
-"""The largest sample that nobody hears: 60 dB below the loudest."""
-_FULL = (b"\xff\x7f" * 3, b"\x00\x80" * 3)
-"""Three samples at the limit, one after the other, which a sound has only where its top was cut off."""
 _SHIFTS = (21, 14, 7, 0)
 """The four bytes of a tag's length have seven bits each."""
 
@@ -56,21 +51,23 @@ def normalised(data: bytes, limits: SoundLimits, *, began: Callable[[Job], None]
     found = kind(data)
     if found not in FORMATS:
         raise refused("no_readable_sound")
-    samples = _samples(data)
-    ours, clipped = samples is not None, samples is not None and _is_clipped(samples)
-    if samples is None:
-        try:
+    samples, heard = _samples(data), b""
+    ours = samples is not None
+    try:
+        if samples is None:
             decoded = apart("sound", FORMATS[found], str(limits.seconds), data=data, began=began)
-            samples, clipped = decoded[:-1], decoded[-1:] == b"\1"
-        except ValueError as error:
-            raise refused("broken_sound", kind=label(found)) from error
+            samples, heard = decoded[:-1], decoded[-1:]
+        elif 0 < len(samples) <= (limits.seconds + 1) * RATE * 2:
+            heard = apart("listen", data=samples, began=began)
+    except ValueError as error:
+        raise refused("broken_sound", kind=label(found)) from error
     seconds = len(samples) / 2 / RATE
     if not samples:
         raise refused("no_sound")
     if seconds > limits.seconds + 0.1:  # a resampler has a little more or less than there was
         key, most = too_long(limits.seconds)
         raise refused(key, most=most)
-    note = _note(samples, clipped=clipped)
+    note = _note(heard)
     if found == "audio/mpeg" and found in limits.types and len(data) <= min(AS_IS, limits.max_bytes):
         bare = _without_tags(data)
         done = () if bare == data else (Saying("without_tags"),)
@@ -109,18 +106,12 @@ def _head(length: int) -> bytes:
     )
 
 
-def _note(samples: bytes, *, clipped: bool) -> Saying | None:
-    values = array("h", samples)
-    if byteorder == "big":
-        values.byteswap()
-    if max(max(values), -min(values)) <= _SILENT:
+def _note(heard: bytes) -> Saying | None:
+    """What people should know of the sound, by the byte that the decoder says. It may have been taken over."""
+    flags = heard[0] if heard else 0
+    if flags & IS_SILENT:
         return Saying("silent")
-    return Saying("clipped") if clipped else None
-
-
-def _is_clipped(samples: bytes) -> bool:
-    """See `agent.media.decoding`, which hears of a sound at its own rate; at another, what was flat is so no more."""
-    return 6 * sum(samples.count(run) for run in _FULL) > CLIPPED * len(samples)
+    return Saying("clipped") if flags & IS_CLIPPED else None
 
 
 def _without_tags(data: bytes) -> bytes:
