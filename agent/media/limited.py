@@ -6,11 +6,11 @@ MEMORY is bytes of data, SECONDS is processor time. The process can't write file
 but their `__init__` is not run: it would take a second, and a worker needs none of it.
 
 Where the Linux kernel has Landlock (5.13), the process can open nothing but Python's and the system's libraries, this
-package and the files that its arguments name by absolute paths, and those only to read. So the server's environment,
-memory, history and cookie key are out of reach, although they belong to the same user. Newer kernels also keep it from
-TCP (6.7) and from signals to other processes (6.12). Programs that it starts are confined in the same way (ctypes
-starts `ldconfig` to find a library). Landlock stops neither UDP nor a Unix socket that has a path. The doctor says what
-this kernel has. Elsewhere only the limits hold.
+package, and what its arguments and LD_LIBRARY_PATH name by absolute paths, and those only to read. So the server's
+environment, memory, history and cookie key are out of reach, although they belong to the same user. Newer kernels also
+keep it from TCP (6.7) and from signals to other processes (6.12). Programs that it starts are confined in the same way
+(ctypes starts `ldconfig` to find a library). Landlock stops neither UDP nor a Unix socket that has a path. The doctor
+says what this kernel has. Elsewhere only the limits hold.
 """
 
 import importlib
@@ -103,7 +103,8 @@ def main() -> None:
     """Run the module that the command line names; its `main` gets the other arguments and returns the exit status."""
     module, memory, seconds, *arguments = sys.argv[1:]
     limit(int(memory), int(seconds))
-    named = [argument for argument in arguments if os.path.isabs(argument)]
+    given = (*os.environ.get("LD_LIBRARY_PATH", "").split(":"), *arguments)
+    named = [path for path in given if os.path.isabs(path)]
     confine([ROOT, sys.prefix, sys.base_prefix, os.path.realpath(sys.base_prefix), *LIBRARIES, *DEVICES, *named])
     for name in ("", *PACKAGES):
         full = f"agent.{name}".rstrip(".")
