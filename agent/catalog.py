@@ -92,9 +92,8 @@ class ModelSpec:
     prompt and answer together, `usual_output_tokens` what an answer is allowed where nobody says more. `tools` is
     "router" where only the JSON-schema router works (see providers/router.py). `always_reasons`: it cannot be turned
     off. `needs_audio`: a request without any sound is refused. `temperature`: it may be set. `retired_on` may lie
-    ahead; `retired` is for those that are gone since a day that is not known. `replaced_by` is a name of the same
-    provider. `source` and `licence` are shown to people. `defaults` are sampling settings that the model needs to do
-    its best. `menu`: it is offered without being asked for.
+    ahead; `retired`: gone since an unknown day. `replaced_by` is a name of the same provider. `source` and `licence`
+    are shown. `defaults` are sampling settings it needs, `examples` exchanges before each request. `menu`: is offered.
     """
 
     __pydantic_config__ = _NO_OTHERS
@@ -122,6 +121,7 @@ class ModelSpec:
     source: str = ""
     licence: str = ""
     defaults: tuple[tuple[str, float], ...] = ()
+    examples: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         check_name(self.name)

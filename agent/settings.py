@@ -30,7 +30,7 @@ class LocalSettings:
     vllm_model: str | None = None
     local_model: Path | None = None
     downloads: bool = True
-    wait_seconds: float = 60.0
+    wait_seconds: float = 5.0
     answers: int = 4
 
 
@@ -194,7 +194,7 @@ def _local(given: Mapping[str, Any], env: Mapping[str, str]) -> LocalSettings:
         vllm_model=_model(env.get("MODEL")),
         local_model=Path(env["LOCAL_MODEL"]).expanduser() if env.get("LOCAL_MODEL") else None,
         downloads=env.get("SWITCHBOARD_OFFLINE", "") in ("", "0") and bool(given.get("downloads", True)),
-        wait_seconds=_number("wait_seconds", given.get("wait_seconds", 60.0)),
+        wait_seconds=_number("wait_seconds", given.get("wait_seconds", 5.0)),
         answers=answers,
     )
 

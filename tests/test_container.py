@@ -90,7 +90,8 @@ def test_the_dockerfile_has_nothing_that_a_linter_minds() -> None:
 def test_a_build_sees_the_app_and_nothing_else() -> None:
     seen = {str(path) for path in context(ROOT)}
     tops = {name.split("/")[0] for name in seen}
-    assert tops == {".ci", "agent", "app.py", "configs", "requirements.txt", "requirements-gpu.txt"}
+    locks = {"requirements.txt", "requirements-models.txt", "requirements-gpu.txt"}
+    assert tops == {".ci", "agent", "app.py", "configs", *locks}
     assert {name for name in seen if name.startswith(".ci/")} == {".ci/uv", ".ci/uv.txt"}
     assert {"agent/server.py", "agent/ui/page.css", "configs/app.toml"} <= seen
     assert not [name for name in seen if "__pycache__" in name]

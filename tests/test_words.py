@@ -144,11 +144,10 @@ async def test_why_a_link_leads_nowhere_is_said_in_german() -> None:
 
 
 def test_why_something_could_not_be_fetched_is_said_in_german() -> None:
-    what, why = Saying("the_wheel", {"project": "toy"}), Saying("fetch_late")
-    error = failed("fetch_failed", what=what, reason=why)
-    assert str(error) == "The wheel of toy could not be fetched: the server did not answer in time."
+    error = failed("fetch_failed", what="toy.gguf", reason=Saying("fetch_late"))
+    assert str(error) == "toy.gguf could not be fetched: the server did not answer in time."
     assert Words("de").said(error.sayings) == (
-        "Das Wheel von toy ließ sich nicht holen: der Server antwortete nicht rechtzeitig."
+        "toy.gguf ließ sich nicht holen: der Server antwortete nicht rechtzeitig."
     )
 
 

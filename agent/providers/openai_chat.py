@@ -24,6 +24,7 @@ from agent.providers import Reasoning
 from agent.providers.client import ClientConnection
 from agent.providers.completions import sdk_client
 from agent.providers.efforts import is_off
+from agent.providers.examples import ExampleModel
 from agent.providers.router import RouterModel
 
 _TEMPLATED = ("vllm", "llama.cpp")
@@ -53,7 +54,9 @@ class Connection(ClientConnection):
     def _open(self, http: httpx2.AsyncClient) -> Model:
         client = sdk_client(self.endpoint, http, self.timeout, vendor=self.spec.provider)
         provider = _provider(self.spec.provider, client)
-        model = _Chat(self.spec.name, provider=provider, profile=_profile(self.spec.provider))
+        model: Model = _Chat(self.spec.name, provider=provider, profile=_profile(self.spec.provider))
+        if self.spec.examples:
+            model = ExampleModel(model, self.spec.examples)
         return RouterModel(model) if self.spec.tools == "router" else model
 
 

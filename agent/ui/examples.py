@@ -17,6 +17,10 @@ DRAWN = {  # each on a field of 24 x 24
     "code": "M9 7l-5 5 5 5M15 7l5 5-5 5",
     "table": "M4 5h16v14H4zM4 10h16M10 5v14",
     "letter": "M4 20l1-4L16 5l3 3L8 19zM14 7l3 3",
+    "tiny_capital": "M4 5h16v11H9l-5 4zM9 10h6",
+    "tiny_list": "M4 6h2M4 12h2M4 18h2M9 6h11M9 12h11M9 18h11",
+    "tiny_code": "M9 7l-5 5 5 5M15 7l5 5-5 5",
+    "tiny_term": "M9 18h6M10 21h4M8 14a6 6 0 1 1 8 0c-1 1-1 2-1 2H9s0-1-1-2z",
     "sound": "M4 10v4h4l5 4V6L8 10zM16 9c2 2 2 4 0 6M18 6c4 4 4 8 0 12",
 }
 
@@ -41,7 +45,9 @@ def example_message(text: str, words: Words) -> dict[str, Any]:
 def _names(spec: ModelSpec | None) -> list[str]:
     takes = {"picture": spec is not None and spec.image, "sound": spec is not None and spec.audio}
     names = [name for name, possible in takes.items() if possible]
-    if spec is not None and spec.tools == "none":  # a very small model
+    if spec is not None and spec.examples:  # a tiny model: only what it has been seen to answer rightly
+        names += ["tiny_capital", "tiny_list", "tiny_code", "tiny_term"]
+    elif spec is not None and spec.tools == "none":
         names += ["question", "letter"]
     else:
         names += ["question", "riddle" if spec is not None and spec.reasoning else "letter", "code", "table"]

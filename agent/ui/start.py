@@ -88,7 +88,8 @@ async def start(
     stored = await store.history(record) if record.revision else []
     messages = [entry.message for entry in stored]
     most = answer_limit(spec, choices.max_tokens, public=settings.public is not None)
-    room = spec.context_tokens - _room(spec, most) - 256
+    examples = about_tokens([text for exchange in spec.examples for text in exchange])
+    room = spec.context_tokens - _room(spec, most) - examples - 256
     system = default_prompt(settings, spec) if choices.system_message is None else choices.system_message
     new = about_tokens([system, *adds])
     if new > room:
