@@ -1,15 +1,19 @@
 """Reading for models that cannot see or hear, on the real page: said before, shown while it goes on, marked after."""
 
+import os
+import pickle
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, expect
 
-from agent.reading import OCR
-from tests.conftest import CONFIG, App, Visitor
+from agent.reading import SPEECH
+from tests.conftest import CONFIG, ROOT, App, Visitor
 from tests.scripted_server import Config, Running, running
-from tests.test_reading import INVOICE, SAMPLES, written
+from tests.test_reading import INVOICE, SAID, SAMPLES, written
+from tests.toy_whisper import paths, pinned, whisper
 from tests.weight_server import Server, serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.weights, pytest.mark.timeout(500)]
@@ -26,9 +30,42 @@ def server() -> Iterator[Running]:
         yield server
 
 
+TOY = """
+import pickle
+from dataclasses import replace
+from agent import reading
+reading.READERS["audio"] = replace(reading.SPEECH, files=pickle.loads(bytes.fromhex("{}")))
+"""
+"""What an app begins with whose model for speech is the small one of the tests."""
+
+
 @pytest.fixture(scope="module")
-def own(start_app: Callable[..., App], server: Running) -> App:
-    return start_app(CONFIG, VLLM_BASE_URL=server.base_url)
+def own(start_app: Callable[..., App], server: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    """The app, a model hub with a small model for speech, and an empty cache."""
+    files = whisper(SAID)
+    folder = tmp_path_factory.mktemp("toy")
+    (folder / "sitecustomize.py").write_text(TOY.format(pickle.dumps(pinned(files)).hex()))
+    with serving(files=paths(files)) as hub:
+        yield start_app(
+            CONFIG,
+            VLLM_BASE_URL=server.base_url,
+            HF_ENDPOINT=hub.url,
+            SWITCHBOARD_CACHE=str(folder / "cache"),
+            SWITCHBOARD_OFFLINE="",
+            PYTHONPATH=f"{folder}{os.pathsep}{ROOT}",
+        )
+
+
+@pytest.fixture(scope="module")
+def without_hub(start_app: Callable[..., App], server: Running, tmp_path_factory: pytest.TempPathFactory) -> App:
+    """The app where the model hub cannot be reached."""
+    cache = str(tmp_path_factory.mktemp("cache"))
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        closed = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+    return start_app(
+        CONFIG, VLLM_BASE_URL=server.base_url, HF_ENDPOINT=closed, SWITCHBOARD_CACHE=cache, SWITCHBOARD_OFFLINE=""
+    )
 
 
 @pytest.fixture
@@ -44,13 +81,14 @@ def attach(visitor: Visitor, *files: Path) -> Locator:
     return visitor.page.locator("#attached li")
 
 
-def switch(visitor: Visitor) -> None:
-    """Turn the switch in the settings on."""
+def switch(visitor: Visitor, *, sounds: bool = True) -> None:
+    """Turn the switch in the settings on. Then pictures can be attached, and `sounds` where they can be read."""
     visitor.open_settings()
     box = visitor.page.locator("#read-here input")
     expect(box).not_to_be_checked()
     box.check()
-    expect(visitor.page.locator("#about [data-takes*='audio/*']")).to_have_count(1)
+    expect(visitor.page.locator("#about [data-takes*='image/*']")).to_have_count(1)
+    expect(visitor.page.locator("#about [data-takes*='audio/*']")).to_have_count(int(sounds))
     visitor.shot("reading-switch")
     visitor.close_settings()
 
@@ -127,7 +165,7 @@ def test_a_sound_is_written_down_for_a_deaf_model(own: App, visit: Visit, server
     expect(visitor.bubbles.filter(has_text="On Thursday.")).to_be_visible(timeout=PATIENCE)
     said = content(server)[-1]["text"]
     assert said.startswith("Speech in the sound speech.ogg, written down by Whisper; it may have mistakes")
-    assert "moved to Thursday at half past three" in said
+    assert SAID in said
     for _ in range(2):
         expect(visitor.mine.locator("audio")).to_have_count(1)
         mark = visitor.mine.locator("details.read")
@@ -137,10 +175,16 @@ def test_a_sound_is_written_down_for_a_deaf_model(own: App, visit: Visit, server
         visitor.open(own.url)
 
 
-def test_a_picture_without_text_costs_nothing(own: App, visit: Visit, server: Running, tmp_path: Path) -> None:
+def test_without_the_hub_sounds_cannot_be_recorded_and_a_picture_without_text_costs_nothing(
+    without_hub: App, visit: Visit, server: Running, tmp_path: Path
+) -> None:
     (tmp_path / "wall.png").write_bytes(written())
-    visitor = visit(own.url)
-    switch(visitor)
+    visitor = visit(without_hub.url)
+    switch(visitor, sounds=False)
+    about = visitor.page.locator("#about")
+    expect(about).to_contain_text("Whisper base is not on this disk, and the model hub cannot be reached.")
+    expect(visitor.page.locator("#composer .microphone-button")).to_have_count(0)
+    visitor.shot("reading-without-hub")
     rows = attach(visitor, tmp_path / "wall.png")
     expect(rows).to_contain_text("is read here")
     asked = len(server.journal())
@@ -155,40 +199,45 @@ def test_a_picture_without_text_costs_nothing(own: App, visit: Visit, server: Ru
 
 
 @pytest.fixture
-def index() -> Iterator[Server]:
-    """A package index that holds other bytes of the right size, and gives the second half when told to."""
-    [file] = OCR.files
-    page = f'<a href="/{file.file}">{file.file}</a>'.encode()
-    with serving(files={"/simple/rapidocr/": page, f"/{file.file}": bytes(file.size)}) as server:
+def hub() -> Iterator[Server]:
+    """A model hub that holds other bytes of the right size, and gives the second half when told to."""
+    files: dict[str, bytes] = {}
+    for file in SPEECH.files:
+        assert file.hub is not None
+        files[f"/{file.hub.repo}/resolve/{file.hub.revision}/{file.hub.file}"] = bytes(file.size)
+    with serving(files=files) as server:
         yield server
 
 
 def test_reading_can_be_stopped_and_a_wrong_file_reads_nothing(
-    start_app: Callable[..., App], visit: Visit, server: Running, index: Server, receipt: Path, tmp_path: Path
+    start_app: Callable[..., App], visit: Visit, server: Running, hub: Server, tmp_path: Path
 ) -> None:
     app = start_app(
-        VLLM_BASE_URL=server.base_url, SWITCHBOARD_CACHE=str(tmp_path / "cache"), PIP_INDEX_URL=f"{index.url}/simple"
+        VLLM_BASE_URL=server.base_url,
+        SWITCHBOARD_CACHE=str(tmp_path / "cache"),
+        HF_ENDPOINT=hub.url,
+        SWITCHBOARD_OFFLINE="",
     )
     visitor = visit(app.url)
     switch(visitor)
-    rows = attach(visitor, receipt)
-    expect(rows).to_contain_text("27 MB are fetched for that, once")
-    index.gate.clear()
+    rows = attach(visitor, SAMPLES / "speech.ogg")
+    expect(rows).to_contain_text("148 MB are fetched for that, once")
+    hub.gate.clear()
     asked = len(server.journal())
-    visitor.say("!text What is on it?")
-    expect(visitor.page.locator("#sending")).to_contain_text("Fetching PP-OCRv6, once:", timeout=60_000)
+    visitor.say("!text When is it?")
+    expect(visitor.page.locator("#sending")).to_contain_text("Fetching Whisper base, once:", timeout=60_000)
     expect(visitor.page.locator("#sending progress")).to_be_visible()
     expect(visitor.box).not_to_be_editable()
     visitor.shot("reading-fetching")
     visitor.stop.click()
     expect(visitor.submit).to_be_visible()
-    expect(rows).to_contain_text("27 MB are fetched for that, once")
-    expect(visitor.box).to_have_value("!text What is on it?")
+    expect(rows).to_contain_text("148 MB are fetched for that, once")
+    expect(visitor.box).to_have_value("!text When is it?")
     expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(1)
     expect(visitor.box).to_be_editable()
-    index.gate.set()
+    hub.gate.set()
     visitor.box.press("Enter")
     expect(visitor.toast.first).to_contain_text("is not the pinned file", timeout=60_000)
-    expect(visitor.box).to_have_value("!text What is on it?")
+    expect(visitor.box).to_have_value("!text When is it?")
     expect(visitor.mine).to_have_count(0)
     assert len(server.journal()) == asked

@@ -7,7 +7,7 @@ nothing of them is in this process, and what a file does to that one harms no ot
 import asyncio
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +18,7 @@ from agent.errors import InputError, LocalModelError, named, together
 from agent.media.apart import Program, environment
 from agent.media.kinds import Normal
 from agent.providers import Line, Status
+from agent.providers.download import hub_url, reachable
 from agent.providers.weights import HubFile, Pinned, fetch, find
 from agent.reading import program
 from agent.sayings import Saying, Value, english
@@ -37,6 +38,7 @@ SENTENCES = {
     "reading": "Reading {name} …",
     "fetching_reader": "Fetching {reader}, once: {have} of {total} MB …",
     "reader_missing": "{reader} is not on this disk, and downloads are off.",
+    "reader_unreachable": "{reader} is not on this disk, and the model hub cannot be reached.",
     "reader_would": "{reader}, which would read it here, is not on this disk; downloads are off.",
     "reader_not_fetched": "{reader} could not be fetched to read this here.",
     "no_text": "No text was found in {name}. Remove it, or choose a model that can see it.",
@@ -115,14 +117,33 @@ class Reading:
     def __init__(self, cache_dir: Path, *, downloads: bool = True) -> None:
         self._cache, self._downloads = cache_dir, downloads
         self._line = Line(1)
+        self._absent: dict[Kind, Saying] = {}
+
+    @property
+    def absent(self) -> Mapping[Kind, Saying]:
+        """The kinds of files that could not be read at the last `look`, and why."""
+        return self._absent
+
+    async def look(self) -> None:
+        """Find out which kinds of files can be read: whether their models are here, or can be fetched."""
+        for kind in READERS:
+            try:
+                await self.to_fetch(kind)
+                self._absent.pop(kind, None)
+            except InputError:
+                key = "reader_unreachable" if self._downloads else "reader_missing"
+                self._absent[kind] = Saying(key, {"reader": READERS[kind].label})
 
     async def to_fetch(self, kind: Kind) -> int:
-        """Bytes that must be fetched before the first file of that kind. Raises `InputError` where they may not be."""
+        """Bytes to fetch before the first file of that kind. Raises `InputError` where they cannot be had."""
         there = [await find(file, self._cache) is not None for file in READERS[kind].files]
-        bytes_ = sum(file.size for file, found in zip(READERS[kind].files, there, strict=True) if not found)
-        if bytes_ and not self._downloads:
+        missing = [file for file, found in zip(READERS[kind].files, there, strict=True) if not found]
+        if missing and not self._downloads:
             raise _refused("reader_would", reader=READERS[kind].label)
-        return bytes_
+        hub = hub_url()
+        if any(file.hub for file in missing) and not (hub and await reachable(hub)):
+            raise _refused("reader_unreachable", reader=READERS[kind].label)
+        return sum(file.size for file in missing)
 
     async def text(self, name: str, made: Normal, report: Report) -> str:
         """What is written in that picture or said in that sound, called `name`. It is never empty.

@@ -40,7 +40,9 @@ class Attaching:
         seat = self._seats.of(request)
         self._all.remembered.put(seat.visitor, replace(self._all.choices(seat.owner), read_here=on))
         spec = self._all.spec(seat.owner, model)
-        return takes(spec, seat.words, read_here=on) if spec else (gr.skip(), gr.skip())
+        if on:
+            await self._all.reading.look()
+        return takes(spec, seat.words, reading=self._all.reading if on else None) if spec else (gr.skip(), gr.skip())
 
     async def attached(
         self, value: dict[str, Any] | None, model: str | None, read_here: bool, request: gr.Request

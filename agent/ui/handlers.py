@@ -64,6 +64,8 @@ class Handlers:
         seat = self._seats.take(request, replace(seat, conversation=await self._all.last(seat.owner)))
         self._all.offers.keys.seen(seat.owner)
         chosen = self._all.choices(seat.owner)
+        if chosen.read_here:
+            await self._all.reading.look()
         spec = self._all.spec(seat.owner, None)
         busy = seat.conversation is not None and self._all.live.busy(seat.conversation)
         return chosen.read_here, *self._menu(seat, spec), *self._for(seat, spec, busy=busy)
@@ -303,7 +305,8 @@ class Handlers:
         """All that depends on the chosen model. What the visitor has set holds wherever the model can do it."""
         chosen = self._all.choices(seat.owner)
         prompt = default_prompt(self._all.settings, spec) if chosen.system_message is None else chosen.system_message
-        shown = switches(spec, chosen, busy, seat.words, read_here=chosen.read_here)
+        reading = self._all.reading if chosen.read_here else None
+        shown = switches(spec, chosen, busy, seat.words, reading=reading)
         return prompt, *shown, *self._keys(seat, spec)
 
     def _keys(self, seat: Seat, spec: ModelSpec | None) -> tuple[Any, ...]:

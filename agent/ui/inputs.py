@@ -1,7 +1,7 @@
 """What the composer sends: text and files as message parts, and what becomes of each file for the chosen model."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -144,10 +144,13 @@ def check_files(files: Sequence[Path], max_bytes: int) -> None:
         raise ours(InputError, "files_too_large", size=size / 1e6, most=2 * max_bytes / 1e6)
 
 
-def kinds(spec: ModelSpec | None = None, *, read_here: bool = False) -> list[str]:
-    """The file types that a model can be given, as a file dialog names them; None: those of any model."""
-    pictures = ["image/*", *PICTURE_SUFFIXES] if spec is None or spec.image or read_here else []
-    sounds = ["audio/*", *SOUND_SUFFIXES] if spec is None or spec.audio or read_here else []
+def kinds(spec: ModelSpec | None = None, *, read_here: Collection[Kind] = ()) -> list[str]:
+    """The file types that a model can be given, as a file dialog names them; None: those of any model.
+
+    `read_here` are the kinds that are read for a model that cannot take them.
+    """
+    pictures = ["image/*", *PICTURE_SUFFIXES] if spec is None or spec.image or "image" in read_here else []
+    sounds = ["audio/*", *SOUND_SUFFIXES] if spec is None or spec.audio or "audio" in read_here else []
     return [*pictures, *sounds, *sorted(TEXT_SUFFIXES)]
 
 

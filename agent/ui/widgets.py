@@ -10,6 +10,7 @@ import gradio as gr
 from agent.catalog import ModelSpec, ProviderSpec
 from agent.checkpoints import LONGEST_NAME
 from agent.providers import Status, is_off
+from agent.reading import READERS, Kind, Reading
 from agent.ui.examples import examples
 from agent.ui.inputs import Plan, kinds
 from agent.ui.start import Choices
@@ -81,13 +82,13 @@ def switches(
     busy: bool | None = None,
     words: Words = ENGLISH,
     *,
-    read_here: bool = False,
+    reading: Reading | None = None,
 ) -> tuple[Any, ...]:
     """Reasoning, tools, temperature, the most tokens, the composer with its files, the examples of the empty chat,
     what is said of the model.
 
-    The switches have the values `chosen` before, where there are any, else those that suit the model. `read_here`: what
-    the model cannot take is read for it.
+    The switches have the values `chosen` before, where there are any, else those that suit the model. `reading`
+    reads what the model cannot take.
     """
     empty = gr.Chatbot(
         placeholder=f'<div class="empty">{html.escape(words("empty"))}</div>', examples=cast(Any, examples(spec, words))
@@ -97,7 +98,7 @@ def switches(
     limit: dict[str, Any] = {} if chosen is None else {"value": chosen.max_tokens}
     chosen = chosen or Choices()
     can_reason, can_call = spec.reasoning, spec.tools != "none"
-    box, about = takes(spec, words, busy, read_here=read_here)
+    box, about = takes(spec, words, busy, reading=reading)
     return (
         gr.Checkbox(
             value=can_reason and (not is_off(chosen.reasoning) or spec.always_reasons),
@@ -123,10 +124,17 @@ def usual_temperature(spec: ModelSpec) -> float:
 
 
 def takes(
-    spec: ModelSpec, words: Words = ENGLISH, busy: bool | None = None, *, read_here: bool = False
+    spec: ModelSpec, words: Words = ENGLISH, busy: bool | None = None, *, reading: Reading | None = None
 ) -> tuple[Any, str]:
-    """The composer with what can be attached for a model, and what is said of that model."""
-    sources = ["upload", "microphone"] if spec.audio or read_here else ["upload"]
+    """The composer with what can be attached for a model, and what is said of that model.
+
+    Kinds that `reading` cannot read now cannot be attached, and why is said before anybody records a sound.
+    """
+    absent = reading.absent if reading else {}
+    read_here: list[Kind] = [kind for kind in READERS if reading and kind not in absent]
+    sources = ["upload", "microphone"] if spec.audio or "audio" in read_here else ["upload"]
+    unread = [saying for kind, saying in absent.items() if not (spec.image if kind == "image" else spec.audio)]
+    more = f'<p role="status">{html.escape(words.said(unread))}</p>' if unread else ""
     said = (
         words.model(spec),
         words.source(spec.source),
@@ -134,7 +142,7 @@ def takes(
     )
     about = " · ".join(html.escape(part) for part in said if part)
     types = ",".join(kinds(spec, read_here=read_here))
-    return composer(busy=busy, sources=sources), f'<p data-takes="{types}">{about}</p>'
+    return composer(busy=busy, sources=sources), f'<p data-takes="{types}">{about}</p>{more}'
 
 
 def attachments(planned: Sequence[Plan], words: Words = ENGLISH) -> str:
