@@ -18,9 +18,8 @@ from agent.errors import AgentError, ProviderError
 from agent.guardrails import Limits
 from agent.providers import Endpoint, connect, default_endpoint
 from agent.providers.discover import discover
-from agent.providers.download import hub_url, reachable
 from agent.providers.llama_child import available_memory
-from agent.providers.weights import BETTER, SMOLLM2, Weights, find
+from agent.providers.weights import BETTER, SMOLLM2, Weights, find, hub_answers
 from agent.settings import LocalSettings
 
 OLDEST_VLLM = (0, 32)
@@ -191,8 +190,7 @@ async def weights(local: LocalSettings) -> list[Check]:
     if not local.downloads:
         cure = "Start once with a network and without SWITCHBOARD_OFFLINE, or set LOCAL_MODEL or VLLM_BASE_URL."
         return [(warning if tiny else fault)("weights", f"{have}, and downloads are off", cure)]
-    hub = hub_url()
-    if hub and await reachable(hub):
+    if await hub_answers():
         return [fine("weights", f"{have}; a better one is fetched from the model hub at the start")]
     cure = "Check the network and HF_ENDPOINT, or set LOCAL_MODEL or VLLM_BASE_URL."
     if tiny:

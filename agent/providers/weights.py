@@ -186,11 +186,19 @@ async def _download(weights: Pinned, part: Path, report: Progress) -> None:
         raise named(WeightsMismatch, SENTENCES, "not_pinned", file=weights.file)
 
 
+async def hub_answers() -> bool:
+    """Whether the model hub can be reached now.
+
+    huggingface_hub itself tries for 23 s before it says that there is no network; this takes two.
+    """
+    hub = hub_url()
+    return hub is not None and await reachable(hub)
+
+
 async def _from_hub(weights: Pinned, part: Path, report: Progress) -> None:
     hub = hub_url()
     assert weights.hub
-    # huggingface_hub itself tries for 23 s before it says that there is no network; this takes two.
-    if hub is None or not await reachable(hub):
+    if not await hub_answers():
         raise failed("no_hub")
     url = f"{hub}/{weights.hub.repo}/resolve/{weights.hub.revision}/{weights.hub.file}"
     with part.open("ab") as out:

@@ -18,8 +18,7 @@ from agent.errors import InputError, LocalModelError, named, together
 from agent.media.apart import Program, environment
 from agent.media.kinds import Normal
 from agent.providers import Line, Status
-from agent.providers.download import hub_url, reachable
-from agent.providers.weights import HubFile, Pinned, fetch, find
+from agent.providers.weights import HubFile, Pinned, fetch, find, hub_answers
 from agent.reading import program
 from agent.sayings import Saying, Value, english
 
@@ -140,8 +139,7 @@ class Reading:
         missing = [file for file, found in zip(READERS[kind].files, there, strict=True) if not found]
         if missing and not self._downloads:
             raise _refused("reader_would", reader=READERS[kind].label)
-        hub = hub_url()
-        if any(file.hub for file in missing) and not (hub and await reachable(hub)):
+        if any(file.hub for file in missing) and not await hub_answers():
             raise _refused("reader_unreachable", reader=READERS[kind].label)
         return sum(file.size for file in missing)
 
