@@ -118,6 +118,20 @@ async def test_speech_is_written_down_by_what_the_hub_has(hears: Reading) -> Non
     assert await hears.to_fetch("audio") == 0
 
 
+async def test_links_of_the_hubs_cache_are_read(
+    hears: Reading, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    snapshot = tmp_path / "hub" / "models--org--whisper" / "snapshots" / "rev"
+    snapshot.mkdir(parents=True)
+    for number, (name, data) in enumerate(whisper(SAID).items()):
+        blob = tmp_path / f"blob{number}"
+        blob.write_bytes(data)
+        (snapshot / name).symlink_to(blob)
+    assert await read(hears, SPEECH, "voice.ogg") == SAID
+
+
 @pytest.mark.weights
 @pytest.mark.timeout(400)
 async def test_real_whisper_writes_speech_down_in_whole_words(here: Reading) -> None:
