@@ -57,6 +57,7 @@ from agent.ui.gradio_memory import hold_less
 from agent.ui.handlers import Handlers
 from agent.ui.layout import build, i18n
 from agent.ui.page_head import ICONS, MANIFEST, STATIC, manifest, with_our_head
+from agent.ui.storage_quota import StorageQuota
 from agent.ui.theme import head, theme
 from agent.ui.turn import Conversations
 from agent.ui.words import script, words_for
@@ -75,7 +76,8 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     os.environ["GRADIO_TEMP_DIR"] = str(uploads.folder)  # Gradio takes files that a visitor names from here
     models = LocalModels(settings.local, say=say)
     media = MediaStore(settings.data_dir / "media")
-    conversations = Conversations(settings, store, media, models, _tools(settings))
+    quota = StorageQuota(settings.public, store, media, settings.data_dir / "media")
+    conversations = Conversations(settings, store, media, models, _tools(settings), quota)
     if settings.public:
         say(_spending(settings.public, conversations.offers.lent))
     login = settings.space is not None and settings.space.login

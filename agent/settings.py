@@ -44,6 +44,9 @@ class PublicSettings:
     and `keys` says whether visitors may type API keys of their own. `models` are the hosted models that are asked with
     the owner's keys; a model that answers on this machine, or at the server that is named, needs no entry. A
     conversation is deleted `keep_days` after its last message, 0 for never.
+
+    `stored_mb_...` limit the text and files that are stored: of one visitor with a cookie, of all guests together, and
+    of all, which may also not take more than `stored_disk_percent` of the free disk.
     """
 
     messages: int = 10
@@ -53,6 +56,10 @@ class PublicSettings:
     answers_per_address: int = 4
     answers: int = 8
     keep_days: int = 30
+    stored_mb_per_visitor: int = 500
+    stored_mb_of_guests: int = 1000
+    stored_mb_in_all: int = 10_000
+    stored_disk_percent: int = 50
     keys: bool = True
     tools: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
@@ -217,6 +224,8 @@ def _uploads(given: Mapping[str, Any]) -> UploadSettings:
 def _public(given: Mapping[str, Any], *, share: bool, space: bool) -> PublicSettings | None:
     """The limits, where a share link, a Space or the configuration turns them on."""
     counts = {name: _count(name, given[name]) for name in _PUBLIC_COUNTS if name in given}
+    if counts.get("stored_disk_percent", 0) > 100:
+        raise ConfigError(f"public.stored_disk_percent must be 100 at most, and is {given['stored_disk_percent']!r}")
     if not (given.get("on") or share or space):
         return None
     tools, models = (_names(name, given.get(name, [])) for name in ("public_tools", "models"))
@@ -299,6 +308,10 @@ _PUBLIC_COUNTS = (
     "answers_each",
     "answers_per_address",
     "answers",
+    "stored_mb_per_visitor",
+    "stored_mb_of_guests",
+    "stored_mb_in_all",
+    "stored_disk_percent",
 )
 _KNOWN = {
     "server": {

@@ -229,3 +229,9 @@ def test_conversations_of_an_older_version_expire(
     becomes(kept, owners)
     app.stop()
     assert owners() == kept
+    with closing(sqlite3.connect(tmp_path / "data" / "history.sqlite")) as base:
+        sizes = base.execute("SELECT id, size, length(record) FROM conversations").fetchall()
+        for id_, size, record in sizes:
+            assert [(size - record,)] == base.execute(
+                "SELECT sum(length(entry)) FROM entries WHERE conversation_id = ?", (id_,)
+            ).fetchall()

@@ -36,6 +36,7 @@ from pydantic_ai.messages import (
 
 from agent.errors import ConfigError, Conflict, HistoryError, NotFound
 from agent.history import Entry, HistoryStore, Note, Record, Timings, new_id, now
+from agent.history.codec import dump_entries, dump_record
 from agent.history.memory import MemoryStore
 from agent.history.sqlite import SqliteStore
 from agent.history.sqlite_file import MIGRATIONS
@@ -936,6 +937,21 @@ async def test_a_locked_file_is_waited_for_and_then_named(tmp_path: Path) -> Non
         other.execute("ROLLBACK")
         other.close()
         assert (await store.save(record)).revision == 2
+
+
+async def test_size_is_that_of_the_stored_text(store: HistoryStore) -> None:
+    record, entries = await started(store, "ä" * 500, owner="guest-1")
+    text = "".join([dump_record(record), *dump_entries(entries)])
+    assert await store.size(owners="guest-") == await store.size() == len(text.encode())
+    more = chain(prompt("more"), after=record.head_id)
+    record = await grown(store, replace(record, title="A longer title"), more)
+    await store.add_expiry(lambda record: record.updated_at + timedelta(days=1))
+    record = await store.get(record.id, owner="guest-1")
+    text = "".join([dump_record(record), *dump_entries([*entries, *more])])
+    assert await store.size(owners="guest-1") == len(text.encode())
+    assert await store.size(owners=ALICE) == 0
+    await store.delete(record.id, owner="guest-1")
+    assert await store.size() == 0
 
 
 async def test_expiry_is_added_where_there_is_none(store: HistoryStore, clock: Clock) -> None:

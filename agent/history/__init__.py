@@ -157,6 +157,10 @@ class HistoryStore(Protocol):
         """
         ...
 
+    async def size(self, *, owners: str = "") -> int:
+        """Return how many bytes of text are stored for owners that begin with `owners`, expired ones included."""
+        ...
+
     async def entries(self, record: Record) -> Sequence[Entry]:
         """Return all entries of a conversation in no particular order, those of its branches and expired ones too."""
         ...

@@ -18,6 +18,11 @@ class _Conversation:
     record: Record
     entries: dict[str, tuple[str | None, str]] = field(default_factory=dict[str, tuple[str | None, str]])
 
+    @property
+    def size(self) -> int:
+        """The bytes of its text."""
+        return len(dump_record(self.record).encode()) + sum(len(text.encode()) for _, text in self.entries.values())
+
 
 class MemoryStore:
     """A `HistoryStore` in memory. It owns its conversations; values go in and out as copies.
@@ -83,6 +88,10 @@ class MemoryStore:
                 kept.record = replace(kept.record, expires_at=until(kept.record))
                 added += kept.record.expires_at is not None
         return added
+
+    async def size(self, *, owners: str = "") -> int:
+        """As in `HistoryStore.size`."""
+        return sum(kept.size for kept in self._conversations.values() if kept.record.owner.startswith(owners))
 
     async def entries(self, record: Record) -> Sequence[Entry]:
         """As in `HistoryStore.entries`."""

@@ -38,9 +38,11 @@ SELECT rowid, record FROM conversations
 WHERE expires_at IS NULL AND substr(owner, 1, length(:owners)) = :owners AND rowid > :after ORDER BY rowid LIMIT 500
 """
 _PUT_EXPIRY = """
-UPDATE conversations SET expires_at = :expires_at, record = :record
+UPDATE conversations SET expires_at = :expires_at, record = :record,
+    size = size - length(CAST(record AS BLOB)) + length(CAST(:record AS BLOB))
 WHERE id = :id AND revision = :revision AND expires_at IS NULL
 """
+_SIZE = "SELECT coalesce(sum(size), 0) FROM conversations WHERE substr(owner, 1, length(:owners)) = :owners"
 _ENTRIES = """
 SELECT entry FROM entries JOIN conversations ON conversations.id = conversation_id
 WHERE conversation_id = :id AND owner = :owner
@@ -48,11 +50,12 @@ WHERE conversation_id = :id AND owner = :owner
 _ERASE = "DELETE FROM conversations WHERE id = :id AND owner = :owner AND revision = :revision"
 _STORED = f"SELECT owner = :owner AND {_LIVE} AS owned, revision FROM conversations WHERE id = :id"
 _PUT_RECORD = """
-INSERT INTO conversations (id, owner, place, revision, head_id, expires_at, record)
+INSERT INTO conversations (id, owner, place, revision, head_id, expires_at, record, size)
 VALUES (:id, :owner, (SELECT coalesce(max(place), 0) + 1 FROM conversations WHERE owner = :owner),
-        :revision, :head_id, :expires_at, :record)
+        :revision, :head_id, :expires_at, :record, length(CAST(:record AS BLOB)) + :added)
 ON CONFLICT (id) DO UPDATE SET place = excluded.place, revision = excluded.revision, head_id = excluded.head_id,
-    expires_at = excluded.expires_at, record = excluded.record
+    expires_at = excluded.expires_at, record = excluded.record,
+    size = conversations.size - length(CAST(conversations.record AS BLOB)) + excluded.size
 """
 _PUT_ENTRY = "INSERT INTO entries (conversation_id, id, parent_id, entry) VALUES (?, ?, ?, ?)"
 _CHAIN = f"""
@@ -173,6 +176,11 @@ class SqliteStore:
                 added += await self._write(partial(_put_expiry, self._writer, ending))
         return added
 
+    async def size(self, *, owners: str = "") -> int:
+        """As in `HistoryStore.size`."""
+        rows = await self._rows(_SIZE, owners=owners)
+        return rows[0][0] if rows else 0
+
     async def entries(self, record: Record) -> Sequence[Entry]:
         """As in `HistoryStore.entries`."""
         return self._loaded(load_entries, await self._read(_ENTRIES, id=record.id, owner=record.owner))
@@ -241,7 +249,9 @@ async def _save(
         async with transaction(connection):
             stored = await connection.execute_fetchall(_STORED, {**values, "now": record.updated_at.timestamp()})
             _check([*stored], record.revision - 1)
-            await connection.execute_fetchall(_PUT_RECORD, {**values, "expires_at": expires_at, "record": text})
+            added = sum(len(row[3].encode()) for row in rows)
+            put = {**values, "expires_at": expires_at, "record": text, "added": added}
+            await connection.execute_fetchall(_PUT_RECORD, put)
             await connection.executemany(_PUT_ENTRY, rows)
     except sqlite3.IntegrityError as error:
         raise HistoryError(_broken_link(error, record)) from error

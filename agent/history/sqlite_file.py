@@ -43,6 +43,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # Without it, deleting a conversation would look for the children of each entry among all entries.
         "CREATE INDEX entries_by_parent ON entries (conversation_id, parent_id)",
     ),
+    (
+        # The bytes of a conversation's text, kept with it: to add up all entries would read the whole file.
+        "ALTER TABLE conversations ADD COLUMN size INTEGER NOT NULL DEFAULT 0",
+        """UPDATE conversations SET size = length(CAST(record AS BLOB)) + (
+            SELECT coalesce(sum(length(CAST(entry AS BLOB))), 0) FROM entries WHERE conversation_id = conversations.id
+        )""",
+        "CREATE INDEX conversations_by_size ON conversations (owner, size)",
+    ),
 )
 
 

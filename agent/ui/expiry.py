@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Self
 
 from agent.errors import HistoryError
-from agent.history import HistoryStore, now
+from agent.history import HistoryStore, Record, now
 from agent.media import MediaStore, files_named_in
 from agent.settings import Settings
 
@@ -73,12 +73,17 @@ async def delete_expired(
         if busy(record.id):
             continue
         try:
-            messages = [entry.message for entry in await store.entries(record)]
-        except HistoryError:  # A damaged conversation goes all the same.
-            messages = []
-        try:
-            await media.remove(record.owner, files_named_in(messages))
-            deleted += await store.erase(record)
+            deleted += await delete_conversation(store, media, record)
         except (OSError, HistoryError):  # the others are deleted all the same
             log.exception("an expired conversation could not be deleted")
     return deleted
+
+
+async def delete_conversation(store: HistoryStore, media: MediaStore, record: Record) -> bool:
+    """Delete a conversation with its files; return whether it was there, and unchanged since `record` was loaded."""
+    try:
+        messages = [entry.message for entry in await store.entries(record)]
+    except HistoryError:  # A damaged conversation goes all the same.
+        messages = []
+    await media.remove(record.owner, files_named_in(messages))
+    return await store.erase(record)

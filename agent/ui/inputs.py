@@ -18,6 +18,7 @@ from agent.parts import fenced, text_of
 from agent.providers import acting_for
 from agent.reading import READERS, Kind, Reading, Report
 from agent.sayings import Saying, Value
+from agent.ui.storage_quota import FILE_BYTES, Reserve, size_of
 from agent.ui.words import ENGLISH, ours
 
 MAX_TEXT = 200_000
@@ -84,9 +85,11 @@ async def parts_of(
     max_bytes: int,
     reading: Reading | None = None,
     report: Report | None = None,
+    reserve: Reserve | None = None,
 ) -> list[UserContent]:
     """The parts of a submitted message. Raises `InputError` with a sentence; then nothing has been kept.
 
+    `reserve` is told the size of all before any of it is kept, and may raise `Limited`.
     Behind each picture or sound that is read here stands its text; `report` is told while that takes its time, and None
     after it.
     """
@@ -106,6 +109,10 @@ async def parts_of(
                 texts[number] = await reading.text(plan.name, plan.sent, report or (lambda _: None))
     if texts and report:
         report(None)
+    if reserve is not None:
+        quoted = [plan.sent for plan in planned if isinstance(plan.sent, str)]
+        files_size = sum(max(FILE_BYTES, len(plan.sent.data)) for plan in planned if isinstance(plan.sent, Normal))
+        await reserve(size_of([text, *quoted, *texts.values()]) + files_size)
     parts: list[UserContent] = [text] if text.strip() else []
     for number, plan in enumerate(planned):
         if isinstance(plan.sent, Normal):

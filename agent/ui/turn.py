@@ -31,6 +31,7 @@ from agent.ui.live import Live, LiveRun
 from agent.ui.offers import Offers
 from agent.ui.remembered import Remembered
 from agent.ui.start import Choices, Start, start
+from agent.ui.storage_quota import StorageQuota, size_of
 from agent.ui.transcript import is_prompt, prompt_of, said, turns, unanswered
 from agent.ui.view import View, shown
 from agent.ui.visitor import Visitor
@@ -51,6 +52,7 @@ class Conversations:
         media: MediaStore,
         models: Models,
         tools: Sequence[Tool | Toolset],
+        quota: StorageQuota | None = None,
     ) -> None:
         self.settings, self.media, self.offers = (
             settings,
@@ -70,6 +72,7 @@ class Conversations:
         # On a page of one's own an answer that was asked for is finished; `run_seconds` bounds it.
         self.live = Live(settings.grace_seconds if settings.public else None, media)
         self._store = store
+        self._quota = quota or StorageQuota(None, store, media, settings.data_dir)
         self.gate = Gate(settings.public)
         self.remembered = Remembered()
         self._replies: dict[str, dict[str, str]] = {}
@@ -168,7 +171,14 @@ class Conversations:
             most, reading = self.settings.max_upload_bytes, self.reading if choices.read_here else None
             spec = grant.connection.spec
             parts = await parts_of(
-                value, spec=spec, media=self.media, owner=owner, max_bytes=most, reading=reading, report=report
+                value,
+                spec=spec,
+                media=self.media,
+                owner=owner,
+                max_bytes=most,
+                reading=reading,
+                report=report,
+                reserve=grant.reserve,
             )
             record = Record(owner=owner)
             if conversation is not None:
@@ -206,6 +216,7 @@ class Conversations:
         async with self._granted(visitor, choices) as grant:
             # The pending calls need the tools, even if they were switched off since.
             choices, texts = replace(choices, tools=True), list(replies.values())
+            await grant.reserve(size_of(texts))
             start = await self._started(record, choices, grant, texts, resumed=True)
             answers = {call["id"]: meant(call, replies[call["id"]]) for call in unanswered(turn.bubbles)}
             suspension = replace(Suspension.of(start.context), options=asdict(start.options))
@@ -234,6 +245,7 @@ class Conversations:
             _, record, ended = await self._last(visitor.owner, conversation, entry_id)
             if ended != "length":
                 raise ours(Conflict, "gone_on")
+            await grant.reserve(size_of([text]))
             await self._begin(record, [text], choices, grant)
 
     async def edit(
@@ -295,7 +307,7 @@ class Conversations:
 
     def _granted(self, visitor: Visitor, choices: Choices) -> AbstractAsyncContextManager[Grant]:
         """Leave for one answer. Every verb that begins one asks for it before it reads anything large."""
-        return granted(self.gate, self.offers, visitor, choices)
+        return granted(self.gate, self.offers, self._quota, self.live.busy, visitor, choices)
 
     def _free(self, conversation: str | None) -> None:
         """Raise `Conflict` while an answer is being written in this conversation."""
@@ -308,6 +320,7 @@ class Conversations:
         parts: list[UserContent] = [content] if isinstance(content, str) else list(content)
         if text is not None:
             parts = [text, *(parts[1:] if isinstance(parts[0], str) else parts)]  # what was typed stands before files
+        await grant.reserve(size_of(parts))
         await self._begin(branch(record, entry.parent_id), parts, choices, grant)
 
     async def _asks(self, owner: str, conversation: str) -> bool:

@@ -1,0 +1,172 @@
+"""The room that stored conversations of a public page may take: what is refused, what makes room, what stays."""
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+from pydantic_ai.messages import ModelRequest, UserPromptPart
+
+from agent.errors import Limited
+from agent.history import Note, Record
+from agent.history.memory import MemoryStore
+from agent.media import MediaStore
+from agent.settings import PublicSettings
+from agent.ui.expiry import GUEST, Lifetimes
+from agent.ui.journal import StoreJournal, Unsent
+from agent.ui.storage_quota import StorageQuota
+from agent.ui.visitor import Visitor as Asker
+from tests.conftest import App, Visitor
+from tests.scripted_server import Config, Running, running
+from tests.test_uploads import picture
+from tests.test_walls import PICTURES, Program, owner_in
+
+ANN, BOB, GUESTS = Asker(owner="ann"), Asker(owner="bob"), Asker(owner=f"{GUEST}0", guest=True)
+LIFETIMES = Lifetimes(guest=timedelta(days=1), visitor=timedelta(days=30))
+
+
+class Room:
+    """A store with files, and the quota over them. Files are 0.4 MB."""
+
+    def __init__(self, folder: Path, *, free: int = 10**12, **limits: int) -> None:
+        self.store, self.media, self.folder = MemoryStore(), MediaStore(folder), folder
+        self.busy = set[str]()
+        limit = PublicSettings(**limits)  # type: ignore[arg-type]
+        self.quota = StorageQuota(limit, self.store, self.media, folder, free=lambda _: free)
+
+    async def talk(self, owner: str) -> Record:
+        """Store a conversation with a file."""
+        journal = StoreJournal(self.store, self.media, Record(owner=owner), Unsent(), LIFETIMES)
+        mine = await self.media.add(owner, os.urandom(400_000), "image/png")
+        await journal.write(ModelRequest([UserPromptPart(["See", mine])]), Note(ended="stop"))
+        return journal.record
+
+    async def reserve(self, visitor: Asker, size: int) -> None:
+        async with self.quota.reservation(visitor, lambda id_: id_ in self.busy) as reserve:
+            await reserve(size)
+
+    async def owners(self) -> set[str]:
+        """Whose files there are."""
+        return {folder.name for folder in self.folder.iterdir()}
+
+
+async def test_visitor_has_a_room(tmp_path: Path) -> None:
+    room = Room(tmp_path, stored_mb_per_visitor=1)
+    for _ in range(2):
+        await room.reserve(ANN, 400_000)
+        await room.talk("ann")
+    with pytest.raises(Limited, match="may take 1 MB here"):
+        await room.reserve(ANN, 400_000)
+    await room.reserve(ANN, 100_000)
+    await room.reserve(BOB, 400_000)
+    assert await room.owners() == {"ann"}
+
+
+async def test_reserved_room_is_taken(tmp_path: Path) -> None:
+    room = Room(tmp_path, stored_mb_per_visitor=1)
+    async with room.quota.reservation(ANN, lambda _: False) as reserve:
+        await reserve(600_000)
+        with pytest.raises(Limited):
+            await room.reserve(ANN, 600_000)
+    await room.reserve(ANN, 600_000)
+
+
+async def test_oldest_guests_make_room_for_guests(tmp_path: Path) -> None:
+    room = Room(tmp_path, stored_mb_of_guests=2)
+    guests = [await room.talk(f"{GUEST}{number}") for number in range(4)]
+    await room.talk("ann")
+    room.busy.add(guests[1].id)
+    await room.reserve(GUESTS, 1_000_000)  # whose own conversation is the oldest
+    assert await room.owners() == {GUESTS.owner, guests[1].owner, "ann"}
+    with pytest.raises(Limited, match="no room for this message"):
+        await room.reserve(GUESTS, 1_500_000)
+    assert await room.owners() == {GUESTS.owner, guests[1].owner, "ann"}
+
+
+async def test_only_guests_make_room_for_all(tmp_path: Path) -> None:
+    room = Room(tmp_path, stored_mb_in_all=2)
+    for owner in (f"{GUEST}1", "ann", "bob", f"{GUEST}2"):
+        await room.talk(owner)
+    await room.reserve(ANN, 700_000)
+    assert await room.owners() == {"ann", "bob", f"{GUEST}2"}
+    with pytest.raises(Limited, match="no room for this message"):
+        await room.reserve(ANN, 1_300_000)
+    assert await room.owners() == {"ann", "bob", f"{GUEST}2"}, "nothing is deleted for a message that is refused"
+
+
+async def test_disk_is_shared_with_others(tmp_path: Path) -> None:
+    room = Room(tmp_path, free=1_000_000, stored_disk_percent=50)
+    await room.reserve(ANN, 400_000)
+    with pytest.raises(Limited, match="no room for this message"):
+        await room.reserve(ANN, 600_000)
+
+
+async def test_private_page_has_no_limit(tmp_path: Path) -> None:
+    quota = StorageQuota(None, MemoryStore(), MediaStore(tmp_path), tmp_path, free=lambda _: 0)
+    async with quota.reservation(ANN, lambda _: False) as reserve:
+        await reserve(10**15)
+
+
+# The page
+
+SMALL = """
+[public]
+on = true
+messages = 1000
+stored_mb_per_visitor = 1
+stored_mb_of_guests = 1
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    """A model that sees pictures."""
+    with running(Config(models=(PICTURES,), rate=500.0)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def app(start_app: Callable[..., App], server: Running) -> App:
+    """A public page with little room."""
+    return start_app(SMALL, VLLM_BASE_URL=server.base_url)
+
+
+def files(app: App) -> dict[str, int]:
+    """How many files each owner has."""
+    return {folder.name: len(list(folder.iterdir())) for folder in (app.folder / "data" / "media").glob("*")}
+
+
+def test_message_over_the_limit_stores_and_asks_nothing(app: App, server: Running) -> None:
+    visitor, guests = Program(app.url), [Program(app.url, None), Program(app.url, None)]
+    owner = owner_in(str(visitor.cookie))
+    for program in (visitor, *guests):
+        for _ in range(2):
+            assert '"stop"' in program.say("!text Hi.", program.upload("a.png", picture()), new=True)
+    before, asked = files(app), len(server.journal())
+    assert before[owner] == 2
+    assert sorted(before.values()) == [2, 2], "the first guest made room for the second"
+    path = visitor.upload("a.png", picture())
+    assert "may take 1 MB here" in visitor.say("!text Hi.", path)
+    assert (files(app), len(server.journal())) == (before, asked)
+    assert Path(path).exists(), "it can be sent again"
+    assert '"stop"' in visitor.say("!text It fits.")
+
+
+@pytest.mark.browser
+def test_refused_message_stays_in_the_composer(app: App, visit: Callable[..., Visitor], tmp_path: Path) -> None:
+    visitor = visit(app.url)
+    for number in range(3):
+        image = tmp_path / f"{number}.png"
+        image.write_bytes(picture())
+        visitor.page.locator("#composer input[type=file]").set_input_files(image)
+        expect(visitor.page.locator("#attached li")).to_have_count(1)
+        if number < 2:
+            visitor.ask(f"!text Hi {number}.")
+    visitor.say("!text A long thought")
+    expect(visitor.toast).to_contain_text("may take 1 MB here")
+    visitor.shot("stored_too_much")
+    expect(visitor.box).to_have_value("!text A long thought")
+    expect(visitor.page.locator("#attached li")).to_have_count(1)
+    expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(1)
