@@ -300,19 +300,7 @@ def _url(value: str | None) -> str | None:
     return url if url.endswith("/v1") else url + "/v1"
 
 
-_PUBLIC_COUNTS = (
-    "keep_days",
-    "messages",
-    "messages_per_address",
-    "messages_in_all",
-    "answers_each",
-    "answers_per_address",
-    "answers",
-    "stored_mb_per_visitor",
-    "stored_mb_of_guests",
-    "stored_mb_in_all",
-    "stored_disk_percent",
-)
+_PUBLIC_COUNTS = tuple(field.name for field in fields(PublicSettings) if field.type is int)
 _KNOWN = {
     "server": {
         "host",
@@ -341,15 +329,7 @@ _VARIABLES = {
     "store": "SWITCHBOARD_STORE",
 }
 _NEVER_ZERO = ("housekeeping_minutes", "guest_hours")
-_NUMBERS = (
-    *_NEVER_ZERO,
-    "grace_seconds",
-    "drain_seconds",
-    "key_seconds",
-    "run_seconds",
-    "tool_seconds",
-    "keep_days",
-)
+_NUMBERS = (*_NEVER_ZERO, "grace_seconds", "drain_seconds", "key_seconds", "run_seconds", "tool_seconds", "keep_days")
 _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("port", "max_steps", "retries", "max_upload_bytes"), _count),
     **dict.fromkeys(_NUMBERS, _number),

@@ -3,13 +3,15 @@
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
+from typing import Self
 
-from agent.catalog import Catalog, ModelSpec, ProviderSpec
+from agent.catalog import Catalog, ModelSpec, ProviderSpec, load
 from agent.checkpoints import check_name
 from agent.errors import AgentError, ConfigError, LocalModelError, ProviderError
 from agent.observe.flight import in_folder
 from agent.observe.replay import PREFIX, Replay
 from agent.providers import Connection, Endpoint, Models, Served, connect, default_endpoint
+from agent.settings import Settings
 from agent.ui.keys import Keys
 from agent.ui.words import ENGLISH, Words, ours
 
@@ -42,6 +44,20 @@ class Offers:
         self._lent = None if lent is None else frozenset(_id(catalog, name) for name in lent)
         self.keys = Keys(key_seconds)
         self._connections: dict[Served, Connection] = {}
+
+    @classmethod
+    def of(cls, settings: Settings, local: Models) -> Self:
+        """The models of a page with these settings."""
+        public, space = settings.public, settings.space
+        return cls(
+            local,
+            load(),
+            key_seconds=settings.key_seconds,
+            keys_taken=public is None or public.keys,
+            may_log_in=space is not None and space.login,
+            records=settings.records,
+            lent=public.models if public else None,
+        )
 
     def menu(
         self, owner: str, chosen: ModelSpec | None, login: str | None = None, words: Words = ENGLISH

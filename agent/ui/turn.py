@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from pydantic_ai.messages import UserContent
 
-from agent.catalog import ModelSpec, load
+from agent.catalog import ModelSpec
 from agent.errors import Conflict, InputError, NotFound
 from agent.history import Entry, HistoryStore, Record
 from agent.media import MediaStore
@@ -54,19 +54,8 @@ class Conversations:
         tools: Sequence[Tool | Toolset],
         quota: StorageQuota | None = None,
     ) -> None:
-        self.settings, self.media, self.offers = (
-            settings,
-            media,
-            Offers(
-                models,
-                load(),
-                key_seconds=settings.key_seconds,
-                keys_taken=settings.public is None or settings.public.keys,
-                may_log_in=settings.space is not None and settings.space.login,
-                records=settings.records,
-                lent=settings.public.models if settings.public else None,
-            ),
-        )
+        self.settings, self.media = settings, media
+        self.offers = Offers.of(settings, models)
         self.tools = tuple(tools)
         self.reading = Reading(settings.local.cache_dir, downloads=settings.local.downloads)
         # On a page of one's own an answer that was asked for is finished; `run_seconds` bounds it.
@@ -169,10 +158,9 @@ class Conversations:
             return await self.answer(visitor, conversation, str((value or {}).get("text") or ""), choices)
         async with self._granted(visitor, choices) as grant:
             most, reading = self.settings.max_upload_bytes, self.reading if choices.read_here else None
-            spec = grant.connection.spec
             parts = await parts_of(
                 value,
-                spec=spec,
+                spec=grant.connection.spec,
                 media=self.media,
                 owner=owner,
                 max_bytes=most,
