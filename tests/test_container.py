@@ -4,7 +4,6 @@ What runs is the result of the Dockerfile's own lines: as its user, with its env
 written, as process 1, in a network where nothing but loopback is.
 """
 
-import asyncio
 import os
 import shutil
 import subprocess
@@ -20,7 +19,6 @@ import pytest
 from gradio_client import Client
 
 from agent.providers.vllm_child import find_vllm
-from agent.providers.weights import SMOLLM2, fetch
 from agent.settings import ROOT
 from tests.debian_root import PYTHON, Container, Image, Loopback, Unavailable, base, build, container
 from tests.dockerfile import context, needed, settings, stages
@@ -194,14 +192,11 @@ class TestTheImage:
             client.close()
 
     def test_a_small_model_answers_without_any_network(self, image: Image, network: Loopback, tmp_path: Path) -> None:
-        weights = asyncio.run(fetch(SMOLLM2, ROOT / ".cache", report=lambda _have, _total: None))
         volume = tmp_path / "data"
         (volume / "home").mkdir(parents=True)
-        shutil.copy(weights, volume)
         for path in (volume, *volume.rglob("*")):
             os.chown(path, 1000, 1000)
-        env = {"LOCAL_MODEL": f"/data/{weights.name}", "GRADIO_SERVER_PORT": "7880"}
-        with container(image, network, volume, **env) as own:
+        with container(image, network, volume, GRADIO_SERVER_PORT="7880") as own:
             assert own.healthy(), own.log.read_text()
 
             def ask() -> dict[str, Any]:
@@ -211,6 +206,5 @@ class TestTheImage:
                 finally:
                     client.close()
 
-            value = network.do(ask)
-            assert value["text"].strip(), own.log.read_text()
+            assert "Hello" in network.do(ask)["text"], own.log.read_text()
             assert own.stop(10) == 0, own.log.read_text()
