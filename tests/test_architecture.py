@@ -75,6 +75,7 @@ FLOORS = (
         "agent.responses",
         "agent.settings",
         "agent.media.sounds",
+        "agent.serving.private_folder",
         "agent.space",
     ),
     ("agent.media.apart",),

@@ -1,9 +1,15 @@
 """The data folder is readable by its user alone, whether the app makes it or finds it."""
 
+import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from agent.errors import ConfigError
 from agent.serving.private_folder import make_private
+from agent.serving.visitor import Visitors
 from tests.conftest import App
 from tests.scripted_server import Config, running
 from tests.test_walls import PICTURES, Program, marker, png
@@ -43,3 +49,53 @@ def test_other_peoples_files_in_the_folder_stay(tmp_path: Path) -> None:
     assert program.stat().st_mode & 0o777 == 0o755
     assert target.stat().st_mode & 0o777 == 0o755
     assert (tmp_path.stat().st_mode & 0o777, (tmp_path / "media").stat().st_mode & 0o777) == (0o700, 0o700)
+
+
+def test_link_in_the_data_folder_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    elsewhere, data = tmp_path / "elsewhere", tmp_path / "data"
+    (elsewhere / "below").mkdir(parents=True)
+    (elsewhere / "below" / "file").touch()
+    data.mkdir()
+    (data / "secret").touch()
+    for path in (elsewhere, elsewhere / "below", elsewhere / "below" / "file", data, data / "secret"):
+        path.chmod(0o755)
+    (data / "media").symlink_to(elsewhere)
+    (tmp_path / "link").symlink_to(data)
+    with caplog.at_level(logging.WARNING):
+        make_private(tmp_path / "link")
+    modes = {path.stat().st_mode & 0o777 for path in (elsewhere, *elsewhere.rglob("*"))}
+    assert modes == {0o755}
+    assert (data.stat().st_mode & 0o777, (data / "secret").stat().st_mode & 0o777) == (0o700, 0o700)
+    assert "media is a link" in caplog.text
+
+
+def test_file_for_the_data_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    with pytest.raises(ConfigError, match=r"The data folder .*/data cannot be used: File exists\."):
+        make_private(tmp_path / "data")
+
+
+@pytest.mark.parametrize(("key", "said"), [("", "has 0 characters and needs 43"), ("k" * 42, "has 42 characters")])
+def test_short_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, said: str) -> None:
+    monkeypatch.delenv("SWITCHBOARD_SECRET", raising=False)
+    (tmp_path / "secret").write_text(key)
+    with pytest.raises(ConfigError, match=said) as refused:
+        Visitors.in_folder(tmp_path)
+    assert str(tmp_path / "secret") in str(refused.value)
+    (tmp_path / "secret").unlink()
+    _, cookie = Visitors.in_folder(tmp_path).mint()
+    assert Visitors.in_folder(tmp_path).read(cookie)
+    assert [path.name for path in tmp_path.iterdir()] == ["secret"]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to(path.parent / "missing")])  # pyright: ignore
+def test_key_that_is_no_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
+) -> None:
+    monkeypatch.delenv("SWITCHBOARD_SECRET", raising=False)
+    make(tmp_path / "secret")
+    with pytest.raises(
+        ConfigError,
+        match=r"/secret, (is not a file|cannot be used: No such file or directory|cannot be used: Is a directory)\.",
+    ):
+        Visitors.in_folder(tmp_path)

@@ -3,22 +3,31 @@
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
+from tempfile import mkstemp
 from urllib.parse import quote
 
 from itsdangerous import BadData, URLSafeSerializer
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from agent.errors import ConfigError
 from agent.history import new_id
 from agent.serving.requests import is_secure
 
 COOKIE = "switchboard_visitor"
 """The stem of the cookie's name, and the whole name in older versions."""
 MAX_AGE = 365 * 24 * 3600
+KEY_BYTES = 32
+"""Random bytes of a new key for the signatures."""
+KEY_LENGTH = 43
+"""Characters of such a key. A shorter one is what is left of a file that was cut off."""
+MOST_BYTES = 64 * 1024
 _MOST_SEGMENTS = 6
 
 _PORT = re.compile(r":(\d{1,5})$")
@@ -108,22 +117,23 @@ class Visitors:
 
     @classmethod
     def in_folder(cls, folder: Path) -> "Visitors":
-        """With the key kept in `folder`, made at first use; `SWITCHBOARD_SECRET` wins over it."""
+        """With the key kept in `folder`, made at first use; `SWITCHBOARD_SECRET` wins over it. Raises `ConfigError`."""
         if given := os.environ.get("SWITCHBOARD_SECRET"):
             return cls(given)
-        folder.mkdir(parents=True, exist_ok=True)
         path = folder / "secret"
-        if not path.exists():
-            draft = folder / f".secret-{os.getpid()}"
-            draft.touch(mode=0o600)
-            draft.write_text(secrets.token_urlsafe(32))
-            try:
-                os.link(draft, path)  # the first of two processes wins, and both read the winner's
-            except FileExistsError:
-                pass
-            finally:
-                draft.unlink()
-        return cls(path.read_text().strip())
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if not os.path.lexists(path):
+                _make_key(path)
+            key = _read_key(path)
+        except OSError as error:
+            raise ConfigError(f"The key of the visitors' cookies, {path}, cannot be used: {error.strerror}.") from error
+        if len(key) < KEY_LENGTH:
+            raise ConfigError(
+                f"The key of the visitors' cookies, {path}, has {len(key)} characters and needs {KEY_LENGTH}. "
+                "Restore the file, or delete it: a new key is made, and visitors lose their conversations."
+            )
+        return cls(key)
 
     def mint(self) -> tuple[str, str]:
         """A new visitor: the id and the cookie's value."""
@@ -143,3 +153,23 @@ class Visitors:
         except BadData:
             return None
         return visitor if isinstance(visitor, str) else None
+
+
+def _make_key(path: Path) -> None:
+    """Write a new key where there is none. The first of two processes wins, and both read the winner's."""
+    handle, draft = mkstemp(prefix=".secret-", dir=path.parent)  # readable by this user alone
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(secrets.token_urlsafe(KEY_BYTES))
+        with suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        os.unlink(draft)
+
+
+def _read_key(path: Path) -> str:
+    """The key in this file. Raises `ConfigError` for anything but a file: a pipe would be waited for without end."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ConfigError(f"The key of the visitors' cookies, {path}, is not a file.")
+        return file.read(MOST_BYTES).decode(errors="replace").strip()
