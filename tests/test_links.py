@@ -17,13 +17,14 @@ from agent.errors import ConfigError, InputError, Limited
 from agent.guard import Guard
 from agent.settings import PublicSettings, load
 from agent.ui.gate import Gate
-from agent.ui.links import Links
+from agent.ui.links import GIVEN_UP_EACH, GIVEN_UP_SECONDS, Links, ask_of
 from agent.ui.visitor import Visitor as Asker
 from tests import media_files
 from tests.conftest import App, Visitor
 from tests.peers.axe import grave
 from tests.scripted_server import Config, Running, running
 from tests.small_site import Asked, Said, Site, answer, site, to
+from tests.test_public import Clock
 
 SEES, BLIND = "Qwen/Qwen3-VL-8B-Instruct", "Qwen/Qwen3-8B"
 Visit = Callable[..., Visitor]
@@ -432,16 +433,38 @@ async def test_one_that_is_given_up_ends_and_one_given_up_early_never_begins(lin
     slow = Slow()
     async with site(star=slow) as here:
         fetching = links(open_to(here))
-        fetching.give_up("early")
+        fetching.give_up(ANN, "early")
         assert await fetching.fetch(ANN, "early", here.url + "/never") is None
         assert here.asked == []
         late = asyncio.create_task(fetching.fetch(ANN, "late", here.url + "/never"))
         while not here.asked:  # noqa: ASYNC110 - the site keeps a list
             await asyncio.sleep(0.01)
-        fetching.give_up("late")
+        fetching.give_up(ANN, "late")
         assert await late is None
         slow.may.set()
         assert await fetching.fetch(ANN, "next", here.url + "/picture") is not None
+
+
+async def test_given_up_fetches_are_few_and_soon_forgotten(links: Callable[..., Links]) -> None:
+    async with site(star=lambda _: answer(PNG, kind="image/png")) as here:
+        clock, url = Clock(), here.url + "/x.png"
+        fetching = Links(open_to(here), Gate(None), max_bytes=10_000, clock=clock)
+        fetching.give_up(BOB, "of bob")
+        for number in range(GIVEN_UP_EACH + 1):
+            fetching.give_up(ANN, f"ann {number}")
+        assert await fetching.fetch(ANN, "ann 0", url) is not None
+        assert await fetching.fetch(ANN, "ann 1", url) is None
+        assert await fetching.fetch(ANN, "ann 1", url) is not None
+        assert await fetching.fetch(BOB, "of bob", url) is None
+        clock.now += GIVEN_UP_SECONDS
+        fetching.give_up(BOB, "of bob")
+        assert await fetching.fetch(ANN, "ann 2", url) is not None
+
+
+@pytest.mark.parametrize("number", ["", "x", "-1", "1" * 10, "1" * 40, "\N{ARABIC-INDIC DIGIT ONE}"])
+def test_fetch_has_a_short_number(number: str) -> None:
+    assert ask_of("page", number) is None
+    assert ask_of("page", "17") == "page 17"
 
 
 @pytest.mark.parametrize("host", ["wiki.intranet", "http://wiki.intranet:80", "*:80", "WIKI:80", "a:80/path"])

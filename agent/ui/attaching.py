@@ -16,7 +16,7 @@ from agent.guard import Guard
 from agent.providers import acting_for
 from agent.serving.walls import visitor_of
 from agent.ui.inputs import Plan, plans
-from agent.ui.links import Links
+from agent.ui.links import Links, ask_of
 from agent.ui.seats import Seat, Seats
 from agent.ui.sending import owned, patiently
 from agent.ui.turn import Conversations
@@ -38,7 +38,7 @@ class Attaching:
     async def read_here(self, on: bool, model: str | None, request: gr.Request) -> tuple[Any, Any]:
         """The switch was turned: more can be attached, or less."""
         seat = self._seats.of(request)
-        self._all.remembered.put(seat.visitor, replace(self._all.choices(seat.owner), read_here=on))
+        self._all.remembered.put(seat.visitor, replace(self._all.choices(seat.owner), read_here=bool(on)))
         spec = self._all.spec(seat.owner, model)
         if on:
             await self._all.reading.look()
@@ -72,8 +72,11 @@ class Attaching:
         assert request.request is not None
         seat, scope = self._seats.of(request), request.request.scope
         number, _, url = str(asked).partition(" ")
+        ask = ask_of(request.session_hash, number)
+        if ask is None:
+            raise gr.Error(seat.words("broken"), print_exception=False)
         try:
-            picture = await self._links.fetch(seat.visitor, f"{request.session_hash} {number}", url)
+            picture = await self._links.fetch(seat.visitor, ask, url)
             if picture is None:
                 return {"text": "", "files": []}
             kept = await scope["state"]["uploads"].add(visitor_of(scope), picture.name, picture.data)
@@ -85,4 +88,6 @@ class Attaching:
 
     def given_up(self, asked: str, request: gr.Request) -> None:
         """The picture that was `asked` for is not wanted any more."""
-        self._links.give_up(f"{request.session_hash} {str(asked).partition(' ')[0]}")
+        ask = ask_of(request.session_hash, str(asked).partition(" ")[0])
+        if ask is not None:
+            self._links.give_up(self._seats.of(request).visitor, ask)

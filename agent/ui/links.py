@@ -3,8 +3,10 @@
 import asyncio
 import re
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from time import monotonic
 from urllib.parse import unquote, urlsplit
 
 from agent.errors import InputError
@@ -16,8 +18,11 @@ from agent.ui.visitor import Visitor
 from agent.ui.words import ours
 
 SECONDS = 20.0
-EARLY = 1000
-"""Asks that are remembered as given up before they came."""
+GIVEN_UP_EACH = 20
+GIVEN_UP_IN_ALL = 1000
+GIVEN_UP_SECONDS = 60.0
+"""How many fetches are remembered as given up before they came, of one visitor and in all, and for how long."""
+NUMBER = re.compile("[0-9]{1,9}")
 SAID = ("image/*", "application/octet-stream", "binary/octet-stream")
 """What servers call pictures; some say of every file that it is one of bytes."""
 
@@ -34,18 +39,27 @@ class Picture:
 class Links:
     """Owner of the fetches under way, by what the page calls each: an `ask` names one fetch and never another."""
 
-    def __init__(self, guard: Guard, gate: Gate, *, max_bytes: int, seconds: float = SECONDS) -> None:
-        self._guard, self._gate, self._max_bytes, self._seconds = guard, gate, max_bytes, seconds
+    def __init__(
+        self,
+        guard: Guard,
+        gate: Gate,
+        *,
+        max_bytes: int,
+        seconds: float = SECONDS,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._guard, self._gate, self._max_bytes, self._seconds, self._clock = guard, gate, max_bytes, seconds, clock
         self._fetches: dict[str, asyncio.Task[Picture]] = {}
-        self._early: OrderedDict[str, None] = OrderedDict()
+        self._given_up: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        """By ask: the visitor who gave it up before it came, and when."""
 
     async def fetch(self, visitor: Visitor, ask: str, url: str) -> Picture | None:
         """The picture at `url`; None where it was given up.
 
         Raises `InputError` where the guard refuses, or what came is no picture, and `Limited`.
         """
-        if ask in self._early:
-            return self._early.pop(ask)
+        if self._given_up.pop(ask, None):
+            return None
         with self._gate.fetch(visitor):
             task = self._fetches[ask] = asyncio.create_task(self._fetch(url))
             try:
@@ -53,16 +67,22 @@ class Links:
                 return None if task.cancelled() else task.result()
             finally:
                 task.cancel()
-                del self._fetches[ask]
+                if self._fetches.get(ask) is task:
+                    del self._fetches[ask]
 
-    def give_up(self, ask: str) -> None:
-        """End this fetch; where it comes later than that it is given up, it does not begin."""
+    def give_up(self, visitor: Visitor, ask: str) -> None:
+        """End this fetch. One that has not come yet does not begin, if it comes soon."""
         if task := self._fetches.get(ask):
             task.cancel()
             return
-        self._early[ask] = None
-        while len(self._early) > EARLY:
-            self._early.popitem(last=False)
+        now, given_up = self._clock(), self._given_up
+        given_up[ask] = visitor.counted_as, now
+        given_up.move_to_end(ask)
+        mine = [one for one, (who, _) in given_up.items() if who == visitor.counted_as]
+        for one in mine[:-GIVEN_UP_EACH]:
+            del given_up[one]
+        while len(given_up) > GIVEN_UP_IN_ALL or next(iter(given_up.values()))[1] <= now - GIVEN_UP_SECONDS:
+            given_up.popitem(last=False)
 
     async def _fetch(self, url: str) -> Picture:
         got = await self._guard.fetch(url, kinds=SAID, max_bytes=self._max_bytes, seconds=self._seconds)
@@ -70,6 +90,11 @@ class Links:
         if found not in KINDS:
             raise ours(InputError, "no_picture_there", host=urlsplit(got.url).hostname or "")
         return Picture(_name(url, found), got.data, found)
+
+
+def ask_of(session: str | None, number: str) -> str | None:
+    """The name of the fetch that a page session asks for by `number`; None if it is not one of the page's numbers."""
+    return f"{session} {number}" if NUMBER.fullmatch(number) else None
 
 
 def _name(url: str, found: str) -> str:
