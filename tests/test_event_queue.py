@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 from gradio.exceptions import Error
 from gradio.queueing import Event
-from gradio.server_messages import ProcessGeneratingMessage
+from gradio.server_messages import ProcessCompletedMessage, ProcessGeneratingMessage
 
 from agent.ui import event_queue
-from agent.ui.event_queue import UNREAD_MESSAGES, BoundedQueue, Unread
+from agent.ui.event_queue import FAILED, UNREAD_MESSAGES, BoundedQueue, Unread
 
 
 @asynccontextmanager
@@ -106,3 +106,14 @@ async def test_event_waits_until_its_page_has_read(queue: BoundedQueue, monkeypa
     monkeypatch.setattr(event_queue, "UNREAD_SECONDS", 0.0)
     with pytest.raises(Error, match="did not read"):
         await queue.wait_for_reader(mine._id, "ann-page")
+
+
+async def test_update_that_json_cannot_carry_fails_its_event_alone(queue: BoundedQueue) -> None:
+    unread = queue.pending_messages_per_session["ann-page"] = Unread()
+    for value in (10**400, "\ud800"):
+        queue.send_message(event("ann-page"), ProcessGeneratingMessage(output={"data": [value]}, success=True))
+        message = unread.get_nowait()
+        assert isinstance(message, ProcessCompletedMessage)
+        assert (message.success, message.output) == (False, {"error": FAILED})
+    queue.send_message(event("ann-page"), update("text"))
+    assert unread.get_nowait().success

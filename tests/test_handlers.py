@@ -1,16 +1,20 @@
 """What the page says of models that come and go; the models themselves are played, the page's rules are real."""
 
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 import pytest
+from pydantic_ai.messages import ModelRequest, UserPromptPart
 from starlette.requests import Request
 
 from agent.catalog import ModelSpec
 from agent.errors import InputError
+from agent.history import Entry, Note, Record
 from agent.history.memory import MemoryStore
+from agent.history.sqlite import SqliteStore
 from agent.media import MediaStore
 from agent.providers import Endpoint, Served, Status
 from agent.settings import LocalSettings, PublicSettings, Settings
@@ -208,3 +212,19 @@ async def test_names_that_are_typed_do_not_pile_up_connections(
     for number in range(3):
         assert (await offers.open("ann", f"openai:gpt-of-{number}"))[1], "closed after its run"
     assert len(offers._connections) == 1
+
+
+async def test_earlier_pressed_often_still_shows_the_conversation(models: Models, tmp_path: Path) -> None:
+    models.serve(LARGE)
+    async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
+        conversations = Conversations(
+            Settings(local=LocalSettings(cache_dir=tmp_path)), store, MediaStore(tmp_path), models, tools=()
+        )
+        handlers = Handlers(conversations)
+        entry = Entry(parent_id=None, message=ModelRequest([UserPromptPart("Hi.")]), note=Note(run_id="r"))
+        record = await store.save(Record(owner="ann", head_id=entry.id), [entry])
+        handlers._seats.take(anyone(), replace(handlers._seats.of(anyone()), conversation=record.id))
+        for _ in range(80):
+            handlers.earlier(anyone())
+        [shown] = [messages async for messages in handlers.watch(anyone())]
+        assert "Hi." in str(shown)

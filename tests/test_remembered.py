@@ -1,9 +1,10 @@
 """Settings outlive a reload, a change of model and another tab; the system prompt names the model and the day."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import gradio as gr
 import pytest
@@ -15,8 +16,12 @@ from agent.history.memory import MemoryStore
 from agent.media import MediaStore
 from agent.settings import LocalSettings, Settings
 from agent.ui.handlers import Handlers
+from agent.ui.remembered import Remembered
+from agent.ui.start import MOST_TOKENS, Choices
 from agent.ui.system_prompt import default_prompt, own_prompt
 from agent.ui.turn import Conversations
+from agent.ui.visitor import Visitor as Asker
+from agent.ui.widgets import choices_of
 from tests.conftest import CONFIG, App, Visitor, becomes
 from tests.scripted_server import Config, Running, running
 from tests.test_handlers import LARGE, SMALL, Models, anyone, said
@@ -77,6 +82,55 @@ async def test_model_without_tools_leaves_the_choice_alone(tmp_path: Path) -> No
     seat = handlers._seats.of(anyone())
     assert not handlers._chosen(seat, given).tools, "a page that was opened before sends what it shows"
     assert handlers._all.choices(seat.owner).tools, "and does not undo what was set on another"
+
+
+NUMBERS = {
+    "a number": (64, 64, 2.0),
+    "zero": (0, None, 0.0),
+    "below zero": (-1, None, 0.0),
+    "beyond 64 bits": (10**20, MOST_TOKENS, 2.0),
+    "beyond a float": (10**400, MOST_TOKENS, 2.0),
+    "infinite": (float("inf"), MOST_TOKENS, 2.0),
+    "no number": (float("nan"), None, None),
+    "a text": ("x" * 1000, None, None),
+    "nothing": (None, None, None),
+    "a list": ([1], None, None),
+}
+
+
+@pytest.mark.parametrize(("sent", "tokens", "warmth"), NUMBERS.values(), ids=NUMBERS)
+async def test_odd_number_is_remembered_within_bounds(
+    tmp_path: Path, sent: Any, tokens: int | None, warmth: float | None
+) -> None:
+    handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), Models(), tools=()))
+    await handlers.settings.set_max_tokens(sent, anyone())
+    await handlers.settings.set_temperature(sent, anyone())
+    kept = handlers._all.choices(handlers._seats.of(anyone()).owner)
+    assert (kept.max_tokens, kept.temperature) == (tokens, warmth)
+    widgets = {
+        "model": [sent],
+        "system": [sent],
+        "reasoning": 1,
+        "temperature": sent,
+        "max-tokens": sent,
+        "tools": sent,
+    }
+    said = choices_of({gr.Textbox(elem_id=name): value for name, value in {**widgets, "read-here": [sent]}.items()})
+    assert (said.max_tokens, said.temperature, said.model, said.system_message) == (tokens, warmth, "", "")
+    assert said.read_here is True
+
+
+async def test_read_here_remembers_no_text(tmp_path: Path) -> None:
+    handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), Models(), tools=()))
+    await handlers.attaching.read_here(cast(Any, "x" * 3_800_000), None, anyone())
+    assert handlers._all.choices(handlers._seats.of(anyone()).owner).read_here is True
+
+
+def test_no_field_of_choices_is_too_large_to_remember() -> None:
+    remembered, large = Remembered(), "x" * 3_800_000
+    for field in fields(Choices):
+        remembered.put(Asker(owner=field.name), Choices(**{field.name: cast(Any, large)}))
+        assert remembered.get(field.name) is None
 
 
 # In the browser

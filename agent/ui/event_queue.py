@@ -22,7 +22,7 @@ import orjson
 from gradio.blocks import Blocks
 from gradio.exceptions import Error
 from gradio.queueing import Event, Queue
-from gradio.server_messages import EventMessage, UnexpectedErrorMessage
+from gradio.server_messages import EventMessage, ProcessCompletedMessage, UnexpectedErrorMessage
 
 from agent.serving.address import address_of
 
@@ -69,7 +69,12 @@ class Unread(asyncio.Queue[EventMessage]):
         super().__init__()
 
     def _put(self, item: EventMessage) -> None:
-        size = _size(item)
+        try:
+            size = _size(item)
+        except TypeError as error:  # the stream could not carry it either, and would end for the whole page
+            log.error("an event gave what JSON cannot carry: %s", error)
+            item = ProcessCompletedMessage(event_id=item.event_id, output={"error": FAILED}, success=False)
+            size = _size(item)
         self._sizes.append(size)
         self.size += size
         super()._put(item)

@@ -19,7 +19,7 @@ from agent.ui.attaching import Attaching
 from agent.ui.examples import example_message
 from agent.ui.live import LiveRun
 from agent.ui.render import Wire
-from agent.ui.seats import Seat, Seats
+from agent.ui.seats import LONGEST_WINDOW, Seat, Seats
 from agent.ui.sending import Sending, not_yet, send, told
 from agent.ui.setting_handlers import SettingHandlers
 from agent.ui.start import Choices
@@ -109,9 +109,9 @@ class Handlers:
         return gr.skip() if view.busy else composer(busy=False), gr.Button(visible=view.earlier)
 
     def earlier(self, request: gr.Request) -> None:
-        """Show twice as much of the conversation."""
+        """Show twice as much of the conversation, within what a store counts."""
         seat = self._seats.of(request)
-        self._seats.take(request, replace(seat, window=seat.window * 2))
+        self._seats.take(request, replace(seat, window=min(seat.window * 2, LONGEST_WINDOW)))
 
     def news(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
         """The models there are and what the one to come is doing; asked for every second until all is settled.

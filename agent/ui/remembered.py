@@ -2,6 +2,7 @@
 
 import sys
 from collections import OrderedDict
+from dataclasses import fields
 
 from agent.ui.start import Choices
 from agent.ui.visitor import Visitor
@@ -43,4 +44,4 @@ class Remembered:
 
 
 def _size(choices: Choices) -> int:
-    return sys.getsizeof(choices.system_message or "") + sys.getsizeof(choices.model)
+    return sum(sys.getsizeof(getattr(choices, one.name)) for one in fields(choices))

@@ -20,6 +20,8 @@ from agent.ui.visitor import Visitor
 from agent.ui.words import ENGLISH, Words, words_for
 
 MOST = 50_000
+LONGEST_WINDOW = 100_000
+"""Bubbles that a page can show at most."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Any
 import gradio as gr
 
 from agent.ui.seats import Seats
+from agent.ui.start import limit_of, temperature_of, text_of
 from agent.ui.system_prompt import own_prompt
 from agent.ui.turn import Conversations
 
@@ -21,7 +22,7 @@ class SettingHandlers:
 
     async def set_prompt(self, text: str | None, request: gr.Request) -> None:
         """The system prompt was changed. An empty one means none, and the text of the default means the default."""
-        own = own_prompt(text or "", self._all.settings, self._all.offers.specs())
+        own = own_prompt(text_of(text), self._all.settings, self._all.offers.specs())
         self._set(request, system_message=own)
 
     async def set_reasoning(self, on: bool, request: gr.Request) -> None:
@@ -34,11 +35,11 @@ class SettingHandlers:
 
     async def set_temperature(self, value: float | None, request: gr.Request) -> None:
         """The temperature was set."""
-        self._set(request, temperature=None if value is None else float(value))
+        self._set(request, temperature=temperature_of(value))
 
     async def set_max_tokens(self, value: float | None, request: gr.Request) -> None:
         """The length of an answer was limited."""
-        self._set(request, max_tokens=max(0, int(value or 0)) or None)
+        self._set(request, max_tokens=limit_of(value))
 
     def _set(self, request: gr.Request, **changed: Any) -> None:
         """Remember this setting alone: other widgets may show what the model can do, not what was set."""

@@ -1,5 +1,6 @@
 """What a run of a stored conversation starts with: what of its history the model takes, and the visitor's choices."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -26,6 +27,10 @@ from agent.ui.words import ours
 MAX_PROMPT = 20_000
 """Characters of a system prompt."""
 
+HOTTEST = 2.0
+"""The highest temperature that can be set."""
+MOST_TOKENS = 10_000_000
+"""The largest limit of an answer that can be set: more than any model writes."""
 PUBLIC_MOST = 16_384
 """Tokens of an answer on a public page where the visitor sets no limit: strangers spend the owner's money."""
 THINKING = 8_192
@@ -55,6 +60,32 @@ class Choices:
         count = len(self.system_message or "")
         if count > MAX_PROMPT:
             raise ours(InputError, "prompt_too_long", count=count, most=MAX_PROMPT)
+
+
+def text_of(value: object, most: int | None = None) -> str:
+    """A text that a widget sent, its first `most` characters; "" for anything else."""
+    return value[:most] if isinstance(value, str) else ""
+
+
+def temperature_of(value: object) -> float | None:
+    """A temperature that a widget sent, within the range of all models; None for anything else."""
+    return None if (number := _number(value)) is None else min(max(number, 0.0), HOTTEST)
+
+
+def limit_of(value: object) -> int | None:
+    """A greatest length of an answer that a widget sent, within what any model writes; None for anything else."""
+    return None if (number := _number(value)) is None else max(0, int(min(number, MOST_TOKENS))) or None
+
+
+def _number(value: object) -> float | None:
+    """The number, infinite if it is too large for a float; None for what is no number."""
+    if not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return math.inf if value > 0 else 0.0
+    return None if math.isnan(number) else max(number, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)

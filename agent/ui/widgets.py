@@ -13,7 +13,7 @@ from agent.providers import Status, is_off
 from agent.reading import READERS, Kind, Reading
 from agent.ui.examples import examples
 from agent.ui.inputs import Plan, kinds
-from agent.ui.start import Choices
+from agent.ui.start import Choices, limit_of, temperature_of, text_of
 from agent.ui.words import ENGLISH, Words
 
 TEMPERATURE = 0.7
@@ -41,11 +41,11 @@ def choices_of(given: Given) -> Choices:
     """What the settings say."""
     said = values(given)
     return Choices(
-        model=(said["model"] or "")[: LONGEST_NAME + 1],  # a longer one is refused, but need not be kept
-        system_message=said["system"] or "",
+        model=text_of(said["model"], LONGEST_NAME + 1),  # a longer one is refused, but need not be kept
+        system_message=text_of(said["system"]),
         reasoning=bool(said["reasoning"]),
-        temperature=float(said["temperature"]),
-        max_tokens=max(0, int(said["max-tokens"] or 0)) or None,
+        temperature=temperature_of(said["temperature"]),
+        max_tokens=limit_of(said["max-tokens"]),
         tools=bool(said["tools"]),
         read_here=bool(said["read-here"]),
     )
