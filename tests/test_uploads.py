@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from http.client import HTTPResponse
 from io import BytesIO
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import httpx
@@ -24,6 +25,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from agent.errors import Limited
+from agent.serving import uploads as table
 from agent.serving.upload_form import UploadForm, safe_name
 from agent.serving.uploads import LEAST, LOCK, MB, PREFIX, Uploads, remove_leftovers
 from agent.settings import UploadSettings
@@ -305,6 +307,46 @@ async def test_tiny_files_count_for_more(opened: Callable[..., Uploads]) -> None
         await uploads.add("ann", "a.txt", b"")
     with pytest.raises(Limited):
         await uploads.add("ann", "a.txt", b"x" * LEAST)
+
+
+async def test_room_is_made_in_linear_time(opened: Callable[..., Uploads]) -> None:
+    def took(files: int) -> float:
+        uploads = opened(mb_per_visitor=10**6, mb_in_all=files * LEAST / MB)
+        for number in range(files):
+            uploads.keep(uploads.folder / str(number) / "a.txt", "large", 1)
+        begun = process_time()
+        uploads.check("small", files * LEAST // 2)
+        uploads.count("small", files * LEAST // 2)
+        return process_time() - begun
+
+    few, many = (min(took(files) for _ in range(3)) for files in (1000, 4000))
+    assert many < 9 * few, "four times the files, and not sixteen times the work"
+
+
+async def test_declared_length_removes_nothing(opened: Callable[..., Uploads]) -> None:
+    uploads = opened(mb_in_all=1)
+    large = [await uploads.add("large", "a.txt", b"x" * 300_000) for _ in range(3)]
+    uploads.check("small", 200_000)
+    assert all(path.exists() for path in large)
+    uploads.remove(map(str, large), "large")
+
+
+async def test_number_of_unsent_files_is_limited(
+    opened: Callable[..., Uploads], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "FILES_PER_VISITOR", 3)
+    monkeypatch.setattr(table, "FILES_OF_GUESTS", 2)
+    monkeypatch.setattr(table, "FILES_IN_ALL", 5)
+    uploads = opened()
+    first = [await uploads.add("ann", "a.txt", b"x") for _ in range(3)]
+    with pytest.raises(Limited, match="You have attached 3 files"):
+        uploads.check("ann", 0, 1)
+    for _ in range(2):
+        await uploads.add(None, "b.txt", b"x")
+    with pytest.raises(Limited, match="Visitors without cookies may attach 2 files"):
+        uploads.check(None, 0, 1)
+    await uploads.add("bob", "c.txt", b"x")
+    assert [path.exists() for path in first] == [False, True, True]
 
 
 async def test_unsent_files_expire(opened: Callable[..., Uploads]) -> None:

@@ -13,5 +13,13 @@ SENTENCES = {
         "Visitors without cookies may attach {most:g} MB together, and have done so. "
         "Allow cookies for this page, or try again in an hour."
     ),
+    "upload_count": (
+        "You have attached {most} files that are not sent yet, and more are not possible. "
+        "Send them first, or try again in an hour."
+    ),
+    "upload_count_guests": (
+        "Visitors without cookies may attach {most} files together, and have done so. "
+        "Allow cookies for this page, or try again in an hour."
+    ),
     "upload_full": "There is no room for more files at the moment. Try again in an hour.",
 }

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from agent.errors import AgentError, InputError, Limited, named
 from agent.serving.sentences import SENTENCES
 from agent.serving.upload_form import Progress, UploadForm
-from agent.serving.uploads import MB, Uploads
+from agent.serving.uploads import MB, Uploads, delete
 from agent.serving.walls import API, visitor_of
 
 OVERHEAD = 64 * 1024
@@ -87,11 +87,12 @@ class UploadRequests:
         with self._uploads.using(form.sizes.keys()):
             try:
                 async for piece in _body(receive):
-                    request.count(len(piece))
+                    await request.count(len(piece))
                     await asyncio.to_thread(form.write, piece)
                     if upload_id and form.name:
                         self._progress.append(upload_id, form.name, piece)
                 sizes = form.finish()
+                victims = self._uploads.count(visitor, 0, len(sizes))
             except BaseException:
                 form.discard()
                 raise
@@ -100,6 +101,8 @@ class UploadRequests:
                 self._end(upload_id)
             for path, size in sizes.items():
                 self._uploads.keep(path, visitor, size)
+            if victims:
+                await asyncio.to_thread(delete, victims)
         return list(sizes)
 
     def _end(self, upload_id: str) -> None:
@@ -122,13 +125,15 @@ class _Request:
     def check(self, declared: int) -> None:
         """Refuse a body by its declared length, before it is read. Raises `Limited`."""
         self._bound(declared)
-        self._uploads.check(self._visitor, declared)
+        self._uploads.check(self._visitor, declared, 1)
 
-    def count(self, size: int) -> None:
-        """Count the next bytes. Raises `Limited`."""
+    async def count(self, size: int) -> None:
+        """Count the next bytes, and delete what makes room for them. Raises `Limited`."""
         self._bound(self._counted + size)
-        self._uploads.count(self._visitor, size)
+        victims = self._uploads.count(self._visitor, size)
         self._counted += size
+        if victims:
+            await asyncio.to_thread(delete, victims)
 
     def uncount(self) -> None:
         """Take the bytes back when the request is over."""

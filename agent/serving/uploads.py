@@ -7,10 +7,12 @@ import asyncio
 import fcntl
 import os
 import shutil
-from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from heapq import heapify, heapreplace
+from itertools import islice, takewhile
 from pathlib import Path
 from tempfile import mkdtemp
 from time import monotonic, time
@@ -28,6 +30,10 @@ LEAST = 64 * 1024
 """The fewest bytes that a file counts for, because its folder and its entry in the table take space, too."""
 GUESTS = ""
 """The account of all visitors without a cookie, whom nothing tells apart."""
+FILES_PER_VISITOR = 500
+FILES_OF_GUESTS = 2_000
+FILES_IN_ALL = 10_000
+"""Unsent files of one visitor, of all guests together and of everybody."""
 MB = 1_000_000
 
 
@@ -36,6 +42,20 @@ class _Upload:
     account: str
     size: int
     at: float
+
+
+class _Kept(OrderedDict[Path, None]):
+    """The files of one account, the oldest first. `size` is what they count for together."""
+
+    size = 0
+
+    def add(self, path: Path, size: int) -> None:
+        self[path] = None
+        self.size += size
+
+    def remove(self, path: Path, size: int) -> None:
+        del self[path]
+        self.size -= size
 
 
 class Uploads:
@@ -58,25 +78,30 @@ class Uploads:
         remove_leftovers(base)
         self.folder = Path(mkdtemp(prefix=PREFIX, dir=base)).resolve()
         self._lock = _lock(self.folder)
-        self._files: dict[Path, _Upload] = {}  # the oldest first
+        self._files = OrderedDict[Path, _Upload]()  # the oldest first
+        self._folders = set[str]()
+        self._kept: dict[str, _Kept] = {}
         self._used, self._total = Counter[str](), 0
         self._in_use: list[Collection[Path]] = []
 
-    def check(self, visitor: str | None, size: int) -> None:
-        """Make sure that there is room for `size` bytes more of this visitor's. Raises `Limited`.
+    def check(self, visitor: str | None, size: int, files: int = 0) -> None:
+        """Raise `Limited` unless there is or can be room for so many bytes and files more of this visitor's.
 
-        Where all have too much together, the oldest files of whoever has most make room for a visitor who has less.
+        Nothing is removed: a length that a request only declares costs nobody a file.
         """
-        account = visitor or GUESTS
-        most = self.limits.mb_per_visitor if visitor else self.limits.mb_of_guests
-        if self._used[account] + size > most * MB:
-            raise named(Limited, SENTENCES, "upload_quota" if visitor else "upload_quota_guests", most=most)
-        self._make_room(account, size)
+        self._victims(visitor, size, files)
 
-    def count(self, visitor: str | None, size: int) -> None:
-        """Count `size` bytes that this visitor sends. Raises `Limited`, counting none."""
-        self.check(visitor, size)
+    def count(self, visitor: str | None, size: int, files: int = 0) -> list[Path]:
+        """Count `size` bytes that this visitor sends, and make room for so many files. Raises `Limited`, counting none.
+
+        Returns the files that made room, which are off the table: the caller deletes them, in a thread. Where
+        all have too much together, these are the oldest files of whoever has most, if that is more than this visitor.
+        """
+        victims = self._victims(visitor, size, files)
+        for path in victims:
+            self._forget(path)
         self._add(visitor or GUESTS, size)
+        return victims
 
     def uncount(self, visitor: str | None, size: int) -> None:
         """Take back what was counted."""
@@ -84,16 +109,22 @@ class Uploads:
 
     def keep(self, path: Path, visitor: str | None, size: int) -> None:
         """Remember a file that is there, and count it."""
-        counted = max(size, LEAST)
-        self._add(visitor or GUESTS, counted)
-        self._files[path] = _Upload(visitor or GUESTS, counted, self._clock())
+        account, counted = visitor or GUESTS, max(size, LEAST)
+        self._add(account, counted)
+        self._files[path] = _Upload(account, counted, self._clock())
+        self._folders.add(path.parent.name)
+        self._kept.setdefault(account, _Kept()).add(path, counted)
 
     async def add(self, visitor: str | None, name: str, data: bytes) -> Path:
         """Keep these bytes as if they had been uploaded. Raises `Limited`."""
-        self.check(visitor, len(data))
-        path = self.folder / new_id() / safe_name(name)
-        await asyncio.to_thread(_write, path, data)
-        self.keep(path, visitor, len(data))
+        path, size = self.folder / new_id() / safe_name(name), len(data)
+        victims = self.count(visitor, size, 1)
+        try:
+            await asyncio.to_thread(delete, victims)
+            await asyncio.to_thread(_write, path, data)
+        finally:
+            self.uncount(visitor, size)
+        self.keep(path, visitor, size)
         return path
 
     def remove(self, paths: Iterable[str], visitor: str | None) -> None:
@@ -101,7 +132,8 @@ class Uploads:
         for path in map(Path, paths):
             upload = self._files.get(path)
             if upload is not None and upload.account == (visitor or GUESTS):
-                self._remove(path)
+                self._forget(path)
+                _delete(path)
 
     @contextmanager
     def using(self, paths: Collection[Path]) -> Generator[None]:
@@ -119,11 +151,12 @@ class Uploads:
         use stays. The files are taken off the table first and removed in a thread, so that nobody waits for the disk.
         """
         seconds, in_use = self.limits.minutes * 60, self._paths_in_use()
-        old = [path for path, upload in self._files.items() if upload.at <= self._clock() - seconds]
-        old = [path for path in old if path not in in_use][:limit]
+        before = self._clock() - seconds
+        aged = (path for path, _ in takewhile(lambda kept: kept[1].at <= before, self._files.items()))
+        old = list(islice((path for path in aged if path not in in_use), limit))
         for path in old:
             self._forget(path)
-        known = {path.parent.name for path in (*self._files, *in_use)}
+        known = self._folders | {path.parent.name for path in in_use}
         return len(old) + await asyncio.to_thread(self._delete_old, old, known, time() - seconds, limit)
 
     def close(self) -> None:
@@ -137,38 +170,61 @@ class Uploads:
         if self._used[account] <= 0:
             del self._used[account]
 
-    def _make_room(self, account: str, size: int) -> None:
+    def _victims(self, visitor: str | None, size: int, files: int) -> list[Path]:
+        """The files of others that have to go for so many bytes and files more of this visitor's. Raises `Limited`."""
+        account = visitor or GUESTS
+        most_files = FILES_PER_VISITOR if visitor else FILES_OF_GUESTS
+        most = self.limits.mb_per_visitor if visitor else self.limits.mb_of_guests
+        if files and len(self._kept.get(account, ())) + files > most_files:
+            raise named(Limited, SENTENCES, "upload_count" if visitor else "upload_count_guests", most=most_files)
+        if self._used[account] + size > most * MB:
+            raise named(Limited, SENTENCES, "upload_quota" if visitor else "upload_quota_guests", most=most)
         share = self.limits.disk_percent / 100 * (self._free(self.folder) + self._total)
-        most = min(self.limits.mb_in_all * MB, share)
-        while self._total + size > most:
-            held, in_use = Counter[str](), self._paths_in_use()
-            unused = {path: upload for path, upload in self._files.items() if path not in in_use}
-            for upload in unused.values():
-                held[upload.account] += upload.size
-            largest = max(held, key=lambda one: held[one], default=account)
-            if largest == account or held[largest] <= self._used[account] + size:
+        missing = self._total + size - min(self.limits.mb_in_all * MB, share)
+        surplus = len(self._files) + files - FILES_IN_ALL if files else 0
+        return self._oldest_of_largest(account, self._used[account] + size, missing, surplus)
+
+    def _oldest_of_largest(self, account: str, least: int, missing: float, surplus: int) -> list[Path]:
+        """The oldest files of those who have more than `least`, until they have so many bytes and so many files."""
+        found: list[Path] = []
+        if missing <= 0 and surplus <= 0:
+            return found
+        in_use = self._paths_in_use()
+        held = {one: kept.size for one, kept in self._kept.items()}
+        for upload in (self._files[path] for path in in_use if path in self._files):
+            held[upload.account] -= upload.size
+        largest = [(-size, one) for one, size in held.items()]
+        heapify(largest)
+        oldest: dict[str, Iterator[Path]] = {}
+        while missing > 0 or surplus > 0:
+            size, one = largest[0] if largest else (0, account)
+            if one == account or -size <= least:
                 raise named(Limited, SENTENCES, "upload_full")
-            self._remove(next(path for path, upload in unused.items() if upload.account == largest))
+            unused = oldest.setdefault(one, (path for path in self._kept[one] if path not in in_use))
+            path = next(unused)
+            found.append(path)
+            missing, surplus = missing - self._files[path].size, surplus - 1
+            heapreplace(largest, (size + self._files[path].size, one))
+        return found
 
     def _paths_in_use(self) -> set[Path]:
         return {path for paths in self._in_use for path in list(paths)}
 
-    def _remove(self, path: Path) -> None:
-        self._forget(path)
-        _delete(path)
-
     def _forget(self, path: Path) -> None:
         upload = self._files.pop(path)
+        self._folders.discard(path.parent.name)
         self._add(upload.account, -upload.size)
+        kept = self._kept[upload.account]
+        kept.remove(path, upload.size)
+        if not kept:
+            del self._kept[upload.account]
 
     def _delete_old(self, paths: Sequence[Path], known: Collection[str], before: float, limit: int) -> int:
         """Delete these files, and at most `limit` folders not `known` and last changed before this Unix time.
 
         Returns how many such folders were deleted. Runs in a thread, without the table.
         """
-        for path in paths:
-            with suppress(OSError):  # a later sweep finds the folder
-                _delete(path)
+        delete(paths)
         swept = 0
         with os.scandir(self.folder) as entries:
             for entry in entries:
@@ -210,6 +266,13 @@ def _lock(folder: Path) -> BinaryIO:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     draft.rename(folder / LOCK)
     return lock
+
+
+def delete(paths: Iterable[Path]) -> None:
+    """Delete files that are off the table. Blocks for as long as the disk does."""
+    for path in paths:
+        with suppress(OSError):  # housekeeping finds the folder later
+            _delete(path)
 
 
 def _delete(path: Path) -> None:
