@@ -112,7 +112,9 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         if not dated:
             await add_missing_expiry(store, settings)
             dated = True
-        return await delete_expired(store, media, conversations.live.busy)
+        deleted = await delete_expired(store, media, conversations.live.busy)
+        await conversations.replies.forget_deleted(store)
+        return deleted
 
     chores = [uploads.expire, expire_conversations]
 

@@ -15,17 +15,21 @@ from playwright.sync_api import expect
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 
 from agent.catalog import ModelSpec
-from agent.errors import Conflict, InputError, NotFound
-from agent.history import Entry, Note
+from agent.errors import Conflict, InputError, Limited, NotFound
+from agent.history import Entry, Note, Record
 from agent.history.memory import MemoryStore
 from agent.media import MediaStore
 from agent.providers import Endpoint, Served, Status
-from agent.settings import LocalSettings, Settings
+from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.suspension import Approve, Refuse
 from agent.tools import ask_user
 from agent.tools.builtin import calculate
 from agent.ui.asking import meant
+from agent.ui.expiry import delete_conversation
+from agent.ui.gate import Gate
+from agent.ui.inputs import MAX_TEXT
 from agent.ui.render import Wire, wire
+from agent.ui.replies import Replies
 from agent.ui.start import Choices
 from agent.ui.transcript import Turn, turns
 from agent.ui.turn import Conversations
@@ -184,6 +188,44 @@ async def test_arguments_that_do_not_fit_are_refused_and_it_is_asked_on(restarte
     refused = await page.answer(Asker(owner="ann"), live.conversation, "Not now.", Choices())
     assert refused is not None
     assert (await refused.run).finish_reason == "stop"
+
+
+async def test_replies_are_counted_bounded_and_forgotten(restarted: Callable[[], Conversations]) -> None:
+    page, ann = restarted(), Asker(owner="ann")
+    live = await page.send(ann, None, {"text": BOTH}, Choices(tools=True))
+    assert live is not None
+    await over(page)
+    page.gate = Gate(PublicSettings(messages=1))
+    page.gate.enter(ann).release()
+    with pytest.raises(Limited, match="1 messages a minute"):
+        await page.answer(ann, live.conversation, "yearly", Choices())
+    page.gate = Gate(None)
+    assert await page.answer(ann, live.conversation, "yearly", Choices()) is None
+    assert page.replies.get(live.conversation)
+    record = await page._store.get(live.conversation, owner="ann")
+    await page.replies.forget_deleted(page._store)
+    assert page.replies.get(live.conversation)
+    assert await delete_conversation(page._store, page.media, record)
+    await page.replies.forget_deleted(page._store)
+    assert page.replies.get(live.conversation) is None
+    assert page.replies.size == 0
+
+
+def test_long_replies_push_out_no_short_ones() -> None:
+    replies, short = Replies(most_bytes=1_000_000), Record(owner="ann")
+    replies.put(short, {"1": "yearly"})
+    for owner in range(50):
+        newest = Record(owner=str(owner))
+        replies.put(newest, {"1": "x" * MAX_TEXT})
+        assert replies.size <= 1_000_000
+    assert replies.get(short.id) == {"1": "yearly"}
+    assert replies.get(newest.id) is not None
+    with pytest.raises(InputError, match="200,001 characters"):
+        replies.put(short, {"1": "yearly", "2": "x" * (MAX_TEXT - 5)})
+    assert replies.get(short.id) == {"1": "yearly"}
+    for number in range(5000):
+        replies.put(Record(owner=str(number)), {"1": "yearly"})
+    assert replies.size <= 1_000_000
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from agent.catalog import ModelSpec
 from agent.catalog import load as catalog
-from agent.errors import AgentError, ConfigError, Limited
+from agent.errors import AgentError, ConfigError, InputError, Limited
 from agent.history.memory import MemoryStore
 from agent.media import MediaStore
 from agent.serving.address import Addresses, address_of
@@ -223,6 +223,19 @@ async def test_every_verb_meets_every_limit(
     await act(page)
     await page.done()
     assert len(server.journal()) == before + 1
+
+
+async def test_message_refused_unread_leaves_everybodys_minute(conversations: Conversations, tmp_path: Path) -> None:
+    conversations.gate = Gate(PublicSettings(messages_in_all=1))
+    for text in (" ", "x" * (MAX_TEXT + 1)):
+        with pytest.raises(InputError):
+            await conversations.send(OTHER, None, {"text": text}, Choices())
+    conversations.gate.enter(ANN).release()
+    conversations.gate = Gate(PublicSettings(messages_in_all=1))
+    with pytest.raises(InputError):
+        await conversations.send(OTHER, None, {"text": "", "files": [str(tmp_path / "gone.txt")]}, Choices())
+    with pytest.raises(Limited, match="all visitors together"):
+        conversations.gate.enter(ANN)
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.catalog import ModelSpec
-from agent.errors import Limited
+from agent.errors import InputError, Limited
 from agent.history.memory import MemoryStore
 from agent.media import MediaStore
 from agent.providers import Endpoint, Served
@@ -117,6 +117,37 @@ def test_visitors_of_one_address_share_limits() -> None:
     gate.enter(asker("eve", address="5.6.7.8")).release()
     with pytest.raises(Limited, match="each network address 2 messages a minute"):
         gate.enter(asker("dan", address="5.6.7.8"))
+
+
+def test_refusal_without_cost_is_not_counted_for_all() -> None:
+    gate = Gate(LIMITS, clock := Clock())
+
+    def refuse(owner: str, *, costly: bool = False, error: Exception | None = None) -> None:
+        with suppress(InputError, ValueError), gate.enter(asker(owner)) as place:
+            if costly:
+                place.count_for_all()
+            raise error or InputError("Write something first.")
+
+    for number in range(10):
+        for _ in range(3):
+            refuse(f"visitor {number}")
+        with pytest.raises(Limited, match="each visitor 3 messages"):
+            refuse(f"visitor {number}")
+    for number in range(3):
+        refuse(f"costly {number}", costly=True)
+    for number in range(2):
+        refuse(f"broken {number}", error=ValueError())
+    with pytest.raises(Limited, match="all visitors together 5 messages"):
+        gate.enter(ANN)
+    clock.now += MINUTE
+    with suppress(InputError), gate.enter(ANN):
+        clock.now += MINUTE
+        gate.enter(BOB).release()
+        raise InputError("Too late.")
+    for number in range(4):
+        gate.enter(asker(f"later {number}")).release()
+    with pytest.raises(Limited, match="all visitors together 5 messages"):
+        gate.enter(ANN)
 
 
 def test_place_is_kept_by_whoever_takes_it_over() -> None:

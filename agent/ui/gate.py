@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from time import monotonic
 from types import TracebackType
 
-from agent.errors import Limited
+from agent.errors import AgentError, Limited
 from agent.sayings import Saying
 from agent.settings import PublicSettings
 from agent.ui.visitor import Visitor
@@ -26,18 +26,30 @@ Release = Callable[[], None]
 
 
 class Place:
-    """A reservation of one answer, or of one fetch. Leaving the `with` block releases it, unless it was handed over."""
+    """A reservation of one answer, or of one fetch. Leaving the `with` block releases it, unless it was handed over.
 
-    def __init__(self, release: Release) -> None:
+    `uncount` takes a message back from those of all visitors in this minute. It is called for one that is refused
+    before anything costly was done: refusals that cost nothing would use up everybody's minute.
+    """
+
+    def __init__(self, release: Release, uncount: Release | None = None) -> None:
         self._release: Release | None = release
+        self._uncount = uncount
         self._kept = False
 
     def __enter__(self) -> "Place":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if not self._kept:
-            self.release()
+        if self._kept:
+            return
+        self.release()
+        if self._uncount is not None and isinstance(error, AgentError):
+            self._uncount()
+
+    def count_for_all(self) -> None:
+        """Something costly begins: the message counts for all visitors, even if it is refused."""
+        self._uncount = None
 
     def keep(self) -> None:
         """Hand it over: whoever goes on with it calls `release`."""
@@ -69,6 +81,7 @@ class Gate:
                 "too_many_answers_there", "too_often_there", most.answers_per_address, most.messages_per_address
             ),
             together=_Bound("too_many_answers", "too_often_in_all", most.answers, most.messages_in_all),
+            refusals_free=True,
         )
 
     def fetch(self, visitor: Visitor) -> Place:
@@ -96,16 +109,29 @@ class _Bound:
     a_minute: int
 
 
+@dataclass(slots=True)
+class _Counted:
+    """When something was counted, and in which buckets it still is."""
+
+    at: float
+    buckets: tuple[str, ...]
+
+
 class _Counts:
     """How many there are now and were in the last minute, by bucket. Nothing awaits between a check and its count."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._now, self._minute = Counter[str](), Counter[str]()
-        self._times = deque[tuple[float, tuple[str, ...]]]()
+        self._times = deque[_Counted]()
 
-    def reserve(self, visitor: Visitor, *, each: _Bound, address: _Bound, together: _Bound) -> Place:
-        """Count once in each bucket of this visitor, or raise `Limited` and count in none."""
+    def reserve(
+        self, visitor: Visitor, *, each: _Bound, address: _Bound, together: _Bound, refusals_free: bool = False
+    ) -> Place:
+        """Count once in each bucket of this visitor, or raise `Limited` and count in none.
+
+        `refusals_free`: what is refused before anything costly is not counted among those of all visitors.
+        """
         bounds = {visitor.counted_as: each}
         if visitor.address is not None:
             bounds[f"address {visitor.address}"] = address
@@ -116,24 +142,30 @@ class _Counts:
             if self._now[bucket] >= bound.at_once:
                 raise _limited(Saying(bound.too_many, {"count": self._now[bucket]}), bound is each and visitor.guest)
             if self._minute[bucket] >= bound.a_minute:
-                oldest = next((at for at, buckets in self._times if bucket in buckets), now)
+                oldest = next((one.at for one in self._times if bucket in one.buckets), now)
                 values = {"count": bound.a_minute, "seconds": math.ceil(oldest + MINUTE - now)}
                 raise _limited(Saying(bound.too_often, values), bound is each and visitor.guest)
         buckets = tuple(bounds)
-        self._times.append((now, buckets))
+        self._times.append(counted := _Counted(now, buckets))
         self._minute.update(buckets)
         self._now.update(buckets)
-        return Place(lambda: self._release(buckets))
+        return Place(lambda: self._release(buckets), (lambda: self._uncount(counted)) if refusals_free else None)
 
     def _release(self, buckets: tuple[str, ...]) -> None:
         self._now.subtract(buckets)
         self._now += Counter()  # drops those that are at zero
 
+    def _uncount(self, counted: _Counted) -> None:
+        if ALL in counted.buckets:  # not forgotten yet
+            counted.buckets = tuple(bucket for bucket in counted.buckets if bucket != ALL)
+            self._minute.subtract((ALL,))
+
     def _forget(self, before: float) -> None:
         gone = False
-        while self._times and self._times[0][0] <= before:
-            self._minute.subtract(self._times.popleft()[1])
-            gone = True
+        while self._times and self._times[0].at <= before:
+            counted = self._times.popleft()
+            self._minute.subtract(counted.buckets)
+            counted.buckets, gone = (), True
         if gone:
             self._minute += Counter()
 

@@ -30,6 +30,7 @@ from agent.ui.journal import branch
 from agent.ui.live import Live, LiveRun
 from agent.ui.offers import Offers
 from agent.ui.remembered import Remembered
+from agent.ui.replies import Replies
 from agent.ui.start import Choices, Start, start
 from agent.ui.storage_quota import StorageQuota, size_of
 from agent.ui.transcript import is_prompt, prompt_of, said, turns, unanswered
@@ -64,8 +65,7 @@ class Conversations:
         self._quota = quota or StorageQuota(None, store, media, settings.data_dir)
         self.gate = Gate(settings.public)
         self.remembered = Remembered()
-        self._replies: dict[str, dict[str, str]] = {}
-        """By conversation and call, while a suspended answer that asks for several things has not got them all."""
+        self.replies = Replies()
 
     # What there is
 
@@ -102,9 +102,7 @@ class Conversations:
         except NotFound:
             return View(messages=[])
         live = self.live.get(conversation, owner)
-        running = live.run.id if live else None
-        replies = self._replies.get(conversation or "")
-        stored = turns(entries, running=running, replies=replies)
+        stored = turns(entries, running=live.run.id if live else None, replies=self.replies.get(conversation))
         return shown(stored, window, cut=cut, busy=live is not None, words=words)
 
     async def watch(
@@ -157,14 +155,15 @@ class Conversations:
         if conversation is not None and not (value or {}).get("files") and await self._asks(owner, conversation):
             return await self.answer(visitor, conversation, str((value or {}).get("text") or ""), choices)
         async with self._granted(visitor, choices) as grant:
-            most, reading = self.settings.max_upload_bytes, self.reading if choices.read_here else None
+            if (value or {}).get("files"):
+                grant.place.count_for_all()
             parts = await parts_of(
                 value,
                 spec=grant.connection.spec,
                 media=self.media,
                 owner=owner,
-                max_bytes=most,
-                reading=reading,
+                max_bytes=self.settings.max_upload_bytes,
+                reading=self.reading if choices.read_here else None,
                 report=report,
                 reserve=grant.reserve,
             )
@@ -191,7 +190,7 @@ class Conversations:
         check_length(text)
         entries, record = await self._entries(visitor.owner, conversation)
         conversation = record.id
-        turn = turns(entries, replies=self._replies.get(conversation))[-1] if entries else None
+        turn = turns(entries, replies=self.replies.get(conversation))[-1] if entries else None
         if turn is None or turn.asks is None:
             raise ours(Conflict, "nothing_asked")
         if asked is not None and asked != Asked(turn.run, turn.asks["id"]):
@@ -199,7 +198,8 @@ class Conversations:
         meant(turn.asks, text)
         replies = {**(turn.replies or {}), turn.asks["id"]: text.strip()}
         if replace(turn, replies=replies).asks is not None:
-            self._replies[conversation] = replies
+            with self.gate.enter(visitor):
+                self.replies.put(record, replies)
             return None
         async with self._granted(visitor, choices) as grant:
             # The pending calls need the tools, even if they were switched off since.
@@ -211,7 +211,7 @@ class Conversations:
             Resumption(suspension=suspension, answers=answers, sealed=False, changed_ok=True).check(start.agent.tools)
             run = start.agent.resume(suspension, answers, journal=start.journal)
             live = self._launch(record, run, start, grant, resumed=True)
-        self._replies.pop(conversation, None)
+        self.replies.forget(conversation)
         return live
 
     async def retry(self, visitor: Visitor, conversation: str | None, entry_id: str, choices: Choices) -> None:
@@ -259,8 +259,7 @@ class Conversations:
 
     def stop(self, owner: str, conversation: str | None) -> None:
         """End the answer that is being written; nothing where there is none."""
-        live = self.live.get(conversation, owner)
-        if live is not None:
+        if live := self.live.get(conversation, owner):
             live.run.cancel("user_request")
 
     async def aclose(self) -> None:
@@ -303,6 +302,7 @@ class Conversations:
             raise ours(Conflict, "still_writing")
 
     async def _again(self, record: Record, entry: Entry, text: str | None, choices: Choices, grant: Grant) -> None:
+        grant.place.count_for_all()  # files are read
         [message] = await self.media.loaded(record.owner, [entry.message])
         content = prompt_of(replace(entry, message=message))
         parts: list[UserContent] = [content] if isinstance(content, str) else list(content)
@@ -326,7 +326,7 @@ class Conversations:
         run = start.agent.run(prompt, context=start.context, options=start.options, journal=start.journal)
         live = self._launch(record, run, start, grant)
         await start.journal.started(run)
-        self._replies.pop(record.id, None)
+        self.replies.forget(record.id)
         return live
 
     async def _started(
