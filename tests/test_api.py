@@ -159,6 +159,15 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     assert chat(client, "!text And on.")["text"] == "And on."
 
 
+def test_argument_that_json_cannot_carry_comes_as_text(connect: Connect) -> None:
+    large, most = 10**400, 2**64 - 1
+    arguments = f'{{"expression": "1", "large": [{large}], "most": {most}}}'
+    value = chat(connect(), f"!tool calculate {arguments} !text Done.", tools=True)
+    assert (value["finish_reason"], value["text"]) == ("stop", "Done.")
+    [call] = [one["content"] for one in value["bubbles"] if one["type"] == "tool_call"]
+    assert call["arguments"] == {"expression": "1", "large": [str(large)], "most": most}
+
+
 def test_a_url_is_not_fetched_for_anybody(connect: Connect, server: Running) -> None:
     with pytest.raises(httpx.HTTPStatusError, match="404"):
         chat(connect(), "!text Seen.", handle_file(f"{server.url}/health"))

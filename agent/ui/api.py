@@ -1,8 +1,10 @@
 """The page for programs: the one public endpoint, `/chat`."""
 
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
+from math import isfinite
+from typing import Any, cast
 
 import gradio as gr
 
@@ -50,11 +52,22 @@ class Api:
             yield {"text": "", "bubbles": [], "finish_reason": "suspended"}
             return
         async for answer in self._all.answers(live):
-            yield answer
+            yield {**answer, "bubbles": [{**one, "content": _portable(one["content"])} for one in answer["bubbles"]]}
 
 
 OWN: dict[str, type] = {"system_message": str, "tools": bool, "read_here": bool}
 """The options of this page, with their types; all others are those of a run."""
+
+
+def _portable(value: Any) -> Any:
+    """The value, with numbers that the stream's JSON cannot carry as text: those beyond 64 bits, and infinity."""
+    if isinstance(value, dict):
+        return {key: _portable(item) for key, item in cast(dict[str, Any], value).items()}
+    if isinstance(value, list | tuple):
+        return [_portable(item) for item in cast(list[Any], value)]
+    if (isinstance(value, int) and not -(2**63) <= value < 2**64) or (isinstance(value, float) and not isfinite(value)):
+        return json.dumps(value)
+    return value
 
 
 async def _options(model: str, options: dict[str, Any]) -> Choices:
