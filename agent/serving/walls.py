@@ -10,6 +10,7 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from heapq import heapify, heappop, heapreplace
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -28,6 +29,11 @@ OPEN_BELOW = ("/media/", "/assets/", "/static/", "/svelte/", "/pwa_icon/")
 LOGIN = ("/login/huggingface", "/login/callback", "/logout")
 JOIN = ("data", "event_data", "fn_index", "trigger_id")
 REMEMBERED = 50_000
+REMEMBERED_EACH = 4_000
+REMEMBERED_OF_GUESTS = 10_000
+"""Ids that are remembered in all, of one visitor and of all guests together."""
+GUEST = "guest"
+"""Stands for the visitor in the sessions of those who have no cookie."""
 AGAIN = b"again=1"
 """In the query of a request that the walls redirected to itself, so that this happens only once."""
 
@@ -60,7 +66,8 @@ class Walls:
         self._open = (*OPEN, *icons, *(LOGIN if login else ()))
         self._policy, self._login = " ".join((POLICY, *framed_by)), LOGIN if login else ()
         self._prefix = urlsplit(root_path).path
-        self._given: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._given: dict[str, OrderedDict[tuple[str, str], None]] = {}
+        self._count = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the request through, or answer it here."""
@@ -118,14 +125,37 @@ class Walls:
 
     def owns(self, id_: str, owner: str | None) -> bool:
         """Whether this id was given to this owner before."""
-        return (owner or "", id_) in self._given
+        return (owner or "", id_) in self._given.get(_account(owner), ())
 
     def give(self, id_: str, owner: str | None) -> None:
-        """From now on this id is good for this owner. Those given longest ago are forgotten."""
-        self._given[owner or "", id_] = None
-        self._given.move_to_end((owner or "", id_))
-        while len(self._given) > REMEMBERED:
-            self._given.popitem(last=False)
+        """From now on this id is good for this owner.
+
+        Each visitor has a share, and all guests have one: who is given more forgets those given longest ago.
+        """
+        account = _account(owner)
+        given, id_of_owner = self._given.setdefault(account, OrderedDict()), (owner or "", id_)
+        self._count -= len(given)
+        given[id_of_owner] = None
+        given.move_to_end(id_of_owner)
+        while len(given) > (REMEMBERED_OF_GUESTS if account == GUEST else REMEMBERED_EACH):
+            given.popitem(last=False)
+        self._count += len(given)
+        if self._count > REMEMBERED:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Forget a tenth of all ids, always the oldest of whoever has most, so that nobody takes the others' room."""
+        largest = [(-len(given), account) for account, given in self._given.items()]
+        heapify(largest)
+        while self._count > REMEMBERED * 9 // 10:
+            size, account = largest[0]
+            self._given[account].popitem(last=False)
+            self._count -= 1
+            if size == -1:
+                del self._given[account]
+                heappop(largest)
+            else:
+                heapreplace(largest, (size + 1, account))
 
     async def _checked(self, scope: Scope, receive: Receive, send: Send, visitor: str | None) -> Passed:
         """What to hand to the application. Raises `Refused`."""
@@ -244,7 +274,12 @@ def _session(visitor: str | None, *given: Any) -> str:
     """An id that a client made up, as the visitor's own. Raises `Refused` unless there is exactly one."""
     if len(given) != 1 or not isinstance(given[0], str) or not _ID.fullmatch(given[0]):
         raise Refused
-    return f"{visitor or 'guest'}-{given[0]}"
+    return f"{visitor or GUEST}-{given[0]}"
+
+
+def _account(owner: str | None) -> str:
+    """The visitor whose share an owner's ids take, be it the visitor or one of their sessions."""
+    return (owner or GUEST).partition("-")[0]
 
 
 def _number(value: Any) -> int:
