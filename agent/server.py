@@ -35,6 +35,7 @@ from agent.serving.connections import BodyTimeout, Connections, limit_accept_log
 from agent.serving.gradio_import import nothing
 from agent.serving.health import Health
 from agent.serving.housekeeping import keep_house
+from agent.serving.log_levels import log_few_failures
 from agent.serving.origins import Origins, is_loopback
 from agent.serving.page import ChangedPage
 from agent.serving.private_folder import make_private
@@ -173,7 +174,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         Middleware(BodyTimeout),
         walls,
         upload_requests,
-        Middleware(Streams),
+        Middleware(Streams, has_session=queue.has_session),
         Middleware(Assets, folder=Path(BUILD_PATH_LIB)),
         Middleware(ChangedPage, change=dressed),
     ]
@@ -289,6 +290,7 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
     if settings.fleeting:
         say(FLEETING)
     limit_accept_log(asyncio.get_running_loop())
+    log_few_failures()
     server = Server(config, settings.drain_seconds, say)
     sharing = asyncio.create_task(share(port, say, app.state.origins.add)) if settings.share else None
     try:

@@ -8,13 +8,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
 
-from tests.conftest import App
+from tests.conftest import App, becomes
 
 API = "/gradio_api/"
 StartApp = Callable[..., App]
@@ -145,3 +146,21 @@ def test_unread_stream_keeps_few_messages_and_loses_no_text(app: App, clients: C
     last = re.search(r"(\S+)\s*$", json.loads(visitor.last(answer))["output"]["data"][0]["text"])
     assert last is not None
     assert last[1] in messages
+
+
+def test_streams_fill_no_log(start_app: StartApp, clients: Callable[..., Client]) -> None:
+    app = start_app()
+    stranger, visitor = clients(app, cookie=False), clients(app)
+    before = len(app.log)
+    for number in range(20):
+        query = {"session_hash": f"s{number}"}
+        assert stranger.http.get(API + "queue/data", params=query).status_code == 404
+    assert len(app.log) == before
+    assert visitor.begin("!tokens 600 @20").status_code == 200
+    query = {"session_hash": visitor.session}
+    with ExitStack() as stack:
+        for _ in range(15):
+            stack.enter_context(visitor.http.stream("GET", API + "queue/data", params=query))
+    becomes(404, lambda: visitor.http.get(API + "queue/data", params=query).status_code)
+    assert is_served(clients(app))
+    assert app.log.count("Traceback") <= 1

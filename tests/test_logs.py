@@ -1,11 +1,14 @@
 """Nothing that a visitor says, sets, attaches or types as a key is in the log, at any level."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
+from agent.serving import log_levels
+from agent.serving.log_levels import FewFailures
 from tests.conftest import App, Visitor
 
 MARK = "cormorant"
@@ -37,3 +40,28 @@ def test_no_message_content_at_debug(
     found = [line[:300] for line in log.splitlines() if MARK in line]
     assert not found
     assert "an event failed with" in log, "Gradio could not read some of them"
+
+
+def test_repeated_failure_is_logged_once_a_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, logger = [1000.0], logging.getLogger("test of few failures")
+    monkeypatch.setattr(log_levels, "monotonic", lambda: now[0])
+    logger.addFilter(FewFailures())
+
+    def fail(kind: type[Exception]) -> None:
+        try:
+            raise kind("oh")
+        except kind:
+            logger.exception("Exception in ASGI application")
+
+    for _ in range(5):
+        fail(KeyError)
+    fail(ValueError)
+    now[0] += 61
+    fail(KeyError)
+    assert [record.getMessage() for record in caplog.records] == [
+        "Exception in ASGI application",
+        "Exception in ASGI application",
+        "Exception in ASGI application (4 more like it since the last entry)",
+    ]

@@ -7,10 +7,12 @@ So the answer to a join waits until the page has read that its stream is closed.
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from time import monotonic
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agent.serving.requests import refuse
 from agent.serving.walls import API, session_of
 
 CLOSING = b'"msg":"close_stream"'
@@ -20,16 +22,23 @@ REMEMBERED = 10_000
 
 
 class Streams:
-    """The middleware, behind the walls. Owner of the times at which streams were closed."""
+    """The middleware, behind the walls. Owner of the times at which streams were closed.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    `has_session` says whether the queue has messages of a session or waits for some. Gradio begins an answer for any
+    other session, too, and then fails, with a traceback in the log.
+    """
+
+    def __init__(self, app: ASGIApp, has_session: Callable[[str], bool] = lambda _: True) -> None:
+        self._app, self._has_session = app, has_session
         self._closed: OrderedDict[str, float] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on; note that a stream closes; hold back what must not overtake it."""
         session = session_of(scope)
         if session is not None and scope["path"] == f"{API}queue/data":
+            if not self._has_session(session):
+                await refuse(send, 404)
+                return
             send = self._noting(session, send)
         elif session is not None and scope["path"] == f"{API}queue/join":
             send = self._after_closing(session, send)

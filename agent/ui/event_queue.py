@@ -23,6 +23,7 @@ from gradio.blocks import Blocks
 from gradio.exceptions import Error
 from gradio.queueing import Event, Queue
 from gradio.server_messages import EventMessage, ProcessCompletedMessage, UnexpectedErrorMessage
+from gradio.utils import LRUCache
 
 from agent.serving.address import address_of
 
@@ -90,6 +91,14 @@ class Unread(asyncio.Queue[EventMessage]):
             self.get_nowait()
 
 
+class Sessions(LRUCache[str, asyncio.Queue[EventMessage]]):
+    """The messages of each page session. Gradio deletes a session once for each of its streams that is closed."""
+
+    def __delitem__(self, session: str) -> None:
+        if session in self:
+            super().__delitem__(session)
+
+
 class BoundedQueue(Queue):
     """Gradio's queue with a bound for each visitor and address. Its processing loop starts again after a failure.
 
@@ -105,8 +114,8 @@ class BoundedQueue(Queue):
             blocks=blocks,
             default_concurrency_limit=None,
         )
+        self.pending_messages_per_session = Sessions(SESSIONS + 1)  # the surplus is chosen here
         self._kept = cast("OrderedDict[str, asyncio.Queue[EventMessage]]", self.pending_messages_per_session)
-        self.pending_messages_per_session.max_size = SESSIONS + 1  # the surplus is chosen here
         self._watches = watches
         self._failed_at: float | None = None
         self._closed = False
@@ -121,6 +130,10 @@ class BoundedQueue(Queue):
         if any(now - event.enqueue_time > STUCK_SECONDS for event in waiting):
             return "The page's event queue is full."
         return ""
+
+    def has_session(self, session: str) -> bool:
+        """Whether messages of this page session are kept."""
+        return session in self._kept
 
     async def push(self, body: Any, request: fastapi.Request, username: str | None) -> Any:
         """See `Queue.push`. Refuses an event beyond the share of the page session, the visitor or the address."""
