@@ -17,7 +17,7 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from gradio.route_utils import BUILD_PATH_LIB, get_root_url
-from gradio.routes import App, file_upload_statuses
+from gradio.routes import App
 from starlette.middleware import Middleware
 
 from agent.errors import NotFound
@@ -167,7 +167,6 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         uploads=uploads,
         most_bytes=settings.max_upload_bytes,
         say=lambda accepted, error: words_for(accepted).said(error.sayings) or str(error),
-        progress=file_upload_statuses,
     )
     middleware = [
         addresses,

@@ -20,6 +20,7 @@ FLOORS = (
     ("agent.serving.health", "agent.serving.housekeeping", "agent.serving.share", "agent.serving.shutdown"),
     ("agent.ui",),
     ("agent.serving.streams", "agent.serving.upload_requests"),
+    ("agent.serving.upload_progress",),
     ("agent.serving.walls", "agent.serving.uploads"),
     ("agent.serving.upload_form",),
     ("agent.terminal.session",),

@@ -25,8 +25,10 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from agent.errors import Limited
+from agent.serving import upload_progress
 from agent.serving import uploads as table
 from agent.serving.upload_form import UploadForm, safe_name
+from agent.serving.upload_progress import UploadProgress
 from agent.serving.uploads import LEAST, LOCK, MB, PREFIX, Uploads, remove_leftovers
 from agent.settings import UploadSettings
 from tests.conftest import App, Visitor, becomes
@@ -503,3 +505,49 @@ def test_page_says_why_and_keeps_what_was_typed(visit: Callable[..., Visitor], o
     visitor.box.press("Enter")
     visitor.idle()
     becomes([], lambda: on_disk(own))
+
+
+# Their progress
+
+
+async def listen(progress: UploadProgress, upload_id: str, visitor: str | None, address: str = "") -> tuple[int, str]:
+    """The status and text of the answer to a request that listens."""
+    said: list[Any] = []
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    state = {"visitor": visitor, "address": address or None}
+    await progress.answer(
+        {"type": "http", "query_string": f"upload_id={upload_id}".encode(), "state": state}, receive, send
+    )
+    return said[0]["status"], "".join(one["body"].decode() for one in said[1:])
+
+
+async def test_progress_has_few_listeners_and_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload_progress, "BEGIN_SECONDS", 0.3)
+    monkeypatch.setattr(upload_progress, "FORGET_SECONDS", 0.1)
+    monkeypatch.setattr(upload_progress, "LISTENERS", 12)
+    progress = UploadProgress()
+    assert (await listen(progress, "ann-unknown", "ann"))[0] == 404
+    early = asyncio.create_task(listen(progress, "ann-1", "ann"))
+    await asyncio.sleep(0)
+    upload = progress.begin("ann-1")
+    others = [asyncio.create_task(listen(progress, "ann-1", "ann")) for _ in range(5)]
+    upload.add("a.txt", 3)
+    await asyncio.sleep(0.2)
+    of_one_address = [asyncio.create_task(listen(progress, "ann-1", f"v{number}", "5.6.7.8")) for number in range(6)]
+    await asyncio.sleep(0.2)
+    upload.add("a.txt", 4)
+    progress.end("ann-1", upload)
+    status, text = await early
+    sizes = [json.loads(line[6:]).get("chunk_size") for line in text.split("\n\n") if line]
+    assert (status, sizes) == (200, [3, 4, None])
+    assert sorted([(await other)[0] for other in others]) == [200, 200, 200, 429, 429]
+    assert sorted([(await one)[0] for one in of_one_address]) == [200] * 4 + [429] * 2
+    await asyncio.sleep(0.3)
+    assert not progress._uploads
+    assert not progress._listeners

@@ -18,8 +18,9 @@ import sqlite3
 import ssl
 import threading
 from base64 import urlsafe_b64decode
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
@@ -655,6 +656,16 @@ def test_the_progress_of_an_upload_is_its_uploaders(own: App) -> None:
         assert theirs.status == 404
         other = Program(own.url, first.cookie)
         assert name in other.ask("GET", f"{API}upload_progress?upload_id=u1", seconds=0.5).text
+        with ExitStack() as stack:
+            listeners = [
+                stack.enter_context(other.http.stream("GET", f"{API}upload_progress?upload_id=u1")) for _ in range(7)
+            ]
+            statuses = Counter(listener.status_code for listener in listeners)
+            assert statuses[200] <= 4
+            assert statuses[429] == 7 - statuses[200] <= 4
+            assert second.ask("GET", f"{API}upload_progress?upload_id=u1", seconds=5).status == 404
+            go.set()
+            assert '"done"' in next(one for one in listeners if one.status_code == 200).read().decode()
     finally:
         go.set()
         sender.join()

@@ -18,6 +18,7 @@ SENTENCES = {
     405: "Not allowed.",
     413: "Too large.",
     421: "This server has no page of that name: name it under [server] hosts, or in SWITCHBOARD_HOSTS.",
+    429: "Too many requests at once. Try again in a moment.",
     500: "Something went wrong.",
 }
 

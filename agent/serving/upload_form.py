@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 from threading import Lock
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
@@ -17,15 +17,6 @@ FIELD = "files"
 LONGEST_NAME = 200
 """Bytes of a file's name."""
 _FORBIDDEN = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f`$!{}]')
-
-
-class Progress(Protocol):
-    """Told how far an upload is. Gradio's own keeps it for the page that asks."""
-
-    def track(self, upload_id: str) -> None: ...
-    def append(self, upload_id: str, filename: str, message_bytes: bytes) -> None: ...
-    def set_done(self, upload_id: str) -> None: ...
-    def stop_tracking(self, upload_id: str) -> None: ...
 
 
 class UploadForm:

@@ -16,7 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent.errors import AgentError, InputError, Limited, named
 from agent.serving.sentences import SENTENCES
-from agent.serving.upload_form import Progress, UploadForm
+from agent.serving.upload_form import UploadForm
+from agent.serving.upload_progress import UploadProgress
 from agent.serving.uploads import MB, Uploads, delete
 from agent.serving.walls import API, visitor_of
 
@@ -24,19 +25,17 @@ OVERHEAD = 64 * 1024
 """Bytes of a form besides its files: boundaries, names, headers."""
 LINGER_SECONDS = 20.0
 """How long the rest of a refused body is read and dropped. A browser reads no answer before it has sent all."""
-FORGET_SECONDS = 60.0
-"""How long Gradio keeps the progress of an upload that has ended, for a page that never asks for it."""
 
 Say = Callable[[str, AgentError], str]
 """The sentence of an error in the language of an Accept-Language header."""
 
 
 class UploadRequests:
-    """The middleware, behind the walls. `most_bytes` is the largest file; `progress` is told of uploads with an id."""
+    """The middleware, behind the walls. `most_bytes` is the largest file. It also tells how far uploads are."""
 
-    def __init__(self, app: ASGIApp, uploads: Uploads, *, most_bytes: int, say: Say, progress: Progress) -> None:
+    def __init__(self, app: ASGIApp, uploads: Uploads, *, most_bytes: int, say: Say) -> None:
         self._app, self._uploads, self._most_bytes = app, uploads, most_bytes
-        self._say, self._progress = say, progress
+        self._say, self._progress = say, UploadProgress()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take an upload; pass on everything else, with the table of uploads in its state."""
@@ -44,6 +43,9 @@ class UploadRequests:
             scope.setdefault("state", {})["uploads"] = self._uploads
             if scope["method"] == "POST" and scope["path"] == f"{API}upload":
                 await self._answer(scope, receive, send)
+                return
+            if scope["path"] == f"{API}upload_progress":
+                await self._progress.answer(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
@@ -82,15 +84,14 @@ class UploadRequests:
             most_files=self._uploads.limits.files_per_request,
             most_bytes=self._most_bytes,
         )
-        if upload_id:
-            self._progress.track(upload_id)
+        progress = self._progress.begin(upload_id)
         with self._uploads.using(form.sizes.keys()):
             try:
                 async for piece in _body(receive):
                     await request.count(len(piece))
                     await asyncio.to_thread(form.write, piece)
-                    if upload_id and form.name:
-                        self._progress.append(upload_id, form.name, piece)
+                    if form.name:
+                        progress.add(form.name, len(piece))
                 sizes = form.finish()
                 victims = self._uploads.count(visitor, 0, len(sizes))
             except BaseException:
@@ -98,17 +99,12 @@ class UploadRequests:
                 raise
             finally:
                 request.uncount()
-                self._end(upload_id)
+                self._progress.end(upload_id, progress)
             for path, size in sizes.items():
                 self._uploads.keep(path, visitor, size)
             if victims:
                 await asyncio.to_thread(delete, victims)
         return list(sizes)
-
-    def _end(self, upload_id: str) -> None:
-        if upload_id:
-            self._progress.set_done(upload_id)
-            asyncio.get_running_loop().call_later(FORGET_SECONDS, self._progress.stop_tracking, upload_id)
 
 
 class _Gone(Exception):
