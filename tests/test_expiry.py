@@ -1,5 +1,6 @@
 """How long conversations are kept, and that those whose time is over are gone with their files, and no others."""
 
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -21,7 +22,7 @@ from tests.test_walls import Program, marker, owner_in, png
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 ANN, ANON = "ann", f"{GUEST}1"
-PRIVATE = Settings(local=LocalSettings(cache_dir=Path()), guest_hours=2, run_seconds=600)
+PRIVATE = Settings(local=LocalSettings(cache_dir=Path(os.devnull)), guest_hours=2, run_seconds=600)
 KEPT = {
     "guest": (PRIVATE, ANON, False, 2 * HOUR),
     "guest while answered": (PRIVATE, ANON, True, 2 * HOUR),

@@ -1,5 +1,6 @@
 """Settings outlive a reload, a change of model and another tab; the system prompt names the model and the day."""
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from datetime import date, timedelta
@@ -27,7 +28,7 @@ from tests.scripted_server import Config, Running, running
 from tests.test_handlers import LARGE, SMALL, Models, anyone, said
 
 Visit = Callable[..., Visitor]
-SETTINGS = Settings(local=LocalSettings(cache_dir=Path()))
+SETTINGS = Settings(local=LocalSettings(cache_dir=Path(os.devnull)))
 QWEN = ModelSpec(id="vllm:q", name="Qwen/Qwen3-8B", label="Qwen3-8B", provider="vllm")
 
 
