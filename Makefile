@@ -29,7 +29,7 @@ help:
 	@echo 'make check        format, lint, types, direction of imports'
 	@echo 'make doctor       checks the set-up and says what to do; DOCTOR=--online also tries the keys of hosted models'
 	@echo 'make bench        measurements; BENCH=--quick makes them shorter'
-	@echo 'make docs         write the tables of the docs again: models in the README, docs/guardrails.md'
+	@echo 'make docs         write the tables of the docs again: models in the README, docs/limits.md'
 	@echo 'make deploy      create or update the Hugging Face Space of the Spacefile; DEPLOY=--dry-run only tells'
 	@echo 'make format       ruff format, ruff check --fix'
 	@echo 'make lock         compile the requirements files again; UPGRADE=--upgrade takes newer versions'
@@ -73,8 +73,8 @@ bench: .venv/.dev
 	.venv/bin/python -m bench.run $(BENCH)
 
 docs: .venv/.dev
-	.venv/bin/python -m agent.capabilities
-	.venv/bin/python -m agent.guardrails > docs/guardrails.md
+	.venv/bin/python -m agent.models.capability_table
+	.venv/bin/python -m agent.limits > docs/limits.md
 
 deploy: setup
 	@.venv/bin/python -m agent.deploy $(DEPLOY)

@@ -21,13 +21,13 @@ gc.disable()  # nothing that is imported is ever garbage: looking for it takes h
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 from agent.errors import AgentError
-from agent.serving.gradio_import import import_gradio
+from agent.web.gradio_compat.import_hook import import_gradio
 
 import_gradio()
 
-from agent.server import serve
-from agent.serving.log_levels import keep_content_out_of_logs
-from agent.settings import load
+from agent.settings import load_settings
+from agent.web.log_levels import keep_content_out_of_logs
+from agent.web.server import serve
 
 
 def main() -> int:
@@ -35,7 +35,7 @@ def main() -> int:
     logging.basicConfig(level=os.environ.get("LOG_LEVEL", "WARNING"), format="%(levelname)s %(name)s: %(message)s")
     keep_content_out_of_logs()
     try:
-        return serve(load(), say=lambda line: print(line, flush=True))
+        return serve(load_settings(), say=lambda line: print(line, flush=True))
     except AgentError as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,9 +1,9 @@
 """A small agent package: stateless runs, typed streamed responses, tools, cancellation. It knows no page."""
 
 from agent.agent import Agent
-from agent.catalog import ModelSpec
 from agent.chat import Chat
 from agent.context import Context
+from agent.display import display, stream_to_display
 from agent.errors import (
     AgentError,
     Busy,
@@ -16,17 +16,17 @@ from agent.errors import (
     ToolError,
     UnknownModel,
 )
-from agent.guardrails import Limits
-from agent.observe.telemetry import Telemetry
-from agent.parts import Audio, Image
+from agent.limits import Limits
+from agent.messages.parts import Audio, Image
+from agent.models.catalog import ModelSpec
 from agent.providers import Connection, Effort, Endpoint, connect
 from agent.responses import Response, ResponseType
 from agent.result import FinishReason, Journal, Options, RunResult
 from agent.run import Run
 from agent.suspension import Approve, Pending, Refuse, Suspension
 from agent.suspension.seals import Seals
-from agent.terminal.display import display, stream_to_display
 from agent.tools import Tool, Toolset, ask_user, tool
+from agent.tracing.opentelemetry import Telemetry
 
 __all__ = [
     "Agent",

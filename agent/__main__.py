@@ -14,16 +14,17 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from agent.cli.chat import Background, ChatSetup, Terminal
+from agent.cli.history_file import ConversationFile
 from agent.errors import AgentError, UnknownModel
-from agent.guardrails import Limits
-from agent.observe.replay import PREFIX, Replay
-from agent.providers import Connection, Endpoint, connect, named
-from agent.providers.discover import discover
-from agent.providers.local import LocalModels
-from agent.settings import Settings, load
-from agent.terminal.conversation_file import ConversationFile
-from agent.terminal.session import Background, Setup, Terminal
+from agent.limits import Limits
+from agent.local.by_name import connect_by_name
+from agent.local.manager import LocalModels
+from agent.providers import Connection, Endpoint, connect
+from agent.providers.discovery import discover
+from agent.settings import Settings, load_settings
 from agent.tools import Tool, Toolset, presets
+from agent.tracing.replay import PREFIX, Replay
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,9 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     background = Background()
     models: Models | None = None
     try:
-        settings = load()
+        settings = load_settings()
         models = Models(settings, given)
-        setup = Setup(
+        setup = ChatSetup(
             connection=background.wait(models.first()),
             connect=models.named,
             system_message=settings.system_prompt or "" if given.system is None else given.system,
@@ -93,9 +94,9 @@ class Models:
         if name.startswith(PREFIX):
             return Replay.named(name)
         if given.base_url:
-            return named(name, given.provider or "vllm", given.base_url, local.vllm_api_key)
+            return connect_by_name(name, given.provider or "vllm", given.base_url, local.vllm_api_key)
         try:
-            return named(name, given.provider, None)
+            return connect_by_name(name, given.provider, None)
         except UnknownModel:
             if local.vllm_base_url is None:
                 raise
@@ -134,7 +135,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def _tools(references: Sequence[str]) -> list[Tool | Toolset]:
     """The tools by their references, as in configs/app.toml. Raises `ConfigError`."""
     sys.path.insert(0, "")  # their modules may lie in the folder we are in
-    return [presets.load(one) for one in references]
+    return [presets.load_presets(one) for one in references]
 
 
 def _log(line: str) -> None:

@@ -8,22 +8,23 @@ from typing import Any
 
 from agent.context import Context
 from agent.errors import InputError
-from agent.fitting import check_prompt
-from agent.guard import GUARD, Guard
-from agent.guardrails import Limits
-from agent.observe import Audience, Observer
-from agent.observe.recorder import Recorder
-from agent.observe.replay import PREFIX, Replay
-from agent.observe.telemetry import Telemetry
-from agent.prompt import Prompt, fetched, to_messages
-from agent.providers import Connection, named
-from agent.result import DEFAULTS, Journal, Options, Plan, RunResult, options_of
+from agent.events import Observer, Observers
+from agent.fetch import GUARD, Guard
+from agent.limits import Limits
+from agent.local.by_name import connect_by_name
+from agent.messages.adapt import check_prompt
+from agent.messages.prompt import Prompt, fetch_urls, to_messages
+from agent.providers import Connection
+from agent.result import DEFAULTS, Journal, Options, RunPlan, RunResult, checked_options
 from agent.run import Run
-from agent.runs.toolsets import by_name
-from agent.suspension import Reply, Resumption, Suspension, answered
+from agent.runtime.tool_sessions import by_name
+from agent.suspension import Reply, Resumption, Suspension, match_answers
 from agent.suspension.seals import Seals
 from agent.suspension.sentences import refused
 from agent.tools import Function, Tool, Toolset, as_tool
+from agent.tracing.opentelemetry import Telemetry
+from agent.tracing.recorder import Recorder
+from agent.tracing.replay import PREFIX, Replay
 
 
 class Agent:
@@ -52,7 +53,7 @@ class Agent:
     ) -> None:
         if isinstance(model, str):
             replayed = model.startswith(PREFIX)
-            model = Replay.named(model) if replayed else named(model, provider, base_url, api_key)
+            model = Replay.named(model) if replayed else connect_by_name(model, provider, base_url, api_key)
         self.connection = model
         self.system_message = system_message
         self.toolsets = tuple(item for item in tools if isinstance(item, Toolset))
@@ -86,7 +87,7 @@ class Agent:
         messages = to_messages(prompt)
         if not isinstance(self.connection, Replay):  # a replay plays its record, whatever the prompt is
             check_prompt(messages, self.connection.spec)
-        return Run(plan, messages, context or Context(), journal, audience=self._audience(record))
+        return Run(plan, messages, context or Context(), journal, observers=self._audience(record))
 
     async def ask(self, prompt: Prompt, *, context: Context | None = None, **more: Any) -> RunResult:
         """Run to the end. Never raises for what a model or a tool did: see `finish_reason`.
@@ -115,14 +116,14 @@ class Agent:
         """
         sealed = isinstance(suspended, str)
         suspension = self.seals.open(suspended) if sealed else suspended
-        answers = answered(suspension.pending, reply)
+        answers = match_answers(suspension.pending, reply)
         spec = self.connection.spec
         if suspension.model not in ("", spec.id) and not changed_ok:
             raise refused("model", then=suspension.model, now=spec.id)
         resumed = Resumption(suspension=suspension, answers=answers, sealed=sealed, changed_ok=changed_ok)
         context = Context(session_id=suspension.session_id, messages=suspension.messages)
         plan = self._plan(suspension.options)
-        return Run(plan, [], context, journal, resumed=resumed, audience=self._audience(record))
+        return Run(plan, [], context, journal, resumed=resumed, observers=self._audience(record))
 
     def with_tools(self, *tools: Tool) -> "Agent":
         """This agent with opened tools in the place of its toolsets: who opened them closes them."""
@@ -130,21 +131,21 @@ class Agent:
         other.tools, other.toolsets = by_name([*self.tools.values(), *tools]), ()
         return other
 
-    def _audience(self, record: str | Path | None) -> Audience:
+    def _audience(self, record: str | Path | None) -> Observers:
         observers: list[Observer] = [self.telemetry()] if self.telemetry is not None else []
-        return Audience([*observers, Recorder(record)] if record is not None else observers)
+        return Observers([*observers, Recorder(record)] if record is not None else observers)
 
-    def _plan(self, given: Mapping[str, Any], base: Options = DEFAULTS) -> Plan:
+    def _plan(self, given: Mapping[str, Any], base: Options = DEFAULTS) -> RunPlan:
         self.connection.check()
-        return Plan(
+        return RunPlan(
             connection=self.connection,
             system_message=self.system_message,
             tools=self.tools,
             toolsets=self.toolsets,
             limits=self.limits,
-            options=options_of(given, base, self.connection.spec),
+            options=checked_options(given, base, self.connection.spec),
             seals=self.seals,
-            prepare=partial(fetched, guard=self.guard),
+            prepare=partial(fetch_urls, guard=self.guard),
         )
 
     async def aclose(self) -> None:

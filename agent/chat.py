@@ -18,12 +18,12 @@ from typing import Any, Self
 from agent.agent import Agent
 from agent.context import Context
 from agent.errors import AgentError, Busy, InputError, SingleRun
-from agent.openai_format import to_openai
-from agent.prompt import Prompt
+from agent.messages.openai import to_openai
+from agent.messages.prompt import Prompt
 from agent.responses import Response
 from agent.result import RunResult
 from agent.run import Run
-from agent.runs.own_loop import LoopEnded, OwnLoop
+from agent.runtime.loop_thread import LoopEnded, LoopThread
 from agent.suspension import Reply
 from agent.tools import Tool
 
@@ -56,7 +56,7 @@ class Chat:
         self._single_run, self._queue = single_run, queue
         self._used = self._closed = False
         self._starting = threading.Lock()
-        self._home: OwnLoop | None = None
+        self._home: LoopThread | None = None
         self._turn = asyncio.Lock()
         self._open = AsyncExitStack()
         self._able: Agent | None = None
@@ -98,7 +98,7 @@ class Chat:
         """Ask and wait for the whole answer. Raises as `query` does; for what a model or a tool did, see the result."""
         async with self._begun(self._question(prompt, options)) as (home, run, over):
             with suppress(LoopEnded):  # it was closed meanwhile, which ends the run first
-                await home.bring(_waited(over))
+                await home.submit(_waited(over))
         if run.refused is not None:
             raise run.refused
         assert run.result is not None
@@ -127,14 +127,14 @@ class Chat:
         if home := self._leave():
             with suppress(LoopEnded):
                 home.wait(self._shut())
-            home.end()
+            home.close()
 
     async def aclose(self) -> None:
         """The same as `close`, without blocking the caller's event loop."""
         if home := self._leave():
             with suppress(LoopEnded):
-                await home.bring(self._shut())
-            await asyncio.to_thread(home.end)
+                await home.submit(self._shut())
+            await asyncio.to_thread(home.close)
 
     def __enter__(self) -> Self:
         return self
@@ -180,7 +180,7 @@ class Chat:
         async with self._begun(make, same_run=same_run) as (home, run, over):
             seen = 0
             try:
-                while news := await home.bring(_news(run, over, seen)):
+                while news := await home.submit(_news(run, over, seen)):
                     seen += len(news)
                     for response in news:
                         yield response
@@ -191,16 +191,16 @@ class Chat:
     @asynccontextmanager
     async def _begun(
         self, make: _Make, *, same_run: bool = False
-    ) -> AsyncGenerator[tuple[OwnLoop, Run, "asyncio.Task[None]"]]:
+    ) -> AsyncGenerator[tuple[LoopThread, Run, "asyncio.Task[None]"]]:
         """A run that has begun; who leaves cancels it, and waits for its end."""
         home = self._started()
-        run, over = await home.bring(self._begin(make, same_run))
+        run, over = await home.submit(self._begin(make, same_run))
         try:
             yield home, run, over
         finally:
             run.cancel("client_disconnect")
             with suppress(LoopEnded):
-                await home.bring(_waited(over))
+                await home.submit(_waited(over))
 
     async def _begin(self, make: _Make, same_run: bool) -> tuple[Run, "asyncio.Task[None]"]:
         self._check(same_run=same_run)
@@ -263,15 +263,15 @@ class Chat:
 
     # The thread
 
-    def _started(self) -> OwnLoop:
+    def _started(self) -> LoopThread:
         with self._starting:
             self._check(same_run=True)
             if self._home is None:
-                self._home = OwnLoop(partial(_closed, self._open, self.agent))
-                weakref.finalize(self, self._home.end)  # also when the program ends
+                self._home = LoopThread(partial(_closed, self._open, self.agent))
+                weakref.finalize(self, self._home.close)  # also when the program ends
             return self._home
 
-    def _leave(self) -> OwnLoop | None:
+    def _leave(self) -> LoopThread | None:
         with self._starting:
             self._closed = True
             home, self._home = self._home, None
@@ -295,7 +295,7 @@ async def _news(run: Run, over: "asyncio.Task[None]", seen: int) -> Sequence[Res
             if run.refused is not None:
                 raise run.refused
             return ()
-        await run.news(seen)
+        await run.wait_for_update(seen)
     return run.responses[seen:]
 
 

@@ -23,7 +23,7 @@ What a model or a tool does in mid-run is never raised out of a run: it becomes 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeVar
 
-from agent.sayings import Saying, Value, english
+from agent.i18n import LocalizedText, Value, in_english
 
 ProviderErrorKind = Literal[
     "key",
@@ -48,7 +48,7 @@ class AgentError(Exception):
     `sayings` are its parts by name, where a page may say them in another language.
     """
 
-    def __init__(self, message: str = "", *, sayings: Sequence[Saying] = ()) -> None:
+    def __init__(self, message: str = "", *, sayings: Sequence[LocalizedText] = ()) -> None:
         super().__init__(message)
         self.sayings = tuple(sayings)
 
@@ -56,13 +56,15 @@ class AgentError(Exception):
 Failure = TypeVar("Failure", bound=AgentError)
 
 
-def named(kind: Callable[..., Failure], sentences: Mapping[str, str], key: str, /, **values: Value) -> Failure:
+def localized_error(
+    kind: Callable[..., Failure], sentences: Mapping[str, str], key: str, /, **values: Value
+) -> Failure:
     """An exception that says one of these sentences, and by which name it goes; `kind` is its class, or makes one."""
-    saying = Saying(key, values)
-    return kind(english(sentences, saying), sayings=(saying,))
+    saying = LocalizedText(key, values)
+    return kind(in_english(sentences, saying), sayings=(saying,))
 
 
-def together(kind: Callable[..., Failure], *errors: AgentError) -> Failure:
+def combine_errors(kind: Callable[..., Failure], *errors: AgentError) -> Failure:
     """One exception that says what these say, one after the other; by name only where each goes by a name."""
     by_name = all(error.sayings for error in errors)
     sayings = [saying for error in errors for saying in error.sayings] if by_name else ()
@@ -92,7 +94,7 @@ class SuspensionError(InputError):
     model or other tools than it had then.
     """
 
-    def __init__(self, message: str, *, reason: SuspensionReason, sayings: Sequence[Saying] = ()) -> None:
+    def __init__(self, message: str, *, reason: SuspensionReason, sayings: Sequence[LocalizedText] = ()) -> None:
         super().__init__(message, sayings=sayings)
         self.reason: SuspensionReason = reason
 
@@ -139,7 +141,7 @@ class ProviderError(AgentError):
         kind: ProviderErrorKind,
         status: int | None = None,
         retry_after: float | None = None,
-        sayings: Sequence[Saying] = (),
+        sayings: Sequence[LocalizedText] = (),
     ) -> None:
         super().__init__(message, sayings=sayings)
         self.kind: ProviderErrorKind = kind

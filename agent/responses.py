@@ -32,7 +32,7 @@ Role = Literal["assistant", "tool"]
 Content = str | Mapping[str, Any]
 Piece = tuple[ResponseType, Content]
 
-BREAK = "\n\n"
+PART_SEPARATOR = "\n\n"
 """Stands between two parts of one type that follow each other, as a delta of its own."""
 
 _HALF = re.compile("[\ud800-\udfff]")
@@ -54,7 +54,7 @@ class Response:
     role: Role = "assistant"
 
 
-class Stamp:
+class BubbleMarker:
     """Turns the pieces of one run into responses; knows the type of the last one and nothing else."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Stamp:
         return Response(type=kind, content=content, is_type_switched=not joins, role=role)
 
 
-def pieces(message: ModelMessage) -> Iterator[Piece]:
+def pieces_of(message: ModelMessage) -> Iterator[Piece]:
     """The pieces of a finished message, as its stream gave them: a response's text and reasoning, then its calls.
 
     What a user said is not the model's answer and gives nothing.
@@ -83,7 +83,7 @@ def pieces(message: ModelMessage) -> Iterator[Piece]:
         if isinstance(part, TextPart | ThinkingPart) and part.content:
             kind = _kind(part)
             if kind == open_kind:
-                yield kind, BREAK
+                yield kind, PART_SEPARATOR
             yield kind, part.content
             open_kind = kind
     for part in message.parts:
@@ -91,7 +91,7 @@ def pieces(message: ModelMessage) -> Iterator[Piece]:
             yield "tool_call", call_content(part)
 
 
-def whole(text: str) -> str:
+def fix_surrogates(text: str) -> str:
     """The text with the halves of surrogate pairs joined, and U+FFFD for one that is alone.
 
     Servers that cut their text between UTF-16 units send such halves; UTF-8 has no form for them, so they can be
@@ -120,7 +120,7 @@ def result_content(part: ToolReturnPart) -> Mapping[str, Any]:
     }
 
 
-def settle(response: ModelResponse, *, state: Literal["complete", "interrupted"]) -> ModelResponse:
+def finalize(response: ModelResponse, *, state: Literal["complete", "interrupted"]) -> ModelResponse:
     """The message to keep of a streamed response.
 
     Newlines between reasoning and text go (chat templates put them there), half a character at the end of a part goes,
@@ -133,7 +133,7 @@ def settle(response: ModelResponse, *, state: Literal["complete", "interrupted"]
         if isinstance(part, ToolCallPart) and state == "interrupted":
             continue
         if isinstance(part, TextPart | ThinkingPart):
-            text = whole(_FIRST_HALVES.sub("", part.content))
+            text = fix_surrogates(_FIRST_HALVES.sub("", part.content))
             if isinstance(part, TextPart) and shown == "reasoning":
                 text = text.lstrip("\n")
             part = replace(part, content=text)
@@ -145,7 +145,7 @@ def settle(response: ModelResponse, *, state: Literal["complete", "interrupted"]
     return replace(response, parts=kept, state=state)
 
 
-class Live:
+class StreamDecoder:
     """The pieces of a response while it streams: feed it pydantic-ai's events, get text and reasoning deltas.
 
     Tool calls are left to `pieces`, when the response is complete and its calls are known to be whole.
@@ -163,19 +163,19 @@ class Live:
             case PartStartEvent(part=TextPart() | ThinkingPart() as part):
                 kind = _kind(part)
                 self._trim = kind == "output_text" and self._shown == "reasoning"
-                return self._say(event.index, kind, part.content)
+                return self._emit(event.index, kind, part.content)
             case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
-                return self._say(event.index, "output_text", text)
+                return self._emit(event.index, "output_text", text)
             case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text)):
-                return self._say(event.index, "reasoning", text or "")
+                return self._emit(event.index, "reasoning", text or "")
             case _:
                 return ()
 
-    def _say(self, index: int, kind: ResponseType, text: str) -> Sequence[Piece]:
+    def _emit(self, index: int, kind: ResponseType, text: str) -> Sequence[Piece]:
         text = self._held.pop(index, "") + text
         if half := _FIRST_HALVES.search(text):  # the rest of the character comes with the next delta, or never
             text, self._held[index] = text[: half.start()], half[0]
-        text = whole(text)
+        text = fix_surrogates(text)
         if self._trim:
             text = text.lstrip("\n")
         if not text:
@@ -183,7 +183,7 @@ class Live:
         self._trim = False
         joins = kind == self._shown and index != self._shown_index
         self._shown, self._shown_index = kind, index
-        return ((kind, BREAK), (kind, text)) if joins else ((kind, text),)
+        return ((kind, PART_SEPARATOR), (kind, text)) if joins else ((kind, text),)
 
 
 def _kind(part: TextPart | ThinkingPart) -> ResponseType:

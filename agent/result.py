@@ -6,12 +6,12 @@ from typing import Any, Literal, Protocol, Self, cast, get_args
 
 from pydantic_ai.messages import BinaryContent, FilePart, ModelMessage, TextPart, ToolReturnPart
 
-from agent.catalog import ModelSpec
 from agent.context import Context
-from agent.errors import AgentError, InputError, named
-from agent.guardrails import Limits
+from agent.errors import AgentError, InputError, localized_error
 from agent.history import Note
-from agent.openai_format import to_openai
+from agent.limits import Limits
+from agent.messages.openai import to_openai
+from agent.models.catalog import ModelSpec
 from agent.providers import Connection, Effort, Reasoning, effort_note, is_reasoning
 from agent.suspension import Pending
 from agent.suspension.seals import Seals
@@ -24,11 +24,11 @@ SENTENCES = {
     "wrong_option": "{name} cannot be {value}. Known values: {known}.",
     "unknown_option": "There is no option {name}. Known options: {known}.",
 }
-HOTTEST: Mapping[str, int] = {"messages": 1}
+MAX_TEMPERATURE: Mapping[str, int] = {"messages": 1}
 """The highest temperature of the dialects that don't take 2."""
 
 
-class Ended(AgentError):
+class RecordedEnd(AgentError):
     """Ends a run so, and with that sentence: raised by a model that plays a run of the past."""
 
     def __init__(self, reason: FinishReason, detail: str) -> None:
@@ -61,16 +61,16 @@ class Options:
 DEFAULTS = Options()
 
 
-def options_of(given: Mapping[str, Any], base: Options = DEFAULTS, spec: ModelSpec | None = None) -> Options:
+def checked_options(given: Mapping[str, Any], base: Options = DEFAULTS, spec: ModelSpec | None = None) -> Options:
     """`base` with these options, every one of them checked. Raises `InputError` with the option and its known values.
 
     Nothing is converted: "false" is no bool, and True is no number.
     """
     known = [field.name for field in fields(Options)]
     if unknown := next((name for name in given if name not in known), None):
-        raise named(InputError, SENTENCES, "unknown_option", name=repr(unknown), known=", ".join(known))
+        raise localized_error(InputError, SENTENCES, "unknown_option", name=repr(unknown), known=", ".join(known))
     options = replace(base, **given)
-    most = hottest(spec) if spec is not None else 2
+    most = max_temperature(spec) if spec is not None else 2
     values: dict[str, tuple[bool, str]] = {
         "reasoning": (
             options.reasoning is None or is_reasoning(options.reasoning),
@@ -89,13 +89,13 @@ def options_of(given: Mapping[str, Any], base: Options = DEFAULTS, spec: ModelSp
     for name, (fits, accepted) in values.items():
         if not fits:
             value = repr(getattr(options, name))[:80]
-            raise named(InputError, SENTENCES, "wrong_option", name=name, value=value, known=accepted)
+            raise localized_error(InputError, SENTENCES, "wrong_option", name=name, value=value, known=accepted)
     return options
 
 
-def hottest(spec: ModelSpec) -> int:
+def max_temperature(spec: ModelSpec) -> int:
     """The highest temperature that the model takes."""
-    return HOTTEST.get(spec.dialect, 2) if spec.temperature else 2
+    return MAX_TEMPERATURE.get(spec.dialect, 2) if spec.temperature else 2
 
 
 def _is_number(value: object) -> bool:
@@ -107,7 +107,7 @@ def _is_whole_number(value: object) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class RunPlan:
     """What a run works with; nothing in it changes. The tools of `toolsets` come to `tools` when a run opens them.
 
     `prepare` makes of the prompt what can be kept and sent, before anything is: what it refuses with an `InputError`
@@ -206,12 +206,12 @@ class RunResult:
         return to_openai(self.context.messages, self.system_message)
 
 
-def text_of(message: ModelMessage) -> str:
+def text_of_message(message: ModelMessage) -> str:
     """The text of a response, its parts joined as their bubble is."""
     return "\n\n".join(part.content for part in message.parts if isinstance(part, TextPart))
 
 
-def files_of(messages: Iterable[ModelMessage]) -> Iterator[BinaryContent]:
+def files_of_messages(messages: Iterable[ModelMessage]) -> Iterator[BinaryContent]:
     """What the model made and what tools returned that is no text."""
     for part in (part for message in messages for part in message.parts):
         if isinstance(part, FilePart):

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
-from agent.checkpoints import LONGEST_NAME
 from agent.errors import ConfigError
-from agent.space import Space, find
+from agent.models.families import LONGEST_NAME
+from agent.space import Space, find_space
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -144,13 +144,13 @@ class Settings:
         return self.store == "memory" or storage is None or not self.data_dir.is_relative_to(storage)
 
 
-def load(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Settings:
+def load_settings(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Settings:
     """Read `path`, else what `SWITCHBOARD_CONFIG` names, else `configs/app.toml`, and let the environment win.
 
     Raises `ConfigError` naming the setting that is wrong.
     """
     table = _read(path or Path(env.get("SWITCHBOARD_CONFIG") or ROOT / "configs" / "app.toml"))
-    space = find(env)
+    space = find_space(env)
     share = env.get("SHARE", "") not in ("", "0")
     values = {**table["server"], **table["history"], **table["agent"]}
     if space:  # its proxy comes from outside, and only its storage is kept

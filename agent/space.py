@@ -25,7 +25,7 @@ class Space:
     login: bool = False
 
 
-def find(env: Mapping[str, str], mounts: Path = MOUNTS) -> Space | None:
+def find_space(env: Mapping[str, str], mounts: Path = MOUNTS) -> Space | None:
     """The Space that `env` tells of, None where this is none."""
     if not env.get("SPACE_ID"):
         return None

@@ -6,7 +6,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 
 from agent.history import Entry, Note, Record
 from agent.history.sqlite import SqliteStore
-from agent.serving.visitor import COOKIE, Visitors
+from agent.web.middleware.visitor_cookie import COOKIE, VisitorCookies
 from bench.turns import earlier
 
 STORE_FILE = "history.sqlite"
@@ -14,7 +14,7 @@ STORE_FILE = "history.sqlite"
 
 def visitor_cookie(data_dir: Path, owner: str) -> tuple[str, str]:
     """Name and value of the signed cookie by which the app, with its secret in `data_dir`, knows `owner`."""
-    return COOKIE, Visitors.in_folder(data_dir).cookie(owner)
+    return COOKIE, VisitorCookies.in_folder(data_dir).cookie(owner)
 
 
 async def preload(data_dir: Path, owner: str, turns: int) -> Record:

@@ -8,11 +8,11 @@ import re
 from dataclasses import dataclass, replace
 
 from agent.agent import Agent
+from agent.local.launch import launch_llama
+from agent.local.weights import SMOLLM2, find
 from agent.providers import Endpoint, connect
-from agent.providers.launch import launch_llama
-from agent.providers.weights import SMOLLM2, find
-from agent.settings import ROOT, load
-from agent.ui.system_prompt import default_prompt
+from agent.settings import ROOT, load_settings
+from agent.web.chat.system_prompt import default_prompt
 
 REPORT = ROOT / "docs" / "small-model.md"
 HELPFUL = "You are a helpful assistant. Answer briefly and correctly, in English."
@@ -88,7 +88,7 @@ VARIANTS = (
 async def answers(endpoint: Endpoint, variant: Variant) -> list[Answer]:
     """Ask every question in a conversation of its own."""
     spec = replace(SMOLLM2.spec, examples=variant.examples)
-    system = default_prompt(load(), spec) if variant.system is None else variant.system
+    system = default_prompt(load_settings(), spec) if variant.system is None else variant.system
     found: list[Answer] = []
     async with Agent(connect(spec, endpoint), system_message=system) as agent:
         for question, pattern in QUESTIONS.items():
@@ -99,7 +99,7 @@ async def answers(endpoint: Endpoint, variant: Variant) -> list[Answer]:
 
 async def measure() -> dict[Variant, list[Answer]]:
     """Ask in every variant."""
-    path = await find(SMOLLM2, load().local.cache_dir)
+    path = await find(SMOLLM2, load_settings().local.cache_dir)
     if path is None:
         raise SystemExit("SmolLM2 is not installed: run `make setup`")
     spec = SMOLLM2.spec
@@ -128,7 +128,7 @@ def report(found: dict[Variant, list[Answer]]) -> str:
         "# What the small model answers",
         "",
         "SmolLM2-135M is the model that answers where nothing better is there: a tiny demo model. Each request to it",
-        "begins with three example exchanges (`SMOLLM2` in `agent/providers/weights.py`), and it decodes greedily.",
+        "begins with three example exchanges (`SMOLLM2` in `agent/local/weights.py`), and it decodes greedily.",
         "`python -m bench.small_model` asked these questions, each in a new conversation, and wrote this page.",
         "",
         "| asked with | right, of 30 |",

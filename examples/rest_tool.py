@@ -10,7 +10,7 @@ import sys
 from urllib.parse import urlsplit
 
 from agent import Agent
-from agent.guard import GUARD, Guard
+from agent.fetch import GUARD, Guard
 from agent.tools.rest import Parameter, rest_tool
 
 RATES = os.environ.get("RATES_URL", "https://api.frankfurter.dev/v1")

@@ -15,8 +15,8 @@ from pydantic_ai.messages import FinishReason, ModelMessage, ModelResponse, Mode
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 
-from agent.catalog import ModelSpec
 from agent.errors import ProviderError
+from agent.models.catalog import ModelSpec
 from agent.providers import Reasoning
 
 SPEC = ModelSpec(id="fake:parts", name="parts", label="Parts", provider="fake", reasoning=True)
@@ -179,7 +179,7 @@ class FakeConnection:
     def model(self) -> Model:
         return self.played
 
-    def place(self, told: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
+    def slot(self, told: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
         return nullcontext()
 
     def effort(self, reasoning: Reasoning | None) -> Reasoning | None:

@@ -15,7 +15,7 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserProm
 
 from agent.history import Entry, Note
 from agent.history.sqlite import SqliteStore
-from agent.ui.turn import WINDOW
+from agent.web.chat.conversations import WINDOW
 from tests import media_files
 from tests.conftest import App, Visitor
 from tests.scripted_server import Config, Running, running

@@ -10,7 +10,7 @@ import pytest
 from pydantic_ai.messages import BinaryContent, ModelResponse, ThinkingPart
 
 from agent import Agent, Context, Endpoint, Limits, ProviderError, RunResult, connect
-from agent.catalog import load
+from agent.models.catalog import load_catalog
 from tests import dialects
 from tests.media_files import ready
 from tests.peers.aimock import Aimock, aimock
@@ -218,7 +218,7 @@ async def agent(dialect: Dialect, passed: Tee, server: Aimock) -> AsyncIterator[
 
 
 def connected(dialect: Dialect, passed: Tee) -> Agent:
-    connection = connect(load().find(dialect.model), Endpoint(passed.url + dialect.base, KEY))
+    connection = connect(load_catalog().find(dialect.model), Endpoint(passed.url + dialect.base, KEY))
     return Agent(connection, system_message=SYSTEM, tools=[add, greet], limits=Limits(retries=0))
 
 
@@ -363,7 +363,7 @@ async def test_a_stream_that_breaks_keeps_what_was_said(dialect: Dialect, agent:
 
 async def test_stopping_hangs_up(dialect: Dialect, agent: Agent, passed: Tee) -> None:
     run = agent.run(dialect.says("slowly")).start()
-    await run.news(0)
+    await run.wait_for_update(0)
     run.cancel()
     result = await run
     assert result.finish_reason == "cancelled"

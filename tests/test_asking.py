@@ -14,26 +14,26 @@ from gradio_client import Client
 from playwright.sync_api import expect
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 
-from agent.catalog import ModelSpec
 from agent.errors import Conflict, InputError, Limited, NotFound
 from agent.history import Entry, Note, Record
 from agent.history.memory import MemoryStore
-from agent.media import MediaStore
-from agent.providers import Endpoint, Served, Status
+from agent.media.store import MediaStore
+from agent.models.catalog import ModelSpec
+from agent.providers import Endpoint, ServedModel, Status
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.suspension import Approve, Refuse
 from agent.tools import ask_user
 from agent.tools.builtin import calculate
-from agent.ui.asking import meant
-from agent.ui.expiry import delete_conversation
-from agent.ui.gate import Gate
-from agent.ui.inputs import MAX_TEXT
-from agent.ui.render import Wire, wire
-from agent.ui.replies import Replies
-from agent.ui.start import Choices
-from agent.ui.transcript import Turn, turns
-from agent.ui.turn import Conversations
-from agent.ui.visitor import Visitor as Asker
+from agent.web.chat.attachments import MAX_TEXT
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.expiry import delete_conversation
+from agent.web.chat.questions import parse_answer
+from agent.web.chat.rate_limit import RateLimiter
+from agent.web.chat.replies import Replies
+from agent.web.chat.run_setup import Choices
+from agent.web.chat.transcript import Turn, to_turns
+from agent.web.chat.visitor import Visitor as Asker
+from agent.web.ui.render import WireMessage, render_turn
 from tests.asking_tools import send
 from tests.conftest import App, Visitor, becomes
 from tests.scripted_server import Running
@@ -70,22 +70,22 @@ MEANT = {
 
 @pytest.mark.parametrize(("name", "text", "answer"), MEANT.values(), ids=MEANT)
 def test_what_words_mean(name: str, text: str, answer: object) -> None:
-    assert meant(call(name), text) == answer
+    assert parse_answer(call(name), text) == answer
 
 
 @pytest.mark.parametrize("text", ["", "  ", '{"to": '])
 def test_words_that_are_no_answer(text: str) -> None:
     with pytest.raises(InputError):
-        meant(call("send"), text)
+        parse_answer(call("send"), text)
 
 
 def turn_of(*messages: ModelMessage, ended: str, replies: dict[str, str] | None = None) -> Turn:
     entries = [Entry(parent_id=None, message=one, note=Note(run_id="r")) for one in messages]
     entries[-1] = replace(entries[-1], note=Note(run_id="r", ended=ended))
-    return turns(entries, replies=replies)[-1]
+    return to_turns(entries, replies=replies)[-1]
 
 
-def asked(messages: list[Wire]) -> str:
+def asked(messages: list[WireMessage]) -> str:
     return next((one["content"][0]["text"] for one in messages if "asking" in one["content"][0]["text"]), "")
 
 
@@ -94,13 +94,13 @@ def test_several_things_are_asked_one_after_the_other_and_a_turn_that_is_past_as
     first = ToolCallPart("ask_user", {"question": "Which?"}, tool_call_id="1")
     second = ToolCallPart("send", {"to": "Ann"}, tool_call_id="2")
     both = ModelResponse(parts=[first, second])
-    assert "Which?" in asked(wire(turn_of(said, both, ended="suspended")))
-    half = wire(turn_of(said, both, ended="suspended", replies={"1": "This."}))
+    assert "Which?" in asked(render_turn(turn_of(said, both, ended="suspended")))
+    half = render_turn(turn_of(said, both, ended="suspended", replies={"1": "This."}))
     assert "<b>send</b>" in asked(half)
     assert [one["content"][0]["text"] for one in half if one["role"] == "user"] == ["Do it.", "This."]
-    assert asked(wire(turn_of(said, both, ended="stop"))) == ""
+    assert asked(render_turn(turn_of(said, both, ended="stop"))) == ""
     rest = ModelRequest(parts=[ToolReturnPart("send", "Sent.", tool_call_id="2")])
-    assert "Which?" in asked(wire(turn_of(said, both, rest, ended="suspended")))
+    assert "Which?" in asked(render_turn(turn_of(said, both, rest, ended="suspended")))
 
 
 def test_failed_call_says_so_in_its_title() -> None:
@@ -112,7 +112,7 @@ def test_failed_call_says_so_in_its_title() -> None:
     failed = ModelRequest(parts=[ToolReturnPart("send", error, tool_call_id="1", outcome="failed")])
 
     def titles(*messages: ModelMessage, ended: str) -> list[str]:
-        shown = wire(turn_of(prompt, *messages, ended=ended))
+        shown = render_turn(turn_of(prompt, *messages, ended=ended))
         return [html.unescape(one["metadata"]["title"]) for one in shown if "title" in (one["metadata"] or {})]
 
     first, second, nested = titles(calls, failed, ended="stop")
@@ -121,7 +121,7 @@ def test_failed_call_says_so_in_its_title() -> None:
     assert nested == '<span class="failed">Failed</span>'
     assert second == '<span class="failed">[x](y) · interrupted</span>'
     assert titles(calls, ended="suspended") == ["Tool · send", "Tool · [x](y)"]
-    plain = wire(turn_of(prompt, calls, ended="suspended"))[2]["metadata"]["title"]
+    plain = render_turn(turn_of(prompt, calls, ended="suspended"))[2]["metadata"]["title"]
     assert not set("[]()") & set(plain)
 
 
@@ -130,7 +130,7 @@ async def restarted(model_server: Running, tmp_path: Path) -> AsyncIterator[Call
     """The conversations of a server; called again, those of the next server over the same store."""
     store, begun = MemoryStore(), list[Conversations]()
     spec = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm")
-    models = Models(Status("ready", "", None), (Served(spec, Endpoint(model_server.base_url)),))
+    models = Models(Status("ready", "", None), (ServedModel(spec, Endpoint(model_server.base_url)),))
 
     def start() -> Conversations:
         settings = Settings(local=LocalSettings(cache_dir=tmp_path), retries=0)
@@ -144,8 +144,8 @@ async def restarted(model_server: Running, tmp_path: Path) -> AsyncIterator[Call
 
 async def over(page: Conversations) -> None:
     """Wait until its answers have ended and are kept."""
-    await page.live.close(seconds=60)
-    page.live.closing = False
+    await page.live_runs.close(seconds=60)
+    page.live_runs.closing = False
 
 
 async def test_an_answer_goes_on_in_another_process_and_shows_the_same_live_and_after_a_reload(
@@ -195,11 +195,11 @@ async def test_replies_are_counted_bounded_and_forgotten(restarted: Callable[[],
     live = await page.send(ann, None, {"text": BOTH}, Choices(tools=True))
     assert live is not None
     await over(page)
-    page.gate = Gate(PublicSettings(messages=1))
-    page.gate.enter(ann).release()
+    page.rate_limiter = RateLimiter(PublicSettings(messages=1))
+    page.rate_limiter.reserve_answer(ann).release()
     with pytest.raises(Limited, match="1 messages a minute"):
         await page.answer(ann, live.conversation, "yearly", Choices())
-    page.gate = Gate(None)
+    page.rate_limiter = RateLimiter(None)
     assert await page.answer(ann, live.conversation, "yearly", Choices()) is None
     assert page.replies.get(live.conversation)
     record = await page._store.get(live.conversation, owner="ann")

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Response, expect
 from starlette.types import Message, Receive, Scope, Send
 
-from agent.serving.assets import FOR_GOOD, Assets
+from agent.web.middleware.static_files import FOR_GOOD, StaticFilesMiddleware
 from tests.conftest import App, Visitor
 
 NAME = "index-Bx_1-aZ9.js"
@@ -32,7 +32,7 @@ class Gradio:
 class Marking:
     """Somebody on the way out who adds to the headers."""
 
-    def __init__(self, app: Assets) -> None:
+    def __init__(self, app: StaticFilesMiddleware) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,7 +50,7 @@ def ask(folder: Path, *asked: tuple[str, str], method: str = "GET") -> tuple[lis
     gradio = Gradio()
 
     async def all_of_them() -> list[httpx.Response]:
-        transport = httpx.ASGITransport(Marking(Assets(gradio, folder)))
+        transport = httpx.ASGITransport(Marking(StaticFilesMiddleware(gradio, folder)))
         async with httpx.AsyncClient(transport=transport, base_url="http://chat.example") as client:
             answers = list[httpx.Response]()
             for path, taken in asked:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_ai.messages import ToolCallPart
 
-from agent.media.apart import Job, Program
+from agent.media.sandbox import SandboxJob, SandboxProgram
 from agent.settings import ROOT
 from agent.tools import Tool, arithmetic, builtin, execute
 from agent.tools.arithmetic import evaluate
@@ -198,16 +198,20 @@ async def test_many_calculations_at_once_all_end() -> None:
 
 
 def test_a_calculation_that_takes_too_long_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builtin, "_CALCULATOR", Program(arithmetic, memory=1 << 27, seconds=2, patience=0))
+    monkeypatch.setattr(
+        builtin, "_CALCULATOR", SandboxProgram(arithmetic, memory=1 << 27, seconds=2, timeout_seconds=0)
+    )
     with pytest.raises(ValueError, match="too long"):
         calculate("1 + 1")
-    monkeypatch.setattr(builtin, "_CALCULATOR", Program(arithmetic, memory=1 << 20, seconds=2, patience=5))
+    monkeypatch.setattr(
+        builtin, "_CALCULATOR", SandboxProgram(arithmetic, memory=1 << 20, seconds=2, timeout_seconds=5)
+    )
     with pytest.raises(ValueError, match="too much time or memory"):
         calculate("1 + 1")
 
 
 def test_killed_job_ends_at_once() -> None:
-    job = Job(Program(arithmetic, memory=1 << 27, seconds=2, patience=60))
+    job = SandboxJob(SandboxProgram(arithmetic, memory=1 << 27, seconds=2, timeout_seconds=60))
     job.kill()
     status, out = job.run(b"1 + 1")
     assert (status != 0, out) == (True, b"")
@@ -225,7 +229,7 @@ def test_killed_job_ends_at_once() -> None:
     ids=["memory", "memory in small pieces", "time", "a file"],
 )
 def test_the_system_keeps_the_limits(tmp_path: Path, work: str, ends: tuple[int, str]) -> None:
-    code = f"from limited import limit; limit(100 << 20, 1); {work}"
+    code = f"from sandbox_limits import limit; limit(100 << 20, 1); {work}"
     env = {"PYTHONPATH": str(ROOT / "agent" / "media")}  # the package itself takes a second of processor time
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=30, check=False

@@ -20,12 +20,12 @@ from pydantic_ai.profiles.grok import grok_model_profile
 from pydantic_ai.profiles.openai import openai_model_profile
 
 from agent import Agent
-from agent.capabilities import BEGIN, END, README, table, written
-from agent.catalog import TABLE, Catalog, ModelSpec, guess, load
 from agent.errors import ConfigError, UnknownModel
-from agent.ui.words import ENGLISH, Words
+from agent.i18n.translator import ENGLISH, Translator
+from agent.models.capability_table import BEGIN, END, README, table, written
+from agent.models.catalog import TABLE, Catalog, ModelSpec, guess, load_catalog
 
-CATALOG = load()
+CATALOG = load_catalog()
 SPECS = tuple(CATALOG.models.values())
 TODAY = date(2026, 11, 20)
 
@@ -307,7 +307,7 @@ def test_whatever_is_typed_is_found_or_explained_in_one_short_line(typed: str, p
     }.items(),
 )
 def test_advice(name: str, sentence: str) -> None:
-    assert ENGLISH.said(CATALOG.find(name).advice(TODAY)) == sentence
+    assert ENGLISH.render(CATALOG.find(name).advice(TODAY)) == sentence
 
 
 @named([spec for spec in SPECS if spec.retired_on])
@@ -487,7 +487,7 @@ WRONG = {
 def read(folder: Path, text: str | bytes) -> Catalog:
     path = folder / "table.toml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return load(path)
+    return load_catalog(path)
 
 
 @pytest.mark.parametrize(("text", "said"), WRONG.values(), ids=WRONG)
@@ -499,7 +499,7 @@ def test_a_wrong_table_is_refused_by_the_entry(tmp_path: Path, text: str | bytes
 
 def test_a_table_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.toml cannot be read"):
-        load(tmp_path / "none.toml")
+        load_catalog(tmp_path / "none.toml")
 
 
 def test_a_right_table_is_read(tmp_path: Path) -> None:
@@ -547,16 +547,16 @@ def test_what_stands_around_the_table_stays() -> None:
 def test_what_is_said_of_a_name_can_be_said_in_another_language(name: str) -> None:
     with pytest.raises(UnknownModel) as refused:
         CATALOG.find(name)
-    assert ENGLISH.said(refused.value.sayings) == str(refused.value)
-    assert Words("de").said(refused.value.sayings) not in ("", str(refused.value))
+    assert ENGLISH.render(refused.value.sayings) == str(refused.value)
+    assert Translator("de").render(refused.value.sayings) not in ("", str(refused.value))
 
 
 @pytest.mark.parametrize("name", ["a" * 201, "a:" * 20_000, "/" * 40_000, "openai:" + "b" * 40_000])
 def test_long_model_name_is_refused_at_once(name: str) -> None:
     said = f"The name of a model has at most 200 characters; this one has {len(name):,}."
     for make in (
-        lambda: load().find(name),
-        lambda: load().find(name, "openai"),
+        lambda: load_catalog().find(name),
+        lambda: load_catalog().find(name, "openai"),
         lambda: Agent(name),
         lambda: guess(name, "vllm"),
     ):
@@ -565,5 +565,5 @@ def test_long_model_name_is_refused_at_once(name: str) -> None:
             make()
         assert time.perf_counter() - start < 1
         assert str(raised.value) == said
-        assert ENGLISH.said(raised.value.sayings) == said
-    assert load().find("openai:" + "b" * 190).name == "b" * 190
+        assert ENGLISH.render(raised.value.sayings) == said
+    assert load_catalog().find("openai:" + "b" * 190).name == "b" * 190

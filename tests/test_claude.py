@@ -21,14 +21,14 @@ from pydantic_ai.messages import (
 )
 
 from agent import Agent, Context, Endpoint, ModelSpec, connect
-from agent.catalog import load
+from agent.models.catalog import load_catalog
 from agent.result import RunResult
 from tests import dialects
 from tests.dialect_server import Playing, Reply
 from tests.media_files import PNG
 
 KEY = "sk-ant-a-very-secret-key"
-SPEC = load().find("anthropic:claude-sonnet-5-5")
+SPEC = load_catalog().find("anthropic:claude-sonnet-5-5")
 ADAPTIVE = {"type": "adaptive", "display": "summarized"}
 
 
@@ -52,7 +52,7 @@ running_server, server = dialects.running_server, dialects.server
 
 
 def spec(name: str, **more: Any) -> ModelSpec:
-    return replace(load().find(f"anthropic:{name}"), **more)
+    return replace(load_catalog().find(f"anthropic:{name}"), **more)
 
 
 # --- the words of the dialect -----------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ async def test_a_stop_closes_the_socket(server: Playing) -> None:
     server.play(reply(begin(), text(0, "a")[:2], end="stall"))
     async with Agent(connect(SPEC, Endpoint(server.url, KEY))) as agent:
         run = agent.run("Hello").start()
-        await run.news(0, timeout=5)
+        await run.wait_for_update(0, timeout=5)
         assert not server.requests[0].left.is_set()
         run.cancel()
         result = await run

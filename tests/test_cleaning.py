@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.observe.cleaning import Cleaner, CleanStream, Piece
 from agent.providers.redact import HIDDEN
+from agent.tracing.redaction import RecordedPiece, RedactedStream, Redactor
 
 OWN = "correct-horse-battery"
-CLEANER = Cleaner((OWN,))
+CLEANER = Redactor((OWN,))
 KEYS = {
     "one that is known": OWN,
     "OpenAI": "sk-proj-abcdefgh12345678",
@@ -83,13 +83,13 @@ def test_values_are_cleaned_by_their_names_and_media_stay() -> None:
     }
 
 
-def streamed(parts: Sequence[Sequence[str]]) -> list[Piece]:
+def streamed(parts: Sequence[Sequence[str]]) -> list[RecordedPiece]:
     """The parts' deltas, taken in turn, through a stream that is read to its end."""
-    stream, out = CleanStream(CLEANER), list[Piece]()
+    stream, out = RedactedStream(CLEANER), list[RecordedPiece]()
     for at in range(max(map(len, parts), default=0)):
         for number, deltas in enumerate(parts):
             if at < len(deltas):
-                out += stream.feed(Piece(float(at), number, "text", deltas[at]))
+                out += stream.feed(RecordedPiece(float(at), number, "text", deltas[at]))
     return [*out, *stream.flush()]
 
 

@@ -17,9 +17,9 @@ import pytest
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agent.guard import system_resolver
-from agent.serving import connections
-from agent.serving.connections import BodyTimeout, Connections
+from agent.fetch import system_resolver
+from agent.web import connections
+from agent.web.connections import BodyTimeout, ConnectionLimits
 from tests.conftest import App, becomes
 
 HALF = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -57,7 +57,7 @@ async def serving(most: int = 100, app: ASGIApp | None = None) -> AsyncIterator[
     """A server that answers with the body; its port."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        BodyTimeout(app or Echo()), http=cast(Any, Connections(most).protocol), lifespan="off", log_level="warning"
+        BodyTimeout(app or Echo()), http=cast(Any, ConnectionLimits(most).protocol), lifespan="off", log_level="warning"
     )
     server = uvicorn.Server(config)
     cast(Any, server).capture_signals = lambda: closing(listener)
@@ -247,7 +247,7 @@ async def test_slow_name_server_holds_up_nothing_else(monkeypatch: pytest.Monkey
 
 def test_file_limit_is_raised() -> None:
     code = (
-        "import resource; from agent.serving.connections import raise_file_limit;"
+        "import resource; from agent.web.connections import raise_file_limit;"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (300, 900));"
         "print(raise_file_limit(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
     )

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from gradio_client import Client
 
-from agent.providers.vllm_child import find_vllm
+from agent.local.vllm_server import find_vllm
 from agent.settings import ROOT
 from tests.debian_root import PYTHON, Container, Image, Loopback, Unavailable, base, build, container
 from tests.dockerfile import context, needed, settings, stages
@@ -91,7 +91,7 @@ def test_a_build_sees_the_app_and_nothing_else() -> None:
     locks = {"requirements.txt", "requirements-models.txt", "requirements-gpu.txt"}
     assert tops == {".ci", "agent", "app.py", "configs", *locks}
     assert {name for name in seen if name.startswith(".ci/")} == {".ci/uv", ".ci/uv.txt"}
-    assert {"agent/server.py", "agent/ui/page.css", "configs/app.toml"} <= seen
+    assert {"agent/web/server.py", "agent/web/ui/page.css", "configs/app.toml"} <= seen
     assert not [name for name in seen if "__pycache__" in name]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from agent.serving.visitor import COOKIE, CookieJar
+from agent.web.middleware.visitor_cookie import COOKIE, CookieJar
 from tests import chromium
 from tests.conftest import App, Visitor, becomes
 from tests.space_proxy import Front, fronted

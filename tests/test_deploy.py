@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from agent.deploy import hub as hub_module
 from agent.deploy.__main__ import main
-from agent.deploy.manifest import COLORS, HARDWARE, Space, read
-from agent.deploy.plan import LIST, find_secrets, front_matter, hushed, make
+from agent.deploy.plan import LIST, find_secrets, front_matter, make_plan, redact_secrets
+from agent.deploy.spacefile import COLORS, HARDWARE, Space, read_spacefile
 from agent.errors import ConfigError
 from agent.settings import ROOT
 from tests.hub_server import OWNER, TOKEN, Asked, Hub, Stored, serving
@@ -114,7 +114,7 @@ class Checkout:
 
     def plan(self, spacefile: str = SPACEFILE) -> Any:
         (self.root / "Spacefile").write_text(spacefile)
-        return make(read(self.root / "Spacefile"), self.root)
+        return make_plan(read_spacefile(self.root / "Spacefile"), self.root)
 
     @property
     def output(self) -> str:
@@ -188,7 +188,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_spacefile_says_all_that_a_space_is(tmp_path: Path) -> None:
     (tmp_path / "Spacefile").write_text(SPACEFILE)
-    assert read(tmp_path / "Spacefile") == Space(
+    assert read_spacefile(tmp_path / "Spacefile") == Space(
         name="switchboard",
         title='Switchboard: "chat"',
         emoji="🎛️",
@@ -245,7 +245,7 @@ MISTAKES = {
 def test_a_mistake_is_named_with_its_line(text: str, line: int, what: str, ends: str, tmp_path: Path) -> None:
     (tmp_path / "Spacefile").write_bytes(text.replace("\n", ends).encode())
     with pytest.raises(ConfigError) as caught:
-        read(tmp_path / "Spacefile")
+        read_spacefile(tmp_path / "Spacefile")
     assert str(caught.value).startswith(f"Spacefile, line {line}: ")
     assert what in str(caught.value)
     assert "hidden" not in str(caught.value)
@@ -268,11 +268,11 @@ def test_the_line_is_right_whatever_stands_before(before: list[str], count: int,
     for wrong in ("sdk = 1", "= 1", 'sdk = [\n"a"\n]', "[secrets]"):
         path.write_text(f"{text}{wrong}\n")
         with pytest.raises(ConfigError, match=f"line {text.count(chr(10)) + 1}: "):
-            read(path)
+            read_spacefile(path)
 
 
 def test_the_projects_own_spacefile_is_right() -> None:
-    space = read(ROOT / "Spacefile")
+    space = read_spacefile(ROOT / "Spacefile")
     assert space.private
     assert space.secrets == ()
 
@@ -357,17 +357,17 @@ def test_what_could_not_be_built_is_refused(
 
 
 def test_this_project_can_be_sent_for_each_of_its_stages(project: Path) -> None:
-    app = make(read(project / "Spacefile"), project)
+    app = make_plan(read_spacefile(project / "Spacefile"), project)
     assert {
         ".ci/uv",
         "app.py",
-        "agent/server.py",
+        "agent/web/server.py",
         "requirements.txt",
         "requirements-models.txt",
         "Dockerfile",
     } <= app.files.keys()
     assert not {path for path in app.files if path.startswith(("tests", "docs", "bench", "agent/deploy"))}
-    gpu = make(replace(read(project / "Spacefile"), target="gpu"), project)
+    gpu = make_plan(replace(read_spacefile(project / "Spacefile"), target="gpu"), project)
     assert gpu.files.keys() - app.files.keys() == {"requirements-gpu.txt"}
     assert app.notes == gpu.notes == ()
 
@@ -481,14 +481,14 @@ def test_an_update_removes_what_it_once_sent_and_leaves_the_rest_alone(checkout:
     space.secrets["MINE_TOO"] = {"value": "2"}
     space.volumes.append({"type": "model", "source": "a/b", "mountPath": "/models"})
     (checkout.root / "agent/run.py").unlink()
-    checkout.write("agent/runs/step.py", "STEP = 1\n")
+    checkout.write("agent/runtime/model_request.py", "STEP = 1\n")
     hub.asked.clear()
     spacefile = SPACEFILE.replace('"kept"', '"other"').replace("LOG_LEVEL", "LEVEL").replace('"l4x1"', '"t4-small"')
     assert checkout.deploy(spacefile.replace(', "HF_TOKEN"', "")) == 0, checkout.output
     assert {path for path in space.files if path.startswith("agent")} == {
         "agent/__init__.py",
         "agent/mine.py",
-        "agent/runs/step.py",
+        "agent/runtime/model_request.py",
     }
     assert space.files["notes.txt"] == b"mine"
     assert space.variables.keys() == {"MINE", "LEVEL"}
@@ -539,7 +539,7 @@ def test_what_is_sent_of_this_project_is_enough_to_load_it(project: Path, tmp_pa
         *("app.py", "agent", "configs", "requirements.txt", "requirements-models.txt", "README.md"),
         *(LIST, ".gitattributes"),
     }
-    loading = "import app, agent.server, agent.settings; agent.settings.load(); print(agent.__file__)"
+    loading = "import app, agent.web.server, agent.settings; agent.settings.load_settings(); print(agent.__file__)"
     loaded = subprocess.run(
         [sys.executable, "-c", loading], cwd=tmp_path / "space", capture_output=True, text=True, timeout=100
     )
@@ -633,7 +633,7 @@ def test_a_hub_that_goes_away_in_the_middle_is_told(
     checkout: Checkout, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Looks that fail are repeated for a while, and the last of them is the reason."""
-    monkeypatch.setattr(hub_module, "PATIENCE", 1.0)
+    monkeypatch.setattr(hub_module, "BUILD_SECONDS", 1.0)
     assert checkout.deploy(PLAIN) == 0
     hub.refuse = {"GET .*/runtime": (503, "Gone.")}
     client = hub_module.Hub(hub.url, TOKEN, checkout.said.append)
@@ -770,8 +770,8 @@ def _holds(asked: Asked, key: str) -> bool:
 
 def test_nothing_is_hidden_where_there_is_no_secret() -> None:
     said: list[str] = []
-    hushed(said.append)("all of it")
-    hushed(said.append, "", "a\nb")("all of it, too")
+    redact_secrets(said.append)("all of it")
+    redact_secrets(said.append, "", "a\nb")("all of it, too")
     assert said == ["all of it", "all of it, too"]
 
 

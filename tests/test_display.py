@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from agent import Agent, Endpoint, InputError, Response, connect, display, stream_to_display, tool
-from agent.terminal.display import LONGEST
+from agent.display import LONGEST
 from tests.scripted_server import Config, Running, running
 from tests.test_run import SPEC
 

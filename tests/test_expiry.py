@@ -13,10 +13,10 @@ from pydantic_ai.messages import BinaryContent, FilePart, ModelRequest, ModelRes
 
 from agent.history import Entry, Note, Record, now
 from agent.history.memory import MemoryStore
-from agent.media import MediaStore
+from agent.media.store import MediaStore
 from agent.settings import LocalSettings, PublicSettings, Settings
-from agent.ui.expiry import GUEST, MARGIN, Lifetimes, delete_expired
-from agent.ui.journal import StoreJournal, Unsent
+from agent.web.chat.expiry import GUEST, MARGIN, RetentionPeriods, delete_expired
+from agent.web.chat.journal import Omitted, StoreJournal
 from tests.conftest import App, becomes
 from tests.test_walls import Program, marker, owner_in, png
 
@@ -42,7 +42,7 @@ KEPT = {
 @pytest.mark.parametrize(("settings", "owner", "running", "kept"), KEPT.values(), ids=KEPT)
 def test_settings_say_how_long(settings: Settings, owner: str, running: bool, kept: timedelta | None) -> None:
     at = now()
-    assert Lifetimes.of(settings).until(owner, running=running, at=at) == (at + kept if kept else None)
+    assert RetentionPeriods.of(settings).until(owner, running=running, at=at) == (at + kept if kept else None)
 
 
 class House:
@@ -54,9 +54,9 @@ class House:
         self.media = MediaStore(folder)
         self.folder = folder
 
-    async def talk(self, owner: str, lifetimes: Lifetimes, *, ended: str | None = "stop") -> Record:
+    async def talk(self, owner: str, lifetimes: RetentionPeriods, *, ended: str | None = "stop") -> Record:
         """A conversation with a picture of the visitor's and one of the model's."""
-        journal = StoreJournal(self.store, self.media, Record(owner=owner), Unsent(), lifetimes)
+        journal = StoreJournal(self.store, self.media, Record(owner=owner), Omitted(), lifetimes)
         mine = await self.media.add(owner, png(), "image/png")
         made = BinaryContent.narrow_type(BinaryContent(png(), media_type="image/png"))
         await journal.write(ModelRequest([UserPromptPart(["See", mine])]), Note())
@@ -75,7 +75,7 @@ def house(tmp_path: Path) -> House:
     return House(tmp_path)
 
 
-SHORT = Lifetimes(guest=HOUR, visitor=DAY, run=HOUR)
+SHORT = RetentionPeriods(guest=HOUR, visitor=DAY, run=HOUR)
 
 
 async def test_expired_conversation_goes_with_its_files_alone(house: House) -> None:
@@ -114,7 +114,7 @@ async def test_question_waits_as_long_as_any_last_message(house: House) -> None:
 
 async def test_next_message_puts_the_end_off(house: House) -> None:
     record = await house.talk(ANN, SHORT)
-    journal = StoreJournal(house.store, house.media, record, Unsent(), SHORT)
+    journal = StoreJournal(house.store, house.media, record, Omitted(), SHORT)
     await journal.write(ModelRequest([UserPromptPart("And?")]), Note())
     assert journal.record.expires_at is not None
     assert record.expires_at is not None

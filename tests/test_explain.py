@@ -19,8 +19,8 @@ from pydantic_ai.exceptions import (
 )
 
 from agent import Agent, Endpoint, Limits, MissingKey, ProviderError, connect
-from agent.catalog import load
-from agent.providers.explain import check_key, explain, no_key
+from agent.models.catalog import load_catalog
+from agent.providers.errors import check_key, explain, missing_key
 from agent.providers.redact import HIDDEN, redact
 from tests import dialects
 from tests.dialect_server import Playing, Reply
@@ -389,7 +389,7 @@ running_server, server = dialects.running_server, dialects.server
 
 async def failed(server: Playing, model: str, reply: Reply, prompt: Any = "Hello") -> ProviderError:
     """What becomes of a reply on its way through the SDK, the library, the connection and the run."""
-    spec = load().find(model)
+    spec = load_catalog().find(model)
     connection = connect(spec, Endpoint(server.url + TEXT.get(spec.provider, TEXT[""]), KEY))
     told: list[ProviderError] = []
     explaining = connection.explain
@@ -460,7 +460,7 @@ async def test_an_error_in_a_stream_is_told_the_same(
 
 
 def test_what_never_reached_a_vendor() -> None:
-    openai_ = load().providers["openai"]
+    openai_ = load_catalog().providers["openai"]
 
     def told(error: Exception) -> tuple[str, str]:
         made = explain(error, "m", openai_)
@@ -481,15 +481,15 @@ def test_what_never_reached_a_vendor() -> None:
 
 
 def test_where_a_key_may_come_from() -> None:
-    providers = load().providers
+    providers = load_catalog().providers
     said = "OpenAI needs a key. Set OPENAI_API_KEY in the environment, or pass api_key=... to Agent."
-    assert str(no_key(providers["openai"])) == said
+    assert str(missing_key(providers["openai"])) == said
     assert check_key(providers["llama.cpp"]) == ""
 
 
 async def test_no_vendor_is_asked_without_a_key() -> None:
-    spec = load().find(OPENAI)
-    own = Endpoint(load().providers["openai"].base_url)
+    spec = load_catalog().find(OPENAI)
+    own = Endpoint(load_catalog().providers["openai"].base_url)
     async with Agent(connect(spec, own), limits=Limits(retries=0)) as agent:
         with pytest.raises(MissingKey):
             await agent.ask("Hello")
@@ -572,12 +572,12 @@ STATUSES = st.sampled_from([400, 401, 402, 403, 404, 408, 409, 413, 418, 422, 42
 
 
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
-@given(STATUSES, VALUES, st.sampled_from(sorted(load().providers)), st.booleans())
+@given(STATUSES, VALUES, st.sampled_from(sorted(load_catalog().providers)), st.booleans())
 def test_no_body_however_odd_is_shown(status: int, body: Any, provider: str, in_stream: bool) -> None:
     error: Exception = ModelHTTPError(status, "m", body, in_stream=in_stream)
     if in_stream and status == 418:
         error = ModelAPIError("m", json.dumps(body), body=body, in_stream=True)
-    told = explain(error, "m", load().providers[provider], key=KEY)
+    told = explain(error, "m", load_catalog().providers[provider], key=KEY)
     sentence = str(told)
     for ugly in (KEY, "swordfish", "sk-proj-abc", "sk-ant-api03", "{", "[", "\n", "Traceback", "<"):
         assert ugly not in sentence
@@ -603,7 +603,7 @@ async def test_the_log_has_the_details_and_never_the_key(
         error = await failed(server, model, Reply(status=418, body=body, headers=headers))
     assert error.status == 418
     [warning] = [one for one in caplog.records if one.levelno == logging.WARNING and one.name.startswith("agent")]
-    for detail in ("418", "TEAPOT", "odd", load().find(model).provider, "ModelHTTPError", "request req-1"):
+    for detail in ("418", "TEAPOT", "odd", load_catalog().find(model).provider, "ModelHTTPError", "request req-1"):
         assert detail in warning.getMessage()
     names = {one.name.partition(".")[0] for one in caplog.records}
     assert {"agent", "httpcore2"} <= names, "they were listened to"

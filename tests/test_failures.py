@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from agent import Agent, AgentError, Chat, Context, Endpoint, Limits, MissingKey, ProviderError, connect, tool
-from agent.catalog import load
 from agent.errors import Conflict
-from agent.providers.hosted.responses import Connection as Responses
-from agent.providers.openai_chat import Connection as Completions
+from agent.models.catalog import load_catalog
+from agent.providers.chat_completions import ChatCompletionsConnection as Completions
+from agent.providers.openai_responses import OpenAIResponsesConnection as Responses
 from tests.scripted_server import Config, Running, running
 from tests.test_endings import Notes
 from tests.test_run import SPEC
@@ -81,8 +81,8 @@ async def test_missing_key_is_named(model: str, sentence: str) -> None:
 @pytest.mark.parametrize(("kind", "id_"), [(Responses, "openai:gpt-4o"), (Completions, "huggingface:any")])
 async def test_missing_key_opens_no_socket(kind: Any, id_: str) -> None:
     with counted() as (url, accepted):
-        spec = load().find(id_)
-        provider = replace(load().providers[spec.provider], base_url=url)
+        spec = load_catalog().find(id_)
+        provider = replace(load_catalog().providers[spec.provider], base_url=url)
         agent = Agent(kind(spec, Endpoint(url), provider))
         with pytest.raises(MissingKey):
             await agent.ask("hi")

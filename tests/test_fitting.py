@@ -25,10 +25,10 @@ from pydantic_ai.messages import (
 )
 
 from agent import Agent, Context, Endpoint, ModelSpec, connect
-from agent.fitting import NO_PICTURE, NO_SOUND, fitted, sendable
-from agent.messages import repaired
-from agent.openai_format import to_openai
-from agent.ui.words import ENGLISH
+from agent.i18n.translator import ENGLISH
+from agent.messages.adapt import NO_PICTURE, NO_SOUND, adapt, adapt_and_prepare
+from agent.messages.openai import to_openai
+from agent.messages.repair import repair
 from tests.fakes import FakeConnection, Step, Words
 from tests.media_files import picture, ready, tone
 from tests.scripted_server import Config, Running, running
@@ -84,7 +84,7 @@ def hello(text: str = "And now?") -> ModelRequest:
 
 def sent(messages: Sequence[ModelMessage], model: ModelSpec) -> list[str]:
     """What goes out, one JSON text a message."""
-    return [json.dumps(one) for one in to_openai(sendable(messages, model, "Be brief."))]
+    return [json.dumps(one) for one in to_openai(adapt_and_prepare(messages, model, "Be brief."))]
 
 
 # --- laws -------------------------------------------------------------------------------------------------------------
@@ -96,9 +96,9 @@ def test_it_is_done_once_and_for_all_and_the_history_is_left_as_it_was(
     messages: list[ModelMessage], model: ModelSpec
 ) -> None:
     before = deepcopy(messages)
-    first = fitted(messages, model)
+    first = adapt(messages, model)
     assert messages == before
-    again = fitted(first.messages, model)
+    again = adapt(first.messages, model)
     assert same(again.messages, first.messages)
     assert again.sentence(model) == ""
 
@@ -108,7 +108,7 @@ def test_it_is_done_once_and_for_all_and_the_history_is_left_as_it_was(
 def test_what_comes_later_changes_nothing_of_what_came_before(
     messages: list[ModelMessage], more: list[ModelMessage], model: ModelSpec
 ) -> None:
-    assert fitted([*messages, *more], model).messages[: len(messages)] == fitted(messages, model).messages
+    assert adapt([*messages, *more], model).messages[: len(messages)] == adapt(messages, model).messages
 
 
 @QUICK
@@ -131,7 +131,7 @@ def _taken_for_own(new: object, old: ThinkingPart, model: ModelSpec) -> bool:
 @given(histories(), SPECS)
 def test_only_what_the_model_cannot_take_is_missing(messages: list[ModelMessage], model: ModelSpec) -> None:
     """An account of every part, by rules written a second time."""
-    fit = fitted(messages, model)
+    fit = adapt(messages, model)
     reasoning = pictures = sounds = 0
     assert len(fit.messages) == len(messages)
     for old, new in zip(messages, fit.messages, strict=True):
@@ -182,14 +182,14 @@ def test_only_what_the_model_cannot_take_is_missing(messages: list[ModelMessage]
         assert left == []
     assert (fit.reasoning, fit.pictures, fit.sounds) == (reasoning, pictures, sounds)
     assert (fit.sentence(model) == "") is (reasoning + pictures + sounds == 0)
-    assert ENGLISH.said(fit.sayings(model)) == fit.sentence(model)
+    assert ENGLISH.render(fit.sayings(model)) == fit.sentence(model)
 
 
 @QUICK
 @given(histories(), SPECS)
 def test_every_call_still_has_its_result(messages: list[ModelMessage], model: ModelSpec) -> None:
-    fit = fitted(repaired(messages), model).messages
-    assert same(repaired(fit), fit)
+    fit = adapt(repair(messages), model).messages
+    assert same(repair(fit), fit)
     for message in fit:
         for part in message.parts:
             if isinstance(part, ToolCallPart) and isinstance(message, ModelResponse):
@@ -209,11 +209,11 @@ def test_the_sentence_counts_what_was_left_out() -> None:
         ModelResponse([ThinkingPart("Hm"), TextPart("Yes.")], provider_name="google"),
     ]
     assert (
-        fitted(messages, spec("anthropic", dialect="messages", reasoning=True)).sentence(CLAUDE)
+        adapt(messages, spec("anthropic", dialect="messages", reasoning=True)).sentence(CLAUDE)
         == "Not sent to Model M, which cannot use it: the reasoning of other models, 1 picture, 2 sounds."
     )
-    assert fitted(messages, GEMINI).sentence(GEMINI) == ""
-    only_pictures = fitted([ModelRequest([UserPromptPart([PICTURE, ImageUrl("/media/b.png")])])], QWEN)
+    assert adapt(messages, GEMINI).sentence(GEMINI) == ""
+    only_pictures = adapt([ModelRequest([UserPromptPart([PICTURE, ImageUrl("/media/b.png")])])], QWEN)
     assert only_pictures.sentence(QWEN) == "Not sent to Model M, which cannot use it: 2 pictures."
 
 
@@ -237,7 +237,7 @@ def test_the_sentence_counts_what_was_left_out() -> None:
 )
 def test_whose_reasoning_is_sent(part: ThinkingPart, by: str | None, model: ModelSpec, kept: bool) -> None:
     message = ModelResponse([part, TextPart("Yes.")], provider_name=by)
-    sent = fitted([message], model).messages[0].parts
+    sent = adapt([message], model).messages[0].parts
     assert any(isinstance(one, ThinkingPart) and one.content == part.content for one in sent) is kept
 
 
@@ -249,8 +249,8 @@ def test_what_a_vendor_put_on_a_call_stays_with_it_and_ids_are_such_as_all_take(
         ModelResponse([call], provider_name="google"),
         ModelRequest([ToolReturnPart("f", "1", tool_call_id="functions.f:0")]),
     ]
-    assert same(fitted(messages, GEMINI).messages, messages)
-    _, asked, answered = fitted(messages, CLAUDE).messages
+    assert same(adapt(messages, GEMINI).messages, messages)
+    _, asked, answered = adapt(messages, CLAUDE).messages
     [other], [result] = asked.parts, answered.parts
     assert isinstance(other, ToolCallPart)
     assert isinstance(result, ToolReturnPart)
@@ -268,15 +268,15 @@ def test_an_id_that_the_model_gave_itself_is_left_as_it_is() -> None:
             ModelResponse([ToolCallPart("f", "{}", tool_call_id="functions.f:0")], provider_name=provider),
             ModelRequest([ToolReturnPart("f", "1", tool_call_id="functions.f:0")]),
         ]
-    fit = fitted(turns, QWEN).messages
+    fit = adapt(turns, QWEN).messages
     assert same(fit[3:], turns[3:])
-    assert same(repaired(fit), fit)
+    assert same(repair(fit), fit)
 
 
 def test_media_in_results_become_a_text_too() -> None:
     single = ToolReturnPart("draw", PICTURE, tool_call_id="a")
     several = ToolReturnPart("draw", ["Here:", PICTURE], tool_call_id="b")
-    fit = fitted([ModelRequest([single, several])], QWEN)
+    fit = adapt([ModelRequest([single, several])], QWEN)
     assert [part.content for part in fit.messages[0].parts] == [NO_PICTURE, ["Here:", NO_PICTURE]]  # type: ignore[union-attr]
     assert fit.pictures == 2
 

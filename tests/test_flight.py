@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import BinaryContent
 
 from agent import Agent, Approve, InputError, Limits, Response, Run, UnknownModel, ask_user, tool
-from agent.observe import Audience, Event
-from agent.observe.flight import in_folder, load
+from agent.events import Event, Observers
 from agent.settings import ROOT
+from agent.tracing.record_format import load_record, record_path
 from tests import media_files
 from tests.fakes import SPEC, Call, FakeConnection, Step, Words
 from tests.scripted_server import running
@@ -73,7 +73,7 @@ def test_a_record_says_what_was_said_and_so_does_the_record_of_its_replay(script
             assert run.result.finish_reason == live.result.finish_reason
             assert run.result.text == live.result.text
         for name in ("live", "again"):
-            assert bubbles(load(folder / f"{name}.jsonl").responses) == bubbles(live.responses)
+            assert bubbles(load_record(folder / f"{name}.jsonl").responses) == bubbles(live.responses)
 
     with TemporaryDirectory() as folder:
         asyncio.run(play(Path(folder)))
@@ -99,7 +99,7 @@ async def test_the_server_is_not_asked_again_nor_the_tool_run_and_the_time_is_ke
             live = await ended(agent.run(SCRIPT).record(path))
     assert live.result is not None
     assert live.result.finish_reason == "stop"
-    flight = load(path)
+    flight = load_record(path)
     took = sum(step.seconds for step in flight.steps) + sum(seconds for seconds, _ in flight.results.values())
     for speed in (1, 4):
         began = monotonic()
@@ -248,7 +248,7 @@ def test_whatever_was_done_to_a_file_it_is_read_or_refused_with_a_sentence(recor
         path = Path(folder, "one.jsonl")
         path.write_bytes(record[:start] + inserted + record[stop:] if inserted or stop > start else record[:start])
         with suppress(InputError):  # whatever else it raises is a failure
-            assert load(path).spec.name == "parts"
+            assert load_record(path).spec.name == "parts"
 
 
 def changed(record: bytes, **more: Any) -> bytes:
@@ -297,7 +297,7 @@ def test_a_typed_name_finds_only_records_of_the_folder(record: bytes, tmp_path: 
         path.write_bytes(record)
     (folder / "link.jsonl").symlink_to(outside)
     (folder / "folder.jsonl").mkdir()
-    assert in_folder(folder, "one") == in_folder(folder, " one.jsonl ") == folder / "one.jsonl"
+    assert record_path(folder, "one") == record_path(folder, " one.jsonl ") == folder / "one.jsonl"
     wrong = (
         "",
         ".",
@@ -314,7 +314,7 @@ def test_a_typed_name_finds_only_records_of_the_folder(record: bytes, tmp_path: 
     )
     for name in (*wrong, "one\ntwo", "one.jsonl?speed=2", "\uff4fne", "x" * 300):
         with pytest.raises(UnknownModel):
-            in_folder(folder, name)
+            record_path(folder, name)
 
 
 # --- observers --------------------------------------------------------------------------------------------------------
@@ -326,12 +326,12 @@ async def test_an_observer_that_fails_is_told_nothing_more_and_the_run_goes_on(
     class Broken:
         told = 0
 
-        def saw(self, event: Event) -> None:
+        def on_event(self, event: Event) -> None:
             self.told += 1
             raise OSError("the disk is full")
 
     broken = Broken()
-    audience = Audience([broken])
+    audience = Observers([broken])
     assert audience
     agent = Agent(FakeConnection([Step([Words("output_text", ["Yes"])])]))
     agent.telemetry = lambda: broken  # type: ignore[assignment]
@@ -339,4 +339,4 @@ async def test_an_observer_that_fails_is_told_nothing_more_and_the_run_goes_on(
     assert result.text == "Yes"
     assert broken.told == 1
     assert "Broken failed and is told nothing more" in caplog.text
-    assert not Audience()
+    assert not Observers()

@@ -60,7 +60,7 @@ class Client:
 
     def open(self, session: str) -> httpx.Response:
         """Load the page as a session, which then shows the last conversation."""
-        answer = self.join("opened", session=session)
+        answer = self.join("page_loaded", session=session)
         self.read(session)
         return answer
 
@@ -109,7 +109,7 @@ def test_many_cookies_of_one_address_leave_slots(start_app: StartApp, clients: C
         attacker.read()
         attacker.begin("!tokens 900 @20")
         for number in range(8):
-            if attacker.join("opened", session=f"s{number}").status_code == 200:
+            if attacker.join("page_loaded", session=f"s{number}").status_code == 200:
                 attacker.read(f"s{number}")
             accepted.update(attacker.join("watch", session=f"s{number}").status_code for _ in range(4))
     assert 100 <= accepted[200] <= 170  # half of the 300 slots, and what has ended meanwhile

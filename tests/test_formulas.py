@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.ui.formulas import LEFT, MARK, RIGHT, mark_formulas
+from agent.web.ui.formulas import LEFT, MARK, RIGHT, mark_formulas
 
 
 def formulas(text: str) -> list[str]:

@@ -22,14 +22,14 @@ from pydantic_ai.messages import (
 )
 
 from agent import Agent, Context, Endpoint, ModelSpec, connect
-from agent.catalog import load
+from agent.models.catalog import load_catalog
 from agent.result import RunResult
 from tests import dialects
 from tests.dialect_server import Playing, Reply
 from tests.media_files import PNG, WAV
 
 KEY = "AIzaSyAVerySecretKeyOfSomebody1234567"
-SPEC = load().find("google:gemini-3.8-flash")
+SPEC = load_catalog().find("google:gemini-3.8-flash")
 DUMMY = base64.b64encode(b"skip_thought_signature_validator").decode()
 
 
@@ -42,7 +42,7 @@ running_server, server = dialects.running_server, dialects.server
 
 
 def spec(name: str, **more: Any) -> ModelSpec:
-    return replace(load().find(f"google:{name}"), **more)
+    return replace(load_catalog().find(f"google:{name}"), **more)
 
 
 # --- the words of the dialect -----------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ async def test_a_stop_closes_the_socket(server: Playing) -> None:
     server.play(reply(chunk(text("a")), end="stall"))
     async with Agent(connect(SPEC, Endpoint(server.url, KEY))) as agent:
         run = agent.run("Hello").start()
-        await run.news(0, timeout=5)
+        await run.wait_for_update(0, timeout=5)
         assert not server.requests[0].left.is_set()
         run.cancel()
         result = await run

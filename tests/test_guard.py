@@ -19,10 +19,10 @@ from cryptography.x509.oid import NameOID
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent import guard
+from agent import fetch
 from agent.errors import InputError
-from agent.guard import Guard, system_resolver
-from agent.guard.addresses import Address, is_public
+from agent.fetch import Guard, system_resolver
+from agent.fetch.addresses import Address, is_public
 from tests.small_site import Asked, Site, answer, site, to, zipped
 
 # --- addresses ------------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def test_nor_behind_a_relay_of_6to4(inside: IPv4Address) -> None:
 
 # --- where it goes --------------------------------------------------------------------------------------------------
 
-Get = Callable[..., "asyncio.Future[guard.Fetched]"]
+Get = Callable[..., "asyncio.Future[fetch.Fetched]"]
 
 
 def names(*ways: Sequence[str], **known: str) -> Callable[[str, int], "asyncio.Future[Sequence[str]]"]:
@@ -113,7 +113,7 @@ def open_to(*sites: Site, **more: object) -> Guard:
     return Guard(**given)  # pyright: ignore[reportArgumentType]
 
 
-async def get(rules: Guard, url: str, *, most: int = 1000, seconds: float = 20) -> guard.Fetched:
+async def get(rules: Guard, url: str, *, most: int = 1000, seconds: float = 20) -> fetch.Fetched:
     return await rules.fetch(url, kinds=("text/*", "image/png"), max_bytes=most, seconds=seconds)
 
 
@@ -232,7 +232,7 @@ async def test_a_certificate_must_be_for_the_name_not_for_the_address(
     serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     serving.load_cert_chain(path)
     trusting = ssl.create_default_context(cafile=path)
-    monkeypatch.setattr(guard, "trust", lambda: trusting)
+    monkeypatch.setattr(fetch, "tls_context", lambda: trusting)
     async with site(serving, star=lambda _: answer("hello")) as there:
         rules = open_to(there, resolve=names(["127.0.0.1"]))
         assert (await get(rules, f"https://secure.example:{there.port}/")).data == b"hello"
@@ -283,7 +283,7 @@ async def test_each_redirect_is_judged_anew_and_carries_nothing_elsewhere() -> N
                 await get(rules_both, f"{public.url}/{path}")
         assert len([one for one in public.asked if one.target == "/loop"]) == rules.redirects + 1
 
-        async def send(path: str, method: str = "GET") -> guard.Answer:
+        async def send(path: str, method: str = "GET") -> fetch.FetchResponse:
             headers = {"Authorization": "Bearer abc", "X-Key": "abc", "Accept": "text/plain"}
             url = f"{public.url}/{path}"
             return await rules_both.send(method, url, headers=headers, body=b"", max_bytes=100, seconds=20)
@@ -383,7 +383,7 @@ async def test_a_good_body_is_read(said: Callable[[Asked], bytes], data: bytes) 
 
 @given(st.binary(max_size=3000), st.lists(st.integers(1, 200), max_size=20), st.integers(0, 2000))
 def test_gzip_expands_to_what_went_in_or_stops_at_the_limit(data: bytes, cuts: list[int], limit: int) -> None:
-    packed, body = gzip.compress(data[:1000]) + gzip.compress(data[1000:]), guard._Gzip(limit)
+    packed, body = gzip.compress(data[:1000]) + gzip.compress(data[1000:]), fetch._Gzip(limit)
     for size in [*cuts, len(packed)]:
         body.feed(packed[:size])
         packed = packed[size:]
@@ -418,6 +418,6 @@ async def test_nobody_listens() -> None:
 
 async def test_the_usual_rules_are_those_of_the_module(here: Site) -> None:
     with pytest.raises(InputError, match="not asked"):
-        await guard.fetch(f"{here.url}/hello", kinds=("*/*",), max_bytes=10, seconds=20)
+        await fetch.fetch(f"{here.url}/hello", kinds=("*/*",), max_bytes=10, seconds=20)
     with pytest.raises(InputError, match="not on the public internet"):
-        await guard.fetch("http://127.0.0.1/", kinds=("*/*",), max_bytes=10, seconds=20)
+        await fetch.fetch("http://127.0.0.1/", kinds=("*/*",), max_bytes=10, seconds=20)

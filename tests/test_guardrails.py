@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import BinaryContent, ModelResponse, ToolCallPart, ToolReturnPart
 
 from agent import Agent, Endpoint, InputError, Limits, ModelSpec, RunResult, connect, tool
-from agent.catalog import Price
-from agent.guardrails import GUARDRAILS, page
 from agent.history import Timings
-from agent.runs.watch import LONGEST_CYCLE, Spent, Watch
+from agent.limits import GUARDRAILS, page
+from agent.models.catalog import Price
+from agent.runtime.budget import LONGEST_CYCLE, Budget, BudgetUsed
 from agent.settings import ROOT
 from agent.suspension import Refuse
 from agent.tools import as_tool, ask_user
@@ -89,9 +89,7 @@ def notes(result: RunResult) -> list[str]:
 
 
 def test_the_page_of_the_documentation_is_the_table() -> None:
-    assert (ROOT / "docs" / "guardrails.md").read_text() == page(), (
-        "run: python -m agent.guardrails > docs/guardrails.md"
-    )
+    assert (ROOT / "docs" / "limits.md").read_text() == page(), "run: python -m agent.limits > docs/limits.md"
 
 
 @dataclass(frozen=True)
@@ -213,16 +211,16 @@ IDLE = 1000
 
 def watched(pattern: Sequence[int], repeats: int = 3) -> tuple[list[bool], int]:
     """At which steps the model is told, and after how many the run ends, when it makes these calls."""
-    watch = Watch(Limits(steps=10**6, repeats=repeats, idle=IDLE), Spent())
+    watch = Budget(Limits(steps=10**6, repeats=repeats, idle=IDLE), BudgetUsed())
     told: list[bool] = []
     for number, x in enumerate(pattern):
-        if watch.next_step(Timings(), None) is not None:
+        if watch.start_step(Timings(), None) is not None:
             break
         call = ToolCallPart("look", {"x": x}, tool_call_id=f"c{number}")
-        watch.calls(ModelResponse([call]), [call], TOOLS)
-        result = watch.result(ToolReturnPart("look", f"new {number}", tool_call_id=call.tool_call_id))
+        watch.count_calls(ModelResponse([call]), [call], TOOLS)
+        result = watch.count_result(ToolReturnPart("look", f"new {number}", tool_call_id=call.tool_call_id))
         told.append("[" in str(result.content))
-        watch.step_done()
+        watch.finish_step()
     return told, len(told)
 
 
@@ -248,20 +246,20 @@ def test_what_was_spent_goes_on_exactly_from_where_it_was(pattern: list[int]) ->
     def play(interrupted: bool) -> list[Any]:
         said: list[Any] = []
         limits = Limits(steps=20, repeats=2, idle=3)
-        watch = Watch(limits, Spent())
+        watch = Budget(limits, BudgetUsed())
         for number, x in enumerate(pattern):
-            said.append(reached := watch.next_step(Timings(), None))
+            said.append(reached := watch.start_step(Timings(), None))
             if reached:
                 break
             name = "breaks" if x == 2 else "look"
             call = ToolCallPart(name, {"x": x}, tool_call_id=f"c{number}")
-            watch.calls(ModelResponse([call]), [call], TOOLS)
+            watch.count_calls(ModelResponse([call]), [call], TOOLS)
             outcome = "failed" if x == 2 else "success"
             result = ToolReturnPart(name, f"r{x}", tool_call_id=call.tool_call_id, outcome=outcome)
-            said.append(watch.result(result).content)
-            watch.step_done()
+            said.append(watch.count_result(result).content)
+            watch.finish_step()
             if interrupted:
-                watch = Watch(limits, watch.spent(Timings(), None))
+                watch = Budget(limits, watch.used(Timings(), None))
         return said
 
     assert play(interrupted=True) == play(interrupted=False)
@@ -269,10 +267,10 @@ def test_what_was_spent_goes_on_exactly_from_where_it_was(pattern: list[int]) ->
 
 def test_a_note_stands_beside_pictures_too() -> None:
     picture = BinaryContent(b"\x89PNG", media_type="image/png")
-    watch = Watch(Limits(repeats=1), Spent())
+    watch = Budget(Limits(repeats=1), BudgetUsed())
     call = ToolCallPart("look", {}, tool_call_id="a")
-    watch.calls(ModelResponse([call]), [call], TOOLS)
-    content: Any = watch.result(ToolReturnPart("look", picture, tool_call_id="a")).content
+    watch.count_calls(ModelResponse([call]), [call], TOOLS)
+    content: Any = watch.count_result(ToolReturnPart("look", picture, tool_call_id="a")).content
     assert content[0] is picture
     assert content[1].startswith("[This same call")
     assert json.dumps(content[1])

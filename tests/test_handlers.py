@@ -10,19 +10,19 @@ import pytest
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 from starlette.requests import Request
 
-from agent.catalog import ModelSpec
 from agent.errors import InputError
 from agent.history import Entry, Note, Record
 from agent.history.memory import MemoryStore
 from agent.history.sqlite import SqliteStore
-from agent.media import MediaStore
-from agent.providers import Endpoint, Served, Status
+from agent.media.store import MediaStore
+from agent.models.catalog import ModelSpec
+from agent.providers import Endpoint, ServedModel, Status
 from agent.settings import LocalSettings, PublicSettings, Settings
-from agent.ui.handlers import Handlers
-from agent.ui.start import Choices
-from agent.ui.turn import Conversations
-from agent.ui.visitor import Visitor as Asker
-from agent.ui.widgets import FOR_MODEL
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.run_setup import Choices
+from agent.web.chat.visitor import Visitor as Asker
+from agent.web.ui.components import FOR_MODEL
+from agent.web.ui.handlers import Handlers
 from tests import media_files
 from tests.scripted_server import Config, running
 
@@ -35,13 +35,13 @@ class Models:
     """What `LocalModels` says, without a model."""
 
     status: Status = field(default_factory=lambda: Status("starting", "Looking.", None))
-    served: tuple[Served, ...] = ()
+    served: tuple[ServedModel, ...] = ()
 
-    async def ready(self) -> tuple[Served, ...]:
+    async def ready(self) -> tuple[ServedModel, ...]:
         return self.served
 
     def serve(self, *specs: ModelSpec) -> None:
-        self.served = tuple(Served(spec, Endpoint("http://127.0.0.1:1/v1")) for spec in specs)
+        self.served = tuple(ServedModel(spec, Endpoint("http://127.0.0.1:1/v1")) for spec in specs)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def files_in(folder: Path) -> list[Path]:
 
 def test_while_a_model_is_fetched_the_page_says_how_far_it_is(handlers: Handlers, models: Models) -> None:
     models.status = Status("fetching", "Fetching <Large>.", 0.25)
-    timer, menu, notice, *_ = handlers.news(None, anyone())
+    timer, menu, notice, *_ = handlers.refresh_models(None, anyone())
     assert said(timer)["active"]
     assert said(menu)["value"] is None
     assert not [id_ for _, id_ in said(menu)["choices"] if id_.startswith("local:")]
@@ -83,13 +83,13 @@ def test_while_a_model_is_fetched_the_page_says_how_far_it_is(handlers: Handlers
 async def test_a_better_model_is_offered_when_it_has_come_and_not_forced(handlers: Handlers, models: Models) -> None:
     models.serve(SMALL)
     models.status = Status("ready", "Fetching Large.", 0.5)
-    timer, menu, _, offer, *_ = handlers.news(None, anyone())
+    timer, menu, _, offer, *_ = handlers.refresh_models(None, anyone())
     assert said(timer)["active"]
     assert said(menu)["value"] == SMALL.id
     assert not said(offer)["visible"]
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "Large answers.", None)
-    timer, menu, notice, offer, *_ = handlers.news(SMALL.id, anyone())
+    timer, menu, notice, offer, *_ = handlers.refresh_models(SMALL.id, anyone())
     assert not said(timer)["active"]
     assert "value" not in said(menu)
     assert said(offer)["visible"]
@@ -106,16 +106,16 @@ def test_news_undo_nothing_that_was_done_since_they_were_asked_for(
 ) -> None:
     """A key that was pasted a moment ago stood in its box again as missing, and another choice went back."""
     models.serve(SMALL)
-    _, menu, _, _, *rest = handlers.news(named, anyone())
+    _, menu, _, _, *rest = handlers.refresh_models(named, anyone())
     assert "value" not in said(menu)
     assert len(rest) == FOR_MODEL
     assert all(said(one) == gr.skip() for one in rest)
 
 
 async def test_prompt_of_ones_own_stays(handlers: Handlers, models: Models) -> None:
-    assert handlers.news(None, anyone())[4] == gr.skip(), "there is no model yet, and somebody may be typing"
+    assert handlers.refresh_models(None, anyone())[4] == gr.skip(), "there is no model yet, and somebody may be typing"
     models.serve(LARGE, SMALL)
-    default = handlers.news(None, anyone())[4]
+    default = handlers.refresh_models(None, anyone())[4]
     assert "You are Large" in default
     for typed, shown in (("Be a pirate.", gr.skip()), (default, default.replace("Large", "Small"))):
         _, _, _, prompt, *_ = await handlers.model_chosen(SMALL.id, typed, anyone())
@@ -128,7 +128,7 @@ async def test_refused_message_leaves_no_file(handlers: Handlers, models: Models
     picture.write_bytes(media_files.picture("PNG"))
     message = {"text": "many words " * 9000, "files": [str(picture)]}
     with pytest.raises(InputError, match="tokens"):
-        await handlers._all.send(Asker(owner="ann"), None, message, Choices())
+        await handlers._conversations.send(Asker(owner="ann"), None, message, Choices())
     assert files_in(tmp_path) == [picture]
 
 
@@ -136,7 +136,7 @@ async def test_who_picked_a_model_is_not_asked_again(handlers: Handlers, models:
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
     await handlers.model_chosen(SMALL.id, "", anyone())
-    offer = handlers.news(SMALL.id, anyone())[3]
+    offer = handlers.refresh_models(SMALL.id, anyone())[3]
     assert not said(offer)["visible"]
 
 
@@ -145,7 +145,7 @@ async def test_a_name_that_is_unknown_leaves_the_model_that_was_chosen(handlers:
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
     await handlers.model_chosen(SMALL.id, "", anyone())
-    menu = handlers.news("nobody", anyone())[1]
+    menu = handlers.refresh_models("nobody", anyone())[1]
     assert said(menu)["value"] == SMALL.id
     with pytest.warns(UserWarning, match="openai:nobody"):  # Gradio's toast, where there is no browser
         menu, *_ = await handlers.model_chosen("nobody", "", anyone())
@@ -155,7 +155,7 @@ async def test_a_name_that_is_unknown_leaves_the_model_that_was_chosen(handlers:
 def test_a_model_that_is_gone_gives_way_to_one_that_answers(handlers: Handlers, models: Models) -> None:
     models.serve(LARGE)
     models.status = Status("ready", "", None)
-    menu = handlers.news(SMALL.id, anyone())[1]
+    menu = handlers.refresh_models(SMALL.id, anyone())[1]
     assert said(menu)["value"] == LARGE.id
 
 
@@ -177,13 +177,13 @@ async def test_an_answer_that_ended_before_anybody_listened_is_heard_all_the_sam
     handlers: Handlers, models: Models
 ) -> None:
     with running(Config(rate=0, models=("large",))) as server:
-        models.served = (Served(LARGE, Endpoint(server.base_url)),)
-        conversations = handlers._all
+        models.served = (ServedModel(LARGE, Endpoint(server.base_url)),)
+        conversations = handlers._conversations
         live = await conversations.send(Asker(owner="ann"), None, {"text": "!text Quick."}, Choices())
         await live.run
-        await conversations.live.close()  # waits until it is forgotten
-        assert not conversations.live.busy(live.conversation)
-        answers = [answer async for answer in conversations.answers(live)]
+        await conversations.live_runs.close()  # waits until it is forgotten
+        assert not conversations.live_runs.is_busy(live.conversation)
+        answers = [answer async for answer in conversations.stream_answer(live)]
         await conversations.aclose()
     assert (answers[-1]["text"], answers[-1]["finish_reason"]) == ("Quick.", "stop")
 
@@ -194,23 +194,23 @@ async def test_over_a_share_link_a_typed_key_is_not_taken(models: Models, tmp_pa
     conversations = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=())
     page = Handlers(conversations)
     _, _, _, words, box, *_ = await page.key_typed("sk-of-a-visitor", "openai:gpt-6-luna", anyone())
-    seat = page._seats.of(anyone())
-    assert (conversations.offers.keys.get(seat.owner, "openai") == "sk-of-a-visitor") is taken
+    seat = page._sessions.get(anyone())
+    assert (conversations.models.keys.get(seat.owner, "openai") == "sk-of-a-visitor") is taken
     assert not said(box)["visible"]
     assert ("shared over a link" in said(words)["value"]) is not taken
-    conversations.offers.keys.forget(seat.owner)
+    conversations.models.keys.forget(seat.owner)
 
 
 async def test_names_that_are_typed_do_not_pile_up_connections(
     handlers: Handlers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "the-owners")
-    offers = handlers._all.offers
-    kept, own = await offers.open("ann", "openai:gpt-6-luna")
+    offers = handlers._conversations.models
+    kept, own = await offers.connect("ann", "openai:gpt-6-luna")
     assert not own
-    assert (await offers.open("bob", "openai:gpt-6-luna"))[0] is kept
+    assert (await offers.connect("bob", "openai:gpt-6-luna"))[0] is kept
     for number in range(3):
-        assert (await offers.open("ann", f"openai:gpt-of-{number}"))[1], "closed after its run"
+        assert (await offers.connect("ann", f"openai:gpt-of-{number}"))[1], "closed after its run"
     assert len(offers._connections) == 1
 
 
@@ -223,7 +223,7 @@ async def test_earlier_pressed_often_still_shows_the_conversation(models: Models
         handlers = Handlers(conversations)
         entry = Entry(parent_id=None, message=ModelRequest([UserPromptPart("Hi.")]), note=Note(run_id="r"))
         record = await store.save(Record(owner="ann", head_id=entry.id), [entry])
-        handlers._seats.take(anyone(), replace(handlers._seats.of(anyone()), conversation=record.id))
+        handlers._sessions.save(anyone(), replace(handlers._sessions.get(anyone()), conversation=record.id))
         for _ in range(80):
             handlers.earlier(anyone())
         [shown] = [messages async for messages in handlers.watch(anyone())]

@@ -11,15 +11,15 @@ import pytest
 from pydantic_ai.messages import BinaryContent, ModelResponse, ThinkingPart
 
 from agent import Agent, Endpoint, Limits, ModelSpec, connect
-from agent.catalog import load
+from agent.models.catalog import load_catalog
 from agent.run import Run
 from tests import dialects
 from tests.dialect_server import Playing, Reply
 from tests.media_files import MP3, PNG, WAV
 
-ROUTER = replace(load().find("huggingface:Qwen/Qwen3-8B"), reasoning=True, tools="native")
-AUDIO = load().find("openai:gpt-audio-1.5")
-VLLM = load().find("vllm:Qwen/Qwen3-8B")
+ROUTER = replace(load_catalog().find("huggingface:Qwen/Qwen3-8B"), reasoning=True, tools="native")
+AUDIO = load_catalog().find("openai:gpt-audio-1.5")
+VLLM = load_catalog().find("vllm:Qwen/Qwen3-8B")
 LLAMA = replace(VLLM, id="llama.cpp:Qwen/Qwen3-8B", provider="llama.cpp")
 KEY = "hf_averysecretkey1234"
 USAGE = {"prompt_tokens": 5, "completion_tokens": 9, "total_tokens": 14}
@@ -361,7 +361,7 @@ async def test_a_stop_closes_the_socket(server: Playing) -> None:
     async with agent(server) as one:
         run = one.run("Hello").start()
         while not run.responses:
-            await run.news(0, timeout=5)
+            await run.wait_for_update(0, timeout=5)
         run.cancel()
         assert (await run).finish_reason == "cancelled"
         assert await asyncio.to_thread(server.requests[0].left.wait, 5)

@@ -5,9 +5,9 @@ import heapq
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from agent.serving.housekeeping import keep_house
-from agent.serving.uploads import Uploads
-from agent.settings import ROOT, load
+from agent.settings import ROOT, load_settings
+from agent.web.housekeeping import run_housekeeping
+from agent.web.unsent_files import UnsentFiles
 
 HOUR = 3600.0
 AFTER = [seconds + 0.001 for seconds in range(0, 1200, 20)]
@@ -54,8 +54,8 @@ async def lifetime(folder: Path, *, work: float, other_work: float, after: float
 
     Each round at the uploads takes `work` seconds, each round at something else `other_work`.
     """
-    settings, time = load(ROOT / "configs" / "app.toml", {}), Timeline(tasks=2)
-    uploads = Uploads(folder, settings.uploads, clock=time)
+    settings, time = load_settings(ROOT / "configs" / "app.toml", {}), Timeline(tasks=2)
+    uploads = UnsentFiles(folder, settings.uploads, clock=time)
 
     def lasting(chore: Callable[[], Awaitable[int]], seconds: float) -> Callable[[], Awaitable[int]]:
         async def chore_that_takes_time() -> int:
@@ -69,7 +69,7 @@ async def lifetime(folder: Path, *, work: float, other_work: float, after: float
         return 0
 
     chores = [lasting(uploads.expire, work), lasting(other, other_work)]
-    house = asyncio.create_task(keep_house(chores, settings.housekeeping_minutes * 60, time.sleep))
+    house = asyncio.create_task(run_housekeeping(chores, settings.housekeeping_minutes * 60, time.sleep))
     try:
         await time.settle()
         await time.reach(uploaded := after)

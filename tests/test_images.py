@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from agent.errors import InputError
-from agent.media import apart
-from agent.media.apart import Job
-from agent.media.conversion import normal
+from agent.media import sandbox
+from agent.media.convert import convert_file
 from agent.media.images import KINDS as KINDS_READ
-from agent.media.images import ImageLimits, normalised
-from agent.media.kinds import kind, label
-from agent.media.limited import landlock
+from agent.media.images import ImageLimits, convert_image
+from agent.media.mime import detect_mime, label
+from agent.media.sandbox import SandboxJob
+from agent.media.sandbox_limits import landlock
 from agent.settings import ROOT
 from tests import media_files
 from tests.conftest import becomes
@@ -70,16 +70,16 @@ KINDS = [
 @pytest.mark.parametrize("limits", [FEW, SMALL], ids=["fits", "is scaled"])
 @pytest.mark.parametrize(("data", "becomes"), [case[1:] for case in KINDS], ids=[case[0] for case in KINDS])
 def test_every_kind_becomes_one_that_every_model_takes(data: bytes, becomes: str, limits: ImageLimits) -> None:
-    normal = normalised(data, limits)
+    normal = convert_image(data, limits)
     image = opened(normal.data)
-    assert (normal.media_type, kind(normal.data)) == (becomes, becomes)
+    assert (normal.media_type, detect_mime(normal.data)) == (becomes, becomes)
     assert image.size == ((64, 48) if limits is FEW else (32, 24))
     assert image.mode in ("1", "L", "P", "RGB", "RGBA")
     assert getattr(image, "n_frames", 1) == 1
     if image.mode not in ("1", "L"):
         assert red_corner(image) == "upper left"
-    assert normalised(normal.data, limits) == normalised(normal.data, limits)
-    assert normalised(normal.data, limits).data == normal.data
+    assert convert_image(normal.data, limits) == convert_image(normal.data, limits)
+    assert convert_image(normal.data, limits).data == normal.data
 
 
 @pytest.mark.parametrize("turn", range(1, 9))
@@ -92,7 +92,7 @@ def test_a_picture_is_turned_as_its_camera_was_held_and_its_metadata_is_gone(for
     data = encoded(stored, format_, exif=exif(turn))
     assert media_files.SECRET.encode() in data
     for limits in (ALL, SMALL):
-        normal = normalised(data, limits)
+        normal = convert_image(data, limits)
         image = opened(normal.data)
         assert red_corner(image) == "upper left"
         assert image.size == ((64, 48) if limits is ALL else (32, 24))
@@ -113,7 +113,7 @@ AS_IT_IS = [
 
 @pytest.mark.parametrize("data", [case[1] for case in AS_IT_IS], ids=[case[0] for case in AS_IT_IS])
 def test_what_fits_and_is_clean_keeps_every_byte(data: bytes) -> None:
-    normal = normalised(data, ALL)
+    normal = convert_image(data, ALL)
     assert normal.data == data
     assert normal.said == ""
 
@@ -131,10 +131,10 @@ def test_what_fits_and_is_clean_keeps_every_byte(data: bytes) -> None:
     ids=["png", "jpeg", "webp", "jpeg and more", "png and more", "two pictures"],
 )
 def test_metadata_goes_and_the_pixels_stay_as_they_were_coded(dirty: bytes) -> None:
-    normal = normalised(dirty, ALL)
+    normal = convert_image(dirty, ALL)
     assert len(normal.data) < len(dirty)
     assert normal.said == "without its metadata"
-    assert normalised(normal.data, ALL).data == normal.data
+    assert convert_image(normal.data, ALL).data == normal.data
     assert opened(normal.data).tobytes() == opened(dirty).tobytes()
 
 
@@ -144,32 +144,34 @@ def test_a_colour_profile_is_no_metadata() -> None:
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     for format_ in ("PNG", "JPEG", "WEBP"):
         for limits in (ALL, SMALL):
-            assert opened(normalised(picture(format_, icc_profile=profile), limits).data).info["icc_profile"] == profile
-    grey = opened(normalised(picture("PNG", mode="L", icc_profile=profile), SMALL).data)
+            assert (
+                opened(convert_image(picture(format_, icc_profile=profile), limits).data).info["icc_profile"] == profile
+            )
+    grey = opened(convert_image(picture("PNG", mode="L", icc_profile=profile), SMALL).data)
     assert "icc_profile" not in grey.info
 
 
 def test_sixteen_bits_and_transparency_look_the_same_afterwards() -> None:
-    wide = opened(normalised(picture("PNG", mode="I;16"), SMALL).data)
-    usual = opened(normalised(picture("PNG", mode="L"), SMALL).data)
+    wide = opened(convert_image(picture("PNG", mode="I;16"), SMALL).data)
+    usual = opened(convert_image(picture("PNG", mode="L"), SMALL).data)
     assert max(abs(a - b) for a, b in zip(wide.tobytes(), usual.tobytes(), strict=True)) <= 2
-    clear = opened(normalised(picture("WEBP", mode="RGBA"), SMALL).data)
+    clear = opened(convert_image(picture("WEBP", mode="RGBA"), SMALL).data)
     assert clear.mode == "RGBA"
     assert clear.getpixel((3, 3))[3] == 128  # type: ignore[index]
 
 
 def test_what_is_said_of_a_conversion() -> None:
     large = drawn((400, 300))
-    assert normalised(encoded(large, "HEIF"), ImageLimits(side=100)).said == "HEIC to JPEG, 400 to 100 px"
-    assert normalised(encoded(large, "PNG"), ImageLimits(side=100)).said == "400 to 100 px"
+    assert convert_image(encoded(large, "HEIF"), ImageLimits(side=100)).said == "HEIC to JPEG, 400 to 100 px"
+    assert convert_image(encoded(large, "PNG"), ImageLimits(side=100)).said == "400 to 100 px"
     moving = picture("GIF", save_all=True, append_images=[drawn().rotate(180)])
-    assert normalised(moving, ALL).said == "GIF to PNG, its first picture"
+    assert convert_image(moving, ALL).said == "GIF to PNG, its first picture"
     noise = Image.effect_noise((300, 300), 90).convert("RGB")
     noise.putalpha(Image.linear_gradient("L").resize((300, 300)))
-    on_white = normalised(encoded(noise, "PNG"), ImageLimits(max_bytes=60_000))
+    on_white = convert_image(encoded(noise, "PNG"), ImageLimits(max_bytes=60_000))
     assert on_white.said == "PNG to JPEG, on white"
     assert len(on_white.data) <= 60_000
-    assert normalised(encoded(noise.convert("RGB"), "PNG"), ImageLimits(max_bytes=60_000)).media_type == "image/jpeg"
+    assert convert_image(encoded(noise.convert("RGB"), "PNG"), ImageLimits(max_bytes=60_000)).media_type == "image/jpeg"
 
 
 @given(
@@ -183,12 +185,12 @@ def test_a_picture_is_never_enlarged_and_the_result_is_left_as_it_is(
     size: tuple[int, int], format_: str, side: int, types: tuple[str, ...]
 ) -> None:
     limits = ImageLimits(types=types, side=side)
-    normal = normalised(picture(format_, size), limits)
+    normal = convert_image(picture(format_, size), limits)
     image = opened(normal.data)
     assert normal.media_type in types
     assert max(image.size) == min(side, max(size))
     assert all(now <= before for now, before in zip(image.size, size, strict=True))
-    assert normalised(normal.data, limits).data == normal.data
+    assert convert_image(normal.data, limits).data == normal.data
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -200,7 +202,7 @@ CUT = [(format_, cut) for format_ in ("PNG", "JPEG", "WEBP", "GIF", "HEIF", "AVI
 def test_a_picture_that_is_cut_off_is_refused(format_: str, cut: float) -> None:
     data = encoded(Image.effect_noise((200, 150), 60).convert("RGB"), format_)
     with pytest.raises(InputError, match="broken or cut off"):
-        normalised(data[: int(cut * len(data))], ALL)
+        convert_image(data[: int(cut * len(data))], ALL)
 
 
 @given(st.sampled_from([case[1] for case in KINDS]), st.data())
@@ -210,20 +212,20 @@ def test_broken_bytes_are_refused_or_read_but_never_raise_anything_else(data: by
     for _ in range(draw.draw(st.integers(1, 8))):
         broken[draw.draw(st.integers(0, len(broken) - 1))] = draw.draw(st.integers(0, 255))
     with suppress(InputError):
-        assert max(opened(normalised(bytes(broken), FEW).data).size) <= FEW.side
+        assert max(opened(convert_image(bytes(broken), FEW).data).size) <= FEW.side
 
 
 def test_names_say_nothing_and_other_files_are_no_pictures() -> None:
     for data in (b"", b"GIF", b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"BM" + bytes(60), b"II*\0" + bytes(60)):
         with pytest.raises(InputError, match="not a picture"):
-            normalised(data, ALL)
-    assert label(kind(picture("HEIF"))) == "HEIC"
+            convert_image(data, ALL)
+    assert label(detect_mime(picture("HEIF"))) == "HEIC"
 
 
 WATCHED = """
 import pickle, resource, sys
 from agent.errors import InputError
-from agent.media.apart import normalised
+from agent.media.sandbox import convert_image
 from agent.media.images import ImageLimits
 
 def used():
@@ -233,7 +235,7 @@ def used():
 for name, data in pickle.load(open(sys.argv[1], "rb")).items():
     before, _ = used()
     try:
-        outcome = f"taken, {len(normalised(data, ImageLimits()).data)}"
+        outcome = f"taken, {len(convert_image(data, ImageLimits()).data)}"
     except InputError as refused:
         outcome = f"refused: {refused}"
     seconds, megabytes = used()
@@ -288,9 +290,9 @@ def test_sandbox_has_no_key_and_keeps_its_limits(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("OPENAI_API_KEY", "swordfish")
     monkeypatch.setenv("SWITCHBOARD_SECRET", "swordfish")
     limits = json.dumps(asdict(FEW))
-    with Job(apart.DECODING, "picture", limits).start() as process:
+    with SandboxJob(sandbox.DECODING, "picture", limits).start() as process:
         proc, data = Path(f"/proc/{process.pid}"), picture("HEIF")
-        becomes(True, lambda: f"Max data size             {apart.DECODING.memory}" in (proc / "limits").read_text())
+        becomes(True, lambda: f"Max data size             {sandbox.DECODING.memory}" in (proc / "limits").read_text())
         names = {one.partition(b"=")[0].decode() for one in (proc / "environ").read_bytes().split(b"\0") if one}
         assert names <= {"PATH", "LD_LIBRARY_PATH", "MALLOC_ARENA_MAX", "OPENBLAS_NUM_THREADS", "LC_CTYPE"}
         assert b"swordfish" not in (proc / "environ").read_bytes() + (proc / "cmdline").read_bytes()
@@ -328,18 +330,20 @@ print("end")
 def test_sandboxed_code_reaches_nothing_of_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key = tmp_path / "cookie.key"
     key.write_text("swordfish")
-    program = apart.Program(timeit, memory=128 * 1024 * 1024, seconds=5, patience=20)  # its `main` runs any code
+    program = sandbox.SandboxProgram(
+        timeit, memory=128 * 1024 * 1024, seconds=5, timeout_seconds=20
+    )  # its `main` runs any code
     with socket.create_server(("127.0.0.1", 0)) as listener:
         code = REACHING.format(key=str(key), port=listener.getsockname()[1])
-        status, out = Job(program, "-n1", "-r1", code).run(b"")
+        status, out = SandboxJob(program, "-n1", "-r1", code).run(b"")
         outcomes = dict(line.split() for line in out.decode().partition("end")[0].splitlines())
         if landlock() < 6:
             assert outcomes.pop("signal") == "allowed"
         assert len(outcomes) >= 7
         assert set(outcomes.values()) == {"refused"}
         assert status == 0
-        monkeypatch.setattr(apart.Program, "command", lambda *_: [sys.executable, "-c", code])
-        _, out = Job(program).run(b"")  # the same code outside of the sandbox
+        monkeypatch.setattr(sandbox.SandboxProgram, "command", lambda *_: [sys.executable, "-c", code])
+        _, out = SandboxJob(program).run(b"")  # the same code outside of the sandbox
         assert b"key allowed" in out
         assert b"network allowed" in out
 
@@ -347,7 +351,7 @@ def test_sandboxed_code_reaches_nothing_of_the_server(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("data", [case[1] for case in KINDS], ids=[case[0] for case in KINDS])
 def test_sandbox_makes_the_same_picture(data: bytes) -> None:
     for limits in (ALL, SMALL):
-        assert apart.normalised(data, limits) == normalised(data, limits)
+        assert sandbox.convert_image(data, limits) == convert_image(data, limits)
 
 
 @pytest.mark.parametrize(
@@ -364,19 +368,19 @@ def test_sandbox_makes_the_same_picture(data: bytes) -> None:
     ids=["nothing", "no table", "an unknown sentence", "half a sentence", "a page", "another kind", "too much"],
 )
 def test_decoder_that_was_taken_over_can_hand_over_nothing_else(monkeypatch: pytest.MonkeyPatch, out: bytes) -> None:
-    monkeypatch.setattr(Job, "run", lambda *_: (0, out))
+    monkeypatch.setattr(SandboxJob, "run", lambda *_: (0, out))
     with pytest.raises(InputError, match="broken or cut off"):
-        apart.normalised(picture("PNG"), FEW)
+        sandbox.convert_image(picture("PNG"), FEW)
 
 
 def test_only_the_sandbox_decodes() -> None:
     code = """
 import asyncio, pickle, sys
 from agent import Image
-from agent.catalog import load
-from agent.media.conversion import normal
+from agent.models.catalog import load_catalog
+from agent.media.convert import convert_file
 for data in pickle.load(sys.stdin.buffer):
-    asyncio.run(normal(data, load().find("openai:gpt-4o")))
+    asyncio.run(convert_file(data, load_catalog().find("openai:gpt-4o")))
     Image.from_bytes(data)
 print([name for name in ("PIL", "pillow_heif", "av", "numpy", "soundfile") if name in sys.modules])
 """
@@ -389,9 +393,9 @@ print([name for name in ("PIL", "pillow_heif", "av", "numpy", "soundfile") if na
 
 async def test_conversion_that_is_given_up_ends_its_process() -> None:
     def decoders() -> list[psutil.Process]:
-        return [one for one in psutil.Process().children() if "agent.media.decoding" in one.cmdline()]
+        return [one for one in psutil.Process().children() if "agent.media.sandbox_worker" in one.cmdline()]
 
-    task = asyncio.create_task(normal(media_files.png_of(5900, 4000, 8), None))
+    task = asyncio.create_task(convert_file(media_files.png_of(5900, 4000, 8), None))
     await asyncio.to_thread(becomes, 1, lambda: len(decoders()))
     [process] = decoders()
     process.suspend()

@@ -5,23 +5,23 @@ import asyncio
 import pytest
 
 from agent.errors import InputError
-from agent.ui.keys import LONGEST, Keys
+from agent.web.chat.api_keys import LONGEST, ApiKeys
 
 KEY = "sk-typed-by-a-visitor-123456"
 
 
 async def test_a_key_is_its_owners_and_its_providers() -> None:
-    keys = Keys(60)
+    keys = ApiKeys(60)
     keys.put("ann", "openai", f"  {KEY}\n")
     assert keys.get("ann", "openai") == KEY
     assert keys.get("ann", "xai") is None
     assert keys.get("bob", "openai") is None
-    assert keys.any("ann")
-    assert not keys.any("bob")
+    assert keys.has_any("ann")
+    assert not keys.has_any("bob")
 
 
 async def test_forgetting_one_keeps_the_others() -> None:
-    keys = Keys(60)
+    keys = ApiKeys(60)
     keys.put("ann", "openai", KEY)
     keys.put("ann", "xai", "xai-1")
     keys.put("bob", "xai", "xai-2")
@@ -29,35 +29,35 @@ async def test_forgetting_one_keeps_the_others() -> None:
     assert keys.get("ann", "openai") is None
     assert keys.get("ann", "xai") == "xai-1"
     keys.forget("ann")
-    assert not keys.any("ann")
+    assert not keys.has_any("ann")
     assert keys.get("bob", "xai") == "xai-2"
     keys.forget("ann")
 
 
 @pytest.mark.parametrize("typed", ["", "   ", "two words", "k" * (LONGEST + 1), "clé-secrète", "a\nb", "a\0b"])
 async def test_what_cannot_be_a_key_is_refused_without_being_repeated(typed: str) -> None:
-    keys = Keys(60)
+    keys = ApiKeys(60)
     with pytest.raises(InputError) as refused:
         keys.put("ann", "openai", typed)
     assert not typed.strip() or typed not in str(refused.value)
-    assert not keys.any("ann")
+    assert not keys.has_any("ann")
 
 
 async def test_without_a_sign_of_its_owner_a_key_is_forgotten_and_with_one_it_is_not() -> None:
-    keys = Keys(0.2)
+    keys = ApiKeys(0.2)
     keys.put("ann", "openai", KEY)
     keys.put("bob", "openai", KEY)
     loop = asyncio.get_running_loop()
     begun = loop.time()
-    while keys.any("bob"):
+    while keys.has_any("bob"):
         assert loop.time() - begun < 5
-        keys.seen("ann")
+        keys.keep_alive("ann")
         await asyncio.sleep(0.01)
     assert loop.time() - begun >= 0.19
-    assert keys.any("ann")
+    assert keys.has_any("ann")
 
 
 async def test_keys_do_not_show_themselves() -> None:
-    keys = Keys(60)
+    keys = ApiKeys(60)
     keys.put("ann", "openai", KEY)
     assert KEY not in repr(vars(keys))

@@ -32,19 +32,19 @@ from agent import Agent, Endpoint, Limits, ModelSpec, Run, tool
 from agent.history import Entry, HistoryStore, Record
 from agent.history.memory import MemoryStore
 from agent.history.sqlite import SqliteStore
-from agent.media import MediaStore
-from agent.messages import newest_that_fit, repaired, to_send
-from agent.openai_format import to_openai
-from agent.providers import client as http
-from agent.providers.local import Served
-from agent.responses import Live, Stamp, pieces, settle
+from agent.local.manager import ServedModel
+from agent.media.store import MediaStore
+from agent.messages.openai import to_openai
+from agent.messages.repair import keep_newest, prepare_messages, repair
+from agent.providers import http as http
+from agent.responses import BubbleMarker, StreamDecoder, finalize, pieces_of
 from agent.settings import LocalSettings, Settings
-from agent.ui.journal import StoreJournal, Unsent
-from agent.ui.render import wire
-from agent.ui.start import Choices
-from agent.ui.transcript import Bubble, Turn, fold, turns
-from agent.ui.turn import Conversations
-from agent.ui.visitor import Visitor
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.journal import Omitted, StoreJournal
+from agent.web.chat.run_setup import Choices
+from agent.web.chat.transcript import Bubble, Turn, fold_responses, to_turns
+from agent.web.chat.visitor import Visitor
+from agent.web.ui.render import render_turn
 from tests.fakes import Act, Call, FakeConnection, Step, Words
 from tests.scripted_server import Config, Running, running
 from tests.strategies import conversations, responses
@@ -162,13 +162,13 @@ async def play(
     runs: list[Run] = []
     agent = Agent(connection, tools=tools(lambda: runs[0].cancel()), limits=limits, system_message="Be brief.")
     record = Record(owner=OWNER)
-    journal = StoreJournal(store, MediaStore(Path("nowhere")), record, Unsent())
+    journal = StoreJournal(store, MediaStore(Path("nowhere")), record, Omitted())
     context = earlier.run.context if earlier else None
     runs.append(run := agent.run(prompt, context=context, journal=journal))
     connection.played.cancel = run.cancel
     bubbles: list[Bubble] = []
     async for response in run:
-        fold(bubbles, [response])
+        fold_responses(bubbles, [response])
     assert run.result is not None
     return Played(run, bubbles, await store.history(journal.record), connection)
 
@@ -276,13 +276,13 @@ def test_what_is_kept_is_what_was_said(script: list[Step], limits: Limits) -> No
 @given(responses())
 def test_a_finished_message_and_its_stream_say_the_same(message: ModelResponse) -> None:
     """Whatever a provider may send, `settle` is at rest and `pieces` of it begin with no half-told character."""
-    kept = settle(message, state="complete")
-    assert settle(kept, state="complete") == kept
-    live, stamp, bubbles = Live(), Stamp(), list[Bubble]()
+    kept = finalize(message, state="complete")
+    assert finalize(kept, state="complete") == kept
+    live, stamp, bubbles = StreamDecoder(), BubbleMarker(), list[Bubble]()
     for index, part in enumerate(message.parts):
-        fold(bubbles, map(stamp, live.feed(PartStartEvent(index=index, part=part))))
+        fold_responses(bubbles, map(stamp, live.feed(PartStartEvent(index=index, part=part))))
     again = list[Bubble]()
-    fold(again, map(Stamp(), pieces(kept)))
+    fold_responses(again, map(BubbleMarker(), pieces_of(kept)))
     words = [shown(bubble) for bubble in again if bubble.first.type != "tool_call"]
     assert [shown(bubble) for bubble in bubbles] == words
 
@@ -294,15 +294,15 @@ def live_wire(done: Played) -> list[dict[str, Any]]:
     """The last view that a page showed while the run was live."""
     assert done.run.result is not None
     run = done.run
-    return wire(Turn(user=done.entries[0], bubbles=done.bubbles, note=run.result.note, reasoning=run.reasoning))
+    return render_turn(Turn(user=done.entries[0], bubbles=done.bubbles, note=run.result.note, reasoning=run.reasoning))
 
 
 @QUICK
 @given(steps(), LIMITS)
 def test_a_reload_shows_what_was_seen_live(script: list[Step], limits: Limits) -> None:
     done = played(script, limits)
-    [turn] = turns(done.entries)
-    assert wire(turn) == live_wire(done)
+    [turn] = to_turns(done.entries)
+    assert render_turn(turn) == live_wire(done)
 
 
 @settings(QUICK, max_examples=15)
@@ -315,9 +315,9 @@ def test_a_reload_from_a_file_shows_what_was_seen_live(script: list[Step], limit
             await store.aclose()
             again = await SqliteStore.open(Path(folder) / "history.db")
             [record] = await again.list(OWNER)
-            [turn] = turns(await again.history(record))
+            [turn] = to_turns(await again.history(record))
             await again.aclose()
-            assert wire(turn) == live_wire(done)
+            assert render_turn(turn) == live_wire(done)
 
     asyncio.run(check())
 
@@ -442,7 +442,7 @@ def accepted(messages: Sequence[Mapping[str, Any]]) -> None:
 
 def wired(messages: Sequence[ModelMessage]) -> list[str]:
     """What a provider is sent, one JSON text a message, checked."""
-    out = to_openai(to_send(messages, "Be brief."))
+    out = to_openai(prepare_messages(messages, "Be brief."))
     accepted(out)
     return [json.dumps(message) for message in out]
 
@@ -461,8 +461,8 @@ def test_after_any_ending_and_any_crash_the_history_is_accepted(script: list[Ste
     for sent in done.connection.played.sent:
         accepted(to_openai(sent))
     context = list(done.run.context.messages)
-    assert _same(repaired(context), context)
-    assert to_openai(context) == to_openai(repaired(stored))
+    assert _same(repair(context), context)
+    assert to_openai(context) == to_openai(repair(stored))
 
 
 def _same(one: Sequence[object], other: Sequence[object]) -> bool:
@@ -508,9 +508,9 @@ FOREIGN = conversations(8).map(one_prompt_each)
 @QUICK
 @given(FOREIGN)
 def test_any_history_is_repaired_once_and_for_all(messages: list[ModelMessage]) -> None:
-    mended = repaired(messages)
-    assert _same(repaired(mended), mended)
-    assert to_send(mended) == to_send(messages)
+    mended = repair(messages)
+    assert _same(repair(mended), mended)
+    assert prepare_messages(mended) == prepare_messages(messages)
     wired([*messages, hello()])
 
 
@@ -536,8 +536,8 @@ def test_results_stand_right_after_their_calls(parts: list[Any]) -> None:
     calls = ModelResponse([ToolCallPart("f", "{}", tool_call_id="a"), ToolCallPart("g", "{}", tool_call_id="b")])
     doubled = ModelResponse([*calls.parts, ToolCallPart("f", "{}", tool_call_id="a")])
     for response in (calls, doubled):
-        mended = repaired([hello(), response, ModelRequest(parts)])
-        assert _same(repaired(mended), mended)
+        mended = repair([hello(), response, ModelRequest(parts)])
+        assert _same(repair(mended), mended)
         answers = [part.tool_call_id for part in mended[2].parts if hasattr(part, "tool_call_id")]
         assert sorted(answers) == ["a", "b"]
         assert not any(isinstance(part, UserPromptPart) for part in mended[2].parts[:2])
@@ -563,11 +563,11 @@ def conversation(sizes: Sequence[int]) -> list[ModelMessage]:
 @given(SIZES, st.integers(50, 1000))
 def test_the_newest_whole_turns_are_sent_and_the_same_ones_at_the_next_turn(sizes: list[int], budget: int) -> None:
     messages = conversation(sizes)
-    kept = newest_that_fit(messages, budget)
+    kept = keep_newest(messages, budget)
     assert kept, "the newest turn is always kept"
     assert _same(kept, messages[len(messages) - len(kept) :])
     assert len(kept) % 4 == 0
-    accepted(to_openai(to_send(kept)))
+    accepted(to_openai(prepare_messages(kept)))
     cost = [size // 3 * 3 for size in sizes]
     if len(kept) > 4:
         assert sum(cost[len(sizes) - len(kept) // 4 :]) <= budget
@@ -576,7 +576,7 @@ def test_the_newest_whole_turns_are_sent_and_the_same_ones_at_the_next_turn(size
     starts: list[int] = []
     for count in range(1, len(sizes) + 1):
         part = messages[: 4 * count]
-        starts.append((len(part) - len(newest_that_fit(part, budget))) // 4)
+        starts.append((len(part) - len(keep_newest(part, budget))) // 4)
     assert starts == sorted(starts), "a turn that was given up never comes back"
 
 
@@ -584,7 +584,7 @@ def test_turns_are_given_up_in_blocks() -> None:
     moves: list[int] = []
     for count in range(1, 60):
         messages = conversation([30] * count)
-        moves.append(len(messages) - len(newest_that_fit(messages, 600)))
+        moves.append(len(messages) - len(keep_newest(messages, 600)))
     assert len(set(moves)) < 8 < max(moves) // 4
 
 
@@ -654,7 +654,7 @@ def test_the_page_shows_the_same_live_and_after_a_reload(
     script += f" !{ending} 0" if ending not in finish else ""
 
     async def check() -> None:
-        models: Any = OneServer((Served(SPEC, Endpoint(server.base_url)),))
+        models: Any = OneServer((ServedModel(SPEC, Endpoint(server.base_url)),))
         options = Settings(local=LocalSettings(cache_dir=Path("nowhere")), retries=0)
         page = Conversations(options, MemoryStore(), MediaStore(Path("nowhere")), models, _tools())
         seen = len(server.journal())
@@ -674,7 +674,7 @@ def test_the_page_shows_the_same_live_and_after_a_reload(
         reloaded = await page.view(OWNER, conversation)
         assert views[-1].messages == reloaded.messages
         bubbles: list[Bubble] = []
-        fold(bubbles, run.responses)
+        fold_responses(bubbles, run.responses)
         said: list[Said] = [*spoken(over_the_wire(first))] if calls else []
         said += [("tool_call", name) for name, _ in calls] + [("tool_call_result", name) for name, _ in calls]
         said += spoken(over_the_wire(last))
@@ -697,7 +697,7 @@ def test_the_page_shows_the_same_live_and_after_a_reload(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(http, "READ_EVERY", 0.0)
-        patch.setattr("agent.ui.live.PACE", 0.001)
+        patch.setattr("agent.web.chat.live_runs.UPDATE_SECONDS", 0.001)
         asyncio.run(check())
 
 
@@ -716,4 +716,4 @@ def _after_results(run: Run) -> list[Any]:
 
 async def _until(run: Run, holds: Callable[[], bool]) -> None:
     while not holds() and not run.done:
-        await run.news(len(run.responses), timeout=5)
+        await run.wait_for_update(len(run.responses), timeout=5)

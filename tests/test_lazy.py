@@ -10,8 +10,8 @@ import pytest
 from gradio.routes import App
 from gradio_client import Client
 
-from agent.server import create_app
 from agent.settings import ROOT, LocalSettings, Settings
+from agent.web.server import create_app
 from tests import conftest
 from tests.dialect_server import Playing, Reply, playing
 from tests.scripted_server import Running
@@ -22,9 +22,9 @@ MOST = 320 * 2**20
 OPEN = """
 import asyncio, sys
 from agent import Endpoint, connect
-from agent.catalog import load
+from agent.models.catalog import load_catalog
 async def main():
-    connection = connect(load().find(sys.argv[1]), Endpoint("http://127.0.0.1:1/v1", "key"))
+    connection = connect(load_catalog().find(sys.argv[1]), Endpoint("http://127.0.0.1:1/v1", "key"))
     connection.model()
     await connection.aclose()
 asyncio.run(main())
@@ -82,7 +82,7 @@ def test_choosing_a_vendor_imports_its_sdk_alone(model: str, sdk: str) -> None:
 
 
 def test_a_page_starts_without_what_gradio_does_for_others() -> None:
-    """Type stubs, tool servers, tables; where Gradio no longer does this, `agent.serving.gradio_import` can go."""
+    """Type stubs, tool servers, tables. If Gradio stops making them, `web/gradio_compat/import_hook.py` can go."""
 
     def imported(how: str) -> tuple[int, ...]:
         command = [sys.executable, "-c", GRADIO.format(how=how)]
@@ -92,7 +92,7 @@ def test_a_page_starts_without_what_gradio_does_for_others() -> None:
     by_itself = imported("import gradio")
     assert by_itself[0] > 50
     assert by_itself[1:] == (1, 1, 1, 1, 1, 1)
-    ours = "from agent.serving.gradio_import import import_gradio as ours; ours(); ours()"
+    ours = "from agent.web.gradio_compat.import_hook import import_gradio as ours; ours(); ours()"
     assert imported(ours) == (0, 0, 0, 0, 0, 0, 1)
 
 

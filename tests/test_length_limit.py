@@ -8,16 +8,16 @@ import pytest
 from playwright.sync_api import expect
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ThinkingPart, UserPromptPart
 
-from agent.catalog import ModelSpec, guess, load
 from agent.errors import Conflict, Limited
 from agent.history.memory import MemoryStore
-from agent.media import MediaStore
-from agent.messages import CUT_THOUGHTS, to_send
-from agent.providers import Endpoint, Served, Status
+from agent.media.store import MediaStore
+from agent.messages.repair import CUT_THOUGHTS, prepare_messages
+from agent.models.catalog import ModelSpec, guess, load_catalog
+from agent.providers import Endpoint, ServedModel, Status
 from agent.settings import LocalSettings, PublicSettings, Settings
-from agent.ui.start import Choices, answer_limit
-from agent.ui.turn import Conversations
-from agent.ui.visitor import Visitor
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.run_setup import Choices, max_answer_tokens
+from agent.web.chat.visitor import Visitor
 from tests.conftest import App
 from tests.conftest import Visitor as Person
 from tests.scripted_server import Config, Running, running
@@ -37,20 +37,22 @@ LOCAL = ModelSpec(id="local:x", name="x", label="X", provider="llama.cpp", conte
         (QWEN, None, False, None),
         (QWEN, 100, False, 100),
         (QWEN, 10**6, False, QWEN.max_output_tokens),
-        (load().find("openai:gpt-6-luna"), None, False, None),
-        (load().find("openai:gpt-6-luna"), None, True, 16_384),
+        (load_catalog().find("openai:gpt-6-luna"), None, False, None),
+        (load_catalog().find("openai:gpt-6-luna"), None, True, 16_384),
         (LOCAL, None, False, 2048),
         (LOCAL, 300, False, 300),
     ],
 )
 def test_limit_is_the_visitors_or_the_servers(spec: ModelSpec, wanted: int | None, public: bool, most: object) -> None:
-    assert answer_limit(spec, wanted, public=public) == most
+    assert max_answer_tokens(spec, wanted, public=public) == most
 
 
 @pytest.mark.parametrize(("reason", "kept"), [("length", True), ("stop", False)])
 def test_cut_thoughts_are_sent_back(reason: Any, kept: bool) -> None:
     cut = ModelResponse(parts=[ThinkingPart("First I add.")], finish_reason=reason)
-    sent = to_send([ModelRequest(parts=[UserPromptPart("Add!")]), cut, ModelRequest(parts=[UserPromptPart(GO_ON)])])
+    sent = prepare_messages(
+        [ModelRequest(parts=[UserPromptPart("Add!")]), cut, ModelRequest(parts=[UserPromptPart(GO_ON)])]
+    )
     [part] = sent[1].parts
     assert isinstance(part, TextPart)
     assert (part.content == f"{CUT_THOUGHTS}\n\nFirst I add.") is kept
@@ -59,7 +61,7 @@ def test_cut_thoughts_are_sent_back(reason: Any, kept: bool) -> None:
 @pytest.fixture
 async def public(model_server: Running, tmp_path: Path) -> AsyncIterator[Conversations]:
     spec = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm")
-    models = Models(Status("ready", "", None), (Served(spec, Endpoint(model_server.base_url)),))
+    models = Models(Status("ready", "", None), (ServedModel(spec, Endpoint(model_server.base_url)),))
     settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=PublicSettings(messages=5))
     page = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, [])
     yield page
@@ -72,23 +74,23 @@ async def test_answer_is_continued_once_and_counts_as_a_message(public: Conversa
         return [one["metadata"]["id"] for one in view.messages if one["role"] == "user"][-1]
 
     async def over() -> None:
-        await public.live.close(seconds=30)
-        public.live.closing = False
+        await public.live_runs.close(seconds=30)
+        public.live_runs.closing = False
 
     live = await public.send(ANN, None, {"text": "!length 5"}, Choices())
     assert live is not None
     chat, first = live.conversation, await last(live.conversation)
     await over()
-    await public.go_on(ANN, chat, first, "!length 3", Choices())
+    await public.continue_answer(ANN, chat, first, "!length 3", Choices())
     with pytest.raises(Conflict, match="still being written"):
-        await public.go_on(ANN, chat, first, GO_ON, Choices())
+        await public.continue_answer(ANN, chat, first, GO_ON, Choices())
     await over()
     with pytest.raises(Conflict, match="gone on since"):
-        await public.go_on(ANN, chat, first, GO_ON, Choices())
-    await public.go_on(ANN, chat, await last(chat), "!text The end.", Choices())
+        await public.continue_answer(ANN, chat, first, GO_ON, Choices())
+    await public.continue_answer(ANN, chat, await last(chat), "!text The end.", Choices())
     await over()
     with pytest.raises(Conflict, match="gone on since"):  # it was not the limit that ended this one
-        await public.go_on(ANN, chat, await last(chat), GO_ON, Choices())
+        await public.continue_answer(ANN, chat, await last(chat), GO_ON, Choices())
     before = (await public.view("ann", chat)).messages
     with pytest.raises(Limited, match="5 messages a minute"):
         await public.retry(ANN, chat, await last(chat), Choices())

@@ -13,30 +13,30 @@ import pytest
 from starlette.requests import Request
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from agent.catalog import ModelSpec
-from agent.catalog import load as catalog
 from agent.errors import AgentError, ConfigError, InputError, Limited
 from agent.history.memory import MemoryStore
-from agent.media import MediaStore
-from agent.serving.address import Addresses, address_of
-from agent.serving.visitor import Visitors
-from agent.serving.walls import Walls
+from agent.media.store import MediaStore
+from agent.models.catalog import ModelSpec
+from agent.models.catalog import load_catalog as catalog
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.tools import ask_user
-from agent.ui.api import Api
-from agent.ui.gate import Gate
-from agent.ui.handlers import Handlers
-from agent.ui.inputs import MAX_TEXT, plans
-from agent.ui.offers import Offers
-from agent.ui.remembered import MOST, Remembered
-from agent.ui.start import MAX_PROMPT, Choices
-from agent.ui.turn import Conversations
-from agent.ui.visitor import Visitor as Asker
+from agent.web.chat.attachments import MAX_TEXT, plan_attachments
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.model_menu import ModelMenu
+from agent.web.chat.rate_limit import RateLimiter
+from agent.web.chat.remembered_settings import MOST, RememberedSettings
+from agent.web.chat.run_setup import MAX_PROMPT, Choices
+from agent.web.chat.visitor import Visitor as Asker
+from agent.web.client_address import ClientAddressMiddleware, client_address
+from agent.web.middleware.isolation import IsolationMiddleware
+from agent.web.middleware.visitor_cookie import VisitorCookies
+from agent.web.ui.api import ChatApi
+from agent.web.ui.handlers import Handlers
 from bench.attack.attacks import long_edit, long_message, long_prompts, one_file_many_times, refusals, rush
 from bench.attack.client import Client, bystander, memory
 from tests.conftest import App
 from tests.scripted_server import Config, Running, running
-from tests.test_handlers import Endpoint, Models, Served
+from tests.test_handlers import Endpoint, Models, ServedModel
 
 HERE = "5.6.7.8"
 LARGE = ModelSpec(id="local:large", name="large", label="Large", provider="llama.cpp")
@@ -62,8 +62,8 @@ class Page:
     """One open page, with the real handlers behind it."""
 
     def __init__(self, conversations: Conversations, visitor: str | None = "ann", address: str | None = None) -> None:
-        self.conversations, self.handlers, self.api = conversations, Handlers(conversations), Api(conversations)
-        walls = Walls(Request({"type": "http"}), Visitors("key"))
+        self.conversations, self.handlers, self.api = conversations, Handlers(conversations), ChatApi(conversations)
+        walls = IsolationMiddleware(Request({"type": "http"}), VisitorCookies("key"))
         state = {"visitor": visitor, "address": address, "walls": walls}
         self.model, self.system = LARGE.id, ""
         self.request = gr.Request(Request({"type": "http", "headers": [], "state": state}), session_hash="page")
@@ -85,7 +85,7 @@ class Page:
 
     async def send(self, text: str = "!text Hi.") -> None:
         """Type a message and press Enter."""
-        async for _ in self.handlers.accept(self.given(text), self.request):
+        async for _ in self.handlers.submit(self.given(text), self.request):
             pass
 
     async def last(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class Page:
 
     async def shown(self) -> list[dict[str, Any]]:
         """What the chatbot shows."""
-        seat = self.handlers._seats.of(self.request)
+        seat = self.handlers._sessions.get(self.request)
         return (await self.conversations.view(seat.owner, seat.conversation)).messages
 
     async def press(self) -> None:
@@ -105,14 +105,14 @@ class Page:
 
     async def done(self) -> None:
         """Wait until nothing is being written."""
-        while self.conversations.live.count:  # noqa: ASYNC110 - there is no event for all of them
+        while self.conversations.live_runs.count:  # noqa: ASYNC110 - there is no event for all of them
             await asyncio.sleep(0.01)
 
 
 @pytest.fixture
 async def conversations(server: Running, tmp_path: Path) -> AsyncIterator[Conversations]:
     """All conversations of a public page with a model."""
-    models = Models(served=(Served(LARGE, Endpoint(server.base_url)),))
+    models = Models(served=(ServedModel(LARGE, Endpoint(server.base_url)),))
     settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=PUBLIC)
     made = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=[ask_user])
     yield made
@@ -210,32 +210,32 @@ async def test_every_verb_meets_every_limit(
         await page.send(first)
         await page.done()
     before = len(server.journal())
-    conversations.gate = Gate(settings)
-    place = conversations.gate.enter(holder)
+    conversations.rate_limiter = RateLimiter(settings)
+    place = conversations.rate_limiter.reserve_answer(holder)
     if not held:
         place.release()
     with pytest.raises(gr.Error, match=sentence):
         await act(page)
-    assert conversations.live.count == 0
+    assert conversations.live_runs.count == 0
     assert len(server.journal()) == before
     place.release()
-    conversations.gate = Gate(PUBLIC)
+    conversations.rate_limiter = RateLimiter(PUBLIC)
     await act(page)
     await page.done()
     assert len(server.journal()) == before + 1
 
 
 async def test_message_refused_unread_leaves_everybodys_minute(conversations: Conversations, tmp_path: Path) -> None:
-    conversations.gate = Gate(PublicSettings(messages_in_all=1))
+    conversations.rate_limiter = RateLimiter(PublicSettings(messages_in_all=1))
     for text in (" ", "x" * (MAX_TEXT + 1)):
         with pytest.raises(InputError):
             await conversations.send(OTHER, None, {"text": text}, Choices())
-    conversations.gate.enter(ANN).release()
-    conversations.gate = Gate(PublicSettings(messages_in_all=1))
+    conversations.rate_limiter.reserve_answer(ANN).release()
+    conversations.rate_limiter = RateLimiter(PublicSettings(messages_in_all=1))
     with pytest.raises(InputError):
         await conversations.send(OTHER, None, {"text": "", "files": [str(tmp_path / "gone.txt")]}, Choices())
     with pytest.raises(Limited, match="all visitors together"):
-        conversations.gate.enter(ANN)
+        conversations.rate_limiter.reserve_answer(ANN)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -245,21 +245,21 @@ async def test_every_verb_holds_a_place_until_its_answer_ends(conversations: Con
     if first:
         await page.send(first)
         await page.done()
-    conversations.gate = Gate(PublicSettings(answers_each=1))
-    began = conversations.live.begin
+    conversations.rate_limiter = RateLimiter(PublicSettings(answers_each=1))
+    began = conversations.live_runs.start
     held = list[bool]()
 
     def begin(*given: Any, **more: Any) -> Any:
         with suppress(Limited):
-            conversations.gate.enter(ANN).release()
+            conversations.rate_limiter.reserve_answer(ANN).release()
             held.append(False)
         return began(*given, **more)
 
-    conversations.live.begin = begin
+    conversations.live_runs.start = begin
     await act(page)
     await page.done()
     assert held == []
-    conversations.gate.enter(ANN)
+    conversations.rate_limiter.reserve_answer(ANN)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -286,10 +286,10 @@ async def test_every_verb_keeps_the_owners_key_for_lent_models(
     with pytest.raises(gr.Error, match=r"dear needs a key of Hugging Face"):
         await try_with("huggingface:a/dear")
     assert server.journal()[-1]["body"]["model"] != "a/dear"
-    conversations.offers.keys.put("ann", "huggingface", "of-ann")
+    conversations.models.keys.put("ann", "huggingface", "of-ann")
     await try_with("huggingface:a/dear")
     assert server.journal()[-1]["authorization"] == "Bearer of-ann"
-    conversations.offers.keys.forget("ann")
+    conversations.models.keys.forget("ann")
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -352,7 +352,7 @@ async def test_text_is_bounded_wherever_it_enters(
     with pytest.raises(gr.Error, match=sentence):
         await TYPED[verb](page, text)
     assert len(server.journal()) == before
-    conversations.gate.enter(ANN)
+    conversations.rate_limiter.reserve_answer(ANN)
 
 
 async def test_texts_of_files_count_too(conversations: Conversations, server: Running, tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ async def test_texts_of_files_count_too(conversations: Conversations, server: Ru
     with pytest.raises(AgentError, match=r"has about 50,\d\d\d tokens, and Large reads at most"):
         await conversations.send(ANN, None, {"text": "!text Hi.", "files": files}, Choices(model=LARGE.id))
     assert len(server.journal()) == before
-    assert await conversations.last("ann") is None
+    assert await conversations.last_conversation("ann") is None
 
 
 async def test_history_makes_room_for_a_long_message(conversations: Conversations, server: Running) -> None:
@@ -374,7 +374,7 @@ async def test_history_makes_room_for_a_long_message(conversations: Conversation
     sent = str(server.journal()[-1]["body"]["messages"])
     assert "yyyy" in sent
     assert "xxxx" not in sent
-    view = await conversations.view("ann", await conversations.last("ann"))
+    view = await conversations.view("ann", await conversations.last_conversation("ann"))
     assert "xxxx" in str(view.messages[0])
 
 
@@ -386,7 +386,7 @@ def test_guests_choices_are_not_remembered(conversations: Conversations) -> None
 
 
 def test_remembered_choices_are_bounded_in_bytes() -> None:
-    remembered = Remembered(most_bytes=100_000)
+    remembered = RememberedSettings(most_bytes=100_000)
     for number in range(100):
         remembered.put(Asker(owner=str(number)), Choices(system_message="x" * 20_000))
     kept = [str(number) for number in range(100) if remembered.get(str(number))]
@@ -415,7 +415,7 @@ async def test_files_are_refused_before_any_is_read(
     for name in names:
         (tmp_path / name).write_bytes(b"x" * 5000)
     monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("a file was read"))
-    (plan,) = await plans([tmp_path / name for name in names], LARGE, max_bytes=7000)
+    (plan,) = await plan_attachments([tmp_path / name for name in names], LARGE, max_bytes=7000)
     assert plan.outcome == "refused"
     assert sentence in plan.said
 
@@ -423,18 +423,18 @@ async def test_files_are_refused_before_any_is_read(
 async def test_as_many_files_as_allowed_are_taken(tmp_path: Path) -> None:
     for number in range(16):
         (tmp_path / f"{number}.txt").write_bytes(b"x" * 100)
-    planned = await plans([tmp_path / f"{number}.txt" for number in range(16)], LARGE, max_bytes=800)
+    planned = await plan_attachments([tmp_path / f"{number}.txt" for number in range(16)], LARGE, max_bytes=800)
     assert [plan.outcome for plan in planned] == ["as it is"] * 16
 
 
-def offers(*lent: str, keys: bool = True) -> Offers:
-    served = Models(served=(Served(LARGE, Endpoint("http://127.0.0.1:1/v1")),))
-    return Offers(served, catalog(), key_seconds=60, keys_taken=keys, lent=lent)
+def offers(*lent: str, keys: bool = True) -> ModelMenu:
+    served = Models(served=(ServedModel(LARGE, Endpoint("http://127.0.0.1:1/v1")),))
+    return ModelMenu(served, catalog(), key_seconds=60, keys_taken=keys, lent=lent)
 
 
 def test_menu_says_which_models_need_ones_own_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "of-the-owner")
-    shown = {id_: label for label, id_ in offers("openai:gpt-6-luna").menu("ann", None)}
+    shown = {id_: label for label, id_ in offers("openai:gpt-6-luna").entries("ann", None)}
     assert shown["openai:gpt-6-luna"] == "GPT-6 Luna"
     assert shown[LARGE.id] == "Large (on this CPU)"
     others = set(shown) - {"openai:gpt-6-luna", LARGE.id}
@@ -445,14 +445,14 @@ def test_menu_says_which_models_need_ones_own_key(monkeypatch: pytest.MonkeyPatc
 def test_menu_has_only_lent_models_where_keys_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "of-the-owner")
     shared = offers("openai:gpt-6-luna", keys=False)
-    assert [id_ for _, id_ in shared.menu("ann", None)] == [LARGE.id, "openai:gpt-6-luna"]
+    assert [id_ for _, id_ in shared.entries("ann", None)] == [LARGE.id, "openai:gpt-6-luna"]
     assert [spec.id for spec in shared.choosable("ann")] == [LARGE.id, "openai:gpt-6-luna"]
 
 
 async def test_shared_page_refuses_other_models_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "of-the-owner")
     with pytest.raises(AgentError, match="does not offer GPT-6 Luna, a model of OpenAI"):
-        await offers(keys=False).open("ann", "gpt-6-luna")
+        await offers(keys=False).connect("ann", "gpt-6-luna")
 
 
 def test_unknown_lent_model_is_named_at_start() -> None:
@@ -508,7 +508,7 @@ async def stopped(page: Page) -> None:
 
 async def going_down(page: Page) -> None:
     """A server that goes down."""
-    page.conversations.live.closing = True
+    page.conversations.live_runs.closing = True
     with pytest.raises(AgentError):
         await page.conversations.send(ANN, None, {"text": "x"}, Choices(model=LARGE.id))
 
@@ -524,9 +524,9 @@ async def test_every_way_out_gives_the_place_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    conversations.gate = Gate(PublicSettings(answers_each=1, messages=1000))
+    conversations.rate_limiter = RateLimiter(PublicSettings(answers_each=1, messages=1000))
     await way(Page(conversations))
-    conversations.gate.enter(ANN)
+    conversations.rate_limiter.reserve_answer(ANN)
 
 
 # Addresses: (what the proxies forwarded, who connects, trusted proxies, the address that counts)
@@ -561,11 +561,11 @@ async def test_only_a_certain_address_counts(
     seen = list[str | None]()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        seen.append(address_of(scope))
+        seen.append(client_address(scope))
 
     headers = [(b"x-forwarded-for", one.encode()) for one in forwarded]
     scope: Any = {"type": "http", "headers": headers, "client": (peer, 5), "scheme": "http"}
-    await ProxyHeadersMiddleware(Addresses(app, any_proxy=trusted == "*"), trusted)(scope, None, None)  # type: ignore[arg-type]
+    await ProxyHeadersMiddleware(ClientAddressMiddleware(app, any_proxy=trusted == "*"), trusted)(scope, None, None)  # type: ignore[arg-type]
     assert seen == [counted]
 
 
@@ -586,7 +586,7 @@ async def test_unknown_proxy_is_logged_once(
     async def app(scope: Any, receive: Any, send: Any) -> None:
         pass
 
-    server = ProxyHeadersMiddleware(Addresses(app, any_proxy=trusted == "*"), trusted)  # type: ignore[arg-type]
+    server = ProxyHeadersMiddleware(ClientAddressMiddleware(app, any_proxy=trusted == "*"), trusted)  # type: ignore[arg-type]
     for _ in range(3):
         headers = [(b"x-forwarded-for", forwarded.encode())] if forwarded else []
         scope: Any = {"type": "http", "headers": headers, "client": (peer, 5), "scheme": "http"}

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent import Agent, Endpoint, Limits, ModelSpec, Run, connect
-from agent.providers.line import MOST_OVERTAKEN, Line, acting_for
+from agent.providers.request_queue import MOST_OVERTAKEN, RequestQueue, acting_for
 from tests.scripted_server import Config, Running, running
 
 SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="llama.cpp", reasoning=True)
@@ -20,14 +20,14 @@ SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", p
 class Guest:
     """Somebody who wants a place: `told` is what they heard, `inside` whether they have it."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: RequestQueue) -> None:
         self.told: list[int] = []
         self.inside = False
         self._line, self._go = line, asyncio.Event()
         self.task = asyncio.create_task(self._be())
 
     async def _be(self) -> None:
-        async with self._line.place(self.told.append):
+        async with self._line.slot(self.told.append):
             self.inside = True
             try:
                 await self._go.wait()
@@ -56,7 +56,7 @@ EVENTS = st.lists(st.one_of(st.none(), st.integers(0, 5)), max_size=30)
 @given(places=st.integers(1, 3), events=EVENTS)
 def test_the_first_so_many_are_served_and_the_others_know_their_number(places: int, events: list[int | None]) -> None:
     async def play() -> None:
-        line, here = Line(places), list[Guest]()
+        line, here = RequestQueue(places), list[Guest]()
         for event in events:
             if event is None:
                 here.append(Guest(line))
@@ -82,13 +82,13 @@ def test_the_first_so_many_are_served_and_the_others_know_their_number(places: i
 class Of(Guest):
     """A guest who comes for a visitor."""
 
-    def __init__(self, line: Line, visitor: str) -> None:
+    def __init__(self, line: RequestQueue, visitor: str) -> None:
         self.visitor = visitor
         with acting_for(visitor):
             super().__init__(line)
 
 
-async def order_of(line: Line, first: Sequence[Of], waiting: list[Of]) -> list[str]:
+async def order_of(line: RequestQueue, first: Sequence[Of], waiting: list[Of]) -> list[str]:
     """Whose turn it is, one after the other, as those inside leave."""
     served, inside = list[str](), list(first)
     while waiting:
@@ -104,7 +104,7 @@ async def order_of(line: Line, first: Sequence[Of], waiting: list[Of]) -> list[s
 
 
 async def test_visitors_take_turns() -> None:
-    line = Line(1)
+    line = RequestQueue(1)
     first = Of(line, "a")
     await settled()
     waiting = [Of(line, visitor) for visitor in "aaabbc"]
@@ -114,7 +114,7 @@ async def test_visitors_take_turns() -> None:
 
 
 async def test_new_visitors_do_not_starve_who_waits() -> None:
-    line = Line(1)
+    line = RequestQueue(1)
     inside = Of(line, "a")
     second = Of(line, "a")
     for number in range(50):
@@ -131,7 +131,7 @@ async def test_new_visitors_do_not_starve_who_waits() -> None:
 
 
 async def test_one_visitor_leaves_a_place_to_others() -> None:
-    line = Line(3, each=2)
+    line = RequestQueue(3, each=2)
     greedy = [Of(line, "a") for _ in range(5)]
     await settled()
     assert [guest.inside for guest in greedy] == [True, True, False, False, False]
@@ -153,7 +153,7 @@ async def test_one_visitor_leaves_a_place_to_others() -> None:
 )
 def test_no_place_is_lost_or_given_twice(places: int, each: int, events: list[tuple[str, int]]) -> None:
     async def play() -> None:
-        line, here = Line(places, each=each), list[Of]()
+        line, here = RequestQueue(places, each=each), list[Of]()
         for visitor, number in events:
             if visitor != "+":
                 here.append(Of(line, visitor))
@@ -173,11 +173,11 @@ def test_no_place_is_lost_or_given_twice(places: int, each: int, events: list[tu
 
 
 def test_it_is_shared_by_several_loops_also_by_one_that_was_closed_over_its_head() -> None:
-    line, order = Line(1), list[str]()
+    line, order = RequestQueue(1), list[str]()
     inside, go = threading.Event(), threading.Event()
 
     async def hold() -> None:
-        async with line.place(lambda _: None):
+        async with line.slot(lambda _: None):
             inside.set()
             await asyncio.to_thread(go.wait, 30)
             order.append("holder")
@@ -197,7 +197,7 @@ def test_it_is_shared_by_several_loops_also_by_one_that_was_closed_over_its_head
             told.append(before)
             go.set()
 
-        async with line.place(hear):
+        async with line.slot(hear):
             order.append("next")
         assert told[0] == 2
 
@@ -207,8 +207,8 @@ def test_it_is_shared_by_several_loops_also_by_one_that_was_closed_over_its_head
     del lost
 
 
-async def _placed(line: Line) -> AsyncIterator[None]:
-    async with line.place(lambda _: None):
+async def _placed(line: RequestQueue) -> AsyncIterator[None]:
+    async with line.slot(lambda _: None):
         yield
 
 
@@ -223,14 +223,14 @@ def server() -> Iterator[Running]:
 
 @pytest.fixture
 async def agent(server: Running) -> AsyncIterator[Agent]:
-    async with Agent(connect(SPEC, Endpoint(server.base_url, places=1)), limits=Limits(retries=0)) as agent:
+    async with Agent(connect(SPEC, Endpoint(server.base_url, slots=1)), limits=Limits(retries=0)) as agent:
         yield agent
 
 
 async def until(run: Run, true: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not true():
-            await run.news(len(run.responses), timeout=0.05)
+            await run.wait_for_update(len(run.responses), timeout=0.05)
 
 
 async def served(agent: Agent, script: str = "!stall-after 2") -> Run:
@@ -244,7 +244,7 @@ async def in_line(agent: Agent, before: int, script: str = "!text Hello", **limi
     """A run that waits behind so many."""
     agent = Agent(agent.connection, limits=Limits(retries=0, **limits)) if limits else agent  # pyright: ignore
     run = agent.run(script).start()
-    await until(run, lambda: run.waiting is not None and run.waiting.before == before)
+    await until(run, lambda: run.waiting is not None and run.waiting.ahead == before)
     return run
 
 
@@ -257,7 +257,7 @@ async def test_a_run_says_how_many_are_before_it_and_counts_down(agent: Agent, s
     second.cancel()
     result = await asyncio.wait_for(second, 5)
     assert (result.finish_reason, second.waiting) == ("cancelled", None)
-    await until(third, lambda: third.waiting is not None and third.waiting.before == 1)
+    await until(third, lambda: third.waiting is not None and third.waiting.ahead == 1)
     assert len(server.journal()) == seen  # nobody who waits has asked the server
     first.cancel()
     assert (await asyncio.wait_for(third, 30)).text == "Hello"
@@ -304,7 +304,7 @@ async def test_the_limit_of_time_holds_once_it_is_ones_turn(agent: Agent) -> Non
 
 
 async def test_what_waits_while_its_agent_goes_takes_no_place_with_it(server: Running) -> None:
-    connection = connect(SPEC, Endpoint(server.base_url, places=1))
+    connection = connect(SPEC, Endpoint(server.base_url, slots=1))
     try:
         first = await served(Agent(connection))
         second = await in_line(Agent(connection), 1)

@@ -20,26 +20,26 @@ import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import PartStartEvent, TextPart, ThinkingPart
 
-from agent.catalog import load
+from agent.display import _CONTROL
 from agent.errors import AgentError
-from agent.guard import Guard
-from agent.media import called
+from agent.fetch import Guard
+from agent.i18n.translator import ENGLISH, negotiate
+from agent.media.audio import _without_tags
 from agent.media.images import _clean_gif, _clean_jpeg, _clean_png, _clean_webp
-from agent.media.kinds import kind
-from agent.media.sounds import _without_tags
-from agent.observe.cleaning import Cleaner, CleanStream, Piece
-from agent.openai_format import from_openai
-from agent.parts import fenced, from_base64, from_data_url
-from agent.providers.choice import ChoiceDecoder
-from agent.providers.explain import explain
+from agent.media.mime import detect_mime
+from agent.media.store import display_name
+from agent.messages.openai import from_openai
+from agent.messages.parts import fence, from_base64, from_data_url
+from agent.models.catalog import load_catalog
+from agent.providers.errors import explain
 from agent.providers.redact import cut, redact
-from agent.responses import Live, whole
+from agent.providers.tool_choice_json import ToolChoiceDecoder
+from agent.responses import StreamDecoder, fix_surrogates
 from agent.settings import ROOT
-from agent.terminal.display import _CONTROL
 from agent.tools import arithmetic
-from agent.ui.files import shown_reading
-from agent.ui.formulas import mark_formulas
-from agent.ui.words import ENGLISH, words_for
+from agent.tracing.redaction import RecordedPiece, RedactedStream, Redactor
+from agent.web.ui.file_markdown import shown_reading
+from agent.web.ui.formulas import mark_formulas
 
 SIZES = (10_000, 100_000, 1_000_000)
 """Characters. Those of the last take at most 40 times as long as those of the one before."""
@@ -147,22 +147,22 @@ def quiet(work: Callable[[str], object]) -> Callable[[str], object]:
 
 def explained(text: str) -> object:
     error = ModelHTTPError(400, "m", {"error": {"message": text, "code": text, "details": [{"reason": text}]}})
-    return explain(error, "m", load().providers["openai"], key="swordfish")
+    return explain(error, "m", load_catalog().providers["openai"], key="swordfish")
 
 
 def explained_page(text: str) -> object:
-    return explain(ModelHTTPError(502, "m", text), "m", load().providers["openai"])
+    return explain(ModelHTTPError(502, "m", text), "m", load_catalog().providers["openai"])
 
 
 def cleaned(text: str) -> object:
-    stream = CleanStream(Cleaner(("swordfish",)))
-    pieces = [Piece(0.0, at % 2, "text", text[at : at + 40]) for at in range(0, len(text), 40)]
+    stream = RedactedStream(Redactor(("swordfish",)))
+    pieces = [RecordedPiece(0.0, at % 2, "text", text[at : at + 40]) for at in range(0, len(text), 40)]
     return [*(one for piece in pieces for one in stream.feed(piece)), *stream.flush()]
 
 
 def decoded(opening: str) -> Callable[[str], object]:
     def decode(text: str) -> object:
-        decoder = ChoiceDecoder()
+        decoder = ToolChoiceDecoder()
         return [
             decoder.feed(opening),
             *(decoder.feed(text[at : at + 40]) for at in range(0, len(text), 40)),
@@ -173,7 +173,7 @@ def decoded(opening: str) -> Callable[[str], object]:
 
 
 def streamed(text: str) -> object:
-    live = Live()
+    live = StreamDecoder()
     parts = [
         TextPart(text[at : at + 400]) if at % 800 else ThinkingPart(text[at : at + 400])
         for at in range(0, len(text), 400)
@@ -193,28 +193,28 @@ def messages(role: str, **more: Any) -> Callable[[str], object]:
 
 
 def named_model(text: str) -> object:
-    return load().find(text)
+    return load_catalog().find(text)
 
 
 def named_model_of(text: str) -> object:
-    return load().find(text, "huggingface")
+    return load_catalog().find(text, "huggingface")
 
 
 PARSERS: dict[str, Callable[[str], object]] = {
-    "fence": fenced,
+    "fence": fence,
     "redaction": redact,
     "redaction of a key": lambda text: redact(text, text[:9]),
     "cut": lambda text: cut(text, len(text) - 1),
     "a vendor's error": explained,
     "a vendor's page": explained_page,
-    "cleaning": Cleaner(("swordfish",)).text,
-    "cleaning of JSON": lambda text: Cleaner().value({"a": json.dumps([text]), "b": text}),
+    "cleaning": Redactor(("swordfish",)).text,
+    "cleaning of JSON": lambda text: Redactor().value({"a": json.dumps([text]), "b": text}),
     "cleaning of a stream": cleaned,
     "emulated tools": decoded(""),
     "emulated tools, a reply": decoded('{"name": "reply", "text": "'),
     "emulated tools, a call": decoded('{"name": "calculate", "arguments": '),
     "reasoning and text": streamed,
-    "surrogates": whole,
+    "surrogates": fix_surrogates,
     "a web address": guarded,
     "a data: URL": from_data_url,
     "a data: URL's head": lambda text: from_data_url(f"data:{text},a"),
@@ -225,13 +225,13 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "messages of OpenAI's, tool": messages("tool", tool_call_id="1"),
     "a model's name": named_model,
     "a model's name at a provider": named_model_of,
-    "Accept-Language": words_for,
+    "Accept-Language": negotiate,
     "formulas": lambda text: mark_formulas(f"$a$ {text}"),
     "what was read of a file": lambda text: shown_reading({"kind": "image", "name": text, "read": text}, ENGLISH),
-    "a file's name": lambda text: called(text, "image/png"),
+    "a file's name": lambda text: display_name(text, "image/png"),
     "arithmetic": arithmetic.evaluate,
     "terminal": lambda text: _CONTROL.sub("", text),
-    "MIME sniffing": lambda text: kind(text.encode("utf-8", "replace")),
+    "MIME sniffing": lambda text: detect_mime(text.encode("utf-8", "replace")),
 }
 
 
@@ -247,7 +247,7 @@ BYTES: dict[str, Callable[[bytes], object]] = {
     "JPEG": lambda data: _clean_jpeg(b"\xff\xd8" + data),
     "WebP": lambda data: _clean_webp(b"RIFF\0\0\0\0WEBP" + data),
     "GIF": _clean_gif,
-    "kind": kind,
+    "kind": detect_mime,
 }
 BYTE_SEEDS = {
     "tags": TAG,
@@ -290,7 +290,7 @@ class Found:
 
 
 def constants(*names: str) -> Callable[[], list[Any]]:
-    """What these names of modules ("agent.media:_ID") hold: one pattern, or a table with patterns."""
+    """What these names of modules ("agent.media.store:_ID") hold: one pattern, or a table with patterns."""
 
     def read() -> list[Any]:
         return [getattr(import_module(module), name) for module, _, name in (each.partition(":") for each in names)]
@@ -299,19 +299,17 @@ def constants(*names: str) -> Callable[[], list[Any]]:
 
 
 COMPUTED: dict[tuple[str, str], Callable[[], list[Any]]] = {
-    ("agent.media", "*"): constants("agent.media:_ID"),
-    ("agent.providers.choice", "*"): lambda: [ChoiceDecoder()._opening],
-    ("agent.providers.explain", "pattern"): lambda: [
-        re.compile(one[0], re.IGNORECASE | re.DOTALL) for one in import_module("agent.providers.explain")._BY_WORDS
+    ("agent.media.store", "*"): constants("agent.media.store:_ID"),
+    ("agent.providers.tool_choice_json", "*"): lambda: [ToolChoiceDecoder()._opening],
+    ("agent.providers.errors", "pattern"): lambda: [
+        re.compile(one[0], re.IGNORECASE | re.DOTALL) for one in import_module("agent.providers.errors")._BY_WORDS
     ],
-    ("agent.providers.explain", "*"): constants(
-        "agent.providers.explain:_MOST", "agent.providers.explain:_PROMPT", "agent.providers.explain:_TOTAL"
+    ("agent.providers.errors", "*"): constants(
+        "agent.providers.errors:_MOST", "agent.providers.errors:_PROMPT", "agent.providers.errors:_TOTAL"
     ),
-    ("agent.providers.vllm_child", "pattern"): lambda: [
-        one[0] for one in import_module("agent.providers.vllm_child")._STEPS
-    ],
+    ("agent.local.vllm_server", "pattern"): lambda: [one[0] for one in import_module("agent.local.vllm_server")._STEPS],
     ("agent.tools.presets", "*"): lambda: [r"""(^|[\s.{,\["'])base["']?\s*([=\].]|$)"""],
-    ("agent.ui.system_prompt", "*"): constants("agent.ui.system_prompt:DATE"),
+    ("agent.web.chat.system_prompt", "*"): constants("agent.web.chat.system_prompt:DATE"),
     ("agent.deploy.plan", "*"): lambda: [re.compile("|".join(["a secret", "another"]))],
 }
 """Patterns that are made when the program runs, by module and expression ("*": whichever)."""
@@ -423,7 +421,12 @@ ALL = list(patterns())
 
 def test_patterns_are_found() -> None:
     modules = {one.where.partition(":")[0] for one in ALL}
-    assert {"agent.providers.redact", "agent.observe.cleaning", "agent.media", "agent.ui.words"} <= modules
+    assert {
+        "agent.providers.redact",
+        "agent.tracing.redaction",
+        "agent.media.store",
+        "agent.i18n.translator",
+    } <= modules
     assert len(ALL) > 60
     assert set(BOUNDED) <= {one.where for one in ALL}
 

@@ -14,11 +14,11 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from agent.errors import ConfigError, InputError, Limited
-from agent.guard import Guard
-from agent.settings import PublicSettings, load
-from agent.ui.gate import Gate
-from agent.ui.links import GIVEN_UP_EACH, GIVEN_UP_SECONDS, Links, ask_of
-from agent.ui.visitor import Visitor as Asker
+from agent.fetch import Guard
+from agent.settings import PublicSettings, load_settings
+from agent.web.chat.link_fetch import GIVEN_UP_EACH, GIVEN_UP_SECONDS, LinkFetcher, ask_of
+from agent.web.chat.rate_limit import RateLimiter
+from agent.web.chat.visitor import Visitor as Asker
 from tests import media_files
 from tests.conftest import App, Visitor
 from tests.peers.axe import grave
@@ -365,9 +365,9 @@ ANN, BOB = Asker(owner="ann"), Asker(owner="bob")
 
 
 @pytest.fixture
-def links() -> Callable[..., Links]:
-    def make(guard: Guard, limits: PublicSettings | None = None) -> Links:
-        return Links(guard, Gate(limits), max_bytes=10_000, seconds=20)
+def links() -> Callable[..., LinkFetcher]:
+    def make(guard: Guard, limits: PublicSettings | None = None) -> LinkFetcher:
+        return LinkFetcher(guard, RateLimiter(limits), max_bytes=10_000, seconds=20)
 
     return make
 
@@ -377,7 +377,7 @@ def open_to(*sites: Site, **more: Any) -> Guard:
     return Guard(public=lambda one: str(one) == "127.0.0.1", ports=frozenset(one.port for one in sites), **more)
 
 
-async def test_a_name_that_leads_elsewhere_a_moment_later_changes_nothing(links: Callable[..., Links]) -> None:
+async def test_a_name_that_leads_elsewhere_a_moment_later_changes_nothing(links: Callable[..., LinkFetcher]) -> None:
     turns = [["127.0.0.1"], ["127.0.0.2"]]
 
     async def resolve(host: str, port: int) -> list[str]:
@@ -394,7 +394,7 @@ async def test_a_name_that_leads_elsewhere_a_moment_later_changes_nothing(links:
     assert len(here.asked) == 1
 
 
-async def test_a_redirect_into_a_private_network_is_refused(links: Callable[..., Links]) -> None:
+async def test_a_redirect_into_a_private_network_is_refused(links: Callable[..., LinkFetcher]) -> None:
     async with site(star=lambda _: to("http://inside.example/x.png")) as here:
 
         async def resolve(host: str, port: int) -> list[str]:
@@ -405,7 +405,7 @@ async def test_a_redirect_into_a_private_network_is_refused(links: Callable[...,
             await links(replace(guard, ports=guard.ports | {80})).fetch(ANN, "page", here.url + "/x.png")
 
 
-async def test_a_name_that_is_a_path_stays_a_name(links: Callable[..., Links]) -> None:
+async def test_a_name_that_is_a_path_stays_a_name(links: Callable[..., LinkFetcher]) -> None:
     async with site(star=lambda _: answer(PNG, kind="image/png")) as here:
         fetching = links(open_to(here))
         for path in ("/..%2f..%2fetc%2fx.html", "/%00%0a.png", "/", "/" + "x" * 300 + ".png", "/c:%5cx.png"):
@@ -414,7 +414,7 @@ async def test_a_name_that_is_a_path_stays_a_name(links: Callable[..., Links]) -
             assert re.fullmatch(r"[\w-]{1,60}\.png", picture.name)
 
 
-async def test_a_visitor_of_a_public_page_has_two_at_once(links: Callable[..., Links]) -> None:
+async def test_a_visitor_of_a_public_page_has_two_at_once(links: Callable[..., LinkFetcher]) -> None:
     slow = Slow()
     async with site(star=slow) as here:
         fetching = links(open_to(here), PublicSettings(messages=10, answers=2))
@@ -429,35 +429,35 @@ async def test_a_visitor_of_a_public_page_has_two_at_once(links: Callable[..., L
         assert await fetching.fetch(BOB, "five", here.url + "/5") is not None
 
 
-async def test_one_that_is_given_up_ends_and_one_given_up_early_never_begins(links: Callable[..., Links]) -> None:
+async def test_one_that_is_given_up_ends_and_one_given_up_early_never_begins(links: Callable[..., LinkFetcher]) -> None:
     slow = Slow()
     async with site(star=slow) as here:
         fetching = links(open_to(here))
-        fetching.give_up(ANN, "early")
+        fetching.cancel(ANN, "early")
         assert await fetching.fetch(ANN, "early", here.url + "/never") is None
         assert here.asked == []
         late = asyncio.create_task(fetching.fetch(ANN, "late", here.url + "/never"))
         while not here.asked:  # noqa: ASYNC110 - the site keeps a list
             await asyncio.sleep(0.01)
-        fetching.give_up(ANN, "late")
+        fetching.cancel(ANN, "late")
         assert await late is None
         slow.may.set()
         assert await fetching.fetch(ANN, "next", here.url + "/picture") is not None
 
 
-async def test_given_up_fetches_are_few_and_soon_forgotten(links: Callable[..., Links]) -> None:
+async def test_given_up_fetches_are_few_and_soon_forgotten(links: Callable[..., LinkFetcher]) -> None:
     async with site(star=lambda _: answer(PNG, kind="image/png")) as here:
         clock, url = Clock(), here.url + "/x.png"
-        fetching = Links(open_to(here), Gate(None), max_bytes=10_000, clock=clock)
-        fetching.give_up(BOB, "of bob")
+        fetching = LinkFetcher(open_to(here), RateLimiter(None), max_bytes=10_000, clock=clock)
+        fetching.cancel(BOB, "of bob")
         for number in range(GIVEN_UP_EACH + 1):
-            fetching.give_up(ANN, f"ann {number}")
+            fetching.cancel(ANN, f"ann {number}")
         assert await fetching.fetch(ANN, "ann 0", url) is not None
         assert await fetching.fetch(ANN, "ann 1", url) is None
         assert await fetching.fetch(ANN, "ann 1", url) is not None
         assert await fetching.fetch(BOB, "of bob", url) is None
         clock.now += GIVEN_UP_SECONDS
-        fetching.give_up(BOB, "of bob")
+        fetching.cancel(BOB, "of bob")
         assert await fetching.fetch(ANN, "ann 2", url) is not None
 
 
@@ -472,4 +472,4 @@ def test_a_host_that_could_never_be_allowed_is_named_at_the_start(tmp_path: Path
     path = tmp_path / "app.toml"
     path.write_text(f'[server]\nfetch_from = ["wiki.intranet:443", "[fd00::1]:8080", "{host}"]\n')
     with pytest.raises(ConfigError, match="fetch_from must be hosts with their port"):
-        load(path, {})
+        load_settings(path, {})

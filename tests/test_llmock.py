@@ -12,7 +12,7 @@ from llmock.scenarios import Reply
 from pydantic_ai.messages import ModelResponse
 
 from agent import Agent, Endpoint, Limits, ProviderError, connect
-from agent.catalog import load
+from agent.models.catalog import load_catalog
 
 KEY = "unit0123456789abcdef"
 TEXT = "One word after another, until there are twenty of them: it is not much, but more than can be lost."
@@ -48,7 +48,7 @@ def weather(city: str) -> str:
 @pytest.fixture(params=DIALECTS)
 async def client(request: pytest.FixtureRequest, llmock: LLMock) -> AsyncIterator[Client]:
     model, provider = DIALECTS[request.param]
-    connection = connect(load().find(model), Endpoint(llmock.base_url(provider), KEY))
+    connection = connect(load_catalog().find(model), Endpoint(llmock.base_url(provider), KEY))
     explain, failures = connection.explain, list[ProviderError]()
 
     def listen(error: Exception) -> ProviderError:
@@ -120,7 +120,7 @@ async def test_a_stalled_stream_can_be_stopped(client: Client, llmock: LLMock) -
     words = WORDS_OF_SIX_CHUNKS[client.agent.connection.spec.dialect]
     so_far = " ".join(TEXT.split()[:words]) + " "
     while not run.done and "".join(str(one.content) for one in run.responses) != so_far:
-        await run.news(len(run.responses), timeout=10)
+        await run.wait_for_update(len(run.responses), timeout=10)
     run.cancel()
     result = await run
     assert (result.finish_reason, result.text) == ("cancelled", so_far)

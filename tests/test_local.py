@@ -14,20 +14,20 @@ import httpx2
 import psutil
 import pytest
 
-from agent.checkpoints import family
 from agent.errors import LocalModelError, ProviderError
+from agent.local.launch import launch_llama
+from agent.local.manager import LocalModels, ServedModel, Status
+from agent.local.sentences import SENTENCES
+from agent.local.vllm_server import progress
+from agent.local.weights import SMOLLM2, Weights, fetch
+from agent.models.families import family
 from agent.providers import Endpoint
-from agent.providers.discover import discover
-from agent.providers.launch import launch_llama
-from agent.providers.local import LocalModels, Served, Status
-from agent.providers.sentences import SENTENCES
-from agent.providers.vllm_child import progress
-from agent.providers.weights import SMOLLM2, Weights, fetch
+from agent.providers.discovery import discover
 from agent.settings import ROOT, LocalSettings
 from tests.weight_server import from_hub, serving, until
 
 CACHE = ROOT / ".cache"
-LLAMA = "llama_child.py"
+LLAMA = "llama_server.py"
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +62,7 @@ async def models(
         await local.aclose()
 
 
-async def ask(served: Served, key: str | None = None, **extra: object) -> httpx2.Response:
+async def ask(served: ServedModel, key: str | None = None, **extra: object) -> httpx2.Response:
     body = {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 4, **extra}
     headers = {"Authorization": f"Bearer {key or served.endpoint.api_key}", "Origin": "http://elsewhere.example"}
     async with httpx2.AsyncClient(trust_env=False, timeout=30) as client:
@@ -140,7 +140,7 @@ async def test_closing_while_it_loads_leaves_no_process(tmp_path: Path) -> None:
 PARENT = """
     import asyncio, sys
     from pathlib import Path
-    from agent.providers.local import LocalModels
+    from agent.local.manager import LocalModels
     from agent.settings import LocalSettings
 
     async def main():

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from agent.serving import log_levels
-from agent.serving.log_levels import FewFailures
+from agent.web import log_levels
+from agent.web.log_levels import FewFailures
 from tests.conftest import App, Visitor
 
 MARK = "cormorant"

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Route, expect
 
-from agent.catalog import load
-from agent.ui.examples import FILES, example_message, examples
-from agent.ui.theme import COLOURS
-from agent.ui.words import LANGUAGES, Words
+from agent.i18n.translator import LANGUAGES, Translator
+from agent.models.catalog import load_catalog
+from agent.web.ui.examples import FILES, example_message, examples
+from agent.web.ui.theme import COLOURS
 from tests.conftest import App, Visitor, becomes
 from tests.scripted_server import Config, Running, running
 
@@ -74,7 +74,7 @@ def test_what_is_read_and_pressed_stands_out_in_both_modes(mode: int) -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_examples_suit_the_model_and_bring_their_files(language: str) -> None:
-    words, catalog = Words(language), load()
+    words, catalog = Translator(language), load_catalog()
     for spec in (None, *catalog.menu()):
         offered = [one["text"] for one in examples(spec, words)]
         files = [file for text in offered for file in example_message(text, words)["files"]]

@@ -25,7 +25,7 @@ from agent import Agent
 from agent.errors import InputError, ToolError
 from agent.settings import ROOT
 from agent.tools import Tool, Toolset, execute, mcp
-from agent.tools.mcp import LONGEST_NAME, McpServer, fitting
+from agent.tools.mcp import LONGEST_NAME, McpServer, fit_name
 from tests.fakes import Call, FakeConnection, Step, Words
 from tests.mcp_server import PNG, WAV
 
@@ -70,7 +70,7 @@ async def pid_of(tools: Sequence[Tool]) -> int:
     st.lists(st.one_of(st.text(min_size=1, max_size=90), st.sampled_from(["a.b", "a_b", "a b", "x" * 70])), unique=True)
 )
 def test_names_fit_every_provider_and_stay_different(names: list[str]) -> None:
-    fit = [fitting("things", name) for name in names]
+    fit = [fit_name("things", name) for name in names]
     assert len(set(fit)) == len(names)
     for name in fit:
         assert len(name) <= LONGEST_NAME

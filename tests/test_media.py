@@ -17,18 +17,18 @@ from pydantic_ai.messages import BinaryContent, FilePart, ModelMessage, ModelReq
 from pydantic_ai.messages import UserPromptPart as Prompt
 
 from agent import Agent, Endpoint, InputError, ModelSpec, connect, display, tool
-from agent.catalog import load
 from agent.errors import NotFound
 from agent.history.memory import MemoryStore
-from agent.media import MediaStore, headers_of
-from agent.media.conversion import image_limits, sound_limits, taken
-from agent.media.kinds import kind
-from agent.providers import Served
+from agent.media.convert import convert_messages, image_limits, sound_limits
+from agent.media.mime import detect_mime
+from agent.media.store import MediaStore, headers_of
+from agent.models.catalog import load_catalog
+from agent.providers import ServedModel
 from agent.settings import LocalSettings, Settings
-from agent.ui.inputs import parts_of, plans
-from agent.ui.start import Choices
-from agent.ui.turn import Conversations
-from agent.ui.visitor import Visitor
+from agent.web.chat.attachments import message_parts, plan_attachments
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.run_setup import Choices
+from agent.web.chat.visitor import Visitor
 from tests import dialects, test_claude, test_gemini, test_hosted_chat, test_responses
 from tests.dialect_server import Playing, Reply
 from tests.media_files import MP3, PNG, SECRET, WAV, drawn, encoded, exif, heard, picture, red_corner, sound, tone
@@ -60,12 +60,14 @@ class Dialect:
 
 
 DIALECTS = {
-    "responses": Dialect(load().find("openai:gpt-6-luna"), "/v1", test_responses.ANSWER, "input"),
-    "responses, xai": Dialect(load().find("xai:grok-4.6"), "/v1", test_responses.ANSWER, "input"),
-    "messages": Dialect(load().find("anthropic:claude-sonnet-5-5"), "", test_claude.HI, "messages"),
-    "generate": Dialect(load().find("google:gemini-3.8-flash"), "", test_gemini.HI, "contents"),
-    "chat": Dialect(load().find("vllm:Qwen/Qwen3-Omni-30B-A3B-Instruct"), "/v1", test_hosted_chat.ANSWER, "messages"),
-    "chat, openai": Dialect(load().find("openai:gpt-audio-1.5"), "/v1", test_hosted_chat.ANSWER, "messages"),
+    "responses": Dialect(load_catalog().find("openai:gpt-6-luna"), "/v1", test_responses.ANSWER, "input"),
+    "responses, xai": Dialect(load_catalog().find("xai:grok-4.6"), "/v1", test_responses.ANSWER, "input"),
+    "messages": Dialect(load_catalog().find("anthropic:claude-sonnet-5-5"), "", test_claude.HI, "messages"),
+    "generate": Dialect(load_catalog().find("google:gemini-3.8-flash"), "", test_gemini.HI, "contents"),
+    "chat": Dialect(
+        load_catalog().find("vllm:Qwen/Qwen3-Omni-30B-A3B-Instruct"), "/v1", test_hosted_chat.ANSWER, "messages"
+    ),
+    "chat, openai": Dialect(load_catalog().find("openai:gpt-audio-1.5"), "/v1", test_hosted_chat.ANSWER, "messages"),
 }
 SEEING = [name for name, dialect in DIALECTS.items() if dialect.spec.image]
 HEARING = [name for name, dialect in DIALECTS.items() if dialect.spec.audio]
@@ -108,12 +110,12 @@ async def test_what_a_model_sees_is_the_picture_upright_and_no_larger_than_it_lo
     dialect, (data, size) = DIALECTS[name], GIVEN[given]
     server.play(dialect.reply, dialect.reply)
     async with asked(dialect, server) as agent:
-        first = await agent.ask(["What is this?", BinaryContent(data, media_type=kind(data))])
+        first = await agent.ask(["What is this?", BinaryContent(data, media_type=detect_mime(data))])
         second = await agent.ask("And now?", context=first.context)
     assert (first.finish_reason, second.finish_reason) == ("stop", "stop")
     [(kind_, sent)] = arrived(server.requests[0].json)
     image = Image.open(io.BytesIO(sent))
-    assert kind_ == kind(sent)
+    assert kind_ == detect_mime(sent)
     assert kind_ in image_limits(dialect.spec).types
     assert image.size == size
     assert red_corner(image) == ("upper left" if image.mode != "L" else "")
@@ -130,10 +132,10 @@ async def test_what_a_model_hears_is_as_long_and_as_high_as_it_was(server: Playi
     dialect, data = DIALECTS[name], sound(format_, tone(1.2, hertz=660))
     server.play(dialect.reply)
     async with asked(dialect, server) as agent:
-        result = await agent.ask(["What is this?", BinaryContent(data, media_type=kind(data))])
+        result = await agent.ask(["What is this?", BinaryContent(data, media_type=detect_mime(data))])
     assert result.finish_reason == "stop"
     [(kind_, sent)] = arrived(server.requests[0].json)
-    assert (kind_, kind(sent)) == (("audio/mpeg",) * 2 if format_ == "mp3" else ("audio/wav",) * 2)
+    assert (kind_, detect_mime(sent)) == (("audio/mpeg",) * 2 if format_ == "mp3" else ("audio/wav",) * 2)
     assert kind_ in sound_limits(dialect.spec).types
     assert heard(sent) == pytest.approx((1.2, 660), abs=4)
     assert abs(heard(sent)[0] - 1.2) < 0.1
@@ -198,11 +200,11 @@ async def test_a_broken_file_is_refused_when_it_is_asked_about_and_a_short_text_
 async def test_of_too_many_pictures_the_latest_go() -> None:
     pictures = [BinaryContent(picture("PNG", (8, number)), media_type="image/png") for number in range(8, 20)]
     messages: list[ModelMessage] = [ModelRequest([Prompt(["See:", one])]) for one in pictures]
-    sent = [message.parts[0].content for message in await taken(messages, QWEN)]  # type: ignore[union-attr]
+    sent = [message.parts[0].content for message in await convert_messages(messages, QWEN)]  # type: ignore[union-attr]
     assert [one[1] for one in sent[4:]] == pictures[4:]  # type: ignore[index]
     assert {one[1] for one in sent[:4]} == {"[A picture was here; this model takes no more than the later ones.]"}  # type: ignore[index]
     with pytest.raises(InputError, match="does not take so many pictures"):
-        await taken([ModelRequest([Prompt(["See:", *pictures])])], QWEN)
+        await convert_messages([ModelRequest([Prompt(["See:", *pictures])])], QWEN)
 
 
 @pytest.mark.parametrize(
@@ -219,19 +221,19 @@ async def test_a_file_of_another_kind_never_ends_a_run_by_itself(
     content = BinaryContent(data, media_type=media_type)
     for name, text in goes.items():
         spec = DIALECTS[name].spec
-        [sent] = await taken([ModelRequest([ToolReturnPart("get", content, "c1")])], spec)
+        [sent] = await convert_messages([ModelRequest([ToolReturnPart("get", content, "c1")])], spec)
         was: Any = sent.parts[0].content  # type: ignore[union-attr]
         assert was is content if text is None else was.startswith(text)
         if text and text.startswith("["):
             with pytest.raises(InputError, match=f"cannot read a file of the kind {media_type}"):
-                await taken([ModelRequest([Prompt(["Read:", content])])], spec)
+                await convert_messages([ModelRequest([Prompt(["Read:", content])])], spec)
 
 
 async def test_messages_that_need_nothing_are_the_same_ones_and_names_of_files_stay() -> None:
     plain = ModelRequest([Prompt(["See:", BinaryContent(PNG, media_type="image/png")])])
     webp = BinaryContent(picture("WEBP"), media_type="image/webp", identifier="drawing")
     drawn_ = ModelRequest([ToolReturnPart("draw", webp, "c1")])
-    sent = await taken([plain, ModelResponse([]), drawn_], DIALECTS["responses, xai"].spec)
+    sent = await convert_messages([plain, ModelResponse([]), drawn_], DIALECTS["responses, xai"].spec)
     assert sent[0] is plain
     content: Any = sent[2].parts[0].content  # type: ignore[union-attr]
     assert (content.identifier, content.media_type) == ("drawing", "image/jpeg")
@@ -262,19 +264,19 @@ async def test_files_of_every_part_are_kept_once_and_come_back_as_they_were(
         ModelResponse([FilePart(BinaryContent.narrow_type(content))]),
         ModelRequest([ToolReturnPart("one", named, "a"), ToolReturnPart("two", ["Two:", named], "b")]),
     ]
-    kept = [await store.kept(OWNER, "talk", message) for message in messages]
+    kept = [await store.with_references(OWNER, "talk", message) for message in messages]
     assert data not in repr(kept).encode()
     [file] = (tmp_path / OWNER).iterdir()
     assert (file.suffix, file.read_bytes()) == (f".{suffix}", data)
     assert file.stat().st_mode & 0o077 == 0
-    assert [await store.kept(OWNER, "talk", message) for message in kept] == kept
-    back = await store.loaded(OWNER, kept)
+    assert [await store.with_references(OWNER, "talk", message) for message in kept] == kept
+    back = await store.with_data(OWNER, kept)
     assert back[1] == messages[1]
     assert back[2] == messages[2]
     assert back[0].parts[0].content[1].data == data  # type: ignore[union-attr, index]
     results: Any = [part for message in (messages[2], back[2]) for part in message.parts]
     assert {item.identifier for part in results for item in part.files} == {"drawing"}, "the model was told that name"
-    for part in (part for message in await store.loaded(OTHER, kept) for part in message.parts):
+    for part in (part for message in await store.with_data(OTHER, kept) for part in message.parts):
         assert "(An attachment that was deleted.)" in str(part.content)  # type: ignore[union-attr]
     with pytest.raises(NotFound):
         await store.read(OTHER, file.name)
@@ -305,7 +307,7 @@ def scripted() -> Iterator[Running]:
 
 def conversations(spec: ModelSpec, endpoint: Endpoint, folder: Path) -> Conversations:
     """The page's, of one model that has tools."""
-    models: Any = OneServer((Served(spec, endpoint),))
+    models: Any = OneServer((ServedModel(spec, endpoint),))
     settings = Settings(local=LocalSettings(cache_dir=folder))
     return Conversations(settings, MemoryStore(), MediaStore(folder / "media"), models, [drawing, report])
 
@@ -344,7 +346,7 @@ async def test_what_a_model_makes_is_shown_as_after_a_reload_and_goes_back_to_it
 async def test_a_record_of_a_run_with_files_plays_again_and_a_terminal_names_them(
     scripted: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    connection = connect(load().find("vllm:Qwen/Qwen3-8B"), Endpoint(scripted.base_url))
+    connection = connect(load_catalog().find("vllm:Qwen/Qwen3-8B"), Endpoint(scripted.base_url))
     async with Agent(connection, tools=[drawing, report]) as agent:
         run = agent.run("!tools drawing {} report {} !text Done.", record=tmp_path / "flight")
         async for response in run:
@@ -379,7 +381,7 @@ async def test_what_tools_return_is_shown_live_as_after_a_reload_and_is_there(
     assert (await page.view(OWNER, live.conversation)).messages == view.messages
     assert live.run.result is not None
     assert sorted(file.data for file in live.run.result.files) == sorted([PNG, WAV, b"PK"])
-    [said] = [one async for one in page.answers(live)]
+    [said] = [one async for one in page.stream_answer(live)]
     assert "media/" in json.dumps(said), "a program is told, too"
     again = await page.send(Visitor(owner=OWNER), live.conversation, {"text": "!text Yes."}, Choices(tools=True))
     assert again is not None
@@ -395,7 +397,7 @@ def _ids(text: str) -> list[str]:
 
 # --- what people are told ---------------------------------------------------------------------------------------------
 
-MENU = [load().find(name) for name in ("openai:gpt-6-luna", "google:gemini-3.8-flash")]
+MENU = [load_catalog().find(name) for name in ("openai:gpt-6-luna", "google:gemini-3.8-flash")]
 BLIND = replace(QWEN, label="Qwen3", image=False, audio=False)
 PLANS = [
     ("photo.heic", encoded(drawn((2000, 1500)), "HEIF"), CLAUDE, "converted", "HEIC to JPEG, 2000 to 1568 px", []),
@@ -426,7 +428,7 @@ async def test_what_will_happen_to_an_attachment(
 ) -> None:
     path = tmp_path / name
     path.write_bytes(data)
-    [plan] = await plans([path], spec, max_bytes=250_000, menu=MENU)
+    [plan] = await plan_attachments([path], spec, max_bytes=250_000, menu=MENU)
     assert (plan.outcome, plan.said, [one.name for one in plan.others]) == (outcome, said, others)
     assert (plan.sent is None) == (outcome == "refused")
 
@@ -436,7 +438,7 @@ async def test_files_are_judged_each_by_itself_and_together_by_what_a_request_ma
     for path in files:
         path.write_bytes(PNG)
     files[3].write_bytes(PNG[:50])
-    planned = await plans(files, QWEN, max_bytes=1000)
+    planned = await plan_attachments(files, QWEN, max_bytes=1000)
     assert [plan.outcome == "refused" for plan in planned] == [number in (3, 9) for number in range(10)]
     assert planned[9].said == f"{QWEN.label} takes 8 pictures in one message. Send 9.png in another."
 
@@ -449,12 +451,12 @@ async def test_a_message_with_a_file_that_is_refused_keeps_nothing_and_the_other
     bad.write_bytes(PNG[:50])
     store: Any = {"spec": CLAUDE, "media": MediaStore(tmp_path / "media"), "owner": OWNER, "max_bytes": 10**7}
     with pytest.raises(InputError, match=r"^bad\.png is a PNG that is broken or cut off\.$"):
-        await parts_of({"text": "See", "files": [str(good), str(bad)]}, **store)
+        await message_parts({"text": "See", "files": [str(good), str(bad)]}, **store)
     assert not (tmp_path / "media").exists()
-    text, kept = await parts_of({"text": "See", "files": [str(good)]}, **store)
+    text, kept = await message_parts({"text": "See", "files": [str(good)]}, **store)
     assert text == "See"
     assert isinstance(kept, BinaryContent)
     assert Image.open(io.BytesIO(kept.data)).size == (1176, 1568)
     assert SECRET.encode() not in kept.data
-    [sent] = await taken([ModelRequest([Prompt([kept])])], CLAUDE)
+    [sent] = await convert_messages([ModelRequest([Prompt([kept])])], CLAUDE)
     assert sent.parts[0].content[0] is kept  # type: ignore[union-attr, index]

@@ -29,10 +29,10 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.openai import OpenAIChatModel
 
 from agent import Context, Endpoint, Image, InputError, ModelSpec, connect
-from agent.fitting import sendable
-from agent.messages import UNANSWERED, newest_that_fit, repaired, to_send
-from agent.openai_format import from_openai, to_openai
-from agent.prompt import to_messages
+from agent.messages.adapt import adapt_and_prepare
+from agent.messages.openai import from_openai, to_openai
+from agent.messages.prompt import to_messages
+from agent.messages.repair import UNANSWERED, keep_newest, prepare_messages, repair
 from tests.strategies import TEXT
 
 PICTURE = Image.from_pillow(Pillow.new("RGB", (2, 3), "red"))
@@ -160,7 +160,7 @@ def wire() -> Iterator[Wire]:
     async def messages(given: list[ModelMessage], system: str) -> Any:
         model = connection.model()
         assert isinstance(model, OpenAIChatModel)
-        return await model._map_messages(sendable(given, SPEC, system), ModelRequestParameters())
+        return await model._map_messages(adapt_and_prepare(given, SPEC, system), ModelRequestParameters())
 
     with asyncio.Runner() as runner:
         yield lambda given, system: runner.run(messages(given, system))
@@ -218,9 +218,9 @@ def test_files_that_a_model_made_travel_too() -> None:
 @pytest.mark.parametrize("role", ["system", "developer"])
 def test_the_agents_own_system_message_takes_the_place_of_one_that_is_handed_in(role: str) -> None:
     messages = to_messages([{"role": role, "content": "Be long."}, {"role": "user", "content": "Hello"}])
-    assert [one["role"] for one in to_openai(to_send(messages))] == ["system", "user"]
+    assert [one["role"] for one in to_openai(prepare_messages(messages))] == ["system", "user"]
     sent = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
-    assert to_openai(to_send(messages, "Be brief.")) == to_openai(messages, "Be brief.") == sent
+    assert to_openai(prepare_messages(messages, "Be brief.")) == to_openai(messages, "Be brief.") == sent
 
 
 def test_parts_beside_messages_are_one_message_of_the_user() -> None:
@@ -277,7 +277,7 @@ def test_a_whole_conversation_in_openai_format() -> None:
 )
 def test_an_answer_that_broke_off_leaves_a_turn_that_alternates(answer: ModelResponse | None, sent: str) -> None:
     history = [hello(), *([answer] if answer else []), hello("And now?")]
-    out = to_openai(to_send(history))
+    out = to_openai(prepare_messages(history))
     assert [(message["role"], message["content"]) for message in out] == [
         ("user", "Hello"),
         ("assistant", sent),
@@ -287,32 +287,32 @@ def test_an_answer_that_broke_off_leaves_a_turn_that_alternates(answer: ModelRes
 
 
 def test_answers_in_a_row_are_one() -> None:
-    sent = to_openai(to_send([hello(), said("One."), said("Two."), hello()]))
+    sent = to_openai(prepare_messages([hello(), said("One."), said("Two."), hello()]))
     assert [message["role"] for message in sent] == ["user", "assistant", "user"]
     assert sent[1]["content"] == "One.\n\nTwo."
 
 
 def test_the_system_message_comes_first_and_is_not_kept() -> None:
     history = [hello(), said()]
-    sent = to_send(history, "Be brief.")
+    sent = prepare_messages(history, "Be brief.")
     assert isinstance(sent[0].parts[0], SystemPromptPart)
     assert len(history[0].parts) == 1
-    assert to_openai(to_send([said(), hello()], "Be brief."))[0] == {"role": "system", "content": "Be brief."}
-    assert to_send([], "Be brief.") == []
+    assert to_openai(prepare_messages([said(), hello()], "Be brief."))[0] == {"role": "system", "content": "Be brief."}
+    assert prepare_messages([], "Be brief.") == []
 
 
 def test_a_sound_history_is_given_back_as_it_is() -> None:
     call = ModelResponse([ToolCallPart("f", "{}", tool_call_id="c")])
     history = [hello(), call, ModelRequest([ToolReturnPart("f", "1", tool_call_id="c")]), said()]
-    assert all(a is b for a, b in zip(repaired(history), history, strict=True))
-    assert all(a is b for a, b in zip(to_send(history), history, strict=True))
+    assert all(a is b for a, b in zip(repair(history), history, strict=True))
+    assert all(a is b for a, b in zip(prepare_messages(history), history, strict=True))
 
 
 def test_the_same_id_may_be_used_again_in_a_later_turn() -> None:
     call = ModelResponse([ToolCallPart("f", "{}", tool_call_id="call_1")])
     result = ModelRequest([ToolReturnPart("f", "1", tool_call_id="call_1")])
     history = [hello(), call, result, said(), hello(), call, result, said()]
-    assert all(a is b for a, b in zip(repaired(history), history, strict=True))
+    assert all(a is b for a, b in zip(repair(history), history, strict=True))
 
 
 # --- what fits --------------------------------------------------------------------------------------------------------
@@ -320,27 +320,27 @@ def test_the_same_id_may_be_used_again_in_a_later_turn() -> None:
 
 def test_a_newest_turn_that_fits_is_not_given_up_with_the_ones_before() -> None:
     history = [hello("x" * 150), said(""), hello("x" * 240), said("")]
-    assert newest_that_fit(history, 100) == history[2:], "80 of 100 tokens: more than the block's 70 %, and yet it fits"
+    assert keep_newest(history, 100) == history[2:], "80 of 100 tokens: more than the block's 70 %, and yet it fits"
 
 
 def test_a_newest_turn_that_is_too_long_by_itself_is_still_sent() -> None:
     history = [hello("x"), said(), hello("x" * 900), said()]
-    assert newest_that_fit(history, 100) == history[2:]
+    assert keep_newest(history, 100) == history[2:]
     later = [*history, hello("y"), said()]
-    assert newest_that_fit(later, 100) == later[4:]
+    assert keep_newest(later, 100) == later[4:]
 
 
 def test_nothing_fits_nothing() -> None:
-    assert newest_that_fit([], 100) == []
-    assert newest_that_fit([], 100, beside=200) == []
+    assert keep_newest([], 100) == []
+    assert keep_newest([], 100, beside=200) == []
 
 
 def test_new_message_makes_room_for_itself() -> None:
     history = [hello("x" * 150), said(""), hello("x" * 90), said("")]
-    assert newest_that_fit(history, 100, beside=20) == history
-    assert newest_that_fit(history, 100, beside=30) == history[2:]
-    assert newest_that_fit(history, 100, beside=75) == history[2:], "its 30 tokens are a cautious count"
-    assert newest_that_fit(history, 100, beside=80) == []
+    assert keep_newest(history, 100, beside=20) == history
+    assert keep_newest(history, 100, beside=30) == history[2:]
+    assert keep_newest(history, 100, beside=75) == history[2:], "its 30 tokens are a cautious count"
+    assert keep_newest(history, 100, beside=80) == []
 
 
 # --- the context ------------------------------------------------------------------------------------------------------

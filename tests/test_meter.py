@@ -6,23 +6,23 @@ import pytest
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 from pydantic_ai.usage import RequestUsage
 
-from agent.catalog import Price
 from agent.history import Entry, Note, Timings
 from agent.history.codec import dump_entries, load_entries
-from agent.runs import meter
-from agent.runs.meter import Meter
+from agent.models.catalog import Price
+from agent.runtime import usage_meter
+from agent.runtime.usage_meter import UsageMeter
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, which a test sets."""
     now = [0.0]
-    monkeypatch.setattr(meter, "monotonic", lambda: now[0])
+    monkeypatch.setattr(usage_meter, "monotonic", lambda: now[0])
     return now
 
 
 def test_a_step_that_was_seen_is_timed_from_its_first_to_its_last_delta(clock: list[float]) -> None:
-    one = Meter()
+    one = UsageMeter()
     for at in (2.0, 3.0, 4.0):
         clock[0] = at
         one.delta("output_text")
@@ -33,7 +33,7 @@ def test_a_step_that_was_seen_is_timed_from_its_first_to_its_last_delta(clock: l
 
 
 def test_a_step_that_was_not_seen_adds_to_the_tokens_and_not_to_the_pace(clock: list[float]) -> None:
-    one = Meter()
+    one = UsageMeter()
     one.step(RequestUsage(output_tokens=45))  # a tool call
     clock[0] = 9.0
     one.delta("output_text")
@@ -45,7 +45,7 @@ def test_a_step_that_was_not_seen_adds_to_the_tokens_and_not_to_the_pace(clock: 
 
 
 def test_without_the_servers_count_deltas_are_counted_and_marked(clock: list[float]) -> None:
-    one = Meter()
+    one = UsageMeter()
     one.delta("reasoning")
     clock[0] = 1.5
     one.delta("output_text")
@@ -67,7 +67,7 @@ def test_without_the_servers_count_deltas_are_counted_and_marked(clock: list[flo
     ids=["cached-for-less", "cached-like-the-rest", "free"],
 )
 def test_every_step_is_paid_and_what_was_cached_costs_its_own_price(price: Price, cost: float) -> None:
-    one = Meter()
+    one = UsageMeter()
     one.step(RequestUsage(input_tokens=1000, cache_read_tokens=200, output_tokens=100))
     one.step(RequestUsage(input_tokens=50, output_tokens=10))
     assert one.cost(price) == pytest.approx(cost)
@@ -76,7 +76,7 @@ def test_every_step_is_paid_and_what_was_cached_costs_its_own_price(price: Price
 
 
 def test_sound_costs_its_own_price() -> None:
-    one = Meter()
+    one = UsageMeter()
     one.step(RequestUsage(input_tokens=1000, input_audio_tokens=400, output_tokens=10))
     assert one.cost(Price(input=2.5, output=10.0, audio=32.0)) == pytest.approx((600 * 2.5 + 400 * 32 + 100) / 1e6)
     assert one.cost(Price(input=2.5, output=10.0)) == pytest.approx((1000 * 2.5 + 100) / 1e6)
@@ -84,7 +84,7 @@ def test_sound_costs_its_own_price() -> None:
 
 @pytest.mark.parametrize(("most", "known"), [(0, True), (1000, True), (999, False)])
 def test_beyond_the_length_that_a_price_holds_for_no_cost_is_said(most: int, known: bool) -> None:
-    one = Meter()
+    one = UsageMeter()
     one.step(RequestUsage(input_tokens=1000, output_tokens=1))
     one.step(RequestUsage(input_tokens=10, output_tokens=1))
     assert (one.cost(Price(input=1.0, output=1.0, up_to=most)) is not None) is known
@@ -93,7 +93,7 @@ def test_beyond_the_length_that_a_price_holds_for_no_cost_is_said(most: int, kno
 @pytest.mark.parametrize("usage", [None, RequestUsage()], ids=["broken-off", "no-usage"])
 @pytest.mark.parametrize("first", [True, False])
 def test_without_the_servers_count_of_every_step_there_is_no_cost(usage: RequestUsage | None, first: bool) -> None:
-    one = Meter()
+    one = UsageMeter()
     whole = RequestUsage(input_tokens=10, output_tokens=10)
     for each in (usage, whole) if first else (whole, usage):
         one.delta("output_text")
@@ -102,13 +102,13 @@ def test_without_the_servers_count_of_every_step_there_is_no_cost(usage: Request
 
 
 def test_a_prompt_that_was_blocked_is_paid_though_there_is_no_answer() -> None:
-    one = Meter()
+    one = UsageMeter()
     one.step(RequestUsage(input_tokens=1000))
     assert one.cost(Price(input=2.0, output=9.0)) == pytest.approx(0.002)
 
 
 def test_a_run_without_any_request_that_came_through_has_no_cost() -> None:
-    assert Meter().cost(Price(input=1.0, output=1.0)) is None
+    assert UsageMeter().cost(Price(input=1.0, output=1.0)) is None
 
 
 @pytest.mark.parametrize(

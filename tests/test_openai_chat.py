@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from pydantic_ai.exceptions import ModelContextWindowExceededError, ModelHTTPError
 
 from agent import Agent, Endpoint, Limits, ModelSpec, ProviderError, connect
-from agent.catalog import load
-from agent.providers import client as http
-from agent.providers.explain import explain
-from agent.providers.openai_chat import Connection
+from agent.models.catalog import load_catalog
+from agent.providers import http as http
+from agent.providers.chat_completions import ChatCompletionsConnection
+from agent.providers.errors import explain
 from tests.script_language import token
 from tests.scripted_server import Config, Running, running
 
 NAME = "Qwen/Qwen3-8B"
 SPEC = ModelSpec(id=f"vllm:{NAME}", name=NAME, label="Qwen3", provider="vllm", reasoning=True)
-VLLM = load().providers["vllm"]
+VLLM = load_catalog().providers["vllm"]
 KEY = "sk-very-secret-key-1234567890"
 
 
@@ -33,9 +33,9 @@ def server() -> Iterator[Running]:
 
 
 @pytest.fixture
-async def connection(server: Running) -> AsyncIterator[Connection]:
+async def connection(server: Running) -> AsyncIterator[ChatCompletionsConnection]:
     made = connect(SPEC, Endpoint(server.base_url, KEY))
-    assert isinstance(made, Connection)
+    assert isinstance(made, ChatCompletionsConnection)
     yield made
     await made.aclose()
 
@@ -43,7 +43,7 @@ async def connection(server: Running) -> AsyncIterator[Connection]:
 class Heard:
     """A connection that notes what it was asked to explain, and what it said."""
 
-    def __init__(self, inner: Connection) -> None:
+    def __init__(self, inner: ChatCompletionsConnection) -> None:
         self._inner = inner
         self.said: list[ProviderError] = []
 
@@ -78,7 +78,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("script", "kind", "status", "words"), TABLE, ids=[row[0][:20] for row in TABLE])
 async def test_trouble_is_told_by_kind_and_in_a_sentence(
-    connection: Connection, script: str, kind: str, status: int | None, words: str
+    connection: ChatCompletionsConnection, script: str, kind: str, status: int | None, words: str
 ) -> None:
     heard = Heard(connection)
     result = await Agent(heard, limits=Limits(retries=0)).ask(script)  # type: ignore[arg-type]
@@ -201,7 +201,7 @@ def test_an_own_key_of_any_form_is_hidden() -> None:
     ("reasoning", "sent"), [(True, {"enable_thinking": True}), (False, {"enable_thinking": False})]
 )
 async def test_reasoning_is_switched_in_the_request(
-    server: Running, connection: Connection, reasoning: bool, sent: dict[str, bool]
+    server: Running, connection: ChatCompletionsConnection, reasoning: bool, sent: dict[str, bool]
 ) -> None:
     await Agent(connection).ask("Hello", reasoning=reasoning, temperature=0.3, max_tokens=77)
     line = server.journal()[-1]
@@ -213,7 +213,7 @@ async def test_reasoning_is_switched_in_the_request(
     assert line["authorization"] == f"Bearer {KEY}"
 
 
-async def test_without_a_wish_nothing_is_switched(server: Running, connection: Connection) -> None:
+async def test_without_a_wish_nothing_is_switched(server: Running, connection: ChatCompletionsConnection) -> None:
     await Agent(connection).ask("Hello")
     body = server.journal()[-1]["body"]
     assert set(body) == {"model", "stream", "stream_options", "messages"}
@@ -240,12 +240,12 @@ async def test_the_defaults_of_a_model_are_sent_and_a_wish_wins(server: Running)
     "chunks",
     [["\n", "\n", "  def f():", "\n\treturn 1\n"], ["   "], [" a"], ["\t", "x"], ["```py\n", "    x\n", "```", "\n\n"]],
 )
-async def test_white_space_arrives_whole(connection: Connection, chunks: list[str]) -> None:
+async def test_white_space_arrives_whole(connection: ChatCompletionsConnection, chunks: list[str]) -> None:
     result = await Agent(connection).ask("!json " + json.dumps([{"content": chunk} for chunk in chunks]))
     assert result.text == "".join(chunks)
 
 
-async def test_reasoning_and_usage_are_read(server: Running, connection: Connection) -> None:
+async def test_reasoning_and_usage_are_read(server: Running, connection: ChatCompletionsConnection) -> None:
     run = Agent(connection).run("!think 3 !tokens 4")
     result = await run
     assert [response.type for response in run.responses] == ["reasoning"] * 3 + ["output_text"] * 4
@@ -299,7 +299,7 @@ class Ready(httpx2.AsyncByteStream):
 
 async def test_a_gulping_reader_loses_nothing_and_wakes_seldom() -> None:
     network = Trickle(200, 0.002)
-    gulps = http._Gulps(network)
+    gulps = http._BatchedStream(network)
     data = b"".join([chunk async for chunk in gulps])
     await gulps.aclose()
     assert data == b"".join(b"%d," % number for number in range(200))
@@ -309,7 +309,7 @@ async def test_a_gulping_reader_loses_nothing_and_wakes_seldom() -> None:
 
 async def test_the_first_bytes_are_not_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "READ_EVERY", 3600.0)
-    chunks = aiter(http._Gulps(Trickle(200, 0.002, after=0.05)))
+    chunks = aiter(http._BatchedStream(Trickle(200, 0.002, after=0.05)))
     assert (await asyncio.wait_for(anext(chunks), 60)).startswith(b"0,")
 
 
@@ -320,13 +320,13 @@ async def test_what_is_there_already_is_read_without_a_pause(monkeypatch: pytest
         pauses.append(seconds)
 
     monkeypatch.setattr(http.asyncio, "sleep", sleep)
-    data = b"".join([chunk async for chunk in http._Gulps(Ready())])
+    data = b"".join([chunk async for chunk in http._BatchedStream(Ready())])
     assert data.count(b",") == 3000
     assert len(pauses) < 300, "only where the machine itself made a pause"
 
 
 async def test_streams_are_read_in_gulps_over_a_real_connection(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch
+    connection: ChatCompletionsConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses, sleep = 0, asyncio.sleep
 
@@ -341,11 +341,13 @@ async def test_streams_are_read_in_gulps_over_a_real_connection(
     assert 5 < pauses < 600, "one for each token is 1200"
 
 
-async def test_a_stop_closes_the_connection_while_the_reader_sleeps(server: Running, connection: Connection) -> None:
+async def test_a_stop_closes_the_connection_while_the_reader_sleeps(
+    server: Running, connection: ChatCompletionsConnection
+) -> None:
     seen = len(server.journal())
     run = Agent(connection).run("!tokens 9000 @500").start()
     while len(run.responses) < 20:
-        await run.news(len(run.responses), timeout=2)
+        await run.wait_for_update(len(run.responses), timeout=2)
     run.cancel()
     await run
     lines = await asyncio.to_thread(server.wait_for, lambda lines: lines[seen]["closed"], 1.0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent import Agent, Chat, Context, Endpoint, InputError, Options, connect
-from agent.catalog import load
+from agent.models.catalog import load_catalog
 from agent.tools import ask_user
 from tests.fakes import FakeConnection
 from tests.scripted_server import Config, Running, running
@@ -73,7 +73,7 @@ def test_right_options_are_taken(options: Options) -> None:
 
 
 def test_temperature_keeps_to_the_dialect() -> None:
-    spec = replace(load().find("claude-haiku-4-5", "anthropic"), temperature=True)
+    spec = replace(load_catalog().find("claude-haiku-4-5", "anthropic"), temperature=True)
     agent = Agent(connect(spec, Endpoint("http://127.0.0.1:9", "key")))
     with pytest.raises(InputError, match=r"temperature cannot be 1\.5\. Known values: 0 - 1"):
         agent.run("Hello", temperature=1.5)

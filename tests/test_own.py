@@ -23,7 +23,7 @@ def a_machine_without_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 
 def children() -> list[psutil.Process]:
-    return [one for one in psutil.Process().children() if any("llama_child" in word for word in one.cmdline())]
+    return [one for one in psutil.Process().children() if any("llama_server" in word for word in one.cmdline())]
 
 
 @pytest.mark.weights

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Route, expect
 
-from agent.ui.page_head import with_our_head
-from agent.ui.words import Words
+from agent.i18n.translator import Translator
+from agent.web.ui.page_head import with_our_head
 from tests.conftest import CONFIG, App, Visitor
 
 TITLE = 'Ann\'s <b>"chat"</b> & more'
@@ -96,7 +96,7 @@ def test_link_preview_is_ours(titled: App, headers: dict[str, str], root: str | 
 def test_page_without_metas_keeps_its_scripts() -> None:
     """Whatever Gradio's template becomes, only its head changes."""
     script = '<script>let a = \'<meta property="og:title" content="x">\';</script>'
-    page = with_our_head(f"<html><head><meta charset='utf-8'>{script}</head></html>", "T", "http://h", Words())
+    page = with_our_head(f"<html><head><meta charset='utf-8'>{script}</head></html>", "T", "http://h", Translator())
     assert script in page
     assert page.count("<title>T</title>") == 1
 

@@ -16,9 +16,9 @@ from PIL import Image as Pillow
 from pydantic_ai.messages import AudioUrl, BinaryContent, ImageUrl, ModelRequest, UserPromptPart
 
 from agent import Agent, Audio, Chat, Endpoint, Image, InputError, connect
-from agent.guard import Guard
-from agent.parts import AUDIO_FORMATS
-from agent.prompt import fetched
+from agent.fetch import Guard
+from agent.messages.parts import AUDIO_FORMATS
+from agent.messages.prompt import fetch_urls
 from tests.scripted_server import Config, running
 from tests.test_run import SPEC
 
@@ -197,6 +197,6 @@ async def test_one_that_cannot_be_had_is_an_error_before_any_provider(site: str,
 async def test_without_leave_nothing_of_this_machine_is_fetched(site: str) -> None:
     [message] = [ModelRequest([UserPromptPart(["Look", ImageUrl(f"http://{site}/a.png")])])]
     with pytest.raises(InputError):
-        await fetched([message])
+        await fetch_urls([message])
     with pytest.raises(InputError, match="AudioUrl"):
-        await fetched([ModelRequest([UserPromptPart([AudioUrl("https://example.com/a.wav")])])])
+        await fetch_urls([ModelRequest([UserPromptPart([AudioUrl("https://example.com/a.wav")])])])

@@ -13,7 +13,7 @@ from agent.errors import ConfigError
 from agent.settings import ROOT
 from agent.tools import Tool, Toolset, execute
 from agent.tools.mcp import McpServer
-from agent.tools.presets import FOLDER, load
+from agent.tools.presets import FOLDER, load_presets
 from tests.small_site import Asked, Site, as_json, site
 
 
@@ -30,7 +30,7 @@ def moved(name: str, there: Site, folder: Path) -> Tool | Toolset:
     path.write_text(
         text.replace(f"https://{base.netloc}", there.url).replace("[rest]\n", f'[rest]\nallow = ["{there.host}"]\n')
     )
-    return load(str(path))
+    return load_presets(str(path))
 
 
 def frankfurter(asked: Asked) -> bytes:
@@ -76,7 +76,7 @@ async def test_weather(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda path: path.stem)
 def test_each_shipped_preset_loads_and_describes_itself(path: Path) -> None:
-    tool = load(f"preset:{path.stem}", env={})
+    tool = load_presets(f"preset:{path.stem}", env={})
     assert isinstance(tool, Tool)
     told = tool.definition
     assert told.description
@@ -84,9 +84,9 @@ def test_each_shipped_preset_loads_and_describes_itself(path: Path) -> None:
 
 
 def test_functions_tools_and_toolsets_of_modules() -> None:
-    assert load("agent.tools.builtin:calculate").name == "calculate"
-    assert isinstance(load("tests.test_presets:PLAIN"), Tool)
-    assert isinstance(load("tests.test_presets:THINGS"), Toolset)
+    assert load_presets("agent.tools.builtin:calculate").name == "calculate"
+    assert isinstance(load_presets("tests.test_presets:PLAIN"), Tool)
+    assert isinstance(load_presets("tests.test_presets:THINGS"), Toolset)
 
 
 MCP = f"""
@@ -103,7 +103,7 @@ needs_approval = ["add"]
 
 async def test_an_mcp_server_is_a_preset_too(tmp_path: Path) -> None:
     (tmp_path / "things.toml").write_text(MCP)
-    server = load("things", env={"A_TOKEN": "hush", "OTHER": "no"}, folder=tmp_path)
+    server = load_presets("things", env={"A_TOKEN": "hush", "OTHER": "no"}, folder=tmp_path)
     assert isinstance(server, Toolset)
     assert "hush" not in repr(server)
     async with server.session() as tools:
@@ -167,7 +167,7 @@ def test_what_is_wrong_is_named_by_file_line_and_key(text: str, sentence: str, t
     path = tmp_path / "bad.toml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=sentence):
-        load(str(path), env={"SET": "hush"})
+        load_presets(str(path), env={"SET": "hush"})
 
 
 MISSING = {
@@ -186,7 +186,7 @@ MISSING = {
 @pytest.mark.parametrize(("reference", "sentence"), MISSING.items(), ids=MISSING)
 def test_what_is_not_there_is_said(reference: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        load(reference)
+        load_presets(reference)
 
 
 def plain(text: str) -> str:

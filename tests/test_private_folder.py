@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ConfigError
-from agent.serving.private_folder import make_private
-from agent.serving.visitor import Visitors
+from agent.web.middleware.visitor_cookie import VisitorCookies
+from agent.web.private_folder import make_private
 from tests.conftest import App
 from tests.scripted_server import Config, running
 from tests.test_walls import PICTURES, Program, marker, png
@@ -80,11 +80,11 @@ def test_short_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, k
     monkeypatch.delenv("SWITCHBOARD_SECRET", raising=False)
     (tmp_path / "secret").write_text(key)
     with pytest.raises(ConfigError, match=said) as refused:
-        Visitors.in_folder(tmp_path)
+        VisitorCookies.in_folder(tmp_path)
     assert str(tmp_path / "secret") in str(refused.value)
     (tmp_path / "secret").unlink()
-    _, cookie = Visitors.in_folder(tmp_path).mint()
-    assert Visitors.in_folder(tmp_path).read(cookie)
+    _, cookie = VisitorCookies.in_folder(tmp_path).mint()
+    assert VisitorCookies.in_folder(tmp_path).read(cookie)
     assert [path.name for path in tmp_path.iterdir()] == ["secret"]
 
 
@@ -98,4 +98,4 @@ def test_key_that_is_no_file_is_refused(
         ConfigError,
         match=r"/secret, (is not a file|cannot be used: No such file or directory|cannot be used: Is a directory)\.",
     ):
-        Visitors.in_folder(tmp_path)
+        VisitorCookies.in_folder(tmp_path)

@@ -27,8 +27,8 @@ from cryptography.x509.oid import NameOID
 from gradio_client import Client
 from playwright.sync_api import Browser, expect
 
-from agent.serving.visitor import COOKIE
 from agent.settings import ROOT
+from agent.web.middleware.visitor_cookie import COOKIE
 from tests.conftest import App, Visitor
 from tests.debian_root import Unavailable, package
 from tests.scripted_server import Config, Running, running

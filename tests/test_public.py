@@ -14,16 +14,16 @@ from gradio_client.exceptions import AppError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.catalog import ModelSpec
 from agent.errors import InputError, Limited
 from agent.history.memory import MemoryStore
-from agent.media import MediaStore
-from agent.providers import Endpoint, Served
-from agent.settings import LocalSettings, PublicSettings, Settings, load
-from agent.ui.gate import MINUTE, Gate, Place
-from agent.ui.start import Choices
-from agent.ui.turn import Conversations
-from agent.ui.visitor import Visitor as Asker
+from agent.media.store import MediaStore
+from agent.models.catalog import ModelSpec
+from agent.providers import Endpoint, ServedModel
+from agent.settings import LocalSettings, PublicSettings, Settings, load_settings
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.rate_limit import MINUTE, RateLimiter, Reservation
+from agent.web.chat.run_setup import Choices
+from agent.web.chat.visitor import Visitor as Asker
 from tests.conftest import App
 from tests.scripted_server import Running
 from tests.test_handlers import Models
@@ -51,79 +51,79 @@ ANN, BOB = asker("ann"), asker("bob")
 
 
 def test_without_limits_nothing_is_refused() -> None:
-    gate = Gate(None)
+    gate = RateLimiter(None)
     for _ in range(1000):
-        gate.enter(ANN)
-        gate.fetch(ANN)
+        gate.reserve_answer(ANN)
+        gate.reserve_fetch(ANN)
 
 
 def test_each_visitor_has_a_number_of_messages_a_minute() -> None:
-    gate = Gate(LIMITS, clock := Clock())
+    gate = RateLimiter(LIMITS, clock := Clock())
     for _ in range(3):
-        gate.enter(ANN).release()
+        gate.reserve_answer(ANN).release()
         clock.now += 1
     with pytest.raises(Limited, match=r"each visitor 3 messages a minute. Try again in 57 s."):
-        gate.enter(ANN)
-    gate.enter(BOB).release()
+        gate.reserve_answer(ANN)
+    gate.reserve_answer(BOB).release()
     clock.now += 57
-    gate.enter(ANN)
+    gate.reserve_answer(ANN)
 
 
 def test_all_visitors_together_have_one_too() -> None:
-    gate = Gate(LIMITS, Clock())
+    gate = RateLimiter(LIMITS, Clock())
     for number in range(5):
-        gate.enter(asker(f"visitor {number}")).release()
+        gate.reserve_answer(asker(f"visitor {number}")).release()
     with pytest.raises(Limited, match="all visitors together 5 messages"):
-        gate.enter(asker("one more"))
+        gate.reserve_answer(asker("one more"))
 
 
 def test_only_so_many_answers_are_written_at_once() -> None:
-    gate = Gate(LIMITS, Clock())
-    first = gate.enter(ANN)
+    gate = RateLimiter(LIMITS, Clock())
+    first = gate.reserve_answer(ANN)
     with pytest.raises(Limited, match="1 of your answers are being written"):
-        gate.enter(ANN)
-    gate.enter(BOB)
+        gate.reserve_answer(ANN)
+    gate.reserve_answer(BOB)
     with pytest.raises(Limited, match="2 answers are being written here"):
-        gate.enter(asker("eve"))
+        gate.reserve_answer(asker("eve"))
     first.release()
     first.release()
-    gate.enter(asker("eve"))
+    gate.reserve_answer(asker("eve"))
     with pytest.raises(Limited, match="2 answers are being written here"):
-        gate.enter(ANN)
+        gate.reserve_answer(ANN)
 
 
 def test_guests_share_the_limits_of_one_visitor() -> None:
-    gate = Gate(LIMITS, Clock())
-    first = gate.enter(asker("page 1", guest=True))
+    gate = RateLimiter(LIMITS, Clock())
+    first = gate.reserve_answer(asker("page 1", guest=True))
     with pytest.raises(Limited, match=r"1 of your answers .* no cookies share this limit"):
-        gate.enter(asker("page 2", guest=True))
+        gate.reserve_answer(asker("page 2", guest=True))
     first.release()
     for number in range(2):
-        gate.enter(asker(f"page {number}", guest=True)).release()
+        gate.reserve_answer(asker(f"page {number}", guest=True)).release()
     with pytest.raises(Limited, match=r"each visitor 3 messages a minute.* no cookies share this limit"):
-        gate.enter(asker("another page", guest=True))
-    gate.enter(ANN)
+        gate.reserve_answer(asker("another page", guest=True))
+    gate.reserve_answer(ANN)
 
 
 def test_visitors_of_one_address_share_limits() -> None:
     limits = PublicSettings(answers_per_address=1, messages_per_address=2)
-    gate = Gate(limits, Clock())
-    first = gate.enter(asker("ann", address="5.6.7.8"))
+    gate = RateLimiter(limits, Clock())
+    first = gate.reserve_answer(asker("ann", address="5.6.7.8"))
     with pytest.raises(Limited, match="1 answers are being written for your network address"):
-        gate.enter(asker("bob", address="5.6.7.8"))
-    gate.enter(asker("bob", address="5.6.7.9"))
-    gate.enter(asker("bob"))
+        gate.reserve_answer(asker("bob", address="5.6.7.8"))
+    gate.reserve_answer(asker("bob", address="5.6.7.9"))
+    gate.reserve_answer(asker("bob"))
     first.release()
-    gate.enter(asker("eve", address="5.6.7.8")).release()
+    gate.reserve_answer(asker("eve", address="5.6.7.8")).release()
     with pytest.raises(Limited, match="each network address 2 messages a minute"):
-        gate.enter(asker("dan", address="5.6.7.8"))
+        gate.reserve_answer(asker("dan", address="5.6.7.8"))
 
 
 def test_refusal_without_cost_is_not_counted_for_all() -> None:
-    gate = Gate(LIMITS, clock := Clock())
+    gate = RateLimiter(LIMITS, clock := Clock())
 
     def refuse(owner: str, *, costly: bool = False, error: Exception | None = None) -> None:
-        with suppress(InputError, ValueError), gate.enter(asker(owner)) as place:
+        with suppress(InputError, ValueError), gate.reserve_answer(asker(owner)) as place:
             if costly:
                 place.count_for_all()
             raise error or InputError("Write something first.")
@@ -138,28 +138,28 @@ def test_refusal_without_cost_is_not_counted_for_all() -> None:
     for number in range(2):
         refuse(f"broken {number}", error=ValueError())
     with pytest.raises(Limited, match="all visitors together 5 messages"):
-        gate.enter(ANN)
+        gate.reserve_answer(ANN)
     clock.now += MINUTE
-    with suppress(InputError), gate.enter(ANN):
+    with suppress(InputError), gate.reserve_answer(ANN):
         clock.now += MINUTE
-        gate.enter(BOB).release()
+        gate.reserve_answer(BOB).release()
         raise InputError("Too late.")
     for number in range(4):
-        gate.enter(asker(f"later {number}")).release()
+        gate.reserve_answer(asker(f"later {number}")).release()
     with pytest.raises(Limited, match="all visitors together 5 messages"):
-        gate.enter(ANN)
+        gate.reserve_answer(ANN)
 
 
 def test_place_is_kept_by_whoever_takes_it_over() -> None:
-    gate = Gate(LIMITS, Clock())
-    with gate.enter(ANN) as place:
+    gate = RateLimiter(LIMITS, Clock())
+    with gate.reserve_answer(ANN) as place:
         place.keep()
     with pytest.raises(Limited):
-        gate.enter(ANN)
+        gate.reserve_answer(ANN)
     place.release()
-    with suppress(ValueError), gate.enter(ANN):
+    with suppress(ValueError), gate.reserve_answer(ANN):
         raise ValueError
-    gate.enter(ANN)
+    gate.reserve_answer(ANN)
 
 
 @given(
@@ -170,8 +170,8 @@ def test_place_is_kept_by_whoever_takes_it_over() -> None:
 )
 def test_limits_hold_in_any_order(visits: list[tuple[str, float, int]]) -> None:
     """No minute and no moment has more than it may, whoever comes and goes."""
-    gate = Gate(LIMITS, clock := Clock())
-    passed, held = list[tuple[str, float]](), list[tuple[str, Place]]()
+    gate = RateLimiter(LIMITS, clock := Clock())
+    passed, held = list[tuple[str, float]](), list[tuple[str, Reservation]]()
     for owner, later, ended in visits:
         clock.now += later
         for _, place in held[:ended]:
@@ -180,7 +180,7 @@ def test_limits_hold_in_any_order(visits: list[tuple[str, float, int]]) -> None:
         guest = owner.startswith("guest")
         bucket = "guest" if guest else owner
         try:
-            held.append((bucket, gate.enter(asker(owner, guest=guest))))
+            held.append((bucket, gate.reserve_answer(asker(owner, guest=guest))))
         except Limited:
             recent = [who for who, at in passed if at > clock.now - MINUTE]
             now = [who for who, _ in held]
@@ -200,7 +200,7 @@ def test_limits_hold_in_any_order(visits: list[tuple[str, float, int]]) -> None:
 def test_what_opens_the_page_turns_the_limits_on(
     env: dict[str, str], on: bool, keys: bool | None, tmp_path: Path
 ) -> None:
-    settings = load(tmp_path / "none.toml", env)
+    settings = load_settings(tmp_path / "none.toml", env)
     assert (settings.public is not None) is on
     assert settings.share is ("SHARE" in env)
     assert settings.public is None or settings.public.keys is keys
@@ -209,7 +209,7 @@ def test_what_opens_the_page_turns_the_limits_on(
 async def test_page_that_comes_back_keeps_its_answer(tmp_path: Path, model_server: Running) -> None:
     settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=LIMITS, grace_seconds=1.0)
     models = Models()
-    models.served = (Served(SPEC, Endpoint(model_server.base_url)),)
+    models.served = (ServedModel(SPEC, Endpoint(model_server.base_url)),)
     page = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=())
     live = await page.send(Asker(owner="ann"), None, {"text": "!tokens 4000 @100"}, Choices())
     assert live is not None

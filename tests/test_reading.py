@@ -17,21 +17,21 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 from pydantic_ai.messages import BinaryContent, ModelRequest, TextContent, UserPromptPart
 
-from agent import reading
-from agent.catalog import load
 from agent.errors import InputError
-from agent.fitting import fitted
-from agent.media import MediaStore
-from agent.media.conversion import normal
-from agent.media.kinds import Normal
-from agent.parts import read_of, text_of
+from agent.i18n.translator import Translator
+from agent.local.weights import HubFile, Pinned, find
+from agent.media import transcribe
+from agent.media.convert import convert_file
+from agent.media.mime import ConvertedMedia
+from agent.media.store import MediaStore
+from agent.media.transcribe import Transcriber
+from agent.messages.adapt import adapt
+from agent.messages.parts import extracted_text, extracted_text_of
+from agent.models.catalog import load_catalog
 from agent.providers import Status
-from agent.providers.weights import HubFile, Pinned, find
-from agent.reading import Reading
-from agent.settings import load as settings
-from agent.ui.inputs import parts_of, plans
-from agent.ui.widgets import takes
-from agent.ui.words import Words
+from agent.settings import load_settings as settings
+from agent.web.chat.attachments import message_parts, plan_attachments
+from agent.web.ui.components import takes
 from tests.media_files import sound, tone
 from tests.toy_whisper import paths, pinned, whisper
 from tests.weight_server import Server, serving, until
@@ -40,7 +40,7 @@ SAMPLES = Path(__file__).with_name("samples")
 SPEECH = (SAMPLES / "speech.ogg").read_bytes()
 SAID = "Hello. The meeting has moved to Thursday at half past three. Please bring the blue folder."
 INVOICE = ("Invoice 4711", "Total: 99.50 EUR")
-QWEN = load().find("vllm:Qwen/Qwen3-8B")
+QWEN = load_catalog().find("vllm:Qwen/Qwen3-8B")
 
 
 def written(*lines: str, ink: str = "black", paper: str | tuple[int, ...] = "white", turned: float = 0) -> bytes:
@@ -63,9 +63,9 @@ def quiet(_status: Status | None) -> None:
 
 
 @pytest.fixture
-def here() -> Reading:
+def here() -> Transcriber:
     """Reads with the real model for pictures, which `make setup` installs."""
-    return Reading(settings().local.cache_dir)
+    return Transcriber(settings().local.cache_dir)
 
 
 @contextmanager
@@ -73,20 +73,20 @@ def hub_with_whisper() -> Iterator[Server]:
     """A model hub with a toy of Whisper's format, which hears SAID in every speech."""
     files = whisper(SAID)
     with pytest.MonkeyPatch.context() as patch, serving(files=paths(files)) as server:
-        patch.setitem(reading.READERS, "audio", replace(reading.SPEECH, files=pinned(files)))
+        patch.setitem(transcribe.READERS, "audio", replace(transcribe.SPEECH, files=pinned(files)))
         patch.setenv("HF_ENDPOINT", server.url)
         yield server
 
 
 @pytest.fixture
-def hears(tmp_path: Path) -> Iterator[Reading]:
+def hears(tmp_path: Path) -> Iterator[Transcriber]:
     """Reads with the toy."""
     with hub_with_whisper():
-        yield Reading(tmp_path / "cache")
+        yield Transcriber(tmp_path / "cache")
 
 
-async def read(here: Reading, data: bytes, name: str = "a.png") -> str:
-    return await here.text(name, await normal(data, None), quiet)
+async def read(here: Transcriber, data: bytes, name: str = "a.png") -> str:
+    return await here.text(name, await convert_file(data, None), quiet)
 
 
 # --- really read ------------------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ async def read(here: Reading, data: bytes, name: str = "a.png") -> str:
     [{}, {"turned": 9}, {"turned": 90}, {"turned": 180}, {"ink": "white", "paper": "navy"}, {"paper": (0, 0, 0, 0)}],
     ids=["plain", "askew", "on its side", "on its head", "light on dark", "see-through"],
 )
-async def test_the_text_in_a_picture_is_read(here: Reading, how: dict[str, Any]) -> None:
+async def test_the_text_in_a_picture_is_read(here: Transcriber, how: dict[str, Any]) -> None:
     found = (await read(here, written(*INVOICE, **how))).splitlines()
     assert sorted(found) == sorted(INVOICE)
     if how.get("turned", 0) < 45:
@@ -108,18 +108,18 @@ async def test_the_text_in_a_picture_is_read(here: Reading, how: dict[str, Any])
 
 @pytest.mark.weights
 @pytest.mark.timeout(400)
-async def test_what_stands_side_by_side_is_one_line(here: Reading) -> None:
+async def test_what_stands_side_by_side_is_one_line(here: Transcriber) -> None:
     assert await read(here, written("Apples          12", "Pears           70")) == "Apples\t12\nPears\t70"
 
 
-async def test_speech_is_written_down_by_what_the_hub_has(hears: Reading) -> None:
+async def test_speech_is_written_down_by_what_the_hub_has(hears: Transcriber) -> None:
     assert await hears.to_fetch("audio") > 2_000_000
     assert await read(hears, SPEECH, "voice.ogg") == SAID
     assert await hears.to_fetch("audio") == 0
 
 
 async def test_links_of_the_hubs_cache_are_read(
-    hears: Reading, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hears: Transcriber, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
@@ -134,8 +134,8 @@ async def test_links_of_the_hubs_cache_are_read(
 
 @pytest.mark.weights
 @pytest.mark.timeout(400)
-async def test_real_whisper_writes_speech_down_in_whole_words(here: Reading) -> None:
-    if [file for file in reading.SPEECH.files if await find(file, settings().local.cache_dir) is None]:
+async def test_real_whisper_writes_speech_down_in_whole_words(here: Transcriber) -> None:
+    if [file for file in transcribe.SPEECH.files if await find(file, settings().local.cache_dir) is None]:
         pytest.skip("Whisper base is not on this disk: the page fetches it from the Hugging Face hub")
     assert words(await read(here, SPEECH, "voice.ogg")) == words(SAID)
 
@@ -154,7 +154,7 @@ async def test_real_whisper_writes_speech_down_in_whole_words(here: Reading) -> 
     ],
     ids=["a picture", "a sound"],
 )
-async def test_where_nothing_is_found_that_is_a_sentence(hears: Reading, name: str, data: bytes, said: str) -> None:
+async def test_where_nothing_is_found_that_is_a_sentence(hears: Transcriber, name: str, data: bytes, said: str) -> None:
     with pytest.raises(InputError) as refused:
         await read(hears, data, name)
     assert str(refused.value) == said
@@ -166,17 +166,19 @@ async def test_where_nothing_is_found_that_is_a_sentence(hears: Reading, name: s
 def readers() -> list[psutil.Process]:
     """The processes that read for this one."""
     return [
-        one for one in psutil.Process().children() if any(word == "agent.reading.program" for word in one.cmdline())
+        one
+        for one in psutil.Process().children()
+        if any(word == "agent.media.transcribe_worker" for word in one.cmdline())
     ]
 
 
 async def test_a_file_is_read_in_a_process_that_knows_no_keys_and_ends_when_it_is_no_longer_wanted(
-    hears: Reading, monkeypatch: pytest.MonkeyPatch
+    hears: Transcriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = hears
     monkeypatch.setenv("OPENAI_API_KEY", "a secret")
     said: list[Status | None] = []
-    long = Normal(data=(await normal(sound("wav", tone(60)), None)).data, media_type="audio/wav")
+    long = ConvertedMedia(data=(await convert_file(sound("wav", tone(60)), None)).data, media_type="audio/wav")
     first = asyncio.create_task(here.text("long.wav", long, quiet))
     await until(readers, seconds=200)
     [process] = readers()
@@ -203,7 +205,7 @@ async def test_a_file_is_read_in_a_process_that_knows_no_keys_and_ends_when_it_i
     ],
     ids=["time", "memory", "a crash"],
 )
-async def test_a_reader_that_is_ended_is_a_sentence(here: Reading, how: signal.Signals, said: str) -> None:
+async def test_a_reader_that_is_ended_is_a_sentence(here: Transcriber, how: signal.Signals, said: str) -> None:
     task = asyncio.create_task(read(here, written(*INVOICE)))
     await until(readers, seconds=200)
     readers()[0].send_signal(how)
@@ -225,7 +227,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, *, sha256: str = "") -> Iterator[Server
         sha256=sha256 or hashlib.sha256(TOY).hexdigest(),
         hub=HubFile("org/toy", "rev", "toy.onnx"),
     )
-    monkeypatch.setitem(reading.READERS, "image", replace(reading.OCR, label="Toy", files=(pinned,)))
+    monkeypatch.setitem(transcribe.READERS, "image", replace(transcribe.OCR, label="Toy", files=(pinned,)))
     with serving(files={"/org/toy/resolve/rev/toy.onnx": TOY}) as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         yield server
@@ -239,16 +241,16 @@ async def test_what_is_not_the_pinned_file_reads_nothing(tmp_path: Path, monkeyp
         hub(monkeypatch, sha256="0" * 64),
         pytest.raises(InputError, match=r"^Toy could not be fetched .*toy.onnx is not the pinned file"),
     ):
-        await parts_of({"text": "See", "files": [str(path)]}, reading=Reading(tmp_path / "cache"), **store)
+        await message_parts({"text": "See", "files": [str(path)]}, reading=Transcriber(tmp_path / "cache"), **store)
     assert not (tmp_path / "media").exists()
     assert not list((tmp_path / "cache").rglob("*.part"))
 
 
 async def test_two_messages_fetch_once_with_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[Status | None] = []
-    made = await normal(written(*INVOICE), None)
+    made = await convert_file(written(*INVOICE), None)
     with hub(monkeypatch) as server:
-        both = [Reading(tmp_path).text("a.png", made, said.append) for _ in range(2)]
+        both = [Transcriber(tmp_path).text("a.png", made, said.append) for _ in range(2)]
         ended = await asyncio.gather(*both, return_exceptions=True)
     assert [str(one) for one in ended] == [
         "a.png could not be read here: the program that reads it failed, its log has the details."
@@ -257,7 +259,7 @@ async def test_two_messages_fetch_once_with_progress(tmp_path: Path, monkeypatch
     assert Status("fetching", "Fetching Toy, once: 0 of 0 MB …", 1.0) in said
     last = said[-1]
     assert last == Status("loading", "Reading a.png …", None)
-    assert Words("de").said(last.sayings) == "a.png wird gelesen …"
+    assert Translator("de").render(last.sayings) == "a.png wird gelesen …"
 
 
 async def test_without_a_network_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,14 +267,14 @@ async def test_without_a_network_it_is_said(tmp_path: Path, monkeypatch: pytest.
         deaf.bind(("127.0.0.1", 0))
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{deaf.getsockname()[1]}")
         with pytest.raises(InputError, match=r"^Toy could not be fetched .* The model hub cannot be reached\.$"):
-            await read(Reading(tmp_path), written(*INVOICE))
+            await read(Transcriber(tmp_path), written(*INVOICE))
 
 
 async def test_where_nothing_may_be_fetched_the_panel_says_so(tmp_path: Path) -> None:
     path = tmp_path / "a.ogg"
     path.write_bytes(SPEECH)
-    off = Reading(tmp_path / "cache", downloads=False)
-    [plan] = await plans([path], QWEN, max_bytes=10**7, reading=off)
+    off = Transcriber(tmp_path / "cache", downloads=False)
+    [plan] = await plan_attachments([path], QWEN, max_bytes=10**7, reading=off)
     assert plan.outcome == "refused"
     assert plan.said == "a.ogg: Whisper base, which would read it here, is not on this disk; downloads are off."
     with pytest.raises(InputError, match="downloads are off"):
@@ -283,7 +285,7 @@ async def test_without_the_hub_sounds_cannot_be_attached(tmp_path: Path, monkeyp
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{deaf.getsockname()[1]}")
-        here = Reading(tmp_path / "cache")
+        here = Transcriber(tmp_path / "cache")
         await here.look()
         composer, about = takes(QWEN, reading=here)
     said = "Whisper base is not on this disk, and the model hub cannot be reached."
@@ -305,14 +307,14 @@ async def test_without_the_hub_sounds_cannot_be_attached(tmp_path: Path, monkeyp
 @pytest.mark.parametrize("image", [False, True], ids=["blind", "sees"])
 @pytest.mark.parametrize("audio", [False, True], ids=["deaf", "hears"])
 async def test_the_switch_changes_only_what_a_model_cannot_take(
-    tmp_path: Path, switch: bool, image: bool, audio: bool, hears: Reading
+    tmp_path: Path, switch: bool, image: bool, audio: bool, hears: Transcriber
 ) -> None:
     (tmp_path / "a.png").write_bytes(written(*INVOICE))
     (tmp_path / "a.ogg").write_bytes(SPEECH)
     spec = replace(QWEN, image=image, audio=audio, label="M")
     files = [tmp_path / "a.png", tmp_path / "a.ogg"]
     here = hears if switch else None
-    picture, voice = await plans(files, spec, max_bytes=10**7, menu=[], reading=here)
+    picture, voice = await plan_attachments(files, spec, max_bytes=10**7, menu=[], reading=here)
     outcomes = {False: "read" if switch else "refused", True: "sent"}
     for plan, can in ((picture, image), (voice, audio)):
         assert outcomes[can] == ("sent" if plan.outcome in ("as it is", "converted") else plan.outcome)
@@ -331,12 +333,12 @@ async def test_the_switch_changes_only_what_a_model_cannot_take(
 @pytest.mark.weights
 @pytest.mark.timeout(400)
 async def test_the_message_keeps_the_picture_and_its_text_and_each_model_gets_what_it_can_use(
-    here: Reading, tmp_path: Path
+    here: Transcriber, tmp_path: Path
 ) -> None:
     path = tmp_path / "receipt.png"
     path.write_bytes(written(*INVOICE))
     done: list[Status | None] = []
-    text, kept, found = await parts_of(
+    text, kept, found = await message_parts(
         {"text": "How much?", "files": [str(path)]},
         spec=QWEN,
         media=MediaStore(tmp_path / "media"),
@@ -347,10 +349,10 @@ async def test_the_message_keeps_the_picture_and_its_text_and_each_model_gets_wh
     )
     assert text == "How much?"
     assert isinstance(kept, BinaryContent)
-    assert read_of(found) == {"read": "\n".join(INVOICE), "name": "receipt.png", "kind": "image"}
+    assert extracted_text_of(found) == {"read": "\n".join(INVOICE), "name": "receipt.png", "kind": "image"}
     assert done[-1] is None
     history = [ModelRequest([UserPromptPart([text, kept, found])])]
-    blind, seeing = (fitted(history, replace(QWEN, image=can)) for can in (False, True))
+    blind, seeing = (adapt(history, replace(QWEN, image=can)) for can in (False, True))
     assert blind.messages[0].parts[0].content == [text, found]
     assert blind.pictures == 0, "it was sent, as text"
     assert seeing.messages[0].parts[0].content == [text, kept]
@@ -361,10 +363,10 @@ async def test_the_message_keeps_the_picture_and_its_text_and_each_model_gets_wh
 
 def test_what_was_read_stands_only_for_what_it_was_read_from() -> None:
     picture, voice = BinaryContent(b"p", media_type="image/png"), BinaryContent(b"v", media_type="audio/wav")
-    seen, heard = text_of("P", "p.png", "image"), text_of("V", "v.wav", "audio")
+    seen, heard = extracted_text("P", "p.png", "image"), extracted_text("V", "v.wav", "audio")
     history = [ModelRequest([UserPromptPart([picture, seen, voice, heard, picture])])]
     sent = {
-        (image, audio): fitted(history, replace(QWEN, image=image, audio=audio)).messages[0].parts[0].content
+        (image, audio): adapt(history, replace(QWEN, image=image, audio=audio)).messages[0].parts[0].content
         for image in (False, True)
         for audio in (False, True)
     }

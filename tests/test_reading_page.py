@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, expect
 
-from agent.reading import SPEECH
+from agent.media.transcribe import SPEECH
 from tests.conftest import CONFIG, ROOT, App, Visitor
 from tests.scripted_server import Config, Running, running
 from tests.test_reading import INVOICE, SAID, SAMPLES, written

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from agent import Agent, Endpoint, connect
-from agent.catalog import ModelSpec
 from agent.errors import AgentError
 from agent.history.memory import MemoryStore
-from agent.media import MediaStore
+from agent.media.store import MediaStore
+from agent.models.catalog import ModelSpec
 from agent.settings import LocalSettings, Settings
 from agent.tools.builtin import calculate
-from agent.ui.start import Choices
-from agent.ui.turn import Conversations
-from agent.ui.visitor import Visitor as Asker
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.run_setup import Choices
+from agent.web.chat.visitor import Visitor as Asker
 from tests.scripted_server import Config, running
 from tests.test_handlers import Models
 
@@ -38,7 +38,7 @@ async def page(tmp_path: Path) -> AsyncIterator[Conversations]:
 
 
 async def test_a_record_is_played_as_it_was(page: Conversations) -> None:
-    assert ("sum · recorded", "replay:sum") in page.offers.menu("ann", None)
+    assert ("sum · recorded", "replay:sum") in page.models.entries("ann", None)
     live = await page.send(Asker(owner="ann"), None, {"text": "Play it."}, Choices(model="replay:sum"))
     assert live is not None
     assert (await live.run).finish_reason == "stop"

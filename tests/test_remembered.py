@@ -12,17 +12,17 @@ import pytest
 from gradio_client import Client
 from playwright.sync_api import expect
 
-from agent.catalog import ModelSpec
 from agent.history.memory import MemoryStore
-from agent.media import MediaStore
+from agent.media.store import MediaStore
+from agent.models.catalog import ModelSpec
 from agent.settings import LocalSettings, Settings
-from agent.ui.handlers import Handlers
-from agent.ui.remembered import Remembered
-from agent.ui.start import MOST_TOKENS, Choices
-from agent.ui.system_prompt import default_prompt, own_prompt
-from agent.ui.turn import Conversations
-from agent.ui.visitor import Visitor as Asker
-from agent.ui.widgets import choices_of
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.remembered_settings import RememberedSettings
+from agent.web.chat.run_setup import MOST_TOKENS, Choices
+from agent.web.chat.system_prompt import default_prompt, own_prompt
+from agent.web.chat.visitor import Visitor as Asker
+from agent.web.ui.components import choices_of
+from agent.web.ui.handlers import Handlers
 from tests.conftest import CONFIG, App, Visitor, becomes
 from tests.scripted_server import Config, Running, running
 from tests.test_handlers import LARGE, SMALL, Models, anyone, said
@@ -80,9 +80,9 @@ async def test_model_without_tools_leaves_the_choice_alone(tmp_path: Path) -> No
         assert (said(tools)["value"], said(warmth)["value"]) == (on, 0.3), spec.id
     widgets = {"model": LARGE.id, "system": "", "reasoning": True, "temperature": 1.0, "max-tokens": 64, "tools": False}
     given = {gr.Textbox(elem_id=name): value for name, value in {**widgets, "read-here": False}.items()}
-    seat = handlers._seats.of(anyone())
-    assert not handlers._chosen(seat, given).tools, "a page that was opened before sends what it shows"
-    assert handlers._all.choices(seat.owner).tools, "and does not undo what was set on another"
+    seat = handlers._sessions.get(anyone())
+    assert not handlers._choices(seat, given).tools, "a page that was opened before sends what it shows"
+    assert handlers._conversations.choices(seat.owner).tools, "and does not undo what was set on another"
 
 
 NUMBERS = {
@@ -106,7 +106,7 @@ async def test_odd_number_is_remembered_within_bounds(
     handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), Models(), tools=()))
     await handlers.settings.set_max_tokens(sent, anyone())
     await handlers.settings.set_temperature(sent, anyone())
-    kept = handlers._all.choices(handlers._seats.of(anyone()).owner)
+    kept = handlers._conversations.choices(handlers._sessions.get(anyone()).owner)
     assert (kept.max_tokens, kept.temperature) == (tokens, warmth)
     widgets = {
         "model": [sent],
@@ -124,11 +124,11 @@ async def test_odd_number_is_remembered_within_bounds(
 async def test_read_here_remembers_no_text(tmp_path: Path) -> None:
     handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), Models(), tools=()))
     await handlers.attaching.read_here(cast(Any, "x" * 3_800_000), None, anyone())
-    assert handlers._all.choices(handlers._seats.of(anyone()).owner).read_here is True
+    assert handlers._conversations.choices(handlers._sessions.get(anyone()).owner).read_here is True
 
 
 def test_no_field_of_choices_is_too_large_to_remember() -> None:
-    remembered, large = Remembered(), "x" * 3_800_000
+    remembered, large = RememberedSettings(), "x" * 3_800_000
     for field in fields(Choices):
         remembered.put(Asker(owner=field.name), Choices(**{field.name: cast(Any, large)}))
         assert remembered.get(field.name) is None

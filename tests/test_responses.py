@@ -21,15 +21,15 @@ from pydantic_ai.messages import (
 )
 
 from agent import Agent, Context, Endpoint, Limits, ModelSpec, connect
-from agent.catalog import load
-from agent.providers.client import TIMEOUT, ClientConnection
+from agent.models.catalog import load_catalog
+from agent.providers.http import TIMEOUT, ClientConnection
 from agent.result import RunResult
 from tests import dialects
 from tests.dialect_server import Playing, Reply
 from tests.media_files import PNG, WAV
 
-OPENAI = load().find("openai:gpt-6-luna")
-XAI = load().find("xai:grok-4.6")
+OPENAI = load_catalog().find("openai:gpt-6-luna")
+XAI = load_catalog().find("xai:grok-4.6")
 PNG_URL = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
 KEY = "sk-proj-a-very-secret-key-1234"
 USAGE = {
@@ -390,7 +390,7 @@ async def test_a_stop_closes_the_socket(server: Playing) -> None:
     async with agent(server) as one:
         run = one.run("Hello").start()
         while not run.responses:
-            await run.news(0, timeout=5)
+            await run.wait_for_update(0, timeout=5)
         run.cancel()
         assert (await run).finish_reason == "cancelled"
         assert await asyncio.to_thread(server.requests[0].left.wait, 5)
@@ -590,7 +590,7 @@ async def test_reasoning_that_was_never_sealed_is_not_sent(server: Playing) -> N
     async with agent(server) as one:
         run = one.run("Hello").start()
         while ("output_text", "So") not in dialects.bubbles(run.responses):
-            await run.news(len(run.responses), timeout=5)
+            await run.wait_for_update(len(run.responses), timeout=5)
         run.cancel()
         stopped = await run
         assert any(isinstance(part, ThinkingPart) for part in stopped.context.messages[-1].parts), "it is kept"

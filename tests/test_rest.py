@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import BinaryContent, ToolCallPart, ToolReturnPart
 
 from agent.errors import ConfigError, InputError
-from agent.guard import Guard
+from agent.fetch import Guard
 from agent.tools import Tool, execute
 from agent.tools.auth import Auth
 from agent.tools.rest import Parameter, rest_tool

@@ -18,8 +18,8 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
 from agent import Agent, Endpoint, Limits, ModelSpec, ProviderError, Run, connect, tool
 from agent.history import Note
 from agent.history.memory import MemoryStore
-from agent.openai_format import to_openai
-from agent.runs.retry import CAP, before_next, given_up
+from agent.messages.openai import to_openai
+from agent.runtime.retry import LONGEST_REQUESTED_SECONDS, final_error, next_wait
 from tests import test_run
 from tests.dialect_server import Playing, Reply, playing
 from tests.fakes import Act, Call, FakeConnection, Step, Words
@@ -59,19 +59,19 @@ OVERLOADED = ProviderError("OpenAI is overloaded. Try again in a moment.", kind=
 )
 def test_only_failures_that_pass_are_tried_again(kind: Any, status: int | None, again: bool) -> None:
     failure = ProviderError("It failed.", kind=kind, status=status)
-    assert (before_next(failure, tried=1, retries=3, now=0.0) is not None) is again
-    assert before_next(failure, tried=1, retries=0, now=0.0) is None
+    assert (next_wait(failure, tried=1, retries=3, now=0.0) is not None) is again
+    assert next_wait(failure, tried=1, retries=0, now=0.0) is None
 
 
 @given(st.integers(1, 9), st.floats(0, 1), st.floats(0, 1e6))
 def test_without_a_time_from_the_provider_the_pause_is_drawn_from_below_a_bound_that_doubles(
     tried: int, drawn: float, now: float
 ) -> None:
-    pause = before_next(OVERLOADED, tried=tried, retries=9, now=now, chance=lambda: drawn)
+    pause = next_wait(OVERLOADED, tried=tried, retries=9, now=now, chance=lambda: drawn)
     assert pause is not None
     assert pause.seconds == pytest.approx(drawn * [0.5, 1, 2, 4, 8, 8, 8, 8, 8][tried - 1])
     assert pause.until == now + pause.seconds
-    assert before_next(OVERLOADED, tried=tried, retries=tried - 1, now=now) is None
+    assert next_wait(OVERLOADED, tried=tried, retries=tried - 1, now=now) is None
 
 
 @pytest.mark.parametrize(
@@ -80,14 +80,14 @@ def test_without_a_time_from_the_provider_the_pause_is_drawn_from_below_a_bound_
         (12.0, 1, "waiting 12 s, asked to by the provider"),
         (0.2, 1, "waiting 1 s, asked to by the provider"),
         (0.0, 2, "waiting 0 s, asked to by the provider"),
-        (CAP, 3, "waiting 60 s, asked to by the provider"),
+        (LONGEST_REQUESTED_SECONDS, 3, "waiting 60 s, asked to by the provider"),
         (None, 1, "waiting 1 s: OpenAI is overloaded; try 2 of 4"),
         (None, 3, "waiting 2 s: OpenAI is overloaded; try 4 of 4"),
     ],
 )
 def test_the_pause_says_why(asked: float | None, tried: int, sentence: str) -> None:
     failure = ProviderError(str(OVERLOADED), kind="overloaded", status=503, retry_after=asked)
-    pause = before_next(failure, tried=tried, retries=3, now=100.0, chance=lambda: 1.0)
+    pause = next_wait(failure, tried=tried, retries=3, now=100.0, chance=lambda: 1.0)
     assert pause is not None
     assert pause.sentence == sentence
     if asked is not None:
@@ -106,14 +106,14 @@ def test_the_pause_says_why(asked: float | None, tried: int, sentence: str) -> N
 )
 def test_the_failure_says_what_was_done_about_it(kind: Any, asked: float | None, tried: int, said: str) -> None:
     failure = ProviderError("It failed.", kind=kind, status=503, retry_after=asked)
-    reported = given_up(failure, tried=tried)
+    reported = final_error(failure, tried=tried)
     assert str(reported) == said
     assert (reported.kind, reported.status, reported.retry_after) == (kind, 503, asked)
 
 
 def test_what_asks_for_too_long_is_not_waited_for() -> None:
-    failure = ProviderError("Wait.", kind="rate_limit", status=429, retry_after=CAP + 1)
-    assert before_next(failure, tried=1, retries=3, now=0.0) is None
+    failure = ProviderError("Wait.", kind="rate_limit", status=429, retry_after=LONGEST_REQUESTED_SECONDS + 1)
+    assert next_wait(failure, tried=1, retries=3, now=0.0) is None
 
 
 # --- nobody can tell afterwards ---------------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ async def test_a_server_that_is_not_there_is_asked_again() -> None:
 async def until_waiting(run: Run) -> None:
     """Return in the pause; `news` wakes for its beginning, long before its own time is over."""
     at = time.monotonic()
-    await run.news(0, timeout=30)
+    await run.wait_for_update(0, timeout=30)
     assert run.waiting is not None
     assert time.monotonic() - at < 10
 
@@ -377,7 +377,7 @@ async def test_the_pause_is_seen_to_begin_and_to_end(agent: Agent) -> None:
     run = agent.run("!fail 1 503 1 !stall-before").start()
     await until_waiting(run)
     at = time.monotonic()
-    await run.news(0, timeout=30)
+    await run.wait_for_update(0, timeout=30)
     assert run.waiting is None
     assert 0.8 < time.monotonic() - at < 10
     run.cancel()
@@ -400,7 +400,7 @@ async def test_of_a_try_that_failed_nothing_is_kept(scene: Playing) -> None:
     async with Agent(connect(SPEC, Endpoint(f"{scene.url}/v1"))) as agent:
         run = agent.run("Hello").start()
         while run.waiting is None or run.waiting.seconds < 40:
-            await run.news(0, timeout=30)
+            await run.wait_for_update(0, timeout=30)
         run.cancel()
         result = await run
     assert result.finish_reason == "cancelled"

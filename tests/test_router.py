@@ -40,9 +40,9 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings, ToolOrOutput
 
-from agent.providers.choice import Choice, ChoiceDecoder, choice_schema, instruction
-from agent.providers.router import RouterModel, rewrite_history
-from agent.providers.weights import SMOLLM2, Weights, fetch
+from agent.local.weights import SMOLLM2, Weights, fetch
+from agent.providers.tool_choice_json import ToolChoice, ToolChoiceDecoder, choice_schema, instruction
+from agent.providers.tool_emulation import ToolEmulationModel, rewrite_history
 from agent.tools.builtin import calculate, convert_units, current_time
 
 json_values = st.recursive(
@@ -59,8 +59,8 @@ def chunked(draw: st.DrawFn, raw: str) -> list[str]:
     return [raw[start:end] for start, end in pairwise([0, *cuts, len(raw)])]
 
 
-def read(chunks: list[str], reply: str = "reply") -> tuple[str, Choice]:
-    decoder = ChoiceDecoder(reply)
+def read(chunks: list[str], reply: str = "reply") -> tuple[str, ToolChoice]:
+    decoder = ToolChoiceDecoder(reply)
     text = "".join([decoder.feed(chunk) for chunk in chunks])
     choice = decoder.finish()
     return text + choice.text, choice
@@ -72,7 +72,7 @@ def read(chunks: list[str], reply: str = "reply") -> tuple[str, Choice]:
 @given(st.data(), texts, st.booleans(), st.sampled_from([None, 2, "\t"]))
 def test_the_deltas_of_a_reply_are_exactly_its_text(data: st.DataObject, text: str, ascii: bool, indent: Any) -> None:
     raw = json.dumps({"name": "reply", "text": text}, ensure_ascii=ascii, indent=indent)
-    assert read(data.draw(chunked(raw))) == (text, Choice())
+    assert read(data.draw(chunked(raw))) == (text, ToolChoice())
 
 
 @given(st.data(), texts, st.booleans())
@@ -81,7 +81,7 @@ def test_a_reply_cut_anywhere_is_a_prefix_and_says_so(data: st.DataObject, text:
     cut = raw[: data.draw(st.integers(0, len(raw) - 1))]
     got, choice = read(data.draw(chunked(cut)))
     assert text.startswith(got)
-    assert choice == Choice(whole=False)
+    assert choice == ToolChoice(whole=False)
 
 
 @given(st.data(), st.text(), st.dictionaries(st.text(), json_values, max_size=4), st.booleans())
@@ -89,13 +89,13 @@ def test_a_tool_call_comes_once_and_whole(data: st.DataObject, name: str, argume
     if name == "reply":
         return
     raw = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=a)
-    assert read(data.draw(chunked(raw))) == ("", Choice(call=(name, arguments)))
+    assert read(data.draw(chunked(raw))) == ("", ToolChoice(call=(name, arguments)))
 
 
 @given(st.data(), st.text(), st.dictionaries(st.text(), json_values, max_size=4))
 def test_a_tool_call_cut_anywhere_is_nothing(data: st.DataObject, name: str, arguments: dict[str, Any]) -> None:
     raw = json.dumps({"name": name, "arguments": arguments})
-    assert read([raw[: data.draw(st.integers(0, len(raw) - 1))]]) == ("", Choice(whole=False))
+    assert read([raw[: data.draw(st.integers(0, len(raw) - 1))]]) == ("", ToolChoice(whole=False))
 
 
 @given(
@@ -109,24 +109,24 @@ def test_no_garbage_raises_or_gives_what_cannot_be_encoded(chunks: list[str]) ->
 @pytest.mark.parametrize(
     ("raw", "text", "choice"),
     [
-        ('{"text": "hi", "name": "reply"}', "hi", Choice("hi")),
-        ('{"name": "reply", "text": "a\\xb\\ud83dz"}', "a\\xb\ufffdz", Choice()),
-        ('{"name": "reply", "text": "two\nlines"}', "two\nlines", Choice()),
-        ('{"name": "reply", "text": "say "hi" now"}', "say ", Choice(whole=False)),
-        ('{"name": "now"}', "", Choice(call=("now", {}))),
-        ('{"name": "x", "arguments": {"a": "\\ud83d"}} and more', "", Choice(call=("x", {"a": "\ufffd"}))),
-        ('{"name": "x", "arguments": {"a": NaN}}', "", Choice(whole=False)),
-        ("  Just words.", "  Just words.", Choice()),
-        ('{"fruits": ["fig"]}', '{"fruits": ["fig"]}', Choice('{"fruits": ["fig"]}')),
-        ("{so} it is", "{so} it is", Choice("{so} it is")),
-        ("[" * 9, "[" * 9, Choice()),
-        ('{"name": "x", "arguments": ' + "[" * 100_000, "", Choice(whole=False)),
-        ("", "", Choice(whole=False)),
+        ('{"text": "hi", "name": "reply"}', "hi", ToolChoice("hi")),
+        ('{"name": "reply", "text": "a\\xb\\ud83dz"}', "a\\xb\ufffdz", ToolChoice()),
+        ('{"name": "reply", "text": "two\nlines"}', "two\nlines", ToolChoice()),
+        ('{"name": "reply", "text": "say "hi" now"}', "say ", ToolChoice(whole=False)),
+        ('{"name": "now"}', "", ToolChoice(call=("now", {}))),
+        ('{"name": "x", "arguments": {"a": "\\ud83d"}} and more', "", ToolChoice(call=("x", {"a": "\ufffd"}))),
+        ('{"name": "x", "arguments": {"a": NaN}}', "", ToolChoice(whole=False)),
+        ("  Just words.", "  Just words.", ToolChoice()),
+        ('{"fruits": ["fig"]}', '{"fruits": ["fig"]}', ToolChoice('{"fruits": ["fig"]}')),
+        ("{so} it is", "{so} it is", ToolChoice("{so} it is")),
+        ("[" * 9, "[" * 9, ToolChoice()),
+        ('{"name": "x", "arguments": ' + "[" * 100_000, "", ToolChoice(whole=False)),
+        ("", "", ToolChoice(whole=False)),
     ],
 )
-def test_what_a_model_without_grammar_may_write(raw: str, text: str, choice: Choice) -> None:
+def test_what_a_model_without_grammar_may_write(raw: str, text: str, choice: ToolChoice) -> None:
     assert read([raw]) == (text, choice)
-    assert read(list(raw)) == (text, Choice() if choice.text and raw.startswith("  ") else choice)
+    assert read(list(raw)) == (text, ToolChoice() if choice.text and raw.startswith("  ") else choice)
 
 
 @pytest.mark.parametrize("unit", ["word ", "\\n", "\\ud83d\\ude00", '"'], ids=["plain", "escape", "pair", "call"])
@@ -136,7 +136,7 @@ def test_cost_is_linear(unit: str) -> None:
         raw = opening + unit * (size // len(unit))
         best = 9.0
         for _ in range(3):
-            decoder = ChoiceDecoder()
+            decoder = ToolChoiceDecoder()
             start = time.process_time()  # not wall time: others work on this machine
             for at in range(0, len(raw), 3):
                 decoder.feed(raw[at : at + 3])
@@ -156,7 +156,7 @@ class Seen:
     info: AgentInfo
 
 
-def scripted(*chunks: str | DeltaThinkingCalls) -> tuple[RouterModel, list[Seen]]:
+def scripted(*chunks: str | DeltaThinkingCalls) -> tuple[ToolEmulationModel, list[Seen]]:
     seen: list[Seen] = []
 
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaThinkingCalls]:
@@ -165,7 +165,7 @@ def scripted(*chunks: str | DeltaThinkingCalls) -> tuple[RouterModel, list[Seen]
             await asyncio.sleep(0)
             yield chunk
 
-    return RouterModel(FunctionModel(stream_function=stream)), seen
+    return ToolEmulationModel(FunctionModel(stream_function=stream)), seen
 
 
 TOOLS = [Tool(tool).tool_def for tool in (calculate, current_time, convert_units)]
@@ -275,7 +275,7 @@ async def test_what_the_server_gets() -> None:
 
     async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as client:
         provider = OpenAIProvider(base_url="http://server/v1", api_key="none", http_client=client)
-        model = RouterModel(OpenAIChatModel("m", provider=provider))
+        model = ToolEmulationModel(OpenAIChatModel("m", provider=provider))
         settings = ModelSettings(tool_choice="auto", parallel_tool_calls=True, extra_body={"repeat_penalty": 1.1})
         response = await whole(model, AFTER_A_CALL, settings)
     assert (response.finish_reason, response.state, response.model_name) == ("stop", "complete", "m")
@@ -412,17 +412,17 @@ def smollm_url() -> Iterator[str]:
 
 
 @pytest.fixture
-async def smollm(smollm_url: str) -> AsyncIterator[RouterModel]:
+async def smollm(smollm_url: str) -> AsyncIterator[ToolEmulationModel]:
     async with served(smollm_url) as model:
         yield model
 
 
 @asynccontextmanager
-async def served(url: str) -> AsyncIterator[RouterModel]:
+async def served(url: str) -> AsyncIterator[ToolEmulationModel]:
     """A client of its own for each test, since a client belongs to its event loop."""
     async with httpx2.AsyncClient(trust_env=False) as client:
         provider = OpenAIProvider(base_url=url, api_key="none", http_client=client)
-        yield RouterModel(OpenAIChatModel("local", provider=provider))
+        yield ToolEmulationModel(OpenAIChatModel("local", provider=provider))
 
 
 def forecast(city: str) -> str:
@@ -454,7 +454,7 @@ GREEDY = ModelSettings(temperature=0.0, max_tokens=80)
 
 
 @pytest.mark.weights
-async def test_a_small_model_server_takes_schema_and_history(smollm: RouterModel) -> None:
+async def test_a_small_model_server_takes_schema_and_history(smollm: ToolEmulationModel) -> None:
     """llama.cpp accepts recursive schemas and the rewritten history, and really holds the model to the schema."""
     tools = [*TOOLS, Tool(plant).tool_def]
     for messages in (HELLO, AFTER_A_CALL):

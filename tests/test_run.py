@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolReturnPart
 
 from agent import Agent, Context, Endpoint, InputError, Limits, ModelSpec, Run, connect, tool
-from agent.catalog import Price
 from agent.errors import AgentError, Conflict
-from agent.guardrails import withheld
 from agent.history import Note
-from agent.openai_format import to_openai
+from agent.limits import explain_filter
+from agent.messages.openai import to_openai
+from agent.models.catalog import Price
 from tests import fakes
 from tests.fakes import FakeConnection, Step, Words
 from tests.scripted_server import Config, Running, running
@@ -86,7 +86,7 @@ async def test_stop_ends_a_run_at_once(
     run = agent.run(script).start()
     await asyncio.to_thread(server.wait_for, lambda lines: len(lines) > seen)
     while len(run.responses) < least:
-        await run.news(len(run.responses), timeout=5)
+        await run.wait_for_update(len(run.responses), timeout=5)
     at = time.monotonic()
     cancel(run)
     result = await run
@@ -118,7 +118,7 @@ async def test_a_half_answer_that_cannot_be_read_does_not_keep_the_run_from_endi
 ) -> None:
     run = agent.run("!text Half. !stall-after 1")
     async for _ in run:
-        monkeypatch.setattr("agent.runs.step.settle", lambda *_, **__: 1 / 0)
+        monkeypatch.setattr("agent.runtime.model_request.finalize", lambda *_, **__: 1 / 0)
         run.cancel()
     assert run.result is not None
     assert run.result.finish_reason == "cancelled"
@@ -194,7 +194,7 @@ async def test_stop_ends_tools_or_leaves_them_behind(
     run = able.run(f"!text Let me see. !tools {' '.join(f'{name} {{}}' for name in names)}").start()
     said = 2 if "quick" in names else 1
     while len([r for r in run.responses if r.type.startswith("tool_call")]) < len(names) + said - 1:
-        await run.news(len(run.responses), timeout=5)
+        await run.wait_for_update(len(run.responses), timeout=5)
     await asyncio.sleep(0.02)  # into the tools
     at = time.monotonic()
     cancel(run)
@@ -234,7 +234,7 @@ async def test_who_waits_and_is_cancelled_stops_the_run(agent: Agent, server: Ru
 
     waiter = asyncio.create_task(ask())
     while not run.responses:
-        await run.news(0, timeout=1)
+        await run.wait_for_update(0, timeout=1)
         await asyncio.sleep(0)
     waiter.cancel()
     await asyncio.gather(waiter, return_exceptions=True)
@@ -315,7 +315,7 @@ async def test_closing_that_fails_or_takes_long_is_not_in_the_way(
 ) -> None:
     result = await with_tools(agent, Shelf(closes=lambda: raises(OSError("gone")))).ask("!text Done.")
     assert (result.finish_reason, result.text) == ("stop", "Done.")
-    monkeypatch.setattr("agent.runs.toolsets.PATIENCE", 0.05)
+    monkeypatch.setattr("agent.runtime.tool_sessions.CLOSE_SECONDS", 0.05)
     late = asyncio.Event()
     shelf = Shelf(closes=late.wait)
     assert (await with_tools(agent, shelf).ask("!text Done.")).text == "Done."
@@ -469,7 +469,7 @@ async def test_a_withheld_answer_says_so(agent: Agent, script: str, sentence: st
     ],
 )
 def test_the_reason_of_a_withheld_answer_is_a_short_sentence(details: dict[str, Any], sentence: str) -> None:
-    assert withheld(details) == sentence
+    assert explain_filter(details) == sentence
 
 
 # --- what a request is asked with, and what it costs ------------------------------------------------------------------
@@ -695,7 +695,7 @@ async def test_of_a_context_only_the_system_message_is_refreshed(agent: Agent, s
 async def test_the_context_of_a_run_is_valid_in_mid_run(agent: Agent, server: Running) -> None:
     run = with_tools(agent, quick, waits).run("!tools quick {} waits {}").start()
     while len(run.responses) < 3:
-        await run.news(len(run.responses), timeout=5)
+        await run.wait_for_update(len(run.responses), timeout=5)
     context = run.context
     results = [part for part in context.messages[-1].parts if isinstance(part, ToolReturnPart)]
     assert len(results) == 2

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agent.errors import ConfigError
-from agent.settings import ROOT, LocalSettings, PublicSettings, Settings, load
+from agent.settings import ROOT, LocalSettings, PublicSettings, Settings, load_settings
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_the_file_that_comes_along_says_what_holds_without_it(file: Path) -> None:
-    ours, without = load(ROOT / "configs" / "app.toml", {}), load(file, {})
+    ours, without = load_settings(ROOT / "configs" / "app.toml", {}), load_settings(file, {})
     assert ours.tools
     assert Settings(**{**vars_of(ours), "tools": ()}) == without
 
@@ -65,7 +65,7 @@ SAID = {
 @pytest.mark.parametrize(("text", "env", "name", "value"), SAID.values(), ids=SAID)
 def test_what_is_said_holds(file: Path, text: str, env: dict[str, str], name: str, value: object) -> None:
     file.write_text(text)
-    assert getattr(load(file, env), name) == value
+    assert getattr(load_settings(file, env), name) == value
 
 
 REFUSED = {
@@ -92,9 +92,9 @@ REFUSED = {
 def test_what_is_wrong_is_named(file: Path, text: str, env: dict[str, str], words: str) -> None:
     file.write_text(text)
     with pytest.raises(ConfigError, match=words):
-        load(file, env)
+        load_settings(file, env)
 
 
 def test_long_model_name_is_refused(file: Path) -> None:
     with pytest.raises(ConfigError, match="MODEL has 201 characters"):
-        load(file, {"MODEL": "a" * 201})
+        load_settings(file, {"MODEL": "a" * 201})

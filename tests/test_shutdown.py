@@ -29,8 +29,8 @@ from playwright.sync_api import expect
 from pydantic_ai.messages import ModelResponse, TextPart
 
 from agent.history.codec import load_entries
-from agent.providers.weights import SMOLLM2, fetch
-from agent.serving.shutdown import ECHO
+from agent.local.weights import SMOLLM2, fetch
+from agent.web.shutdown import ECHO
 from tests.conftest import CONFIG, ROOT, App, Visitor
 from tests.scripted_server import Config, Running, running
 
@@ -397,7 +397,7 @@ LONG_STORY = "Count from one to one thousand in words, without a stop."
 def test_ctrl_c_hits_the_app_and_not_its_llama_cpp(with_llama: Callable[..., App]) -> None:
     own = with_llama(drain=30)
     processes = family(own.process.pid)
-    assert any("llama_child.py" in " ".join(one.cmdline()) for one in processes)
+    assert any("llama_server.py" in " ".join(one.cmdline()) for one in processes)
     with connected(own) as reader:
         job = ask(reader, LONG_STORY, max_tokens=48)
         until(lambda: job.outputs() and job.outputs()[-1]["text"])

@@ -11,14 +11,14 @@ from playwright.sync_api import expect
 from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
 
 from agent import Agent
+from agent.i18n.translator import LANGUAGES, Translator
+from agent.local.launch import launch_llama
+from agent.local.weights import SMOLLM2, find
 from agent.providers import Endpoint, connect
-from agent.providers.examples import with_examples
-from agent.providers.launch import launch_llama
-from agent.providers.weights import SMOLLM2, find
-from agent.settings import load
-from agent.ui.examples import examples
-from agent.ui.system_prompt import default_prompt
-from agent.ui.words import LANGUAGES, Words
+from agent.providers.example_exchanges import with_examples
+from agent.settings import load_settings
+from agent.web.chat.system_prompt import default_prompt
+from agent.web.ui.examples import examples
 from bench.small_model import QUESTIONS
 from tests.conftest import CONFIG, App, Visitor
 from tests.scripted_server import Config, running
@@ -59,7 +59,7 @@ async def test_model_sees_examples_and_nobody_else(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_starters_are_questions_that_were_measured(language: str) -> None:
-    starters = [one["text"] for one in examples(SMOLLM2.spec, Words(language))]
+    starters = [one["text"] for one in examples(SMOLLM2.spec, Translator(language))]
     assert len(starters) == 4
     assert set(starters) <= QUESTIONS.keys()
 
@@ -67,14 +67,14 @@ def test_starters_are_questions_that_were_measured(language: str) -> None:
 @pytest.fixture
 async def small() -> AsyncIterator[Agent]:
     """The real model, asked as the page asks it."""
-    path = await find(SMOLLM2, load().local.cache_dir)
+    path = await find(SMOLLM2, load_settings().local.cache_dir)
     assert path is not None, "make setup installs it"
     spec = SMOLLM2.spec
     child, endpoint, _ = await launch_llama(
         path, name=spec.name, context=spec.context_tokens, kv_bytes=SMOLLM2.kv_bytes, key="test", port=0
     )
     try:
-        async with Agent(connect(spec, endpoint), system_message=default_prompt(load(), spec)) as agent:
+        async with Agent(connect(spec, endpoint), system_message=default_prompt(load_settings(), spec)) as agent:
             yield agent
     finally:
         await child.aclose()
@@ -82,7 +82,7 @@ async def small() -> AsyncIterator[Agent]:
 
 @pytest.mark.weights
 async def test_each_starter_is_answered_rightly_five_times(small: Agent) -> None:
-    for one in examples(SMOLLM2.spec, Words("en")):
+    for one in examples(SMOLLM2.spec, Translator("en")):
         for _ in range(5):
             answer = await small.ask(one["text"], max_tokens=SMOLLM2.spec.max_output_tokens)
             assert re.search(QUESTIONS[one["text"]], answer.text), answer.text

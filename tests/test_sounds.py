@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from agent.errors import InputError
-from agent.media import decoding
-from agent.media.apart import Job, apart
-from agent.media.decoding import RATE, SPARE
-from agent.media.kinds import kind
-from agent.media.sounds import SoundLimits, normalised
+from agent.media import sandbox_worker
+from agent.media.audio import SoundLimits, convert_audio
+from agent.media.mime import detect_mime
+from agent.media.sandbox import SandboxJob, run_decoder
+from agent.media.sandbox_worker import RATE, SPARE
 from agent.settings import ROOT
 from tests import media_files
 from tests.media_files import FORMATS, heard, sound, tone
@@ -26,34 +26,34 @@ BOTH = SoundLimits(types=("audio/wav", "audio/mpeg"))
 
 @pytest.mark.parametrize("format_", FORMATS)
 def test_every_format_becomes_a_wav_that_sounds_the_same(format_: str) -> None:
-    normal = normalised(sound(format_, tone(1.5, hertz=440)), WAV)
+    normal = convert_audio(sound(format_, tone(1.5, hertz=440)), WAV)
     seconds, hertz = heard(normal.data)
-    assert (normal.media_type, kind(normal.data)) == ("audio/wav", "audio/wav")
+    assert (normal.media_type, detect_mime(normal.data)) == ("audio/wav", "audio/wav")
     assert abs(seconds - 1.5) < 0.1
     assert abs(normal.seconds - seconds) < 0.001
     assert abs(hertz - 440) < 3
     assert len(normal.data) == 44 + 2 * 16_000 * seconds
     assert normal.note is None
-    assert normalised(normal.data, WAV) == normalised(normal.data, BOTH)
-    assert normalised(normal.data, WAV).data == normal.data
+    assert convert_audio(normal.data, WAV) == convert_audio(normal.data, BOTH)
+    assert convert_audio(normal.data, WAV).data == normal.data
 
 
 def test_what_is_sent_as_it_is() -> None:
-    ours = normalised(sound("wav", rate=44_100), WAV)
+    ours = convert_audio(sound("wav", rate=44_100), WAV)
     assert ours.said == "to 16 kHz, mono"
-    assert normalised(ours.data, WAV).said == ""
+    assert convert_audio(ours.data, WAV).said == ""
     mp3 = sound("mp3")
-    assert (normalised(mp3, BOTH).data, normalised(mp3, BOTH).said) == (mp3, "")
-    assert normalised(mp3, WAV).said == "MP3 to WAV"
+    assert (convert_audio(mp3, BOTH).data, convert_audio(mp3, BOTH).said) == (mp3, "")
+    assert convert_audio(mp3, WAV).said == "MP3 to WAV"
     tag = b"ID3\4\0\0\0\0\0\x14" + b"TPE1\0\0\0\x0a\0\0somebody.."
     tagged = tag + mp3 + b"TAG" + b"somebody".ljust(125)
-    assert (normalised(tagged, BOTH).data, normalised(tagged, BOTH).said) == (mp3, "without its tags")
+    assert (convert_audio(tagged, BOTH).data, convert_audio(tagged, BOTH).said) == (mp3, "without its tags")
 
 
 def test_channels_are_mixed_and_high_tones_do_not_fold_back() -> None:
     both = np.stack([tone(1, hertz=500), tone(1, hertz=500)])
-    assert heard(normalised(sound("wav", both), WAV).data) == pytest.approx((1, 500), abs=2)
-    too_high = normalised(sound("wav", tone(1, hertz=15_000) + tone(1, hertz=300, loud=0.05)), WAV)
+    assert heard(convert_audio(sound("wav", both), WAV).data) == pytest.approx((1, 500), abs=2)
+    too_high = convert_audio(sound("wav", tone(1, hertz=15_000) + tone(1, hertz=300, loud=0.05)), WAV)
     assert heard(too_high.data)[1] == pytest.approx(300, abs=2)
 
 
@@ -63,17 +63,17 @@ def test_channels_are_mixed_and_high_tones_do_not_fold_back() -> None:
 )
 @pytest.mark.parametrize(("format_", "rate"), [("wav", 16_000), ("wav", 44_100), ("m4a, lossless", 48_000)])
 def test_silence_and_clipping_are_noticed(loud: float, says: str, format_: str, rate: int) -> None:
-    normal = normalised(sound(format_, tone(1, hertz=300, loud=loud, rate=rate), rate=rate), WAV)
+    normal = convert_audio(sound(format_, tone(1, hertz=300, loud=loud, rate=rate), rate=rate), WAV)
     assert (normal.note.key if normal.note else "") == says
 
 
 def test_silence_of_ten_minutes_is_heard_in_another_process() -> None:
-    second = normalised(sound("wav", tone(1, loud=0.0, rate=16_000), rate=16_000), WAV).data
+    second = convert_audio(sound("wav", tone(1, loud=0.0, rate=16_000), rate=16_000), WAV).data
     samples = second[44:] * 600
     size = len(samples)
     data = b"RIFF" + (36 + size).to_bytes(4, "little") + second[8:40] + size.to_bytes(4, "little") + samples
     began = process_time()
-    normal = normalised(data, WAV)
+    normal = convert_audio(data, WAV)
     spent = process_time() - began
     assert (normal.note and normal.note.key, normal.data == data) == ("silent", True)
     began = process_time()
@@ -99,7 +99,7 @@ REFUSED = [
 @pytest.mark.parametrize(("data", "says"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
 def test_what_is_refused_and_why(data: bytes, says: str) -> None:
     with pytest.raises(InputError, match=says):
-        normalised(data, SoundLimits(seconds=5, max_bytes=100_000))
+        convert_audio(data, SoundLimits(seconds=5, max_bytes=100_000))
 
 
 def test_a_video_is_no_sound() -> None:
@@ -116,7 +116,7 @@ def test_a_video_is_no_sound() -> None:
         for given in (frame, None):
             file.mux(stream.encode(given))
     with pytest.raises(InputError, match="is a video"):
-        normalised(out.getvalue(), WAV)
+        convert_audio(out.getvalue(), WAV)
 
 
 @cache
@@ -128,7 +128,7 @@ WATCHED = """
 import pickle, resource, sys
 from tests.memory import most_memory
 from agent.errors import InputError
-from agent.media.sounds import SoundLimits, normalised
+from agent.media.audio import SoundLimits, convert_audio
 
 def used():
     own, others = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -137,7 +137,7 @@ def used():
 for name, data in pickle.load(sys.stdin.buffer).items():
     before, _ = used()
     try:
-        normalised(data, SoundLimits())
+        convert_audio(data, SoundLimits())
         outcome = "taken"
     except InputError:
         outcome = "refused"
@@ -160,18 +160,18 @@ def test_what_would_unpack_to_hours_is_refused_by_its_header() -> None:
 def test_a_sound_whose_header_says_no_length_is_decoded_to_the_limit_and_no_further() -> None:
     silent = media_files.hours_of_opus(0.01, container="webm", live="1")
     with pytest.raises(InputError, match="longer than 5 s"):
-        normalised(silent, SoundLimits(seconds=5))
-    assert 5 < len(apart("sound", "matroska", "5", data=silent)) / 2 / RATE < 5 + 2 * SPARE
+        convert_audio(silent, SoundLimits(seconds=5))
+    assert 5 < len(run_decoder("sound", "matroska", "5", data=silent)) / 2 / RATE < 5 + 2 * SPARE
 
 
 def test_a_header_that_claims_too_much_costs_nothing() -> None:
-    assert normalised(media_files.wav_of(), WAV).seconds == pytest.approx(1)
+    assert convert_audio(media_files.wav_of(), WAV).seconds == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
     "said", [b"", b"\xff", b"[]", b"7", b'["video"]', b'["nobody", {}]', b'["odd_sound", {"rate": 1}]']
 )
 def test_a_decoder_that_was_taken_over_can_say_nothing_of_its_own(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
-    monkeypatch.setattr(Job, "run", lambda *_: (decoding.REFUSED, b"\n" + said))
+    monkeypatch.setattr(SandboxJob, "run", lambda *_: (sandbox_worker.REFUSED, b"\n" + said))
     with pytest.raises(InputError, match=r"is a sound \(WAV\) that is broken or cut off"):
-        normalised(sound("wav", tone(1)), WAV)
+        convert_audio(sound("wav", tone(1)), WAV)

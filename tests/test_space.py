@@ -14,14 +14,14 @@ from gradio_client import Client
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 from starlette.types import Receive, Scope, Send
 
-from agent.catalog import load as catalog
 from agent.errors import ConfigError
-from agent.serving.visitor import CookieJar, Visitors
-from agent.serving.walls import LOGIN, POLICY, Walls
-from agent.settings import load
-from agent.space import FLEETING, Space, find
-from agent.ui.offers import Offers
-from agent.ui.seats import Seats
+from agent.models.catalog import load_catalog as catalog
+from agent.settings import load_settings
+from agent.space import FLEETING, Space, find_space
+from agent.web.chat.model_menu import ModelMenu
+from agent.web.middleware.isolation import LOGIN, POLICY, IsolationMiddleware
+from agent.web.middleware.visitor_cookie import CookieJar, VisitorCookies
+from agent.web.ui.page_sessions import PageSessions
 from tests import chromium
 from tests.conftest import CONFIG, SHOTS, App, Visitor
 from tests.openid_server import Provider, provider
@@ -75,20 +75,20 @@ def mounts(folder: Path, *lines: str) -> Path:
 
 
 def test_what_is_no_space_is_none(tmp_path: Path) -> None:
-    assert find({"SPACE_HOST": "x", **OAUTH}, mounts(tmp_path, "9 1 0:6 / /data rw - ext4 /dev/sdb rw")) is None
-    settings = load(tmp_path / "none.toml", {})
+    assert find_space({"SPACE_HOST": "x", **OAUTH}, mounts(tmp_path, "9 1 0:6 / /data rw - ext4 /dev/sdb rw")) is None
+    settings = load_settings(tmp_path / "none.toml", {})
     assert (settings.host, settings.fleeting, settings.space) == ("127.0.0.1", False, None)
 
 
 def test_a_space_is_known_by_its_variables(tmp_path: Path) -> None:
     own = {**DOCKER, "SPACE_HOST": "me-switchboard.hf.space, chat.example.org"}
-    assert find(own, mounts(tmp_path)) == Space(id="me/switchboard", host="me-switchboard.hf.space")
+    assert find_space(own, mounts(tmp_path)) == Space(id="me/switchboard", host="me-switchboard.hf.space")
 
 
 @pytest.mark.parametrize("missing", [None, *OAUTH])
 def test_a_login_needs_all_that_the_hub_sets_for_it(missing: str | None, tmp_path: Path) -> None:
     env = {name: value for name, value in OAUTH.items() if name != missing}
-    space = find(DOCKER | env, mounts(tmp_path))
+    space = find_space(DOCKER | env, mounts(tmp_path))
     assert space is not None
     assert space.login is (missing is None)
 
@@ -105,13 +105,13 @@ def test_a_login_needs_all_that_the_hub_sets_for_it(missing: str | None, tmp_pat
     ids=["bucket", "disk", "volume of the image", "volume of docker", "elsewhere"],
 )
 def test_storage_is_what_is_mounted_and_not_what_the_image_declares(line: str, kept: bool, tmp_path: Path) -> None:
-    space = find(DOCKER, mounts(tmp_path, line))
+    space = find_space(DOCKER, mounts(tmp_path, line))
     assert space is not None
     assert space.storage == (Path("/data") if kept else None)
 
 
 def test_without_a_list_of_mounts_nothing_is_kept(tmp_path: Path) -> None:
-    assert find(DOCKER, tmp_path / "none") == Space(id="me/switchboard", host="me-switchboard.hf.space")
+    assert find_space(DOCKER, tmp_path / "none") == Space(id="me/switchboard", host="me-switchboard.hf.space")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_without_a_list_of_mounts_nothing_is_kept(tmp_path: Path) -> None:
     ],
 )
 def test_data_goes_where_it_is_kept(env: Mapping[str, str], data_dir: str | None, fleeting: bool) -> None:
-    settings = load(None, DOCKER | env)  # over the project's own file, which names a host and a folder
+    settings = load_settings(None, DOCKER | env)  # over the project's own file, which names a host and a folder
     assert (settings.host, settings.port) == ("0.0.0.0", 7860)
     assert settings.fleeting is fleeting
     assert data_dir is None or settings.data_dir == Path(data_dir)
@@ -140,14 +140,14 @@ def test_data_goes_where_it_is_kept(env: Mapping[str, str], data_dir: str | None
 def test_who_may_frame_the_page_must_be_an_origin(origin: object, tmp_path: Path) -> None:
     (tmp_path / "app.toml").write_text(f"[server]\nframed_by = [{json.dumps(origin)}]")
     with pytest.raises(ConfigError, match="framed_by"):
-        load(tmp_path / "app.toml", {})
+        load_settings(tmp_path / "app.toml", {})
 
 
 # The walls and the offers by themselves
 
 
 async def through(
-    walls: Callable[..., Walls], path: str, method: str = "GET", **headers: str
+    walls: Callable[..., IsolationMiddleware], path: str, method: str = "GET", **headers: str
 ) -> tuple[int, Scope, Any]:
     """Status, the scope that the application got, and the headers of its answer, in which it sets a session."""
     got: Scope = {}
@@ -177,12 +177,12 @@ def test_the_hub_and_who_is_named_may_frame_the_page() -> None:
 
 @pytest.mark.parametrize("path", LOGIN)
 async def test_the_way_to_a_login_is_open_only_where_there_is_one(path: str) -> None:
-    visitors = Visitors("key")
+    visitors = VisitorCookies("key")
     for login, status in ((True, 200), (False, 404)):
-        assert (await through(lambda app, on=login: Walls(app, visitors, login=on), path))[0] == status
-    assert (await through(lambda app: Walls(app, visitors, login=True), path, "POST"))[0] == 405
+        assert (await through(lambda app, on=login: IsolationMiddleware(app, visitors, login=on), path))[0] == status
+    assert (await through(lambda app: IsolationMiddleware(app, visitors, login=True), path, "POST"))[0] == 405
     for near in ("/login", "/login/", "/login/x", "/logout/", "/monitoring"):
-        assert (await through(lambda app: Walls(app, visitors, login=True), near))[0] == 404
+        assert (await through(lambda app: IsolationMiddleware(app, visitors, login=True), near))[0] == 404
 
 
 @pytest.mark.parametrize(
@@ -199,10 +199,10 @@ async def test_the_way_to_a_login_is_open_only_where_there_is_one(path: str) -> 
 )
 async def test_another_site_cannot_use_a_login(path: str, method: str, site: str, passes: bool) -> None:
     """The session cookie goes along with requests that another site makes; it must not count there."""
-    visitors = Visitors("key")
+    visitors = VisitorCookies("key")
     cookie = f"session=secret; {CookieJar(secure=False).name}={visitors.mint()[1]}"
     status, scope, _ = await through(
-        lambda app: Walls(app, visitors, login=True), path, method, cookie=cookie, sec_fetch_site=site
+        lambda app: IsolationMiddleware(app, visitors, login=True), path, method, cookie=cookie, sec_fetch_site=site
     )
     foreign_post = method == "POST" and site != "same-origin"
     assert status == (403 if foreign_post else 200)
@@ -213,7 +213,9 @@ async def test_another_site_cannot_use_a_login(path: str, method: str, site: str
 
 
 async def test_the_cookie_of_a_login_is_kept_in_a_frame() -> None:
-    _, _, headers = await through(lambda app: Walls(app, Visitors("key"), login=True), "/login/callback")
+    _, _, headers = await through(
+        lambda app: IsolationMiddleware(app, VisitorCookies("key"), login=True), "/login/callback"
+    )
     assert (b"set-cookie", b"session=x; path=/; httponly; samesite=none; secure; Partitioned") in headers
 
 
@@ -229,10 +231,10 @@ class NoModels:
 
 async def test_whose_key_a_hub_model_is_asked_with(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", OWNERS)
-    offers = Offers(cast(Any, NoModels()), catalog(), key_seconds=60, keys_taken=True, may_log_in=True)
+    offers = ModelMenu(cast(Any, NoModels()), catalog(), key_seconds=60, keys_taken=True, may_log_in=True)
 
     async def key(owner: str, login: str | None, model: str = f"huggingface:{HUB_MODEL}") -> tuple[str, bool]:
-        connection, own = await offers.open(owner, model, login)
+        connection, own = await offers.connect(owner, model, login)
         found = str(cast(Any, connection).model().client.api_key)
         if own:
             await connection.aclose()
@@ -249,8 +251,8 @@ async def test_whose_key_a_hub_model_is_asked_with(monkeypatch: pytest.MonkeyPat
     spec = catalog().find(f"huggingface:{HUB_MODEL}")
     assert offers.key_missing("bob", spec)
     assert not offers.key_missing("bob", spec, "of-bob")
-    assert f"{spec.label} · needs a login" in dict(offers.menu("bob", None))
-    assert spec.label in dict(offers.menu("bob", None, "of-bob"))
+    assert f"{spec.label} · needs a login" in dict(offers.entries("bob", None))
+    assert spec.label in dict(offers.entries("bob", None, "of-bob"))
     offers.keys.forget("ann")
     await offers.aclose()
 
@@ -262,12 +264,12 @@ def test_a_seat_does_not_keep_the_login_it_came_with() -> None:
         inner = type("Request", (), {"scope": scope, "session": scope["session"]})()
         return type("Asked", (), {"request": inner, "session_hash": "s", "headers": {}})()
 
-    seats = Seats()
-    assert seats.of(request("of-ann")).login == "of-ann"
-    assert "of-ann" not in repr(seats.of(request("of-ann")))
-    seats.take(request("of-ann"), seats.of(request("of-ann")))
+    seats = PageSessions()
+    assert seats.get(request("of-ann")).login == "of-ann"
+    assert "of-ann" not in repr(seats.get(request("of-ann")))
+    seats.save(request("of-ann"), seats.get(request("of-ann")))
     assert [seat.login for seat in vars(seats)["_seats"].values()] == [None]
-    assert seats.of(request(None)).login is None
+    assert seats.get(request(None)).login is None
 
 
 # Run with a Space's environment

@@ -12,19 +12,19 @@ from pydantic_ai.messages import ModelRequest, UserPromptPart
 from agent.errors import Limited
 from agent.history import Note, Record
 from agent.history.memory import MemoryStore
-from agent.media import MediaStore
+from agent.media.store import MediaStore
 from agent.settings import PublicSettings
-from agent.ui.expiry import GUEST, Lifetimes
-from agent.ui.journal import StoreJournal, Unsent
-from agent.ui.storage_quota import StorageQuota
-from agent.ui.visitor import Visitor as Asker
+from agent.web.chat.expiry import GUEST, RetentionPeriods
+from agent.web.chat.journal import Omitted, StoreJournal
+from agent.web.chat.storage_quota import StorageQuota
+from agent.web.chat.visitor import Visitor as Asker
 from tests.conftest import App, Visitor
 from tests.scripted_server import Config, Running, running
 from tests.test_uploads import picture
 from tests.test_walls import PICTURES, Program, owner_in
 
 ANN, BOB, GUESTS = Asker(owner="ann"), Asker(owner="bob"), Asker(owner=f"{GUEST}0", guest=True)
-LIFETIMES = Lifetimes(guest=timedelta(days=1), visitor=timedelta(days=30))
+LIFETIMES = RetentionPeriods(guest=timedelta(days=1), visitor=timedelta(days=30))
 
 
 class Room:
@@ -38,7 +38,7 @@ class Room:
 
     async def talk(self, owner: str) -> Record:
         """Store a conversation with a file."""
-        journal = StoreJournal(self.store, self.media, Record(owner=owner), Unsent(), LIFETIMES)
+        journal = StoreJournal(self.store, self.media, Record(owner=owner), Omitted(), LIFETIMES)
         mine = await self.media.add(owner, os.urandom(400_000), "image/png")
         await journal.write(ModelRequest([UserPromptPart(["See", mine])]), Note(ended="stop"))
         return journal.record

@@ -6,9 +6,9 @@ from time import monotonic
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from agent.serving import streams
-from agent.serving.streams import SETTLE, Streams
-from agent.serving.walls import API
+from agent.web.middleware import event_stream
+from agent.web.middleware.event_stream import SETTLE, EventStreamMiddleware
+from agent.web.middleware.isolation import API
 
 CLOSE = b'data: {"msg":"close_stream","event_id":null}\n\n'
 TEXT = b'data: {"msg":"process_generating","output":{"data":["\\"msg\\":\\"close_stream\\""]}}\n\n'
@@ -34,14 +34,14 @@ class Gradio:
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> float:
     """A pause that is seen also where the machine is busy."""
-    monkeypatch.setattr(streams, "SETTLE", 10.0)
+    monkeypatch.setattr(event_stream, "SETTLE", 10.0)
     return 10.0
 
 
 async def order(says: bytes, *, sessions: tuple[str, str]) -> tuple[list[str], float]:
     """In which order the page reads the end of its stream and the answer to its join, and how long that took."""
     read: list[str] = []
-    app = Streams(Gradio(says))
+    app = EventStreamMiddleware(Gradio(says))
 
     async def ask(what: str, session: str) -> None:
         async def send(message: Message) -> None:
@@ -63,7 +63,7 @@ async def order(says: bytes, *, sessions: tuple[str, str]) -> tuple[list[str], f
 
 async def test_a_join_waits_for_the_stream_that_has_closed() -> None:
     gradio = Gradio(CLOSE)
-    app = Streams(gradio)
+    app = EventStreamMiddleware(gradio)
     read: list[tuple[str, float]] = []
 
     async def ask(what: str) -> None:

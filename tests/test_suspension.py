@@ -32,17 +32,17 @@ from agent import Agent, Context, Endpoint, InputError, Limits, ModelSpec, Run, 
 from agent.errors import ConfigError, SuspensionError
 from agent.history import Entry, Record
 from agent.history.memory import MemoryStore
-from agent.media import MediaStore
-from agent.messages import repaired, to_send, unanswered
-from agent.openai_format import to_openai
-from agent.runs.watch import Spent
+from agent.media.store import MediaStore
+from agent.messages.openai import to_openai
+from agent.messages.repair import prepare_messages, repair, unanswered_calls
+from agent.runtime.budget import BudgetUsed
 from agent.settings import ROOT
 from agent.suspension import Approve, Pending, Refuse, Suspension
 from agent.suspension.ledgers import MemoryLedger
 from agent.suspension.ledgers.files import FileLedger
 from agent.suspension.seals import Seals, canonical, keys_of, signed
 from agent.tools import ask_user
-from agent.ui.journal import StoreJournal, Unsent
+from agent.web.chat.journal import Omitted, StoreJournal
 from tests.scripted_server import Config, Running, running
 from tests.strategies import conversations
 from tests.test_laws import accepted
@@ -195,7 +195,7 @@ async def test_without_resuming_the_conversation_goes_on_too(agent: Agent, serve
 async def test_a_stop_while_the_other_calls_still_run_answers_those_that_wait(agent: Agent, server: Running) -> None:
     run = agent.run(f"!tools {ASK} waits {{}}").start()
     while len(run.responses) < 2:
-        await run.news(len(run.responses), timeout=5)
+        await run.wait_for_update(len(run.responses), timeout=5)
     run.cancel()
     result = await run
     assert (result.finish_reason, result.suspension, result.pending) == ("cancelled", None, ())
@@ -277,21 +277,21 @@ async def test_what_is_refused_leaves_the_journal_alone_and_raises_for_readers_t
     result = await agent.ask(f"!tool {ASK} !text Done.")
     await agent.resume(result.suspension or "", "daily")
     record = Record(owner="alice")
-    journal = StoreJournal(MemoryStore(), MediaStore(Path("nowhere")), record, Unsent())
+    journal = StoreJournal(MemoryStore(), MediaStore(Path("nowhere")), record, Omitted())
     again = agent.resume(result.suspension or "", "daily", journal=journal)
     with pytest.raises(SuspensionError):
         _ = [response async for response in again]
     assert again.result is not None
     assert (again.result.finish_reason, journal.record) == ("error", record)
     assert isinstance(again.refused, SuspensionError)
-    journal.begun.cancel()
+    journal.first_write.cancel()
 
 
 # --- from a store -----------------------------------------------------------------------------------------------------
 
 
 async def stored(agent: Agent, store: MemoryStore, script: str) -> tuple[StoreJournal, RunResult]:
-    journal = StoreJournal(store, MediaStore(Path("nowhere")), Record(owner="alice"), Unsent())
+    journal = StoreJournal(store, MediaStore(Path("nowhere")), Record(owner="alice"), Omitted())
     return journal, await agent.ask(script, journal=journal)
 
 
@@ -312,7 +312,7 @@ async def test_a_suspended_run_is_resumed_from_what_the_store_holds(agent: Agent
     assert [type(entry.message) for entry in after[len(entries) :]] == [ModelRequest, ModelResponse]
     assert [entry.note.ended for entry in after[len(entries) :]] == [None, "stop"]
     context = again.context
-    assert to_openai(repaired([entry.message for entry in after])) == to_openai(context.messages)
+    assert to_openai(repair([entry.message for entry in after])) == to_openai(context.messages)
     assert (await agent.ask("!text Yes.", context=context)).text == "Yes."
     sent(server)
 
@@ -356,13 +356,13 @@ def _split(messages: list[ModelMessage], cut: Callable[[int], bool]) -> list[Mod
 def test_results_in_several_requests_are_sent_as_if_they_had_come_in_one(
     messages: list[ModelMessage], cuts: list[bool]
 ) -> None:
-    whole = repaired([ModelRequest([UserPromptPart("hi")]), *messages])
+    whole = repair([ModelRequest([UserPromptPart("hi")]), *messages])
     parted = _split(whole, lambda number: cuts[number % len(cuts)])
-    mended = repaired(parted)
+    mended = repair(parted)
     assert [list(one.parts) for one in mended] == [list(one.parts) for one in whole]
-    assert repaired(mended) == mended
-    assert to_openai(to_send(parted)) == to_openai(to_send(whole))
-    assert unanswered(whole)[1] == []
+    assert repair(mended) == mended
+    assert to_openai(prepare_messages(parted)) == to_openai(prepare_messages(whole))
+    assert unanswered_calls(whole)[1] == []
 
 
 def test_a_late_result_does_not_overtake_what_people_said_since() -> None:
@@ -370,7 +370,7 @@ def test_a_late_result_does_not_overtake_what_people_said_since() -> None:
     first = ModelRequest([ToolReturnPart("f", "1", tool_call_id="a")])
     late = ModelRequest([ToolReturnPart("f", "2", tool_call_id="b")])
     said = ModelRequest([UserPromptPart("And?")])
-    mended = repaired([calls, first, said, late])
+    mended = repair([calls, first, said, late])
     assert [[getattr(part, "content", "") for part in one.parts] for one in mended[1:]] == [
         ["1", "The call was interrupted and has no result."],
         ["And?"],
@@ -386,7 +386,7 @@ def sample(**more: Any) -> Suspension:
         ModelResponse([TextPart("Well."), ToolCallPart("pay", '{"amount": 3}', tool_call_id="a")], model_name="m"),
     )
     pending = (Pending(call_id="a", kind="approval", name="pay", arguments={"amount": 3}),)
-    spent = Spent(steps=2, seconds=1.5, tokens=9, dollars=0.1, trail=("x",), known=("y",), errors={"f": ("z", 1)})
+    spent = BudgetUsed(steps=2, seconds=1.5, tokens=9, dollars=0.1, trail=("x",), known=("y",), errors={"f": ("z", 1)})
     given: dict[str, Any] = {
         "run_id": "r",
         "session_id": "s",

@@ -241,7 +241,7 @@ async def test_without_it_no_span_is_made(
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("a tracer was asked for")
 
-    monkeypatch.setattr("agent.observe.telemetry.get_tracer", refuse)
+    monkeypatch.setattr("agent.tracing.opentelemetry.get_tracer", refuse)
     monkeypatch.setattr(TracerProvider, "get_tracer", refuse)
     monkeypatch.setattr(trace.ProxyTracerProvider, "get_tracer", refuse)
     monkeypatch.delenv("SWITCHBOARD_TELEMETRY", raising=False)

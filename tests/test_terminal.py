@@ -24,8 +24,8 @@ from hypothesis import given, settings
 from PIL import Image as Pillow
 
 from agent import Agent, Context, InputError, Seals, Suspension, ask_user, tool
+from agent.cli.history_file import ConversationFile, Kept
 from agent.settings import ROOT
-from agent.terminal.conversation_file import ConversationFile, Kept
 from tests.fakes import Call, FakeConnection, Step
 from tests.scripted_server import Config, Running, running
 from tests.strategies import conversations

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image as Pillow
 
 from agent import Agent, Audio, Chat, Endpoint, Image, InputError, connect
-from agent.catalog import load
-from agent.parts import text_of
+from agent.messages.parts import extracted_text
+from agent.models.catalog import load_catalog
 from tests import media_files
 from tests.scripted_server import Config, Running, running
 from tests.test_run import SPEC
@@ -68,12 +68,14 @@ async def test_models_with_a_key_are_named(server: Running, monkeypatch: pytest.
     with pytest.raises(InputError, match="cannot take audio") as refused:
         agent.run(Audio.from_bytes(media_files.ready()))
     named = str(refused.value).partition("that can: ")[2].rstrip(".").split(", ")
-    assert all(load().models[one].audio for one in named)
+    assert all(load_catalog().models[one].audio for one in named)
 
 
 async def test_extracted_text_beside_an_image_is_enough(server: Running) -> None:
     async with Agent(connect(SPEC, Endpoint(server.base_url))) as agent:
-        result = await agent.ask(["!text Read.", Image.from_bytes(PICTURE), text_of("STOP", "sign.png", "image")])
+        result = await agent.ask(
+            ["!text Read.", Image.from_bytes(PICTURE), extracted_text("STOP", "sign.png", "image")]
+        )
     assert result.text.startswith("Read.")
     assert result.notes == ()
 

@@ -25,12 +25,12 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from agent.errors import Limited
-from agent.serving import upload_progress
-from agent.serving import uploads as table
-from agent.serving.upload_form import UploadForm, safe_name
-from agent.serving.upload_progress import UploadProgress
-from agent.serving.uploads import LEAST, LOCK, MB, PREFIX, Uploads, remove_leftovers
 from agent.settings import UploadSettings
+from agent.web import unsent_files as table
+from agent.web.middleware import upload_progress
+from agent.web.middleware.upload_form import UploadForm, safe_name
+from agent.web.middleware.upload_progress import UploadProgress
+from agent.web.unsent_files import LEAST, LOCK, MB, PREFIX, UnsentFiles, remove_leftovers
 from tests.conftest import App, Visitor, becomes
 from tests.memory import held_memory
 from tests.scripted_server import Config, running
@@ -258,11 +258,11 @@ class Clock:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Callable[..., Uploads]]:
-    made: list[Uploads] = []
+def opened(tmp_path: Path) -> Iterator[Callable[..., UnsentFiles]]:
+    made: list[UnsentFiles] = []
 
-    def open_uploads(clock: Clock | None = None, free: int = 10**12, **limits: float) -> Uploads:
-        made.append(Uploads(tmp_path, UploadSettings(**limits), clock=clock or Clock(), free=lambda _: free))  # type: ignore[arg-type]
+    def open_uploads(clock: Clock | None = None, free: int = 10**12, **limits: float) -> UnsentFiles:
+        made.append(UnsentFiles(tmp_path, UploadSettings(**limits), clock=clock or Clock(), free=lambda _: free))  # type: ignore[arg-type]
         return made[-1]
 
     yield open_uploads
@@ -271,7 +271,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., Uploads]]:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_largest_account_makes_room(opened: Callable[..., Uploads]) -> None:
+async def test_largest_account_makes_room(opened: Callable[..., UnsentFiles]) -> None:
     uploads = opened(mb_in_all=1)
     large = [await uploads.add("large", "a.txt", b"x" * 300_000) for _ in range(3)]
     small = await uploads.add("small", "b.txt", b"x" * 150_000)
@@ -282,7 +282,7 @@ async def test_largest_account_makes_room(opened: Callable[..., Uploads]) -> Non
     assert small.exists()
 
 
-async def test_disk_is_shared_with_others(opened: Callable[..., Uploads]) -> None:
+async def test_disk_is_shared_with_others(opened: Callable[..., UnsentFiles]) -> None:
     uploads = opened(free=1_000_000, disk_percent=50)
     await uploads.add("ann", "a.txt", b"x" * 400_000)
     with pytest.raises(Limited, match="no room for more files"):
@@ -291,7 +291,7 @@ async def test_disk_is_shared_with_others(opened: Callable[..., Uploads]) -> Non
 
 async def test_folder_that_cannot_be_removed_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Housekeeping goes on as long as something was removed: it would never end."""
-    uploads = Uploads(tmp_path, UploadSettings())
+    uploads = UnsentFiles(tmp_path, UploadSettings())
     stray = uploads.folder / "stray"
     stray.mkdir()
     os.utime(stray, (0, 0))
@@ -303,7 +303,7 @@ async def test_folder_that_cannot_be_removed_is_not_counted(tmp_path: Path, monk
     uploads.close()
 
 
-async def test_tiny_files_count_for_more(opened: Callable[..., Uploads]) -> None:
+async def test_tiny_files_count_for_more(opened: Callable[..., UnsentFiles]) -> None:
     uploads = opened(mb_per_visitor=1)
     for _ in range(MB // LEAST):
         await uploads.add("ann", "a.txt", b"")
@@ -311,7 +311,7 @@ async def test_tiny_files_count_for_more(opened: Callable[..., Uploads]) -> None
         await uploads.add("ann", "a.txt", b"x" * LEAST)
 
 
-async def test_room_is_made_in_linear_time(opened: Callable[..., Uploads]) -> None:
+async def test_room_is_made_in_linear_time(opened: Callable[..., UnsentFiles]) -> None:
     def took(files: int) -> float:
         uploads = opened(mb_per_visitor=10**6, mb_in_all=files * LEAST / MB)
         for number in range(files):
@@ -325,7 +325,7 @@ async def test_room_is_made_in_linear_time(opened: Callable[..., Uploads]) -> No
     assert many < 9 * few, "four times the files, and not sixteen times the work"
 
 
-async def test_declared_length_removes_nothing(opened: Callable[..., Uploads]) -> None:
+async def test_declared_length_removes_nothing(opened: Callable[..., UnsentFiles]) -> None:
     uploads = opened(mb_in_all=1)
     large = [await uploads.add("large", "a.txt", b"x" * 300_000) for _ in range(3)]
     uploads.check("small", 200_000)
@@ -334,7 +334,7 @@ async def test_declared_length_removes_nothing(opened: Callable[..., Uploads]) -
 
 
 async def test_number_of_unsent_files_is_limited(
-    opened: Callable[..., Uploads], monkeypatch: pytest.MonkeyPatch
+    opened: Callable[..., UnsentFiles], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table, "FILES_PER_VISITOR", 3)
     monkeypatch.setattr(table, "FILES_OF_GUESTS", 2)
@@ -351,7 +351,7 @@ async def test_number_of_unsent_files_is_limited(
     assert [path.exists() for path in first] == [False, True, True]
 
 
-async def test_unsent_files_expire(opened: Callable[..., Uploads]) -> None:
+async def test_unsent_files_expire(opened: Callable[..., UnsentFiles]) -> None:
     uploads = opened(clock := Clock(), minutes=50, mb_per_visitor=0.7)
     old = await uploads.add("ann", "a.txt", HALF)
     clock.now += 49 * 60
@@ -363,7 +363,7 @@ async def test_unsent_files_expire(opened: Callable[..., Uploads]) -> None:
     assert (await uploads.add("ann", "a.txt", HALF)).exists()
 
 
-async def test_expiry_sweeps_what_nobody_has(opened: Callable[..., Uploads]) -> None:
+async def test_expiry_sweeps_what_nobody_has(opened: Callable[..., UnsentFiles]) -> None:
     uploads = opened()
     stray = uploads.folder / "stray"
     stray.mkdir()
@@ -374,7 +374,7 @@ async def test_expiry_sweeps_what_nobody_has(opened: Callable[..., Uploads]) -> 
     assert not stray.exists()
 
 
-async def test_slow_upload_is_not_swept(opened: Callable[..., Uploads]) -> None:
+async def test_slow_upload_is_not_swept(opened: Callable[..., UnsentFiles]) -> None:
     uploads = opened()
     form = UploadForm(b"b", uploads.folder, most_files=1, most_bytes=MB)
     with uploads.using(form.sizes.keys()):
@@ -389,7 +389,7 @@ async def test_slow_upload_is_not_swept(opened: Callable[..., Uploads]) -> None:
     assert not folder.exists()
 
 
-async def test_file_that_is_being_sent_stays(opened: Callable[..., Uploads]) -> None:
+async def test_file_that_is_being_sent_stays(opened: Callable[..., UnsentFiles]) -> None:
     uploads = opened(clock := Clock(), mb_in_all=1)
     path = await uploads.add("ann", "a.txt", HALF)
     clock.now += 3600
@@ -402,7 +402,7 @@ async def test_file_that_is_being_sent_stays(opened: Callable[..., Uploads]) -> 
     assert not path.exists()
 
 
-async def test_expiry_blocks_nobody(opened: Callable[..., Uploads], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expiry_blocks_nobody(opened: Callable[..., UnsentFiles], monkeypatch: pytest.MonkeyPatch) -> None:
     """The server goes on while the disk is slow, and a visitor who sends a file meanwhile changes nothing twice."""
     uploads, begun, go_on = opened(clock := Clock(), mb_per_visitor=1), threading.Event(), threading.Event()
     paths = [await uploads.add("ann", "a.txt", b"x") for _ in range(3)]
@@ -425,7 +425,7 @@ async def test_expiry_blocks_nobody(opened: Callable[..., Uploads], monkeypatch:
     assert (await uploads.add("ann", "b.txt", b"x" * (MB - LEAST))).exists()
 
 
-async def test_only_its_visitor_removes_a_file(opened: Callable[..., Uploads]) -> None:
+async def test_only_its_visitor_removes_a_file(opened: Callable[..., UnsentFiles]) -> None:
     uploads = opened()
     path = await uploads.add("ann", "a.txt", b"x")
     for visitor in ("bob", None):
@@ -436,7 +436,7 @@ async def test_only_its_visitor_removes_a_file(opened: Callable[..., Uploads]) -
 
 
 def test_leftovers_go_and_what_is_anothers_stays(tmp_path: Path) -> None:
-    running = Uploads(tmp_path, UploadSettings())
+    running = UnsentFiles(tmp_path, UploadSettings())
     dead, others, hidden = tmp_path / f"{PREFIX}dead", tmp_path / f"{PREFIX}unlocked", tmp_path / "0af3"
     for folder in (dead, others, hidden):
         folder.mkdir()

@@ -8,9 +8,9 @@ import pytest
 from pydantic_ai.settings import ModelSettings
 
 from agent import Agent, Endpoint, ModelSpec, Options, connect
-from agent.catalog import load
-from agent.providers.discover import discover
-from agent.providers.openai_chat import Connection
+from agent.models.catalog import load_catalog
+from agent.providers.chat_completions import ChatCompletionsConnection
+from agent.providers.discovery import discover
 from tests import vllm_server
 from tests.vllm_server import CONTEXT_TOKENS, MARKS, VllmServer
 
@@ -32,7 +32,7 @@ def endless(server: VllmServer) -> Agent:
     return Agent(connect(spec(server, defaults=(("ignore_eos", True),)), Endpoint(server.url, server.key)))
 
 
-class Forced(Connection):
+class Forced(ChatCompletionsConnection):
     """A connection whose model must call a tool."""
 
     def settings(self, reasoning: bool | None) -> ModelSettings:
@@ -78,7 +78,7 @@ async def test_stop_frees_the_server(vllm: VllmServer) -> None:
     async with endless(vllm) as one:
         run = one.run("Write a very long story about the sea.", max_tokens=1500)
         run.start()
-        await run.news(3)
+        await run.wait_for_update(3)
         assert vllm.running_requests() == 1
         begun = monotonic()
         run.cancel("user_request")
@@ -102,7 +102,7 @@ async def test_a_tool_call_forced_by_structured_output(vllm: VllmServer) -> None
         asked.append(city)
         return "rain"
 
-    connection = Forced(spec(vllm, tools="router"), Endpoint(vllm.url, vllm.key), load().providers["vllm"])
+    connection = Forced(spec(vllm, tools="router"), Endpoint(vllm.url, vllm.key), load_catalog().providers["vllm"])
     async with Agent(connection, tools=[weather]) as one:
         run = one.run("What is the weather in Paris?", max_tokens=64)
         kinds: list[str] = []
@@ -121,7 +121,7 @@ async def test_a_native_tool_call_with_a_strict_schema(vllm: VllmServer) -> None
         """The weather of a city."""
         return f"rain in {city}"
 
-    connection = Forced(spec(vllm), Endpoint(vllm.url, vllm.key), load().providers["vllm"])
+    connection = Forced(spec(vllm), Endpoint(vllm.url, vllm.key), load_catalog().providers["vllm"])
     async with Agent(connection, tools=[weather]) as one:
         run = one.run("What is the weather in Paris?", max_tokens=64)
         said = []

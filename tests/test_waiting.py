@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Locator, expect
 
-from agent.providers.weights import QWEN3_06B, SMOLLM2, fetch
+from agent.local.weights import QWEN3_06B, SMOLLM2, fetch
 from tests import media_files
 from tests.conftest import CONFIG, ROOT, App, Visitor
 from tests.scripted_server import Config, Running, running
@@ -197,7 +197,7 @@ def decoding_takes_its_time(app: App) -> Generator[None]:
         while not over.wait(0.005):
             for child in parent.children():
                 with suppress(psutil.Error):
-                    if child not in held and "agent.media.decoding" in child.cmdline():
+                    if child not in held and "agent.media.sandbox_worker" in child.cmdline():
                         child.suspend()
                         held.append(child)
 

@@ -35,10 +35,10 @@ from PIL import Image
 from playwright.sync_api import Browser, Request, Response, expect
 
 from agent.errors import NotFound
-from agent.media import MediaStore
-from agent.serving import requests, walls
-from agent.serving.origins import Origins
-from agent.serving.visitor import COOKIE, CookieJar, Visitors
+from agent.media.store import MediaStore
+from agent.web.middleware import isolation, requests
+from agent.web.middleware.origins import Origins
+from agent.web.middleware.visitor_cookie import COOKIE, CookieJar, VisitorCookies
 from tests.conftest import CONFIG, App, Visitor
 from tests.scripted_server import Config, Running, running
 
@@ -429,7 +429,7 @@ async def test_root_path_given_as_a_url() -> None:
         seen.append(scope["path"])
         await _echo(scope, receive, send)
 
-    guard = walls.Walls(gradio, Visitors("key"), "https://example.org/chat")
+    guard = isolation.IsolationMiddleware(gradio, VisitorCookies("key"), "https://example.org/chat")
     for path in ("https://example.org/chat/config", "/chat/chat/config", "chat/config", "*", ""):
         assert await status_of(guard, path) == 404, path
     for path in ("/config", "/chat/config"):
@@ -437,7 +437,7 @@ async def test_root_path_given_as_a_url() -> None:
     assert seen == ["/config", "/config"]
 
 
-async def status_of(app: walls.Walls, path: str) -> int:
+async def status_of(app: isolation.IsolationMiddleware, path: str) -> int:
     """The status of a GET whose path nobody tidies up."""
     said: list[Any] = []
 
@@ -701,18 +701,22 @@ async def test_names_that_a_page_is_served_under() -> None:
     served += ["127.8.9.1", "a.localhost"]
     refused = ["evil.example", "evil.gradio.live", "chat.example.evil.example", "10.0.0.1", "0.0.0.0:7860", "chat"]
     for origins, others in ((here, 421), (Origins(), 200)):
-        transport = httpx.ASGITransport(app=walls.Walls(_echo, Visitors("key"), origins=origins))
+        transport = httpx.ASGITransport(
+            app=isolation.IsolationMiddleware(_echo, VisitorCookies("key"), origins=origins)
+        )
         async with httpx.AsyncClient(transport=transport, base_url="http://x") as http_:
             for host in served:
                 assert (await http_.get("/", headers={"host": host})).status_code == 200, host
             for host in refused:
                 assert (await http_.get("/", headers={"host": host})).status_code == others, host
                 assert (await http_.get("/readyz", headers={"host": host})).status_code == 200, host
-    said = (await _once(walls.Walls(_echo, Visitors("key"), origins=here), host="evil.example")).json()
+    said = (
+        await _once(isolation.IsolationMiddleware(_echo, VisitorCookies("key"), origins=here), host="evil.example")
+    ).json()
     assert "SWITCHBOARD_HOSTS" in said["detail"]
 
 
-async def _once(app: walls.Walls, **headers: str) -> httpx.Response:
+async def _once(app: isolation.IsolationMiddleware, **headers: str) -> httpx.Response:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://x") as http_:
         return await http_.get("/", headers=headers)
 
@@ -748,7 +752,9 @@ POSTS = [
 @pytest.mark.parametrize(("url", "origin", "site", "more", "passes"), POSTS)
 async def test_who_may_post(url: str, origin: str | None, site: str | None, more: dict[str, str], passes: bool) -> None:
     headers = more | ({"origin": origin} if origin else {}) | ({"sec-fetch-site": site} if site else {})
-    transport = httpx.ASGITransport(app=walls.Walls(_echo, Visitors("key"), origins=Origins(["listed.example"])))
+    transport = httpx.ASGITransport(
+        app=isolation.IsolationMiddleware(_echo, VisitorCookies("key"), origins=Origins(["listed.example"]))
+    )
     async with httpx.AsyncClient(transport=transport, base_url=url, headers=headers) as http_:
         for target in ("upload", "queue/join", "cancel", "reset"):
             body = {"session_hash": "s", "fn_index": 0, "data": [], "event_id": "e"}
@@ -814,7 +820,7 @@ def test_bad_request_is_a_short_4xx(own: App, method: str, target: str, body: An
     ids=lambda body: body[:12].decode(errors="replace"),
 )  # fmt: skip
 async def test_what_is_no_message_goes_no_further(body: bytes) -> None:
-    transport = httpx.ASGITransport(app=walls.Walls(_echo, Visitors("key")))
+    transport = httpx.ASGITransport(app=isolation.IsolationMiddleware(_echo, VisitorCookies("key")))
     async with httpx.AsyncClient(transport=transport, base_url="http://chat.example") as http_:
         for route in ("queue/join", "cancel", "reset"):
             text = body.replace(b'{"data"', b'{"session_hash": "s", "data"')
@@ -837,7 +843,7 @@ def test_every_answer_has_the_policy(own: App) -> None:
     for method, target, status in asked:
         got, headers, _ = raw(own, method, target, **cookie)
         assert (got, target) == (status, target)
-        assert headers["content-security-policy"] == walls.POLICY, target
+        assert headers["content-security-policy"] == isolation.POLICY, target
         assert headers["x-content-type-options"] == "nosniff", target
         assert headers["referrer-policy"] == "same-origin", target
         assert headers["cross-origin-opener-policy"] == "same-origin", target
@@ -846,7 +852,7 @@ def test_every_answer_has_the_policy(own: App) -> None:
     body = json.dumps({"data": [], "fn_index": 999, "session_hash": "x"}).encode()
     got, headers, text = raw(own, "POST", f"{API}queue/join", body, **cookie, **{"content-type": "application/json"})
     assert got == 404
-    assert headers["content-security-policy"] == walls.POLICY
+    assert headers["content-security-policy"] == isolation.POLICY
     assert "Traceback" not in text
     for route in ("queue/join", "cancel", "reset"):
         assert raw(own, "POST", API + route, b"x" * (requests.MAX_BODY + 1), **cookie)[0] == 413
@@ -855,8 +861,8 @@ def test_every_answer_has_the_policy(own: App) -> None:
 
 @pytest.mark.parametrize("proto", ["http", "https", "forwarded"])
 async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(proto: str) -> None:
-    visitors = Visitors("key")
-    transport = httpx.ASGITransport(app=walls.Walls(_echo, visitors))
+    visitors = VisitorCookies("key")
+    transport = httpx.ASGITransport(app=isolation.IsolationMiddleware(_echo, visitors))
     url = "https://chat.example" if proto == "https" else "http://chat.example"
     headers = {"x-forwarded-proto": "https, http"} if proto == "forwarded" else {}
     async with httpx.AsyncClient(transport=transport, base_url=url, headers=headers) as http_:
@@ -877,22 +883,22 @@ async def _echo(scope: Any, receive: Any, send: Any) -> None:
     """An application that says who asks."""
     if scope["path"] == "/media/broken":
         raise RuntimeError("broken")
-    body = json.dumps({"visitor": walls.visitor_of(scope)}).encode()
+    body = json.dumps({"visitor": isolation.visitor_id_of(scope)}).encode()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
     await send({"type": "http.response.body", "body": body})
 
 
 async def test_only_a_cookie_of_ours_is_a_visitor() -> None:
-    visitors = Visitors("key")
+    visitors = VisitorCookies("key")
     visitor, value = visitors.mint()
     mine = f"{HERE}={value}"
     strangers = [
-        f"{HERE}={Visitors('other').cookie(visitor)}", f"{HERE}={visitor}", f"{HERE}={forged(value)}",
+        f"{HERE}={VisitorCookies('other').cookie(visitor)}", f"{HERE}={visitor}", f"{HERE}={forged(value)}",
         f"{HERE}=", f"{HERE}", f"x{mine}", f"{HERE}={value}x", f"{HERE}={value.split('.')[0]}", "\xff=\xfe",
         f"{HERE}=" + "." * 100, f"{HERE}={'A' * 9000}.{'B' * 9000}", "a@b=c", "; ; ;",
     ]  # fmt: skip
     kin = [mine, f'prefs={{"a":1}}; {mine}', f"a@b=c; {mine}", f"{mine}; x=y", f" {mine} ;", f'q="; {mine}']
-    transport = httpx.ASGITransport(app=walls.Walls(_echo, visitors))
+    transport = httpx.ASGITransport(app=isolation.IsolationMiddleware(_echo, visitors))
     async with httpx.AsyncClient(transport=transport, base_url="http://chat.example") as http_:
         for cookie in strangers:
             said = await http_.get("/healthz", headers=[(b"cookie", cookie.encode("latin-1"))])
@@ -916,7 +922,7 @@ async def test_only_a_cookie_of_ours_is_a_visitor() -> None:
     ],
 )
 async def test_cookie_name_tells_pages_apart(url: str, root: str, name: str, path: str) -> None:
-    transport = httpx.ASGITransport(app=walls.Walls(_echo, Visitors("key"), root))
+    transport = httpx.ASGITransport(app=isolation.IsolationMiddleware(_echo, VisitorCookies("key"), root))
     async with httpx.AsyncClient(transport=transport, base_url=url) as http_:
         [given] = (await http_.get("/")).headers.get_list("set-cookie")
         assert given.startswith(f"{name}=")
@@ -925,9 +931,9 @@ async def test_cookie_name_tells_pages_apart(url: str, root: str, name: str, pat
 
 
 async def test_of_two_cookies_neither_counts() -> None:
-    visitors = Visitors("key")
+    visitors = VisitorCookies("key")
     (_, mine), (_, theirs) = visitors.mint(), visitors.mint()
-    transport = httpx.ASGITransport(app=walls.Walls(_echo, visitors))
+    transport = httpx.ASGITransport(app=isolation.IsolationMiddleware(_echo, visitors))
     async with httpx.AsyncClient(transport=transport, base_url="http://a.b.example") as http_:
         for pair in ((mine, theirs), (theirs, mine), (mine, "x"), ("", mine)):
             cookie = {"cookie": "; ".join(f"{HERE}={value}" for value in pair)}
@@ -948,9 +954,9 @@ async def test_of_two_cookies_neither_counts() -> None:
 
 
 async def test_old_cookie_is_carried_over_on_http() -> None:
-    visitors = Visitors("key")
+    visitors = VisitorCookies("key")
     visitor, value = visitors.mint()
-    transport = httpx.ASGITransport(app=walls.Walls(_echo, visitors))
+    transport = httpx.ASGITransport(app=isolation.IsolationMiddleware(_echo, visitors))
     old, other = {"cookie": f"{COOKIE}={value}"}, {"cookie": f"{COOKIE}={value}; {COOKIE}={visitors.mint()[1]}"}
     async with httpx.AsyncClient(transport=transport, base_url="http://chat.example") as http_:
         page = await http_.get("/", headers=old)
@@ -968,17 +974,19 @@ async def test_old_cookie_is_carried_over_on_http() -> None:
 
 
 async def test_even_a_fault_of_ours_has_the_policy() -> None:
-    transport = httpx.ASGITransport(app=walls.Walls(_echo, Visitors("key")), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(
+        app=isolation.IsolationMiddleware(_echo, VisitorCookies("key")), raise_app_exceptions=False
+    )
     async with httpx.AsyncClient(transport=transport, base_url="http://chat.example") as http_:
         said = await http_.get("/media/broken")
         assert said.status_code == 500
-        assert said.headers["content-security-policy"] == walls.POLICY
+        assert said.headers["content-security-policy"] == isolation.POLICY
 
 
 async def test_the_tables_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """And who fills them gains nobody's things."""
-    monkeypatch.setattr(walls, "REMEMBERED", 100)
-    monkeypatch.setattr(walls, "REMEMBERED_EACH", 100)
+    monkeypatch.setattr(isolation, "REMEMBERED", 100)
+    monkeypatch.setattr(isolation, "REMEMBERED_EACH", 100)
     number = iter(range(10_000))
 
     async def gradio(scope: Any, receive: Any, send: Any) -> None:
@@ -986,8 +994,8 @@ async def test_the_tables_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
 
-    visitors = Visitors("key")
-    guard = walls.Walls(gradio, visitors)
+    visitors = VisitorCookies("key")
+    guard = isolation.IsolationMiddleware(gradio, visitors)
     (first, mine), (second, theirs) = visitors.mint(), visitors.mint()
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=guard), base_url="http://chat.example") as http_:
         path = (await http_.post(f"{API}upload", headers={"cookie": f"{HERE}={mine}"})).json()[0]
@@ -1007,7 +1015,7 @@ async def test_the_tables_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_flood_of_ids_forgets_nobody_elses(owner: str | None) -> None:
     async def gradio(scope: Any, receive: Any, send: Any) -> None: ...
 
-    guard = walls.Walls(gradio, Visitors("key"))
+    guard = isolation.IsolationMiddleware(gradio, VisitorCookies("key"))
     guard.give("/tmp/a.txt", owner)
     guard.give("event", f"{owner or 'guest'}-session")
     for number in range(60_000):
@@ -1016,7 +1024,7 @@ def test_flood_of_ids_forgets_nobody_elses(owner: str | None) -> None:
     assert guard.owns("event", f"{owner or 'guest'}-session")
     assert not guard.owns("e0", "flood0-session")
     assert guard.owns("e59999", "flood19-session")
-    assert guard._count == sum(map(len, guard._given.values())) <= walls.REMEMBERED
+    assert guard._count == sum(map(len, guard._given.values())) <= isolation.REMEMBERED
     for number in range(5_000):
         guard.give(f"e{number}", "one")
     assert not guard.owns("e0", "one")
@@ -1129,7 +1137,7 @@ def test_no_body_takes_the_process_down(own: App) -> None:
     for _ in range(280):
         headers = {"content-type": dice.choice(kinds), "cookie": f"{cookie_name(own.url)}={program.cookie}"}
         _, given, text = raw(own, "POST", API + dice.choice(routes), nonsense(dice, program), **headers)
-        assert given["content-security-policy"] == walls.POLICY
+        assert given["content-security-policy"] == isolation.POLICY
         assert "Traceback" not in text
         begun += text.startswith('{"event_id"')
     assert begun > 30

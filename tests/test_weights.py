@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from agent.errors import LocalModelError, WeightsMismatch
-from agent.providers import weights
-from agent.providers.weights import Pinned, fetch, find
+from agent.local import weights
+from agent.local.weights import Pinned, fetch, find
 from tests.weight_server import Server, from_hub, serving, until
 
 DATA = random.Random(7).randbytes(3_000_000)
@@ -244,7 +244,7 @@ async def test_the_hubs_own_cache_counts(tmp_path: Path) -> None:
 
 FETCHER = """
 import asyncio, pathlib, pickle, sys
-from agent.providers.weights import fetch
+from agent.local.weights import fetch
 weights = pickle.loads(bytes.fromhex(sys.argv[1]))
 report = lambda have, total: print("HAVE", have, flush=True)
 print("PATH", asyncio.run(fetch(weights, pathlib.Path(sys.argv[2]), report=report)))

@@ -10,39 +10,41 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from agent.catalog import load
 from agent.errors import InputError
-from agent.fitting import SENTENCES as PROMPTS
-from agent.guard import fetch
-from agent.guard.sentences import SENTENCES as GUARD
-from agent.guardrails import GUARDRAILS
+from agent.fetch import fetch
+from agent.fetch.sentences import SENTENCES as GUARD
 from agent.history.sentences import SENTENCES as STORE
-from agent.media import MediaStore
+from agent.i18n import LocalizedText
+from agent.i18n import translator as table
+from agent.i18n.translator import LANGUAGES, Translator, negotiate
+from agent.limits import GUARDRAILS
+from agent.local.sentences import SENTENCES as SERVERS
+from agent.local.sentences import failed
+from agent.local.weights import BETTER, SMOLLM2
 from agent.media.sentences import SENTENCES as FILES
-from agent.providers.explain import SENTENCES
-from agent.providers.sentences import SENTENCES as SERVERS
-from agent.providers.sentences import failed
-from agent.providers.weights import BETTER, SMOLLM2
-from agent.reading import SENTENCES as READING
+from agent.media.store import MediaStore
+from agent.media.transcribe import SENTENCES as READING
+from agent.messages.adapt import SENTENCES as PROMPTS
+from agent.models.catalog import load_catalog
+from agent.providers.errors import SENTENCES
 from agent.result import SENTENCES as OPTIONS
-from agent.runs.ending import BROKEN, UNSEALED
-from agent.runs.ending import SENTENCES as ENDINGS
-from agent.runs.retry import in_line
-from agent.runs.toolsets import SENTENCES as TOOLS
-from agent.sayings import Saying
-from agent.serving.sentences import SENTENCES as UPLOADS
+from agent.runtime.outcome import INTERNAL_ERROR, NOT_SEALED
+from agent.runtime.outcome import SENTENCES as ENDINGS
+from agent.runtime.retry import queued
+from agent.runtime.tool_sessions import SENTENCES as TOOLS
 from agent.suspension.sentences import SENTENCES as SUSPENDED
-from agent.ui import words as table
-from agent.ui.inputs import parts_of, plans
-from agent.ui.transcript import LOST
-from agent.ui.widgets import attachments
-from agent.ui.words import LANGUAGES, Words, words_for
+from agent.web.chat.attachments import message_parts, plan_attachments
+from agent.web.chat.transcript import LOST
+from agent.web.sentences import SENTENCES as UPLOADS
+from agent.web.ui.components import attachments
 from tests import media_files
 from tests.conftest import App, Visitor
 
 Visit = Callable[..., Visitor]
-UI = Path(table.__file__).parent
-ALL: dict[str, dict[str, dict[str, str]]] = tomllib.loads((UI / "words.toml").read_text(encoding="utf-8"))
+AGENT = Path(table.__file__).parents[1]
+ALL: dict[str, dict[str, dict[str, str]]] = tomllib.loads(
+    (Path(table.__file__).parent / "words.toml").read_text(encoding="utf-8")
+)
 EACH = [(section, key) for section, keys in ALL.items() for key in keys]
 
 
@@ -61,7 +63,8 @@ def test_every_word_is_there_in_every_language_with_the_same_places() -> None:
 
 def test_every_word_is_used() -> None:
     """Names made of two parts are looked for by the first."""
-    code = "\n".join(path.read_text(encoding="utf-8") for path in UI.glob("*.[pj][ys]"))
+    code = "\n".join(path.read_text(encoding="utf-8") for path in (AGENT / "web").rglob("*.[pj][ys]"))
+    code += (AGENT / "i18n" / "translator.py").read_text(encoding="utf-8")
     made = ("tools_", "asks_", "example_", "key_", "does_")
     for section, key in EACH:
         if section not in ("labels", "said", "source") and not key.startswith(made):
@@ -73,35 +76,36 @@ def test_every_sentence_of_the_package_is_there_and_is_the_same_in_english() -> 
     made = {kind: rail.sentence for kind, rail in GUARDRAILS.items() if rail.sentence and kind != "withheld"}
     made |= SENTENCES | READING | FILES | GUARD | SERVERS | STORE | SUSPENDED | TOOLS | UPLOADS | ENDINGS
     made |= OPTIONS | PROMPTS
-    made |= {ending.sayings[0].key: ending.detail for ending in (BROKEN, UNSEALED)} | {"lost": LOST}
+    made |= {ending.sayings[0].key: ending.detail for ending in (INTERNAL_ERROR, NOT_SEALED)} | {"lost": LOST}
     line = {1: "next_in_line", 2: "in_line"}
-    made |= {line[count]: in_line(count).sentence.replace("2", "{count}") for count in line}
+    made |= {line[count]: queued(count).sentence.replace("2", "{count}") for count in line}
     assert {key: said.get(str(key)) for key in made} == {str(key): sentence for key, sentence in made.items()}
     # The others are made where they are said.
-    code = "\n".join(path.read_text(encoding="utf-8") for path in UI.parent.rglob("*.py"))
+    code = "\n".join(path.read_text(encoding="utf-8") for path in AGENT.rglob("*.py"))
     assert not [key for key in said.keys() - made.keys() if f'"{key}"' not in code]
 
 
 def test_every_place_that_a_model_comes_from_is_there_and_no_other() -> None:
-    code = "\n".join(path.read_text(encoding="utf-8") for path in (UI.parent / "providers").rglob("*.py"))
+    folders = (AGENT / "providers", AGENT / "local")
+    code = "\n".join(path.read_text(encoding="utf-8") for folder in folders for path in folder.rglob("*.py"))
     assert {weights.spec.source for weights in (*BETTER, SMOLLM2)} <= set(ALL["source"])
     assert not [source for source in ALL["source"] if f'"{source}"' not in code]
     assert all(said["en"] == source for source, said in ALL["source"].items())
-    assert Words("de").source("a vLLM server") == "ein vLLM-Server"
-    assert Words("de").source("OpenAI") == "OpenAI"
+    assert Translator("de").source("a vLLM server") == "ein vLLM-Server"
+    assert Translator("de").source("OpenAI") == "OpenAI"
 
 
 def test_what_the_table_does_not_have_is_left_to_who_said_it() -> None:
-    german = Words("de")
-    assert german.said((Saying("nobody_says_this"),)) == ""
-    assert german.said((Saying("tried", {"count": 2}), Saying("nobody_says_this"))) == ""
-    assert german.said(()) == ""
-    late = Saying("late", {"who": Saying("model_server")})
-    again = Saying("try_again", {"seconds": 2, "reason": late, "number": 2, "most": 4})
-    assert german.said((again,)) == "2 s warten: Der Modellserver hat nicht rechtzeitig geantwortet; Versuch 2 von 4"
+    german = Translator("de")
+    assert german.render((LocalizedText("nobody_says_this"),)) == ""
+    assert german.render((LocalizedText("tried", {"count": 2}), LocalizedText("nobody_says_this"))) == ""
+    assert german.render(()) == ""
+    late = LocalizedText("late", {"who": LocalizedText("model_server")})
+    again = LocalizedText("try_again", {"seconds": 2, "reason": late, "number": 2, "most": 4})
+    assert german.render((again,)) == "2 s warten: Der Modellserver hat nicht rechtzeitig geantwortet; Versuch 2 von 4"
 
 
-SPEC = replace(load().find("Qwen/Qwen3-VL-8B-Instruct"), label="M")
+SPEC = replace(load_catalog().find("Qwen/Qwen3-VL-8B-Instruct"), label="M")
 PANEL = {
     (True, "a.png"): "a.png: wird gesendet, wie es ist",
     (True, "b.md"): "b.md: wird als Text gesendet",
@@ -118,7 +122,9 @@ async def test_what_becomes_of_an_attachment_is_said_in_german(tmp_path: Path, s
     photo = media_files.picture("HEIF", (2000, 1500))
     data = {"a.png": picture, "b.md": b"# Hello", "c.heic": photo, "d.png": picture[:200], "e.bin": b"MZ"}
     (tmp_path / name).write_bytes(data[name])
-    panel = attachments(await plans([tmp_path / name], replace(SPEC, image=sees), max_bytes=10**7), Words("de"))
+    panel = attachments(
+        await plan_attachments([tmp_path / name], replace(SPEC, image=sees), max_bytes=10**7), Translator("de")
+    )
     assert PANEL[sees, name] in panel
 
 
@@ -127,26 +133,30 @@ async def test_what_is_too_many_is_said_in_german_in_the_panel_and_when_it_is_se
     for file in files:
         file.write_bytes(media_files.picture("PNG"))
     said = "M nimmt in einer Nachricht höchstens 8 Bilder an. Senden Sie {} in einer anderen."
-    panel = attachments(await plans(files, SPEC, max_bytes=10**7), Words("de"))
+    panel = attachments(await plan_attachments(files, SPEC, max_bytes=10**7), Translator("de"))
     assert [said.format(file.name) in panel for file in files] == [False] * 8 + [True] * 2
     value = {"text": "See", "files": list(map(str, files))}
     with pytest.raises(InputError) as refused:
-        await parts_of(value, spec=SPEC, media=MediaStore(tmp_path / "media"), owner="ann", max_bytes=10**7)
-    assert Words("de").said(refused.value.sayings) == f"{said.format('8.png')} {said.format('9.png')}"
-    assert str(refused.value) == Words("en").said(refused.value.sayings) != Words("de").said(refused.value.sayings)
+        await message_parts(value, spec=SPEC, media=MediaStore(tmp_path / "media"), owner="ann", max_bytes=10**7)
+    assert Translator("de").render(refused.value.sayings) == f"{said.format('8.png')} {said.format('9.png')}"
+    assert (
+        str(refused.value)
+        == Translator("en").render(refused.value.sayings)
+        != Translator("de").render(refused.value.sayings)
+    )
 
 
 async def test_why_a_link_leads_nowhere_is_said_in_german() -> None:
     with pytest.raises(InputError) as refused:
         await fetch("http://127.0.0.1/x.png", kinds=["image/*"], max_bytes=10, seconds=5)
     said = "127.0.0.1 liegt nicht im öffentlichen Internet; von dort wird nichts geholt."
-    assert Words("de").said(refused.value.sayings) == said
+    assert Translator("de").render(refused.value.sayings) == said
 
 
 def test_why_something_could_not_be_fetched_is_said_in_german() -> None:
-    error = failed("fetch_failed", what="toy.gguf", reason=Saying("fetch_late"))
+    error = failed("fetch_failed", what="toy.gguf", reason=LocalizedText("fetch_late"))
     assert str(error) == "toy.gguf could not be fetched: the server did not answer in time."
-    assert Words("de").said(error.sayings) == (
+    assert Translator("de").render(error.sayings) == (
         "toy.gguf ließ sich nicht holen: der Server antwortete nicht rechtzeitig."
     )
 
@@ -168,7 +178,7 @@ HEADERS = {
 
 @pytest.mark.parametrize(("header", "language"), HEADERS.items())
 def test_the_browser_chooses(header: str, language: str) -> None:
-    assert words_for(header) == Words(language)
+    assert negotiate(header) == Translator(language)
 
 
 LOCALES = {"en": "en-US", "zh": "zh-CN", "ko": "ko-KR", "de": "de-DE", "fr": "fr-FR"}
@@ -178,7 +188,7 @@ LOCALES = {"en": "en-US", "zh": "zh-CN", "ko": "ko-KR", "de": "de-DE", "fr": "fr
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_page_speaks_the_visitors_language(visit: Visit, app: App, language: str) -> None:
     visitor = visit(app.url, locale=LOCALES[language])
-    page, words = visitor.page, Words(language)
+    page, words = visitor.page, Translator(language)
 
     def browser_word(key: str) -> str:
         return ALL["browser"][key][language]

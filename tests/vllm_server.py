@@ -24,7 +24,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from agent.providers.weights import SMOLLM2, fetch
+from agent.local.weights import SMOLLM2, fetch
 from agent.settings import ROOT
 
 MODEL = "smollm2-135m"

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from agent.catalog import ModelSpec
-from agent.providers.weights import HubFile, Weights
+from agent.local.weights import HubFile, Weights
+from agent.models.catalog import ModelSpec
 
 SPEC = ModelSpec(id="local:toy", name="toy", label="Toy", provider="llama.cpp", tools="none", context_tokens=512)
 

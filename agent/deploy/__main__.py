@@ -11,8 +11,8 @@ from huggingface_hub.utils import disable_progress_bars
 from huggingface_hub.utils.logging import set_verbosity
 
 from agent.deploy.hub import DeployError, Hub
-from agent.deploy.manifest import read
-from agent.deploy.plan import check_secrets, describe, find_secrets, hushed, make
+from agent.deploy.plan import check_secrets, describe, find_secrets, make_plan, redact_secrets
+from agent.deploy.spacefile import read_spacefile
 from agent.errors import AgentError
 from agent.settings import ROOT
 
@@ -34,7 +34,7 @@ def main(
     parser.add_argument("--wait", type=float, default=1800, metavar="SECONDS", help="for the page (default: 1800)")
     options = parser.parse_args(arguments)
     try:
-        plan = make(read(options.spacefile), root)
+        plan = make_plan(read_spacefile(options.spacefile), root)
         secrets = find_secrets(plan.space, env)
         if options.dry_run:
             for line in describe(plan, secrets):
@@ -46,7 +46,7 @@ def main(
         token = get_token()
         if not token:
             raise DeployError("There is no token: set HF_TOKEN to one that may write, or run `hf auth login`.")
-        say, complain = (hushed(one, token, *secrets.values()) for one in (say, complain))
+        say, complain = (redact_secrets(one, token, *secrets.values()) for one in (say, complain))
         check_secrets(plan, secrets, token)
         for note in plan.notes:
             say(f"Note: {note}")

@@ -22,8 +22,8 @@ from huggingface_hub import (
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile, SpaceInfo
 
-from agent.deploy.manifest import Space
-from agent.deploy.plan import LIST, MOUNT, Plan
+from agent.deploy.plan import LIST, MOUNT, DeployPlan
+from agent.deploy.spacefile import Space
 from agent.errors import AgentError
 
 MARK = "Set by the Spacefile."
@@ -32,11 +32,11 @@ THEIRS = ("README.md", ".gitattributes")
 """What the hub itself puts into a new Space."""
 SETTLE = 30.0
 """Seconds for which a stage may still be that of the version before."""
-PATIENCE = 60.0
+BUILD_SECONDS = 60.0
 """Seconds for one answer, and for which looks at a build may fail in a row."""
 TAIL = 20
 
-CURES = {
+FIXES = {
     "BUILD_ERROR": "its build failed",
     "CONFIG_ERROR": "the hub does not accept its configuration",
     "RUNTIME_ERROR": "it was built, and ended when it was started",
@@ -66,13 +66,13 @@ class Hub:
 
     def __init__(self, endpoint: str, token: str, say: Callable[[str], None]) -> None:
         # That of huggingface_hub waits for ever, and has a hook which logs requests whole where HF_DEBUG is set.
-        set_client_factory(lambda: httpx2.Client(follow_redirects=True, timeout=PATIENCE))
+        set_client_factory(lambda: httpx2.Client(follow_redirects=True, timeout=BUILD_SECONDS))
         self.endpoint = endpoint
         self.token = token
         self.say = say
         self.api = HfApi(endpoint=endpoint, token=token)
 
-    def deploy(self, plan: Plan, secrets: Mapping[str, str], *, wait_seconds: float) -> str:
+    def deploy(self, plan: DeployPlan, secrets: Mapping[str, str], *, wait_seconds: float) -> str:
         """Create or update the Space and wait for its page, whose address is returned. Raises `DeployError`.
 
         Nothing is changed before it is known that nothing would be overwritten that another deploy did not send.
@@ -141,7 +141,7 @@ class Hub:
             ).read_text()
             return _Found(info, tree, frozenset(names.splitlines()) | {LIST})
 
-    def _refuse_to_overwrite(self, repo: str, plan: Plan, found: _Found) -> None:
+    def _refuse_to_overwrite(self, repo: str, plan: DeployPlan, found: _Found) -> None:
         foreign = [
             path
             for path, data in plan.files.items()
@@ -215,7 +215,7 @@ class Hub:
                 self.api.add_space_secret(repo, name, value, description=MARK)
                 self.say(f"Set the secret {name}.")
 
-    def _send(self, repo: str, plan: Plan, found: _Found) -> str:
+    def _send(self, repo: str, plan: DeployPlan, found: _Found) -> str:
         """Send what differs and remove what is gone, as one commit; return the newest commit's id."""
         changed = {path: data for path, data in plan.files.items() if found.tree.get(path) != _blob_id(data)}
         gone = sorted((found.listed & found.tree.keys()) - plan.files.keys())
@@ -249,7 +249,7 @@ class Hub:
                     heard = now
             except DeployError:
                 # The network may fail for a moment in half an hour.
-                if now - heard > min(PATIENCE, wait_seconds):
+                if now - heard > min(BUILD_SECONDS, wait_seconds):
                     raise
                 time.sleep(pause)
                 continue
@@ -258,7 +258,7 @@ class Hub:
             if stage != last:
                 self.say(f"{repo}: {stage}")
             fresh = stage != before or last not in ("", before) or now - start > SETTLE
-            if stage in CURES and fresh:
+            if stage in FIXES and fresh:
                 self._fail(repo, stage, str(raw.get("errorMessage") or ""))
             why = f"it is {stage}"
             if (stage == "RUNNING" and (running == head or (fresh and not running))) or stage == "SLEEPING":
@@ -290,7 +290,7 @@ class Hub:
     def _fail(self, repo: str, stage: str, message: str) -> None:
         self._say_log(repo, build=stage == "BUILD_ERROR")
         said = f" The hub says: {message}" if message else ""
-        raise DeployError(f"The Space {repo} does not run ({stage}): {CURES[stage]}.{said}")
+        raise DeployError(f"The Space {repo} does not run ({stage}): {FIXES[stage]}.{said}")
 
     def _say_log(self, repo: str, *, build: bool, seconds: float = 20.0) -> None:
         """Say the end of the log, as far as it comes: what is to be reported is another fault."""

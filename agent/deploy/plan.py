@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.deploy import dockerfile
-from agent.deploy.manifest import Space
+from agent.deploy.spacefile import Space
 from agent.errors import ConfigError
 
 PORT = 7860
@@ -29,7 +29,7 @@ SHORTEST_SECRET = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class DeployPlan:
     """A Space and its files: bytes by path. `notes` are sentences on what was left out."""
 
     space: Space
@@ -37,7 +37,7 @@ class Plan:
     notes: tuple[str, ...] = ()
 
 
-def make(space: Space, root: Path) -> Plan:
+def make_plan(space: Space, root: Path) -> DeployPlan:
     """The plan for `space` out of the git checkout at `root`. Raises `ConfigError`."""
     copied: Mapping[str, bool] = {}
     wanted = NEEDED
@@ -67,7 +67,7 @@ def make(space: Space, root: Path) -> Plan:
         files["requirements.txt"] = _without_hashes(files["requirements.txt"])
     files["README.md"] = _readme(space, root, files["requirements.txt"])
     files[LIST] = "".join(f"{path}\n" for path in sorted(files)).encode()
-    return Plan(space=space, files=dict(sorted(files.items())), notes=tuple(notes))
+    return DeployPlan(space=space, files=dict(sorted(files.items())), notes=tuple(notes))
 
 
 def front_matter(space: Space, *, gradio: str, python: str) -> str:
@@ -107,7 +107,7 @@ def find_secrets(space: Space, env: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def check_secrets(plan: Plan, secrets: Mapping[str, str], token: str) -> None:
+def check_secrets(plan: DeployPlan, secrets: Mapping[str, str], token: str) -> None:
     """See that all secrets are there, and that none would leave by another door. Raises `ConfigError`."""
     if missing := [_variable(name) for name in plan.space.secrets if name not in secrets]:
         raise ConfigError(f"The Spacefile names secrets that the environment does not have: set {', '.join(missing)}.")
@@ -126,7 +126,7 @@ def check_secrets(plan: Plan, secrets: Mapping[str, str], token: str) -> None:
             raise ConfigError(f"The variable {place} holds the value of {name}: take it out, nothing was sent.")
 
 
-def hushed(say: Callable[[str], None], *values: str) -> Callable[[str], None]:
+def redact_secrets(say: Callable[[str], None], *values: str) -> Callable[[str], None]:
     """`say`, with each of the `values` (and each line of one) blacked out, as they are and as JSON writes them."""
     parts = {part for value in values for part in (value, *value.splitlines()) if len(part.strip()) >= SHORTEST_SECRET}
     forms = {
@@ -136,7 +136,7 @@ def hushed(say: Callable[[str], None], *values: str) -> Callable[[str], None]:
     return lambda line: say(hidden.sub("[hidden]", line))
 
 
-def describe(plan: Plan, secrets: Mapping[str, str]) -> Iterator[str]:
+def describe(plan: DeployPlan, secrets: Mapping[str, str]) -> Iterator[str]:
     """The plan as lines for people. Of a secret it says the name, and whether the environment has it."""
     space = plan.space
     owner = "" if "/" in space.name else " (of whoever the token belongs to)"

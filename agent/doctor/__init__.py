@@ -8,10 +8,10 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 
-from agent.doctor import keeping, machine, serving
-from agent.doctor.check import Check, fault, fine
+from agent.doctor import machine, models, storage
+from agent.doctor.check import Check, fault, ok
 from agent.errors import AgentError
-from agent.settings import Settings, load
+from agent.settings import Settings, load_settings
 
 log = logging.getLogger(__name__)
 
@@ -31,13 +31,13 @@ async def examine(env: Mapping[str, str] = os.environ, *, online: bool = False) 
             log.debug("the look at %s broke", name, exc_info=True)
             said = f"this could not be looked at ({type(error).__name__})"
             found = [fault(name, said, "Run it again with LOG_LEVEL=DEBUG, and report what it prints.")]
-        return [replace(one, said=_without(one.said, hidden), cure=_without(one.cure, hidden)) for one in found]
+        return [replace(one, message=_without(one.message, hidden), fix=_without(one.fix, hidden)) for one in found]
 
     settings: list[Settings] = []
 
     async def configured() -> list[Check]:
-        settings.append(load(env=env))
-        return [fine("settings", "they can be read")]
+        settings.append(load_settings(env=env))
+        return [ok("settings", "they can be read")]
 
     for one in [*await look("python", machine.python), *await look("settings", configured)]:
         yield one
@@ -51,15 +51,15 @@ async def examine(env: Mapping[str, str] = os.environ, *, online: bool = False) 
 def _looks(settings: Settings, env: Mapping[str, str], online: bool) -> dict[str, Look]:
     local = settings.local
     return {
-        "server": lambda: serving.server(local),
-        "llama.cpp": lambda: serving.llama(local),
-        "weights": lambda: serving.weights(local),
-        "keys": lambda: serving.keys(env, online=online),
-        "store": lambda: keeping.store(settings),
-        "disk": lambda: keeping.disk(settings),
+        "server": lambda: models.server(local),
+        "llama.cpp": lambda: models.llama(local),
+        "weights": lambda: models.weights(local),
+        "keys": lambda: models.keys(env, online=online),
+        "store": lambda: storage.store(settings),
+        "disk": lambda: storage.disk(settings),
         "sandbox": machine.sandbox,
         "port": lambda: machine.port(settings.host, settings.port),
-        "space": lambda: keeping.space(settings, env),
+        "space": lambda: storage.space(settings, env),
     }
 
 

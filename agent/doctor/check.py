@@ -8,24 +8,24 @@ State = Literal["ok", "warning", "fault"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the doctor's. A `fault` keeps the page from working, a `warning` does not; both have a `cure`."""
+    """One line of the doctor's. A `fault` keeps the page from working, a `warning` does not; both have a `fix`."""
 
     name: str
     state: State
-    said: str
-    cure: str = ""
+    message: str
+    fix: str = ""
 
 
-def fine(name: str, said: str) -> Check:
+def ok(name: str, message: str) -> Check:
     """Nothing to do."""
-    return Check(name, "ok", said)
+    return Check(name, "ok", message)
 
 
-def warning(name: str, said: str, cure: str) -> Check:
+def warning(name: str, message: str, fix: str) -> Check:
     """The page works, but less well than it could."""
-    return Check(name, "warning", said, cure)
+    return Check(name, "warning", message, fix)
 
 
-def fault(name: str, said: str, cure: str) -> Check:
+def fault(name: str, message: str, fix: str) -> Check:
     """The page does not work, or what was asked for does not."""
-    return Check(name, "fault", said, cure)
+    return Check(name, "fault", message, fix)

@@ -14,8 +14,8 @@ import httpx2
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from agent.doctor.check import Check, fault, fine, warning
-from agent.media.limited import landlock
+from agent.doctor.check import Check, fault, ok, warning
+from agent.media.sandbox_limits import landlock
 from agent.settings import ROOT
 
 OLDEST = (3, 11)
@@ -30,17 +30,17 @@ async def python() -> list[Check]:
         return [fault("python", f"{said} is too old", "Install Python 3.11 or newer, then `make setup PYTHON=...`.")]
     lock = ROOT / "requirements.txt"
     if not lock.is_file():
-        return [fine("python", said), warning("packages", "requirements.txt is not here", "Fetch the whole project.")]
+        return [ok("python", said), warning("packages", "requirements.txt is not here", "Fetch the whole project.")]
     wrong = list(_apart(lock.read_text(encoding="utf-8")))
     models = ROOT / "requirements-models.txt"
     missing = list(_apart(models.read_text(encoding="utf-8"))) if models.is_file() else []
     if missing and not wrong:
         short = f"those that carry models are not as in requirements-models.txt: {', '.join(missing)}"
-        return [fine("python", said), warning("packages", short, "make setup")]
+        return [ok("python", said), warning("packages", short, "make setup")]
     if not wrong:
-        return [fine("python", said), fine("packages", "they are those of requirements.txt")]
+        return [ok("python", said), ok("packages", "they are those of requirements.txt")]
     some = ", ".join(wrong[:3]) + (f" and {len(wrong) - 3} more" if len(wrong) > 3 else "")
-    return [fine("python", said), fault("packages", f"not as in requirements.txt: {some}", "make setup")]
+    return [ok("python", said), fault("packages", f"not as in requirements.txt: {some}", "make setup")]
 
 
 def _apart(lock: str) -> Iterator[str]:
@@ -64,7 +64,7 @@ async def sandbox() -> list[Check]:
     """Whether the system keeps the process that decodes files from this user's other files and from the network."""
     found = landlock()
     if found >= TCP:
-        return [fine("sandbox", "files are decoded in a process that reaches neither your files nor TCP")]
+        return [ok("sandbox", "files are decoded in a process that reaches neither your files nor TCP")]
     lacks = "the network" if found else "your files and the network"
     said = f"the process that decodes files could reach {lacks}: this system has no newer Landlock"
     return [warning("sandbox", said, "Use Linux 6.7 or newer, and let a container call Landlock.")]
@@ -77,10 +77,10 @@ async def port(host: str, number: int) -> list[Check]:
         socket.create_server((host, number)).close()
     except OSError as error:
         if await _ours(host, number):
-            return [fine("port", f"{where}: the page is running there")]
+            return [ok("port", f"{where}: the page is running there")]
         cure = "Set GRADIO_SERVER_PORT and GRADIO_SERVER_NAME to what is free, or end what uses it."
         return [fault("port", f"{where} cannot be used: {error.strerror or error}", cure)]
-    return [fine("port", f"{where} is free")]
+    return [ok("port", f"{where} is free")]
 
 
 async def _ours(host: str, number: int) -> bool:
@@ -96,14 +96,14 @@ async def _ours(host: str, number: int) -> bool:
 async def tests() -> list[Check]:
     """Chromium and Node.js, which only the tests need."""
     if importlib.util.find_spec("pytest") is None:
-        return [fine("tests", "not set up; `make test` does that")]
+        return [ok("tests", "not set up; `make test` does that")]
     browser = _chromium()
     node = _node()
     return [
-        fine("chromium", await _version(browser))
+        ok("chromium", await _version(browser))
         if browser and await _version(browser)
         else warning("chromium", "none that runs: the browser tests cannot be run", "make test (it installs one)"),
-        fine("node", f"Node.js {await _version(node)}")
+        ok("node", f"Node.js {await _version(node)}")
         if node and await _version(node)
         else warning(
             "node", "none that runs: tests against servers of npm cannot be run", "make test (it installs it)"

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from pydantic_ai.messages import ModelMessage
 
-from agent.sayings import Saying
+from agent.i18n import LocalizedText
 
 SCHEMA = 1
 
@@ -64,13 +64,13 @@ class Note:
     model: str = ""
     ended: str | None = None
     detail: str = ""
-    sayings: tuple[Saying, ...] = ()
+    sayings: tuple[LocalizedText, ...] = ()
     timings: Timings | None = None
     cost: float | None = None
     attachments: tuple[str, ...] = ()
     left_out: int = 0
     omitted: str = ""
-    omitted_sayings: tuple[Saying, ...] = ()
+    omitted_sayings: tuple[LocalizedText, ...] = ()
     at: datetime = field(default_factory=now)
     schema: int = SCHEMA
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from agent.errors import HistoryError, named
+from agent.errors import HistoryError, localized_error
 from agent.history import Entry, Record
 from agent.history.sentences import SENTENCES
 
@@ -62,7 +62,7 @@ def _load(adapter: TypeAdapter[list[T]], texts: Iterable[str]) -> list[T]:
     try:
         return adapter.validate_json(f"[{','.join(texts)}]")
     except ValidationError as error:
-        raise named(HistoryError, SENTENCES, "history_damaged", error=_first_line(error)) from error
+        raise localized_error(HistoryError, SENTENCES, "history_damaged", error=_first_line(error)) from error
 
 
 def _write(adapter: TypeAdapter[list[Any]], value: Entry | Record) -> str:

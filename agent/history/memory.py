@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 
-from agent.errors import Conflict, HistoryError, NotFound, named
+from agent.errors import Conflict, HistoryError, NotFound, localized_error
 from agent.history import Entry, Record, now
 from agent.history.codec import dump_entries, dump_record, load_entries, load_records
 from agent.history.sentences import SENTENCES
@@ -55,7 +55,7 @@ class MemoryStore:
         """As in `HistoryStore.history`."""
         entries = self._owned(record.id, record.owner).entries
         if record.head_id is not None and record.head_id not in entries:
-            raise named(NotFound, SENTENCES, "no_entry")
+            raise localized_error(NotFound, SENTENCES, "no_entry")
         newest_first = islice(_walk(entries, record.head_id), None if limit is None else max(limit, 0))
         return load_entries(reversed([*newest_first]))
 
@@ -113,7 +113,7 @@ class MemoryStore:
     def _owned(self, conversation_id: str, owner: str) -> _Conversation:
         kept = self._conversations.get(conversation_id)
         if kept is None or kept.record.owner != owner or self._expired(kept.record):
-            raise named(NotFound, SENTENCES, "no_conversation")
+            raise localized_error(NotFound, SENTENCES, "no_conversation")
         return kept
 
     def _expired(self, record: Record) -> bool:
@@ -125,7 +125,7 @@ class MemoryStore:
             return None
         kept = self._owned(record.id, record.owner)
         if kept.record.revision != record.revision:
-            raise named(Conflict, SENTENCES, "changed_elsewhere")
+            raise localized_error(Conflict, SENTENCES, "changed_elsewhere")
         return kept
 
 

@@ -16,12 +16,12 @@ from typing import Any, Self, TypeVar
 
 import aiosqlite
 
-from agent.errors import AgentError, ConfigError, Conflict, HistoryError, NotFound, named
+from agent.errors import AgentError, ConfigError, Conflict, HistoryError, NotFound, localized_error
 from agent.history import Entry, Record, now
 from agent.history.codec import dump_entries, dump_record, load_entries, load_records
 from agent.history.sentences import SENTENCES
-from agent.history.sqlite_file import claim, connect, log_ahead, migrate, transaction
-from agent.sayings import Saying
+from agent.history.sqlite_file import connect, create_private, enable_wal, migrate, transaction
+from agent.i18n import LocalizedText
 
 T = TypeVar("T")
 
@@ -110,10 +110,10 @@ class SqliteStore:
         """
         path = Path(path)
         with _naming(path, ConfigError):
-            await asyncio.to_thread(claim, path)
+            await asyncio.to_thread(create_private, path)
             writer = await connect(path, busy_timeout)
             try:
-                await log_ahead(writer, busy_timeout)
+                await enable_wal(writer, busy_timeout)
                 await migrate(writer, path)
                 reader = await connect(path, busy_timeout)
             except BaseException:
@@ -134,7 +134,7 @@ class SqliteStore:
         """As in `HistoryStore.get`."""
         texts = await self._read(_OWNED, id=conversation_id, owner=owner)
         if not texts:
-            raise named(NotFound, SENTENCES, "no_conversation")
+            raise localized_error(NotFound, SENTENCES, "no_conversation")
         return self._loaded(load_records, texts)[0]
 
     async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
@@ -146,7 +146,7 @@ class SqliteStore:
             _CHAIN, id=record.id, owner=record.owner, head_id=record.head_id, limit=-1 if limit is None else limit
         )
         if not texts:
-            raise named(NotFound, SENTENCES, "no_entry")
+            raise localized_error(NotFound, SENTENCES, "no_entry")
         return self._loaded(load_entries, texts)
 
     async def list(self, owner: str, *, limit: int = 50) -> list[Record]:
@@ -158,7 +158,7 @@ class SqliteStore:
         if not await self._write(
             partial(_erase, self._writer, _DELETE, self._clock(), id=conversation_id, owner=owner)
         ):
-            raise named(NotFound, SENTENCES, "no_conversation")
+            raise localized_error(NotFound, SENTENCES, "no_conversation")
 
     async def expiring(self, by: datetime, *, owners: str = "", limit: int = 50) -> Sequence[Record]:
         """As in `HistoryStore.expiring`."""
@@ -230,7 +230,7 @@ class SqliteStore:
         try:
             return load(texts)
         except HistoryError as error:
-            raise named(
+            raise localized_error(
                 HistoryError, SENTENCES, "history_file", path=str(self._path), error=error.sayings[0]
             ) from error
 
@@ -274,9 +274,9 @@ def _check(stored: Sequence[sqlite3.Row], revision: int) -> None:
     if not stored and revision == 0:
         return
     if not stored or not stored[0][0]:
-        raise named(NotFound, SENTENCES, "no_conversation")
+        raise localized_error(NotFound, SENTENCES, "no_conversation")
     if stored[0][1] != revision:
-        raise named(Conflict, SENTENCES, "changed_elsewhere")
+        raise localized_error(Conflict, SENTENCES, "changed_elsewhere")
 
 
 def _broken_link(error: sqlite3.IntegrityError, record: Record) -> str:
@@ -308,5 +308,5 @@ def _naming(path: Path, raised: type[AgentError]) -> Generator[None, None, None]
         yield
     except (sqlite3.Error, OSError) as error:
         known = _REASONS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
-        reason = Saying(known) if known else getattr(error, "strerror", None) or str(error)
-        raise named(raised, SENTENCES, "history_file", path=str(path), error=reason) from error
+        reason = LocalizedText(known) if known else getattr(error, "strerror", None) or str(error)
+        raise localized_error(raised, SENTENCES, "history_file", path=str(path), error=reason) from error

@@ -54,7 +54,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 
 
-def claim(path: Path) -> None:
+def create_private(path: Path) -> None:
     """Make sure that the file exists and is readable by this user alone."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
@@ -87,7 +87,7 @@ async def connect(path: Path, busy_timeout: float) -> aiosqlite.Connection:
     return connection
 
 
-async def log_ahead(connection: aiosqlite.Connection, patience: float) -> None:
+async def enable_wal(connection: aiosqlite.Connection, patience: float) -> None:
     """Switch the file to a write-ahead log, trying for `patience` seconds.
 
     Of two that do this to a new file at once each would wait for the other, so SQLite refuses one without any wait.

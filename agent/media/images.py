@@ -1,6 +1,6 @@
 """Pictures as a model takes them: upright, no larger than it looks at, without metadata. Pure; trusts no byte.
 
-`normalised` and `opened` decode, so only the sandbox calls them (`agent.media.decoding`). The app calls `apart`.
+`normalised` and `opened` decode, so only the sandbox calls them (`agent.media.sandbox_worker`). The app calls `apart`.
 Nothing is decoded before its header was found to be within bounds: the decoder of its own kind alone is opened, which
 reads the header, and `_MOST` says how many pixels of that kind fit into 200 MB.
 """
@@ -12,9 +12,9 @@ from io import BytesIO
 from typing import Any
 
 from agent.errors import InputError
-from agent.media.kinds import Normal, kind, label
+from agent.i18n import LocalizedText
+from agent.media.mime import ConvertedMedia, detect_mime, label
 from agent.media.sentences import refused
-from agent.sayings import Saying
 
 KINDS = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/heic", "image/avif")
 MAX_RATIO = 100
@@ -45,7 +45,7 @@ _QUALITIES = (90, 75, 60, 40)
 _MAX_PROFILE = 100_000
 
 Image = Any  # Pillow's, which is imported when the first picture comes
-_BARE = Saying("without_metadata")
+_BARE = LocalizedText("without_metadata")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +57,14 @@ class ImageLimits:
     max_bytes: int = 5_000_000
 
 
-def normalised(data: bytes, limits: ImageLimits) -> Normal:
+def convert_image(data: bytes, limits: ImageLimits) -> ConvertedMedia:
     """The picture within these limits. What is within them keeps its bytes, but for metadata; nothing is enlarged.
 
     Of an animation it is the first picture. Transparency is kept as PNG; where that has too many bytes it becomes a
     JPEG on white, and `done` tells so. The same bytes give the same, and the result, given again, is left as it is.
     Raises `InputError` for what is no picture, is broken, or has more pixels than are read.
     """
-    found = kind(data)
+    found = detect_mime(data)
     if found not in KINDS:
         raise refused("no_readable_picture")
     try:
@@ -77,7 +77,7 @@ def normalised(data: bytes, limits: ImageLimits) -> Normal:
         raise refused("broken_picture", kind=label(found)) from error
 
 
-def opened(data: bytes) -> tuple[str, bytes]:
+def open_image(data: bytes) -> tuple[str, bytes]:
     """The media type of a picture and b"", if its bytes may stay as they are; else "image/png" and the picture as PNG.
 
     Reads all that Pillow reads. Raises `OSError`, `ValueError` and others where it can't be read to its end.
@@ -141,7 +141,7 @@ def _check_size(size: tuple[int, int], found: str, *, progressive: bool = False)
         raise refused("too_thin", width=width, height=height, most=MAX_RATIO)
 
 
-def _within(image: Image, data: bytes, found: str, limits: ImageLimits) -> Normal:
+def _within(image: Image, data: bytes, found: str, limits: ImageLimits) -> ConvertedMedia:
     longest = max(image.size)
     size = _scaled(image.size, limits.side)
     large, turn, moving = size != image.size, 1, False
@@ -161,17 +161,21 @@ def _within(image: Image, data: bytes, found: str, limits: ImageLimits) -> Norma
     if cleaning and not large and turn == 1 and not moving and image.mode in _ORDINARY:
         clean = cleaning(data)
         if clean is not None and len(clean) <= limits.max_bytes:
-            return Normal(data=clean, media_type=found, done=() if clean == data else (_BARE,))
+            return ConvertedMedia(data=clean, media_type=found, done=() if clean == data else (_BARE,))
     profile = image.info.get("icc_profile") or b""
     image = _turned(_scaled_to(_coloured(image), size), turn)
     out, became, on_white = _encoded(image, found, profile, limits)
     done = (
-        *((Saying("became", {"kind": label(found), "into": label(became)}),) if became != found else ()),
-        *((Saying("scaled", {"before": longest, "after": max(image.size)}),) if longest > max(image.size) else ()),
-        *((Saying("first_picture"),) if moving else ()),
-        *((Saying("on_white"),) if on_white else ()),
+        *((LocalizedText("became", {"kind": label(found), "into": label(became)}),) if became != found else ()),
+        *(
+            (LocalizedText("scaled", {"before": longest, "after": max(image.size)}),)
+            if longest > max(image.size)
+            else ()
+        ),
+        *((LocalizedText("first_picture"),) if moving else ()),
+        *((LocalizedText("on_white"),) if on_white else ()),
     )
-    return Normal(data=out, media_type=became, done=done or (_BARE,))
+    return ConvertedMedia(data=out, media_type=became, done=done or (_BARE,))
 
 
 def _scaled(size: tuple[int, int], side: int) -> tuple[int, int]:

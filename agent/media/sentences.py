@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from agent.errors import InputError, named
-from agent.sayings import Saying
-from agent.sayings import english as in_english
+from agent.errors import InputError, localized_error
+from agent.i18n import LocalizedText
+from agent.i18n import in_english as in_english
 
 SENTENCES = {
     # Why it is refused; each goes on from the file's name.
@@ -44,10 +44,10 @@ SENTENCES = {
 }
 
 
-def english(*sayings: Saying) -> str:
+def english(*sayings: LocalizedText) -> str:
     """The sayings in English, with commas between them."""
     return ", ".join(in_english(SENTENCES, one) for one in sayings)
 
 
-refused = partial(named, InputError, SENTENCES)
+refused = partial(localized_error, InputError, SENTENCES)
 """Why a file is refused; the text goes on from its name."""

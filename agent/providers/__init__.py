@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Literal, Protocol, cast
 
@@ -11,17 +11,16 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
-from agent import settings
-from agent.catalog import Dialect, ModelSpec, ProviderSpec, load
 from agent.errors import ProviderError, UnknownModel
-from agent.providers.efforts import Effort as Effort
-from agent.providers.efforts import Reasoning as Reasoning
-from agent.providers.efforts import effort_note as effort_note
-from agent.providers.efforts import is_off as is_off
-from agent.providers.efforts import is_reasoning as is_reasoning
-from agent.providers.line import Line as Line
-from agent.providers.line import acting_for as acting_for
-from agent.sayings import Saying
+from agent.i18n import LocalizedText
+from agent.models.catalog import Dialect, ModelSpec, ProviderSpec, load_catalog
+from agent.providers.reasoning import Effort as Effort
+from agent.providers.reasoning import Reasoning as Reasoning
+from agent.providers.reasoning import effort_note as effort_note
+from agent.providers.reasoning import is_off as is_off
+from agent.providers.reasoning import is_reasoning as is_reasoning
+from agent.providers.request_queue import RequestQueue as RequestQueue
+from agent.providers.request_queue import acting_for as acting_for
 
 Phase = Literal["starting", "fetching", "loading", "ready", "failed"]
 
@@ -35,7 +34,7 @@ class Endpoint:
 
     base_url: str
     api_key: str | None = field(default=None, repr=False)
-    places: int | None = None
+    slots: int | None = None
 
 
 class Connection(Protocol):
@@ -54,7 +53,7 @@ class Connection(Protocol):
         """The model for the running event loop; made at the first call in each."""
         ...
 
-    def place(self, told: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
+    def slot(self, told: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
         """A place at the server, entered when it is one's turn; each request is made in one.
 
         `told` is given how many answers must end before, whenever that changes. Most servers have room for all.
@@ -79,7 +78,7 @@ class Connection(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedModel:
     """A model that answers now. After a crash the endpoint may be another: ask `Models.served` for each run."""
 
     spec: ModelSpec
@@ -97,14 +96,14 @@ class Status:
     phase: Phase
     text: str
     done: float | None
-    sayings: tuple[Saying, ...] = field(default=(), compare=False)
+    sayings: tuple[LocalizedText, ...] = field(default=(), compare=False)
 
 
 class Models(Protocol):
     """The models there are at this moment; some may still be on their way."""
 
     @property
-    def served(self) -> tuple[Served, ...]:
+    def served(self) -> tuple[ServedModel, ...]:
         """What answers now, the default first."""
         ...
 
@@ -113,12 +112,12 @@ class Models(Protocol):
         """What to say of the one on its way."""
         ...
 
-    async def ready(self) -> tuple[Served, ...]:
+    async def ready(self) -> tuple[ServedModel, ...]:
         """Wait until one answers. Raises `LocalModelError` with a sentence."""
         ...
 
 
-class Streaming(Model):
+class StreamingModel(Model):
     """A model that only streams; a whole response is its stream, gathered.
 
     So a closed connection is noticed: llama.cpp looks for one only while it streams.
@@ -137,18 +136,18 @@ class Streaming(Model):
             return stream.get()
 
 
-_MODULES = {
-    "chat": "agent.providers.openai_chat",
-    "responses": "agent.providers.hosted.responses",
-    "messages": "agent.providers.hosted.messages",
-    "generate": "agent.providers.hosted.generate",
+_CONNECTIONS = {
+    "chat": ("agent.providers.chat_completions", "ChatCompletionsConnection"),
+    "responses": ("agent.providers.openai_responses", "OpenAIResponsesConnection"),
+    "messages": ("agent.providers.anthropic_messages", "AnthropicConnection"),
+    "generate": ("agent.providers.google_generate_content", "GoogleConnection"),
 }
-"""Which module speaks a dialect; imported when it is first asked for, so that one vendor costs one SDK."""
+"""The module and class for each dialect. It is imported when first needed, so that one vendor costs one SDK."""
 
 
 def preload(dialect: Dialect) -> None:
     """Import what speaks a dialect, so that the first message need not wait for it. May be called in a thread."""
-    import_module(_MODULES[dialect])
+    import_module(_CONNECTIONS[dialect][0])
 
 
 def connect(spec: ModelSpec, endpoint: Endpoint | None = None) -> Connection:
@@ -157,11 +156,12 @@ def connect(spec: ModelSpec, endpoint: Endpoint | None = None) -> Connection:
     Without an endpoint it is the provider's own, with the key of the environment. Raises `UnknownModel` for a provider
     that the catalog does not have, or whose server is not known.
     """
-    provider = load().providers.get(spec.provider)
+    provider = load_catalog().providers.get(spec.provider)
     if provider is None:
-        raise UnknownModel(f"no provider named {spec.provider!r}; known are {', '.join(load().providers)}")
-    module: Any = import_module(_MODULES[spec.dialect])
-    return cast(Connection, module.Connection(spec, endpoint or default_endpoint(provider), provider))
+        raise UnknownModel(f"no provider named {spec.provider!r}; known are {', '.join(load_catalog().providers)}")
+    module, name = _CONNECTIONS[spec.dialect]
+    kind: Any = getattr(import_module(module), name)
+    return cast(Connection, kind(spec, endpoint or default_endpoint(provider), provider))
 
 
 def default_endpoint(provider: ProviderSpec, env: Mapping[str, str] = os.environ) -> Endpoint:
@@ -169,7 +169,7 @@ def default_endpoint(provider: ProviderSpec, env: Mapping[str, str] = os.environ
 
     Raises `UnknownModel` where the provider has no address of its own and the environment names none.
     """
-    name = _address_name(provider.id)
+    name = base_url_variable(provider.id)
     base_url = (env.get(name) or provider.base_url).rstrip("/")
     if not base_url:
         raise UnknownModel(f"{provider.label} needs base_url=..., or {name} in the environment: where its server is")
@@ -177,25 +177,6 @@ def default_endpoint(provider: ProviderSpec, env: Mapping[str, str] = os.environ
     return Endpoint(base_url, key)
 
 
-_OWN = ("vllm", "llama.cpp")
-"""Whose servers we can start ourselves."""
-
-
-def _address_name(provider: str) -> str:
+def base_url_variable(provider: str) -> str:
+    """The environment variable that names a provider's address, such as OPENAI_BASE_URL."""
     return provider.upper().replace(".", "_") + "_BASE_URL"
-
-
-def named(model: str, provider: str | None, base_url: str | None, api_key: str | None = None) -> Connection:
-    """The connection to a model by its name, as `Catalog.find` reads it.
-
-    One of open weights whose server nobody names is served by this machine, from its first request on. Raises
-    `UnknownModel` where nobody is known to serve it, or this machine cannot.
-    """
-    spec = load().find(model, provider)
-    if base_url:
-        return connect(spec, Endpoint(base_url, api_key))
-    if spec.provider in _OWN and not os.environ.get(_address_name(spec.provider)):
-        own: Any = import_module("agent.providers.own")
-        return cast(Connection, own.Connection(spec, settings.load().local))
-    usual = default_endpoint(load().providers[spec.provider])
-    return connect(spec, replace(usual, api_key=api_key or usual.api_key))

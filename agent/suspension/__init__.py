@@ -11,13 +11,13 @@ from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart
 
 from agent.context import Context
 from agent.errors import InputError
-from agent.guardrails import Limit, Limits, explained
 from agent.history import new_id, now
-from agent.messages import repaired, unanswered
-from agent.responses import whole
-from agent.runs.watch import Spent
+from agent.limits import Limit, Limits, explain_limit
+from agent.messages.repair import repair, unanswered_calls
+from agent.responses import fix_surrogates
+from agent.runtime.budget import BudgetUsed
 from agent.suspension.sentences import refused
-from agent.tools import Tool, ask_user, noted
+from agent.tools import Tool, ask_user, with_note
 
 SCHEMA = 1
 """Of the record. One that was written with another is refused by its name, never guessed at."""
@@ -84,7 +84,7 @@ class Suspension:
     messages: tuple[ModelMessage, ...]
     pending: tuple[Pending, ...]
     limit: Limit | None = None
-    spent: Spent = field(default_factory=Spent)
+    spent: BudgetUsed = field(default_factory=BudgetUsed)
     created_at: datetime = field(default_factory=now)
     expires_at: datetime | None = None
 
@@ -95,10 +95,10 @@ class Suspension:
         Only who knows how the run ended can tell a call that waits for people from one that was cut short: ask the
         last entry's note whether it says `suspended`. Raises `InputError` where no call is without a result.
         """
-        at, calls = unanswered(context.messages)
+        at, calls = unanswered_calls(context.messages)
         if not calls:
             raise InputError("nothing is suspended here: every call has its result")
-        messages = (*repaired(context.messages[:at]), *context.messages[at:])
+        messages = (*repair(context.messages[:at]), *context.messages[at:])
         pending = tuple(_pending(call) for call in calls)
         return cls(session_id=context.session_id, run_id=run_id, messages=messages, pending=pending)
 
@@ -132,11 +132,13 @@ class Resumption:
         for one in self.suspension.pending:
             match self.answers[one.call_id]:
                 case str(text):
-                    said.append(ToolReturnPart(one.name, whole(text), tool_call_id=one.call_id))
+                    said.append(ToolReturnPart(one.name, fix_surrogates(text), tool_call_id=one.call_id))
                 case Refuse(reason):
                     what = "did not answer" if one.kind == "question" else "refused this call"
                     text = f"The user {what}.{f' The reason given: {reason}' if reason else ''}"
-                    said.append(ToolReturnPart(one.name, whole(text), tool_call_id=one.call_id, outcome="denied"))
+                    said.append(
+                        ToolReturnPart(one.name, fix_surrogates(text), tool_call_id=one.call_id, outcome="denied")
+                    )
                 case Approve():
                     continue
         return said
@@ -151,18 +153,18 @@ class Resumption:
                 made.append(ToolCallPart(one.name, dict(arguments), tool_call_id=one.call_id))
         return made
 
-    def told(self, result: ToolReturnPart) -> ToolReturnPart:
+    def with_note(self, result: ToolReturnPart) -> ToolReturnPart:
         """The result of such a call, with what it was really called with, where that was changed."""
         answer = self.answers.get(result.tool_call_id)
         if not isinstance(answer, Approve) or answer.arguments is None:
             return result
-        return noted(result, f"The user changed the arguments to {dumps(answer.arguments, ensure_ascii=False)}.")
+        return with_note(result, f"The user changed the arguments to {dumps(answer.arguments, ensure_ascii=False)}.")
 
 
-def waiting(call: ToolCallPart, tools: Mapping[str, Tool]) -> Pending | None:
+def pending_call(call: ToolCallPart, tools: Mapping[str, Tool]) -> Pending | None:
     """What this call waits for, None for one that may be made at once, or that fails anyway."""
     tool = tools.get(call.tool_name)
-    if tool is None or not (tool.needs_approval or asks(tool)):
+    if tool is None or not (tool.needs_approval or needs_person(tool)):
         return None
     try:
         tool.arguments(call)
@@ -171,18 +173,18 @@ def waiting(call: ToolCallPart, tools: Mapping[str, Tool]) -> Pending | None:
     return _pending(call)
 
 
-def asks(tool: Tool) -> bool:
+def needs_person(tool: Tool) -> bool:
     """Whether it is the tool that asks the user."""
     return tool.function is ask_user.function
 
 
-def whether_to_go_on(limit: Limit, limits: Limits) -> Pending:
+def ask_to_continue(limit: Limit, limits: Limits) -> Pending:
     """The question of a run that has reached a bound."""
-    question = f"{explained(limit, limits)} Go on?"
+    question = f"{explain_limit(limit, limits)} Go on?"
     return Pending(call_id="limit", kind="question", name=limit, question=question, choices=(GO_ON, STOP))
 
 
-def answered(pending: Sequence[Pending], reply: Reply) -> dict[str, Answer]:
+def match_answers(pending: Sequence[Pending], reply: Reply) -> dict[str, Answer]:
     """The reply, by the ids of what it answers. Raises `InputError` where one is missing, unknown or empty."""
     if isinstance(reply, Mapping):
         answers = dict(reply)

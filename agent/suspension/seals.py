@@ -21,7 +21,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from agent.errors import ConfigError
 from agent.history import now
-from agent.responses import whole
+from agent.responses import fix_surrogates
 from agent.suspension import SCHEMA, Suspension
 from agent.suspension.ledgers import Ledger, MemoryLedger
 from agent.suspension.sentences import refused
@@ -123,7 +123,7 @@ class Seals:
 def canonical(suspension: Suspension) -> bytes:
     """The whole record as JSON in UTF-8, in the one form that equal records have: sorted names, no white space."""
     (plain,) = cast(list[Any], _RECORDS.dump_python([suspension], mode="json", warnings=False))
-    return whole(json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)).encode()
+    return fix_surrogates(json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)).encode()
 
 
 def signed(record: bytes, name: str, secret: str) -> str:

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from agent.errors import SuspensionError, SuspensionReason, named
+from agent.errors import SuspensionError, SuspensionReason, localized_error
 
 SENTENCES = {
     "suspended_tampered": "This is not a suspended run as it was sealed: something in it was changed.",
@@ -19,4 +19,4 @@ SENTENCES = {
 
 def refused(reason: SuspensionReason, **values: str) -> SuspensionError:
     """The refusal for that reason."""
-    return named(partial(SuspensionError, reason=reason), SENTENCES, f"suspended_{reason}", **values)
+    return localized_error(partial(SuspensionError, reason=reason), SENTENCES, f"suspended_{reason}", **values)

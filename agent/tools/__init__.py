@@ -21,7 +21,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_core import to_json
 
 from agent.errors import AgentError, InputError, ToolError
-from agent.responses import whole
+from agent.responses import fix_surrogates
 
 Function = Callable[..., Any]
 
@@ -186,8 +186,8 @@ async def execute_all(
     calls: Sequence[ToolCallPart],
     *,
     timeout: float,  # noqa: ASYNC109 - not raised
-    said: Callable[[ToolReturnPart], None],
-    began: Callable[[ToolCallPart], None] = lambda _: None,
+    on_result: Callable[[ToolReturnPart], None],
+    on_start: Callable[[ToolCallPart], None] = lambda _: None,
 ) -> None:
     """Run calls at once and hand each result to `said` as it comes; return when each call has one.
 
@@ -199,10 +199,10 @@ async def execute_all(
     unanswered = {call.tool_call_id: call for call in calls}
 
     async def one(call: ToolCallPart) -> None:
-        began(call)
+        on_start(call)
         result = await execute(tools, call, timeout=timeout)
         if unanswered.pop(call.tool_call_id, None):
-            said(result)
+            on_result(result)
 
     tasks = [asyncio.create_task(one(call)) for call in calls]
     try:
@@ -215,10 +215,10 @@ async def execute_all(
     finally:
         for id_, call in list(unanswered.items()):
             del unanswered[id_]
-            said(_given_up(call, tools.get(call.tool_name)))
+            on_result(_given_up(call, tools.get(call.tool_name)))
 
 
-def cancelled(call: ToolCallPart) -> ToolReturnPart:
+def cancelled_result(call: ToolCallPart) -> ToolReturnPart:
     """The result of a call that was not made, or not to its end, because the run was cancelled."""
     text = "Cancelled before it finished."
     return ToolReturnPart(call.tool_name, text, tool_call_id=call.tool_call_id, outcome="interrupted")
@@ -227,9 +227,9 @@ def cancelled(call: ToolCallPart) -> ToolReturnPart:
 def _given_up(call: ToolCallPart, tool: Tool | None) -> ToolReturnPart:
     still = any(work.get_name() == call.tool_call_id for work in _running) or (tool is not None and not tool.is_async)
     if not still:
-        return cancelled(call)
+        return cancelled_result(call)
     text = "Cancelled; it could not be interrupted and was left running."
-    return replace(cancelled(call), content=text, metadata={"left_running": True})
+    return replace(cancelled_result(call), content=text, metadata={"left_running": True})
 
 
 async def _done(work: asyncio.Task[Any], limit: float) -> bool:
@@ -296,7 +296,7 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
 def _content(value: Any) -> Any:
     """A string unchanged, pictures and sound as such, also in a list with strings; anything else as JSON."""
     if isinstance(value, str):
-        return whole(value)
+        return fix_surrogates(value)
     if isinstance(value, BinaryContent):
         return value
     if isinstance(value, list | tuple):
@@ -306,7 +306,7 @@ def _content(value: Any) -> Any:
     return to_json(value, fallback=str).decode()
 
 
-def noted(result: ToolReturnPart, note: str) -> ToolReturnPart:
+def with_note(result: ToolReturnPart, note: str) -> ToolReturnPart:
     """The result with a note of ours for the model after it."""
     note, content = f"[{note}]", result.content
     if isinstance(content, str):
@@ -315,7 +315,7 @@ def noted(result: ToolReturnPart, note: str) -> ToolReturnPart:
 
 
 def _failed(call: ToolCallPart, message: str) -> ToolReturnPart:
-    return ToolReturnPart(call.tool_name, whole(message), tool_call_id=call.tool_call_id, outcome="failed")
+    return ToolReturnPart(call.tool_name, fix_surrogates(message), tool_call_id=call.tool_call_id, outcome="failed")
 
 
 def _explain(error: ValidationError) -> str:

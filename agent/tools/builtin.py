@@ -7,13 +7,13 @@ from threading import BoundedSemaphore
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from agent.media.apart import Job, Program
+from agent.media.sandbox import SandboxJob, SandboxProgram
 from agent.tools import arithmetic
 
 MAX_NAME = 100
 """Characters of the name of a unit or a time zone."""
 
-_CALCULATOR = Program(arithmetic, memory=128 * 1024 * 1024, seconds=2, patience=5)
+_CALCULATOR = SandboxProgram(arithmetic, memory=128 * 1024 * 1024, seconds=2, timeout_seconds=5)
 """A process for each calculation takes 25 ms. It can be killed; a thread that works out a large number can't."""
 _PLACES = BoundedSemaphore(4)
 """Calculations at the same time: a model may ask for hundreds at once."""
@@ -34,10 +34,12 @@ def calculate(expression: str) -> str:
     Raises:
         ValueError: It is not arithmetic, uses an unknown name, has no real value, or its value is too large.
     """
-    if not _PLACES.acquire(timeout=_CALCULATOR.patience):
+    if not _PLACES.acquire(timeout=_CALCULATOR.timeout_seconds):
         raise ValueError("too many calculations are going on; try again")
     try:
-        status, out = Job(_CALCULATOR).run(expression[: arithmetic.MAX_EXPRESSION + 1].encode("utf-8", "replace"))
+        status, out = SandboxJob(_CALCULATOR).run(
+            expression[: arithmetic.MAX_EXPRESSION + 1].encode("utf-8", "replace")
+        )
     except TimeoutError as error:
         raise ValueError("the expression takes too long to work out") from error
     finally:

@@ -36,9 +36,9 @@ from mcp.types import Tool as Described
 from pydantic_ai.messages import BinaryContent
 
 from agent.errors import InputError, ToolError
-from agent.guard import trust
+from agent.fetch import tls_context
 from agent.tools import Tool
-from agent.tools.mcp_child import Command, child
+from agent.tools.mcp_stdio import Command, open_server
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ _serving: set[asyncio.Task[None]] = set()
 
 
 @dataclass(frozen=True)
-class Address:
+class HttpAddress:
     """Where a server listens; `headers`, such as Authorization, are never shown."""
 
     url: str = field(repr=False)
@@ -68,7 +68,7 @@ class McpServer:
     call may take, `start_seconds` how many the server has to answer at all.
     """
 
-    where: Command | Address
+    where: Command | HttpAddress
     _: KW_ONLY
     name: str
     tools: Sequence[str] | None = None
@@ -99,7 +99,7 @@ class McpServer:
     @classmethod
     def http(cls, url: str, *, name: str, headers: Mapping[str, str] | None = None, **more: Any) -> "McpServer":
         """A server that listens at `url`, by streamable HTTP; `headers` go with every request to it."""
-        return cls(Address(url, headers or {}), name=name, **more)
+        return cls(HttpAddress(url, headers or {}), name=name, **more)
 
     @asynccontextmanager
     async def session(self) -> AsyncGenerator[Sequence[Tool]]:
@@ -141,14 +141,14 @@ class McpServer:
         """A client whose handshake is done; all it stands on is closed by the stack."""
         match self.where:
             case Command() as command:
-                transport = child(self.name, command, last_words)
-            case Address(url, headers):
+                transport = open_server(self.name, command, last_words)
+            case HttpAddress(url, headers):
                 here = httpx2.URL(url).host in ("localhost", "127.0.0.1", "::1")  # no proxy leads to this machine
                 http = httpx2.AsyncClient(
                     headers=dict(headers),
                     timeout=httpx2.Timeout(30, read=300),
                     trust_env=not here,
-                    verify=await asyncio.to_thread(trust),
+                    verify=await asyncio.to_thread(tls_context),
                 )
                 await stack.enter_async_context(http)
                 transport = streamable_http_client(url, http_client=http)
@@ -178,7 +178,7 @@ class McpServer:
 
         return Tool(
             call,
-            fitting(self.name, described.name),
+            fit_name(self.name, described.name),
             self.timeout,
             needs_approval=needs_approval,
             schema=described.input_schema,
@@ -208,7 +208,7 @@ class McpServer:
         return f"The MCP server {self.name} {said}.{why}"
 
 
-def fitting(server: str, tool: str) -> str:
+def fit_name(server: str, tool: str) -> str:
     """A tool's name with its server's in front, as every provider takes it; of two tools it is never the same."""
     name = f"{server}-{tool}"
     fit = re.sub(r"[^A-Za-z0-9_-]", "_", name)

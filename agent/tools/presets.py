@@ -23,7 +23,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent.errors import AgentError, ConfigError
-from agent.guard import Guard
+from agent.fetch import Guard
 from agent.tools import Tool, Toolset, as_tool
 from agent.tools.auth import Auth
 from agent.tools.rest import Parameter, rest_tool
@@ -31,7 +31,7 @@ from agent.tools.rest import Parameter, rest_tool
 FOLDER = Path(__file__).resolve().parent.parent.parent / "configs" / "tools"
 
 
-def load(reference: str, *, env: Mapping[str, str] = os.environ, folder: Path = FOLDER) -> Tool | Toolset:
+def load_presets(reference: str, *, env: Mapping[str, str] = os.environ, folder: Path = FOLDER) -> Tool | Toolset:
     """The tool or the tools that a reference names; touches no network.
 
     "preset:currency" or "currency" is `configs/tools/currency.toml`, what ends with ".toml" is a preset's path, and

@@ -19,7 +19,7 @@ from pydantic import ConfigDict, Field
 from pydantic_ai.messages import BinaryContent
 
 from agent.errors import InputError, ToolError
-from agent.guard import GUARD, Answer, Guard
+from agent.fetch import GUARD, FetchResponse, Guard
 from agent.tools import Tool
 from agent.tools.auth import Auth, Credentials
 
@@ -265,7 +265,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _read(answer: Answer, path: Any, credentials: Credentials) -> str | BinaryContent:
+def _read(answer: FetchResponse, path: Any, credentials: Credentials) -> str | BinaryContent:
     """What the model gets of an answer. Raises `ToolError`."""
     kind = answer.media_type
     if not 200 <= answer.status < 300:
@@ -301,7 +301,7 @@ def _compact(text: str) -> str:
         return text
 
 
-def _decoded(answer: Answer) -> str:
+def _decoded(answer: FetchResponse) -> str:
     named = _CHARSETS.search(answer.content_type)
     return answer.data.decode(named[1] if named else "utf-8", "replace")
 

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from tests.chromium import launch
 
-STATIC = Path(__file__).resolve().parents[2] / "agent" / "ui" / "static"
+STATIC = Path(__file__).resolve().parents[2] / "agent" / "web" / "ui" / "static"
 PREVIEW = """
 <style>
   body { margin: 0; width: 1200px; height: 630px; display: flex; align-items: center; gap: 96px; padding: 0 110px;

@@ -1,0 +1,332 @@
+"""A chat in the terminal: reads lines, shows answers, stops them at Ctrl-C, asks what a suspended run asks.
+
+The main thread reads and waits, and so hears Ctrl-C; the runs, and the model server if there is one of ours, live in an
+event loop of their own thread.
+"""
+
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, UserPromptPart
+
+from agent.agent import Agent
+from agent.cli.background import Background
+from agent.cli.history_file import ConversationFile, Kept
+from agent.cli.questions import ask
+from agent.display import display
+from agent.errors import AgentError, InputError
+from agent.limits import Limits
+from agent.messages.parts import Audio, Image
+from agent.providers import Connection
+from agent.responses import BubbleMarker, pieces_of
+from agent.result import Options, RunResult
+from agent.run import Run
+from agent.suspension import Approve, Refuse
+from agent.suspension.seals import Seals
+from agent.tools import Function, Tool, Toolset
+
+EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
+HELP = """\
+/image PATH          send a picture with the next message       /sound PATH        send a sound with it
+/reasoning on|off|EFFORT                                        /system TEXT       another system message
+/model NAME          another model, as in openai:gpt-6-luna     /tools             what the model may call
+/new                 forget what was said                       /history           show what was said
+/save [PATH]         keep the conversation                      /quit              leave (also Ctrl-D)
+Ctrl-C stops the answer; at the prompt, a second one leaves."""
+
+
+@dataclass(kw_only=True)
+class ChatSetup:
+    """What the chat begins with. `connect` gives the connection to a model by its name."""
+
+    connection: Connection
+    connect: Callable[[str], Awaitable[Connection]]
+    system_message: str = ""
+    tools: Sequence[Tool | Function | Toolset] = ()
+    limits: Limits = field(default_factory=Limits)
+    file: ConversationFile | None = None
+
+
+class Terminal:
+    """One conversation at a terminal, or over a pipe: then each line is a prompt, and nothing is said but answers."""
+
+    def __init__(self, setup: ChatSetup, background: Background) -> None:
+        self._setup, self._background = setup, background
+        self._seals = Seals()
+        self._options = Options()
+        self._attached: list[BinaryContent] = []
+        self._kept = setup.file.load() if setup.file is not None else Kept()
+        self._tools: list[Tool | Function | Toolset] = list(setup.tools)
+        self._open = AsyncExitStack()
+        self._talks = sys.stdin.isatty()
+        self._interrupted = False
+        self._failed = False
+        self._agent = self._made()
+
+    def run(self) -> int:
+        """Chat until the end of the input; return the exit status: 130 after Ctrl-C, 1 where an answer failed."""
+        if self._talks:
+            self._greet()
+        try:
+            self._background.wait(self._opened())
+            if self._kept.suspension is not None:
+                self._say("This conversation waits for an answer.")
+                self._answer_pending()
+            while (line := self._line("> ")) is not None:
+                if line.strip() and not self._take(line.strip()):
+                    break
+        except KeyboardInterrupt:
+            return 130
+        except AgentError as error:
+            print(error, file=sys.stderr)
+            return 1
+        finally:
+            self._background.wait(self._open.aclose())
+            self._background.wait(self._agent.aclose())
+        return 1 if self._failed and not self._talks else 0
+
+    # What is typed
+
+    def _line(self, prompt: str, prefill: str = "") -> str | None:
+        """The next line, None at the end of the input. Raises KeyboardInterrupt at the second Ctrl-C in a row."""
+        while True:
+            try:
+                line = _read(prompt if self._talks else "", prefill)
+                self._interrupted = False
+                return line
+            except EOFError:
+                if self._talks:
+                    print()
+                return None
+            except KeyboardInterrupt:
+                if self._interrupted or not self._talks:
+                    print()
+                    raise
+                self._interrupted = True
+                print("\n(Ctrl-C again, or Ctrl-D, leaves.)")
+
+    def _take(self, line: str) -> bool:
+        """Do what a line says; False to leave."""
+        if not line.startswith("/"):
+            self._ask(line)
+            return True
+        name, _, rest = line[1:].partition(" ")
+        if name in ("quit", "exit"):
+            return False
+        command = self._commands().get(name)
+        try:
+            if command is None:
+                raise InputError(f"There is no command /{name}; /help has them all.")
+            command(rest.strip())
+        except (AgentError, OSError) as error:
+            print(error, file=sys.stderr)
+            self._failed = True
+        return True
+
+    def _commands(self) -> Mapping[str, Callable[[str], None]]:
+        return {
+            "help": lambda _: print(HELP),
+            "image": lambda path: self._attach(Image.from_path(_path(path))),
+            "sound": lambda path: self._attach(Audio.from_path(_path(path))),
+            "reasoning": self._reasoning,
+            "tools": self._list_tools,
+            "model": self._model,
+            "system": self._system,
+            "new": self._new,
+            "history": self._history,
+            "save": self._save_as,
+        }
+
+    # Asking
+
+    def _ask(self, text: str) -> None:
+        prompt: list[str | BinaryContent] = [text, *self._attached]
+        try:
+            run = self._agent.run(
+                prompt if self._attached else text,
+                context=self._kept.context,
+                options=self._options,
+                journal=self._setup.file and self._setup.file.journal(self._kept.context),
+            )
+        except AgentError as error:
+            print(error, file=sys.stderr)
+            self._failed = True
+            return
+        self._attached.clear()
+        self._follow(run)
+        self._answer_pending()
+
+    def _follow(self, run: Run) -> None:
+        """Show the run as it goes, stop it at Ctrl-C, and keep what came of it."""
+
+        async def shown() -> RunResult:
+            async for response in run:
+                display(response)
+            return await run
+
+        def stop() -> None:
+            self._interrupted = True
+            run.cancel("user_request")
+
+        result = self._background.wait(shown(), stop)
+        if run.responses and run.responses[-1].type in ("output_text", "reasoning"):
+            print(flush=True)
+        if result.finish_reason not in ("error", "limit") and result.note.detail:
+            self._say(result.note.detail)
+        self._failed |= result.finish_reason == "error"
+        suspension = self._seals.open(result.suspension) if result.suspension is not None else None
+        self._keep(Kept(result.context, suspension))
+        if result.finish_reason == "cancelled" and not self._talks:
+            raise KeyboardInterrupt
+
+    def _answer_pending(self) -> None:
+        """Ask what the suspended run asks, and go on with it; unanswered, it stays suspended."""
+        while (suspension := self._kept.suspension) is not None:
+            reply: dict[str, str | Approve | Refuse] = {}
+            for pending in suspension.pending:
+                answer = ask(pending, self._line)
+                if answer is None:
+                    self._failed = True
+                    self._say("Nothing was answered; the run stays suspended.")
+                    return
+                reply[pending.call_id] = answer
+            try:
+                run = self._agent.resume(suspension, reply)
+                self._follow(run)
+            except AgentError as error:
+                print(error, file=sys.stderr)
+                self._failed = True
+                return
+
+    # Commands
+
+    def _attach(self, part: BinaryContent) -> None:
+        self._attached.append(part)
+        self._say(f"{part.media_type}, {len(part.data)} bytes: it goes with the next message.")
+
+    def _reasoning(self, wanted: str) -> None:
+        if wanted not in ("on", "off", *EFFORTS):
+            raise InputError(f"/reasoning takes on, off or one of {', '.join(EFFORTS)}.")
+        chosen: Any = {"on": True, "off": False}.get(wanted, wanted)
+        self._options = replace(self._options, reasoning=chosen)
+        self._say(f"Reasoning: {wanted}.")
+
+    def _list_tools(self, _: str) -> None:
+        for tool in self._agent.tools.values():
+            # The library marks the summary where a docstring says more.
+            text = (tool.definition.description or "").removeprefix("<summary>").split("</summary>")[0].strip()
+            print(f"{tool.name}{' (asks first)' if tool.needs_approval else ''}: {text.partition(chr(10))[0]}")
+        if not self._agent.tools:
+            print("There are no tools.")
+
+    def _model(self, name: str) -> None:
+        if not name:
+            self._say(f"The model is {self._setup.connection.spec.id}.")
+            return
+        connection = self._background.wait(cast(Coroutine[Any, Any, Connection], self._setup.connect(name)))
+        before, self._setup = self._agent, replace(self._setup, connection=connection)
+        self._agent = self._made()
+        self._background.wait(before.aclose())
+        self._say(f"The model is {connection.spec.id}.")
+
+    def _system(self, text: str) -> None:
+        self._setup = replace(self._setup, system_message=text)
+        self._agent = self._made()
+        self._say("The system message is set." if text else "There is no system message any more.")
+
+    def _new(self, _: str) -> None:
+        self._attached.clear()
+        self._keep(Kept())
+        self._say("A new conversation.")
+
+    def _history(self, _: str) -> None:
+        for message in self._kept.context.messages:
+            for line in _prompts(message):
+                print(f"> {line}")
+            stamp = BubbleMarker()
+            for piece in pieces_of(message):
+                display(stamp(piece))
+            print(flush=True)
+
+    def _save_as(self, path: str) -> None:
+        if path:
+            self._setup = replace(self._setup, file=ConversationFile(_path(path)))
+        if self._setup.file is None:
+            raise InputError("Save it where? /save PATH")
+        self._keep(self._kept)
+        self._say(f"Kept in {self._setup.file.path}.")
+
+    # What it stands on
+
+    def _made(self) -> Agent:
+        setup = self._setup
+        return Agent(
+            setup.connection,
+            system_message=setup.system_message,
+            tools=self._tools,
+            limits=setup.limits,
+            seals=self._seals,
+        )
+
+    async def _opened(self) -> None:
+        """Open the toolsets once for the whole chat."""
+        for at, item in enumerate(self._tools):
+            if isinstance(item, Toolset):
+                self._tools[at : at + 1] = list(await self._open.enter_async_context(item.session()))
+        self._agent = self._made()
+
+    def _keep(self, kept: Kept) -> None:
+        self._kept = kept
+        if self._setup.file is not None:
+            self._setup.file.save(kept)
+
+    def _greet(self) -> None:
+        with suppress(ImportError):
+            import_module("readline")  # input() then has a history and can be edited
+        print(f"{self._setup.connection.spec.label}. /help says what can be typed; Ctrl-D leaves.", flush=True)
+        if turns := sum(1 for message in self._kept.context.messages for _ in _prompts(message)):
+            print(f"The conversation goes on after {turns} {'turn' if turns == 1 else 'turns'}.", flush=True)
+
+    def _say(self, sentence: str) -> None:
+        """Something that is no answer: for people, so not into a pipe."""
+        print(f"({sentence})" if self._talks else sentence, file=sys.stdout if self._talks else sys.stderr, flush=True)
+
+
+def _read(prompt: str, prefill: str) -> str:
+    """A line of the input, edited in place from `prefill` where the terminal can. Raises EOFError."""
+    readline = sys.modules.get("readline")
+    if not prefill or readline is None:
+        return input(prompt)
+    readline.set_startup_hook(lambda: readline.insert_text(prefill))
+    try:
+        return input(prompt)
+    finally:
+        readline.set_startup_hook()
+
+
+def _path(text: str) -> Path:
+    """A path as people type it, perhaps in quotes. Raises `InputError`."""
+    if not (bare := text.strip().strip("\"'")):
+        raise InputError("Which file? Its path goes after the command.")
+    return Path(bare).expanduser()
+
+
+def _prompts(message: ModelMessage) -> Sequence[str]:
+    """What the user said in this message, media as their kind."""
+    if not isinstance(message, ModelRequest):
+        return ()
+    said: list[str] = []
+    for part in message.parts:
+        if isinstance(part, UserPromptPart):
+            items = [part.content] if isinstance(part.content, str) else part.content
+            said.append(" ".join(item if isinstance(item, str) else f"[{_kind(item)}]" for item in items))
+    return said
+
+
+def _kind(item: object) -> str:
+    return item.media_type if isinstance(item, BinaryContent) else type(item).__name__

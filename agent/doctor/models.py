@@ -1,0 +1,243 @@
+"""Which model would answer: the named server and its flags, llama.cpp and its weights, the keys of hosted providers."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import httpx2
+
+from agent.agent import Agent
+from agent.doctor.check import Check, fault, ok, warning
+from agent.errors import AgentError, ProviderError
+from agent.limits import Limits
+from agent.local.llama_server import available_memory
+from agent.local.weights import BETTER, SMOLLM2, Weights, find, hub_answers
+from agent.models.catalog import ModelSpec, ProviderSpec
+from agent.models.catalog import load_catalog as catalog
+from agent.models.families import family
+from agent.providers import Endpoint, connect, default_endpoint
+from agent.providers.discovery import discover
+from agent.settings import LocalSettings
+
+OLDEST_VLLM = (0, 32)
+"""The oldest that this program is tested with."""
+REQUEST_SECONDS = 60.0
+OVERHEAD = 150 * 10**6
+FIXES = {
+    "connection": "Start it, or set VLLM_BASE_URL to where it is.",
+    "key": "Set VLLM_API_KEY to the key that the server was started with.",
+    "malformed": "Set VLLM_BASE_URL to the address of an OpenAI-compatible server, ending in /v1.",
+}
+CLOCK = {
+    "type": "function",
+    "function": {
+        "name": "current_time",
+        "description": "The time of day.",
+        "parameters": {"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]},
+    },
+}
+
+
+async def server(local: LocalSettings) -> list[Check]:
+    """The server that VLLM_BASE_URL names: reachable, new enough, started with the flags its model needs."""
+    if local.vllm_base_url is None:
+        return [ok("server", "VLLM_BASE_URL is not set: a model of this machine answers, or a hosted one")]
+    endpoint = Endpoint(local.vllm_base_url, local.vllm_api_key)
+    try:
+        spec, *others = await discover(endpoint)
+    except ProviderError as error:
+        return [fault("server", str(error), FIXES.get(error.kind, "Look into that server's log."))]
+    more = f" and {len(others)} more" if others else ""
+    found = [ok("server", f"it serves {spec.name}{more}")]
+    host = urlsplit(endpoint.base_url).hostname
+    headers = {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}
+    async with httpx2.AsyncClient(
+        headers=headers, timeout=REQUEST_SECONDS, trust_env=host not in ("localhost", "127.0.0.1", "::1")
+    ) as client:
+        found += await _version(client, endpoint)
+        found += await _tools(client, endpoint, spec)
+        found += await _reasoning(client, endpoint, spec)
+    return found
+
+
+async def _version(client: httpx2.AsyncClient, endpoint: Endpoint) -> list[Check]:
+    try:
+        said = (await client.get(endpoint.base_url.removesuffix("/v1") + "/version")).json()["version"]
+        parts = tuple(int(part) for part in str(said).split("+")[0].split(".")[:2])
+    except (httpx2.HTTPError, ValueError, KeyError, TypeError):
+        return [ok("version", "it does not say its version, so it is not vLLM")]
+    if parts < OLDEST_VLLM:
+        oldest = ".".join(map(str, OLDEST_VLLM))
+        return [
+            warning(
+                "version",
+                f"vLLM {said} is older than {oldest}, the oldest that this is tested with",
+                "Update vLLM on that machine.",
+            )
+        ]
+    return [ok("version", f"vLLM {said}")]
+
+
+async def _tools(client: httpx2.AsyncClient, endpoint: Endpoint, spec: ModelSpec) -> list[Check]:
+    """Whether it calls a tool of its own accord; by one small request."""
+    if spec.tools != "native":
+        return [ok("tools", f"{spec.name} calls tools by a JSON schema, which needs no flag")]
+    parser = family(spec.name).tool_parser
+    flags = f"--enable-auto-tool-choice --tool-call-parser {parser or '...'}"
+    asked = "What time is it in Paris? Call the tool."
+    think = {"chat_template_kwargs": {"enable_thinking": False}} if spec.reasoning and not spec.always_reasons else {}
+    status, message = await _asked(client, endpoint, spec, asked, tools=[CLOCK], tool_choice="auto", **think)
+    content = str(message.get("content") or "")
+    if status == 400:
+        return [fault("tools", "it refuses a request that offers tools", f"Start vLLM with {flags}")]
+    if status != 200:
+        return [fault("tools", _failed(status), "Look into that server's log.")]
+    if message.get("tool_calls"):
+        return [ok("tools", "it calls tools")]
+    if "<tool_call" in content or '"current_time"' in content or "<function=" in content:
+        return [fault("tools", "it writes tool calls as text: its parser does not fit", f"Start vLLM with {flags}")]
+    return [warning("tools", "it answered without the tool it was told to call", f"Try again; else check {flags}")]
+
+
+async def _reasoning(client: httpx2.AsyncClient, endpoint: Endpoint, spec: ModelSpec) -> list[Check]:
+    """Whether reasoning comes apart from the answer; by one small request."""
+    if not spec.reasoning:
+        return [ok("reasoning", f"{spec.name} does not reason")]
+    flag = f"--reasoning-parser {family(spec.name).reasoning_parser or '...'}"
+    status, message = await _asked(client, endpoint, spec, "Is 7 a prime? Think, then answer in one word.")
+    content = str(message.get("content") or "")
+    if status != 200:
+        return [fault("reasoning", _failed(status), "Look into that server's log.")]
+    if message.get("reasoning") or message.get("reasoning_content"):
+        return [ok("reasoning", "it comes apart from the answer")]
+    if "<think>" in content or "</think>" in content:
+        said = "it writes its reasoning into the answer: no parser, or one that does not fit"
+        return [fault("reasoning", said, f"Start vLLM with {flag}")]
+    return [warning("reasoning", "it answered without reasoning", f"If it should reason, check {flag}")]
+
+
+async def _asked(
+    client: httpx2.AsyncClient, endpoint: Endpoint, spec: ModelSpec, text: str, **more: Any
+) -> tuple[int, dict[str, Any]]:
+    """Status (0: none came) and message of one answer; raw, because our client would mend what is looked for."""
+    body = {"model": spec.name, "messages": [{"role": "user", "content": text}], "max_tokens": 256, **more}
+    try:
+        answer = await client.post(f"{endpoint.base_url}/chat/completions", json=body)
+        if answer.status_code != 200:
+            return answer.status_code, {}
+        return 200, cast(dict[str, Any], answer.json()["choices"][0]["message"])
+    except (httpx2.HTTPError, ValueError, LookupError, TypeError):
+        return 0, {}
+
+
+def _failed(status: int) -> str:
+    return (
+        f"it answers HTTP {status}"
+        if status
+        else f"no answer came within {REQUEST_SECONDS:.0f} seconds, or half of one"
+    )
+
+
+async def llama(local: LocalSettings) -> list[Check]:
+    """Whether llama.cpp can be loaded, and has the memory for a model."""
+    if local.vllm_base_url:
+        return [ok("llama.cpp", "not needed: VLLM_BASE_URL names a server")]
+    # In a process of its own: on a processor that is too old it dies.
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-c", "import xllamacpp",
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    _, complaint = await process.communicate()
+    if process.returncode and b"libgomp" in complaint:
+        cure = "Install the system package libgomp1 (apt-get install libgomp1)."
+        return [fault("llama.cpp", "it needs OpenMP: libgomp.so.1 cannot be loaded", cure)]
+    if process.returncode:
+        why = "this processor lacks AVX2" if process.returncode == -4 else "it cannot be loaded"
+        return [fault("llama.cpp", why, "make setup; else set VLLM_BASE_URL, or use a hosted model.")]
+    return [ok("llama.cpp", "it can be loaded"), _memory()]
+
+
+def _memory() -> Check:
+    free = available_memory()
+    if free is None:
+        return ok("memory", "this system does not say how much is free")
+    said = f"{free // 10**6} MB are free"
+    if free < _needed(SMOLLM2):
+        cure = "End other programs, allow the container more, or set VLLM_BASE_URL."
+        return fault("memory", f"{said}; even {SMOLLM2.spec.label} needs {_needed(SMOLLM2) // 10**6} MB", cure)
+    best = BETTER[0]
+    if free < _needed(best):
+        cure = "End other programs, or allow the container more."
+        return warning("memory", f"{said}; {best.spec.label} needs {_needed(best) // 10**6} MB", cure)
+    return ok("memory", f"{said}, enough for {best.spec.label}")
+
+
+def _needed(weights: Weights) -> int:
+    """Bytes for one conversation."""
+    return weights.size + OVERHEAD + weights.kv_bytes * weights.spec.context_tokens
+
+
+async def weights(local: LocalSettings) -> list[Check]:
+    """Whether a model is on this disk, or can be fetched."""
+    if local.vllm_base_url:
+        return [ok("weights", "not needed: VLLM_BASE_URL names a server")]
+    if own := local.local_model:
+        return [_own_file(own)]
+    for better in BETTER:
+        if await find(better, local.cache_dir):
+            return [ok("weights", f"{better.spec.label} is on this disk")]
+    tiny = await find(SMOLLM2, local.cache_dir) is not None
+    have = f"only {SMOLLM2.spec.label} is on this disk" if tiny else "no model is on this disk"
+    if not local.downloads:
+        cure = "Start once with a network and without SWITCHBOARD_OFFLINE, or set LOCAL_MODEL or VLLM_BASE_URL."
+        return [(warning if tiny else fault)("weights", f"{have}, and downloads are off", cure)]
+    if await hub_answers():
+        return [ok("weights", f"{have}; a better one is fetched from the model hub at the start")]
+    cure = "Check the network and HF_ENDPOINT, or set LOCAL_MODEL or VLLM_BASE_URL."
+    if tiny:
+        return [warning("weights", f"{have}, and the model hub cannot be reached", cure)]
+    return [fault("weights", f"{have}, and the model hub cannot be reached", f"make setup. {cure}")]
+
+
+def _own_file(path: os.PathLike[str]) -> Check:
+    cure = "Set LOCAL_MODEL to a GGUF file that this user may read."
+    try:
+        with open(path, "rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        return fault("weights", f"LOCAL_MODEL {os.fspath(path)}: {error.strerror or error}", cure)
+    if magic != b"GGUF":
+        return fault("weights", f"LOCAL_MODEL {os.fspath(path)} is not a GGUF file", cure)
+    return ok("weights", f"LOCAL_MODEL {os.fspath(path)}")
+
+
+async def keys(env: Mapping[str, str], *, online: bool) -> list[Check]:
+    """Which providers have a key; `online`: whether it works, by one small request for each."""
+    hosted = [one for one in catalog().providers.values() if one.base_url and one.key_names]
+    having = [one for one in hosted if default_endpoint(one, env).api_key]
+    missing = ", ".join(one.key_names[0] for one in hosted if one not in having)
+    said = (
+        f"set for {', '.join(one.label for one in having)}" if having else "none is set; visitors may bring their own"
+    )
+    found = [ok("keys", said + (f"; not set: {missing}" if missing else ""))]
+    return found + [await _works(one, env) for one in having] if online else found
+
+
+async def _works(provider: ProviderSpec, env: Mapping[str, str]) -> Check:
+    name = next(name for name in provider.key_names if env.get(name, "").strip())
+    spec = next((one for one in catalog().menu() if one.provider == provider.id), None)
+    if spec is None:
+        return ok("key", f"{provider.label}: no model of it is on the menu to try {name} with")
+    cure = f"Check {name}; keys are made at {provider.keys_at}"
+    try:
+        connection = connect(spec, default_endpoint(provider, env))
+        async with Agent(connection, limits=Limits(steps=1, seconds=REQUEST_SECONDS, retries=0)) as agent:
+            result = await agent.ask("Say ok.", max_tokens=64)
+    except AgentError as error:
+        return fault("key", f"{provider.label}: {error}", cure)
+    if result.finish_reason in ("error", "limit"):
+        return fault("key", f"{provider.label}: {result.note.detail}", cure)
+    return ok("key", f"{provider.label}: {name} works")

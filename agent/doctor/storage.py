@@ -1,0 +1,111 @@
+"""What must outlive a restart: the history, the room on the disk, and what a Space does to both."""
+
+import shutil
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from agent.doctor.check import Check, fault, ok, warning
+from agent.errors import AgentError, ConfigError
+from agent.history import Record
+from agent.history.sqlite import SqliteStore
+from agent.models.catalog import load_catalog as catalog
+from agent.settings import Settings
+
+LITTLE, LOW = 50 * 10**6, 500 * 10**6
+"""Bytes free under which conversations are about to be refused, and under which attachments will fill it soon."""
+
+
+async def store(settings: Settings) -> list[Check]:
+    """Whether the history opens, is whole, and takes a conversation (which is taken back)."""
+    if settings.store == "memory":
+        return [warning("store", "history is kept in memory: a restart loses it", "Set SWITCHBOARD_STORE=sqlite.")]
+    path = settings.data_dir / "history.sqlite"
+    cure = f"Make {settings.data_dir} writable for this user, or set SWITCHBOARD_DATA to another folder."
+    try:
+        if not path.exists():
+            return [await _new(settings.data_dir)]
+        if trouble := _damage(path):
+            cure = f"Move {path} away and start with an empty one, or restore a copy of it."
+            return [fault("store", f"{path} {trouble}", cure)]
+        await _write(path)
+    except AgentError as error:
+        if "full" in str(error):
+            cure = f"Make room in {settings.data_dir}, or set SWITCHBOARD_DATA to a folder with room."
+        elif isinstance(error, ConfigError) and "schema" in str(error):
+            cure = "Use the version of this program that wrote it, or set SWITCHBOARD_DATA to another folder."
+        return [fault("store", str(error), cure)]
+    except OSError as error:
+        return [fault("store", f"{settings.data_dir} cannot be written: {error.strerror or error}", cure)]
+    return [ok("store", f"{path} opens and can be written")]
+
+
+async def _new(folder: Path) -> Check:
+    """Try a store of the same kind there, and leave nothing of it; the folder itself is made by the first start."""
+    place = _existing(folder)
+    with TemporaryDirectory(dir=place, prefix=".doctor-") as trial:
+        await _write(Path(trial) / "history.sqlite")
+    return ok("store", f"{folder} has no history yet; it can be made there")
+
+
+async def _write(path: Path) -> None:
+    opened = await SqliteStore.open(path)
+    try:
+        record = await opened.save(Record(owner="doctor"))
+        await opened.delete(record.id, owner=record.owner)
+    finally:
+        await opened.aclose()
+
+
+def _damage(path: Path) -> str:
+    """What SQLite finds wrong with a file that is there; "" where it is whole."""
+    try:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as base:
+            ((said, *_), *_) = base.execute("PRAGMA quick_check(1)").fetchall()
+    except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_NOTADB:
+            return "is not a SQLite database"
+        return "is damaged" if code == sqlite3.SQLITE_CORRUPT else ""  # the rest is said when it is opened to write
+    return "" if said == "ok" else "is damaged"
+
+
+async def disk(settings: Settings) -> list[Check]:
+    """Room for conversations and attachments. Room for weights is a matter of the weights."""
+    place = _existing(settings.data_dir)
+    free = shutil.disk_usage(place).free
+    said = f"{free / 10**9:.1f} GB are free in {place}"
+    cure = "Make room there, or set SWITCHBOARD_DATA to a folder with room."
+    if free < LITTLE:
+        return [fault("disk", f"{free // 10**3} kB are free in {place}", cure)]
+    return [warning("disk", said, cure) if free < LOW else ok("disk", said)]
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    return next(path for path in (folder, *folder.parents) if path.is_dir())
+
+
+async def space(settings: Settings, env: Mapping[str, str]) -> list[Check]:
+    """What a Space of the hub needs to be told."""
+    if settings.space is None:
+        return [ok("space", "this is not a Space")]
+    found = [ok("space", f"this is the Space {settings.space.id}")]
+    if settings.host in ("127.0.0.1", "localhost", "::1"):
+        said = f"the page listens on {settings.host}, where the hub's proxy cannot reach it"
+        found.append(fault("space", said, "Remove the variable GRADIO_SERVER_NAME, or set it to 0.0.0.0."))
+    if settings.fleeting:
+        said = "nothing outlives a restart: its disk is wiped, conversations are lost"
+        found.append(
+            warning("storage", said, "Name a `storage` in the Spacefile, or attach one in the Space's settings.")
+        )
+        if not env.get("SWITCHBOARD_SECRET"):
+            said = "cookies are signed with a key of this start's: after a restart nobody is known any more"
+            found.append(warning("secrets", said, "Add the secret SWITCHBOARD_SECRET, a long random word."))
+    keys = [name for provider in catalog().providers.values() for name in provider.key_names]
+    if settings.local.vllm_base_url is None and not any(env.get(name, "").strip() for name in keys):
+        said = "no secret holds a provider's key: only the small model on this CPU answers"
+        found.append(warning("secrets", said, f"Add one of {', '.join(keys)} as a secret, or VLLM_BASE_URL."))
+    return found

@@ -1,0 +1,298 @@
+"""The guard for URLs that people and models give: what may be fetched, from where, how much of it and for how long.
+
+A name is looked up once, what comes out is judged, and the connection goes to the very address that was judged: DNS
+that answers differently a moment later changes nothing. A redirect is a URL like any other. The environment's proxies
+are not used, because behind a proxy nobody can tell what is connected to.
+"""
+
+import asyncio
+import re
+import socket
+import ssl
+import zlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache, partial
+from ipaddress import ip_address
+
+import httpx2
+
+from agent.fetch.addresses import Address, is_public
+from agent.fetch.sentences import refused
+
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+
+MAX_URL = 8_000
+CONNECT_SECONDS = 5.0
+"""How long one of a host's addresses may take to connect before the next is tried."""
+
+
+_lookups = ThreadPoolExecutor(8, thread_name_prefix="dns")
+"""Name lookups have threads of their own: a slow name server must not hold up files and stores."""
+
+
+async def system_resolver(host: str, port: int) -> Sequence[str]:
+    """The addresses that this machine finds for a host. Raises `OSError` where there are none."""
+    look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_lookups, look_up)
+    return [str(address[0]) for *_, address in found]
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What a URL gave: `url` is where it was in the end, `media_type` what the server calls it."""
+
+    data: bytes
+    media_type: str
+    url: str
+
+
+@dataclass(frozen=True)
+class FetchResponse:
+    """Any answer of a server, whatever its status; `content_type` may be empty."""
+
+    status: int
+    content_type: str
+    data: bytes
+
+    @property
+    def media_type(self) -> str:
+        """The content type without its parameters."""
+        return _media_type(self.content_type)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """The rules: `public` judges an address, `resolve` finds those of a host, `ports` are the ones that may be asked.
+
+    `allow` names hosts as in "127.0.0.1:8000" that an owner trusts, exactly so, whatever their address and port. A
+    redirect from somewhere else does not lead there.
+    """
+
+    allow: tuple[str, ...] = ()
+    public: Callable[[Address], bool] = is_public
+    resolve: Resolver = system_resolver
+    ports: frozenset[int] = frozenset({80, 443, 8080, 8443})
+    redirects: int = 5
+
+    async def fetch(self, url: str, *, kinds: Sequence[str], max_bytes: int, seconds: float) -> Fetched:
+        """Get what lies at `url`, if its media type is one of `kinds`, such as "image/png" or "image/*".
+
+        Raises `InputError` with a sentence for all that may go wrong.
+        """
+        async with self._sentences(url, seconds), self._open("GET", url, {"Accept": ", ".join(kinds)}, b"") as opened:
+            target, response = opened
+            if response.status_code != 200:
+                raise refused("link_status", host=target.host, status=response.status_code)
+            kind = _media_type(response.headers.get("content-type", ""))
+            if not any(fnmatchcase(kind, pattern) for pattern in kinds):
+                if any(pattern.startswith("image/") for pattern in kinds):
+                    raise refused("link_no_picture", host=target.host, kind=repr(kind[:100]))
+                raise refused("link_kind", host=target.host, kind=repr(kind[:100]), wanted=" or ".join(kinds))
+            return Fetched(await _read(response, target.host, max_bytes), kind, str(target))
+
+    async def send(
+        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes, max_bytes: int, seconds: float
+    ) -> FetchResponse:
+        """Send a request and return the answer. Only a GET follows redirects, and takes no header elsewhere.
+
+        Raises `InputError` as `fetch` does, but for no status.
+        """
+        async with self._sentences(url, seconds), self._open(method, url, headers, body) as (target, response):
+            data = await _read(response, target.host, max_bytes)
+            return FetchResponse(response.status_code, response.headers.get("content-type", ""), data)
+
+    @asynccontextmanager
+    async def _sentences(self, url: str, seconds: float) -> AsyncGenerator[None]:
+        """Bound the time, and say in words what went wrong; of the URL only the host, as the rest may hold secrets."""
+        host = self._parsed(url).host
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError as error:
+            raise refused("link_slow", host=host, seconds=seconds) from error
+        except (httpx2.NetworkError, httpx2.TimeoutException) as error:
+            raise refused("link_failed", host=host, error=str(error) or type(error).__name__) from error
+        except httpx2.LocalProtocolError as error:  # whose own words repeat a header, secrets and all
+            raise refused("link_request", host=host) from error
+        except httpx2.HTTPError as error:
+            raise refused("link_answer", host=host, error=str(error)) from error
+
+    @asynccontextmanager
+    async def _open(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes
+    ) -> AsyncGenerator[tuple[httpx2.URL, httpx2.Response]]:
+        """The answer behind all redirects, its body not read yet, and where it was."""
+        target, trusted = self._parsed(url), True
+        certificates = await asyncio.to_thread(tls_context)
+        async with httpx2.AsyncHTTPTransport(verify=certificates, trust_env=False) as transport:
+            for _ in range(self.redirects + 1):
+                response = await self._ask(transport, method, target, headers, body, trusted=trusted)
+                try:
+                    if method != "GET" or not response.has_redirect_location:
+                        yield target, response
+                        return
+                finally:
+                    await response.aclose()
+                before, target = target, self._parsed(str(_joined(target, response.headers["location"])))
+                if (before.scheme, before.host, before.port) != (target.scheme, target.host, target.port):
+                    headers, trusted = {name: headers[name] for name in ("Accept",) if name in headers}, False
+        raise refused("link_redirects", host=target.host, most=self.redirects)
+
+    async def _ask(
+        self,
+        transport: httpx2.AsyncHTTPTransport,
+        method: str,
+        target: httpx2.URL,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        trusted: bool,
+    ) -> httpx2.Response:
+        """Send one request to the first address of its host that can be reached."""
+        failure: httpx2.HTTPError | None = None
+        for address in await self._addresses(target, trusted=trusted):
+            request = httpx2.Request(
+                method,
+                target.copy_with(host=str(address)),
+                headers={"Host": target.netloc.decode(), "Accept-Encoding": "gzip", "User-Agent": "switchboard"}
+                | dict(headers),
+                content=body or None,
+                # The name is what the certificate must be for, and what a server of many names goes by.
+                extensions={"sni_hostname": target.host.rstrip("."), "timeout": {"connect": CONNECT_SECONDS}},
+            )
+            try:
+                return await transport.handle_async_request(request)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                failure = error
+        raise failure or refused("link_no_host", host=target.host)
+
+    async def _addresses(self, target: httpx2.URL, *, trusted: bool) -> list[Address]:
+        """The addresses of a host that may be connected to. Raises `InputError` where there are none."""
+        host, port = target.host, _port(target)
+        exempt = trusted and _named(target) in self.allow
+        if not exempt and port not in self.ports:
+            known = ", ".join(map(str, sorted(self.ports)))
+            raise refused("link_port", host=host, port=port, known=known)
+        try:
+            found = await self.resolve(host.rstrip("."), port)
+        except (OSError, UnicodeError) as error:
+            raise refused("link_no_host", host=host) from error
+        addresses = list(dict.fromkeys(ip_address(one.partition("%")[0]) for one in found))
+        usable = [one for one in addresses if exempt or self.public(one)]
+        if addresses and not usable:
+            raise refused("link_private", host=host)
+        return usable
+
+    def _parsed(self, url: str) -> httpx2.URL:
+        """The URL as its parts, by the parser whose result is connected to. Raises `InputError`."""
+        url = url.strip()
+        if len(url) > MAX_URL:
+            raise refused("link_long", most=MAX_URL)
+        if re.search(r"[\x00-\x20\x7f\\]", url):  # on which parsers differ
+            raise refused("link_blank")
+        try:
+            target = httpx2.URL(url)
+        except (httpx2.InvalidURL, ValueError) as error:
+            raise refused("link_none", error=str(error)) from error
+        if target.scheme not in ("http", "https") or not target.host:
+            raise refused("link_scheme")
+        if target.userinfo:
+            raise refused("link_user")
+        return target
+
+
+GUARD = Guard()
+"""The rules for the addresses that people and models give."""
+
+
+async def fetch(url: str, *, kinds: Sequence[str], max_bytes: int, seconds: float) -> Fetched:
+    """`Guard.fetch` by the usual rules: public addresses only."""
+    return await GUARD.fetch(url, kinds=kinds, max_bytes=max_bytes, seconds=seconds)
+
+
+def _port(target: httpx2.URL) -> int:
+    return target.port or (443 if target.scheme == "https" else 80)
+
+
+def _named(target: httpx2.URL) -> str:
+    host = f"[{target.host}]" if ":" in target.host else target.host
+    return f"{host}:{_port(target)}"
+
+
+def _joined(target: httpx2.URL, location: str) -> httpx2.URL:
+    try:
+        return target.join(location)
+    except (httpx2.InvalidURL, ValueError) as error:
+        raise refused("link_redirect", host=target.host) from error
+
+
+def _media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower() or "application/octet-stream"
+
+
+async def _read(response: httpx2.Response, host: str, limit: int) -> bytes:
+    """The body, at most `limit` bytes on the wire as well as expanded."""
+    too_large = refused("link_large", host=host, most=limit)
+    coding = response.headers.get("content-encoding", "").strip().lower()
+    if coding not in ("", "identity", "gzip", "x-gzip"):  # others cannot be bounded while they expand
+        raise refused("link_coding", host=host, coding=repr(coding[:40]))
+    declared = response.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit:
+        raise too_large
+    body = _Gzip(limit) if "gzip" in coding else _Plain()
+    on_the_wire = 0
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
+    async for chunk in response.stream:
+        on_the_wire += len(chunk)
+        try:
+            body.feed(chunk)
+        except zlib.error as error:
+            raise refused("link_damaged", host=host) from error
+        if max(on_the_wire, len(body.data)) > limit:
+            raise too_large
+    if not body.whole:
+        raise refused("link_cut", host=host)
+    return bytes(body.data)
+
+
+class _Plain:
+    whole = True
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def feed(self, chunk: bytes) -> None:
+        self.data += chunk
+
+
+class _Gzip:
+    """Expands the members of a gzip body, at most one byte past the limit."""
+
+    def __init__(self, limit: int) -> None:
+        self.data = bytearray()
+        self._limit = limit
+        self._member: zlib._Decompress | None = None  # pyright: ignore[reportPrivateUsage]  its type has no other name
+
+    @property
+    def whole(self) -> bool:
+        return self._member is None or self._member.eof
+
+    def feed(self, chunk: bytes) -> None:
+        while chunk and len(self.data) <= self._limit:
+            if self._member is None or self._member.eof:
+                chunk = chunk.lstrip(b"\0")  # padding between members
+                if not chunk:
+                    return
+                self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            self.data += self._member.decompress(chunk, self._limit + 1 - len(self.data))
+            chunk = self._member.unused_data
+
+
+@cache
+def tls_context() -> ssl.SSLContext:
+    """The certificates that are trusted; reading them takes 100 ms of CPU, so it is done once."""
+    return httpx2.create_ssl_context()

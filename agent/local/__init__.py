@@ -1,0 +1,1 @@
+"""Model servers that this machine starts itself: llama.cpp, vLLM, and their weights."""

@@ -1,0 +1,176 @@
+"""A model by its name that this machine serves itself: by vLLM on a GPU, else by llama.cpp where we know its weights.
+
+Nothing is fetched or started before the first request. The server is a child of the event loop that asked first; it
+ends with `aclose`, or with this program, however that ends.
+"""
+
+import asyncio
+import logging
+import secrets
+import shutil
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pydantic_ai import RunContext
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.settings import ModelSettings
+
+from agent.errors import UnknownModel, localized_error
+from agent.local.launch import Launched, gpu_memory, launch_llama, launch_vllm
+from agent.local.process import ServerProcess
+from agent.local.sentences import SENTENCES
+from agent.local.vllm_server import find_vllm
+from agent.local.weights import QWEN3_06B, SMOLLM2, Weights, fetch, find
+from agent.models.catalog import ModelSpec, load_catalog
+from agent.providers import Endpoint, StreamingModel, chat_completions
+from agent.settings import ROOT, LocalSettings
+
+log = logging.getLogger(__name__)
+
+KNOWN = {
+    "qwen/qwen3-0.6b": QWEN3_06B,
+    "huggingfacetb/smollm2-135m-instruct": SMOLLM2,
+}
+"""The weights that llama.cpp may be given, by the name of the checkpoint; the name of their spec is known, too."""
+
+
+class LocalConnection(chat_completions.ChatCompletionsConnection):
+    """A `Connection` to a model that is served here once it is asked. Each event loop has a server of its own.
+
+    Raises `UnknownModel`, with what would help, where this machine cannot serve it.
+    """
+
+    def __init__(self, spec: ModelSpec, settings: LocalSettings) -> None:
+        self._settings = settings
+        self._vllm = find_vllm(ROOT) if shutil.which("nvidia-smi") else None
+        self._weights = None if self._vllm else _known(spec.name)
+        if self._vllm is None and self._weights is None:
+            known = ", ".join(KNOWN)
+            raise localized_error(UnknownModel, SENTENCES, "not_served_here", model=spec.name, known=known)
+        spec = self._weights.spec if self._weights else spec
+        super().__init__(spec, Endpoint(""), load_catalog().providers[spec.provider])
+        self._servers: WeakKeyDictionary[asyncio.AbstractEventLoop, _Server] = WeakKeyDictionary()
+
+    def model(self) -> Model:
+        """A model whose first request fetches and starts what it needs. That may take minutes."""
+        return _OnDemandModel(self._server())
+
+    def _server(self) -> "_Server":
+        return self._servers.setdefault(asyncio.get_running_loop(), _Server(self))
+
+    @asynccontextmanager
+    async def slot(self, told: Callable[[int], None]) -> AsyncGenerator[None]:
+        """A place at the server, which is started first."""
+        connection = await self._server().ready()
+        async with connection.slot(told):
+            yield
+
+    async def launched(self) -> Launched:
+        """A server, up and answering. Raises `LocalModelError` with the reason where there is none."""
+        key = secrets.token_urlsafe(32)
+        if self._vllm is not None:
+            memory = await gpu_memory()
+            return await launch_vllm(
+                self._vllm,
+                self.spec.name,
+                gpu_memory=memory,
+                key=key,
+                port=0,
+                report=lambda step, _: log.info("%s", SENTENCES[step]),
+            )
+        assert self._weights is not None
+        weights, cache = self._weights, self._settings.cache_dir
+        path = await find(weights, cache)
+        if path is None and self._settings.downloads:
+            log.warning("fetching %s: %d MB, %s", self.spec.label, weights.size // 10**6, self.spec.source)
+            path = await fetch(weights, cache, report=lambda _have, _all: None)
+        if path is None:
+            raise localized_error(UnknownModel, SENTENCES, "not_on_disk", model=self.spec.label)
+        context, kv_bytes = self.spec.context_tokens, weights.kv_bytes
+        return await launch_llama(
+            path,
+            name=self.spec.name,
+            context=context,
+            kv_bytes=kv_bytes,
+            key=key,
+            port=0,
+            answers=self._settings.answers,
+        )
+
+    async def aclose(self) -> None:
+        """End the running loop's server; the next request starts another."""
+        if server := self._servers.pop(asyncio.get_running_loop(), None):
+            await server.aclose()
+
+
+def _known(name: str) -> Weights | None:
+    key = name.casefold()
+    return KNOWN.get(key) or next((one for one in KNOWN.values() if one.spec.name.casefold() == key), None)
+
+
+class _Server:
+    """The child of one event loop. Owner of the process and of the connection to it."""
+
+    def __init__(self, owner: LocalConnection) -> None:
+        self._owner = owner
+        self._lock = asyncio.Lock()
+        self._child: ServerProcess | None = None
+        self._connection: chat_completions.ChatCompletionsConnection | None = None
+
+    async def ready(self) -> chat_completions.ChatCompletionsConnection:
+        """The connection to it, started if need be, and again where it has crashed."""
+        async with self._lock:
+            if self._child is None or self._connection is None or not self._child.alive:
+                await self._let_go()
+                self._child, endpoint, served = await self._owner.launched()
+                spec = replace(self._owner.spec, name=served[0].name)
+                self._connection = chat_completions.ChatCompletionsConnection(spec, endpoint, self._owner.provider)
+        return self._connection
+
+    async def aclose(self) -> None:
+        """End it, also while it is starting."""
+        async with self._lock:
+            await self._let_go()
+
+    async def _let_go(self) -> None:
+        connection, child = self._connection, self._child
+        self._connection = self._child = None
+        if connection is not None:
+            await connection.aclose()
+        if child is not None:
+            await child.aclose()
+
+
+class _OnDemandModel(StreamingModel):
+    """Stands for the model until it is there."""
+
+    def __init__(self, server: _Server) -> None:
+        super().__init__()
+        self._server = server
+
+    @property
+    def model_name(self) -> str:
+        """See the library."""
+        return "local"
+
+    @property
+    def system(self) -> str:
+        """See the library."""
+        return "local"
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        """See the library."""
+        model = (await self._server.ready()).model()
+        async with model.request_stream(messages, model_settings, model_request_parameters, run_context) as stream:
+            yield stream

@@ -1,0 +1,136 @@
+"""Bytes from the model hub into files, by downloads that resume.
+
+It does not know which bytes are the right ones; weights.py does.
+"""
+
+import asyncio
+import os
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import httpx2
+
+from agent.i18n import LocalizedText
+from agent.local.sentences import failed
+
+Progress = Callable[[int, int], None]  # bytes so far, bytes in all
+
+PUBLIC_HUB = "https://huggingface.co"
+_TRIES = 3
+_CHUNK = 2**20
+_T = TypeVar("_T")
+
+
+async def in_thread(work: Callable[[], _T]) -> _T:
+    """`work()` in a thread. Cancelled, it still waits for the thread: nobody finds a file half written afterwards."""
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
+
+
+def hub_url(env: Mapping[str, str] = os.environ) -> str | None:
+    """The model hub (HF_ENDPOINT, else the public one), or None where HF_HUB_OFFLINE says there is none."""
+    if env.get("HF_HUB_OFFLINE", "").lower() in ("1", "on", "yes", "true"):
+        return None
+    return (env.get("HF_ENDPOINT") or PUBLIC_HUB).rstrip("/")
+
+
+def new_client() -> httpx2.AsyncClient:
+    """A client for downloads: follows redirects, honours proxies and a certificate store of the user's."""
+    store = os.environ.get("PIP_CERT") or os.environ.get("REQUESTS_CA_BUNDLE")
+    verify = ssl.create_default_context(cafile=store) if store and Path(store).is_file() else True
+    return httpx2.AsyncClient(verify=verify, follow_redirects=True, timeout=httpx2.Timeout(20, connect=5))
+
+
+async def reachable(url: str, *, seconds: float = 2.0) -> bool:
+    """Whether the host of `url`, or the proxy in front of it, accepts a connection. Never raises."""
+    target = urlsplit(url)
+    proxy = getproxies().get(target.scheme) or getproxies().get("all")
+    if proxy and not proxy_bypass(target.hostname or ""):
+        target = urlsplit(proxy)
+    with suppress(OSError, TimeoutError, ValueError):
+        async with asyncio.timeout(seconds):
+            _, writer = await asyncio.open_connection(
+                target.hostname, target.port or (443 if target.scheme == "https" else 80)
+            )
+            writer.close()
+            return True
+    return False
+
+
+async def download(
+    client: httpx2.AsyncClient, url: str, out: BinaryIO, *, what: str, limit: int, report: Progress
+) -> None:
+    """Append `url` to `out`, which may hold its first bytes already; they are not asked for again.
+
+    A broken connection is taken up where it broke, at most `_TRIES` times in a row without gaining anything.
+    `limit` is the most bytes `out` may grow to. `report` gets bytes so far and in all. Raises `LocalModelError`, with
+    `what` as the name of the file; a full disk raises `OSError` (ENOSPC).
+    """
+
+    async def attempt() -> None:
+        start = out.tell()
+        headers = {"Accept-Encoding": "identity"}
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        async with client.stream("GET", url, headers=headers) as answer:
+            if start and answer.status_code in (200, 416):  # no ranges here, or more than there is: from the start
+                out.seek(0)
+                out.truncate()
+                if answer.status_code == 416:
+                    raise httpx2.ReadError("the part on disk is longer than the file")
+            total = out.tell() + int(_checked(answer).headers.get("content-length") or 0)
+            if total > limit:
+                raise failed("fetch_large", what=what)
+            async for data in answer.aiter_bytes(_CHUNK):
+                await in_thread(lambda data=data: out.write(data))
+                if out.tell() > limit:
+                    raise failed("fetch_large", what=what)
+                report(out.tell(), total)
+
+    await _retried(attempt, what, gained=out.tell)
+
+
+async def _retried(attempt: Callable[[], Awaitable[_T]], what: str, *, gained: Callable[[], int] | None = None) -> _T:
+    fruitless, have = 0, gained() if gained else 0
+    while True:
+        try:
+            return await attempt()
+        except (httpx2.TransportError, httpx2.HTTPStatusError) as error:
+            now = gained() if gained else 0
+            fruitless = 1 if now > have else fruitless + 1
+            have = now
+            if fruitless >= _TRIES or (isinstance(error, httpx2.HTTPStatusError) and _final(error)):
+                raise failed("fetch_failed", what=what, reason=_reason(error)) from error
+            await asyncio.sleep(0.5 * fruitless)
+
+
+def _final(error: httpx2.HTTPStatusError) -> bool:
+    return error.response.status_code < 500 and error.response.status_code not in (408, 416, 429)
+
+
+def _reason(error: Exception) -> LocalizedText:
+    """Why, without addresses: that of a mirror may carry a password."""
+    match error:
+        case httpx2.HTTPStatusError():
+            return LocalizedText("fetch_status", {"status": error.response.status_code})
+        case httpx2.TimeoutException():
+            return LocalizedText("fetch_late")
+        case httpx2.ConnectError():
+            return LocalizedText("fetch_unreachable")
+        case _:
+            return LocalizedText("fetch_cut")
+
+
+def _checked(answer: httpx2.Response) -> httpx2.Response:
+    if answer.is_error:
+        raise httpx2.HTTPStatusError("refused", request=answer.request, response=answer)
+    return answer

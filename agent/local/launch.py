@@ -1,0 +1,152 @@
+"""How a model server of ours is brought up, llama.cpp or vLLM: from weights to an endpoint that answers."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import cast
+
+from agent.errors import LocalModelError, ProviderError
+from agent.local.process import ServerProcess, reason
+from agent.local.sentences import failed
+from agent.local.vllm_server import command, environment, free_port, progress
+from agent.models.catalog import ModelSpec
+from agent.models.families import Family, family
+from agent.providers import Endpoint
+from agent.providers.discovery import discover
+
+_LLAMA_SERVER = Path(__file__).with_name("llama_server.py")
+_LOADING = 600.0  # seconds; a big file on a slow disk
+_VLLM_LOADING = 3600.0  # it may download tens of gigabytes first
+
+Launched = tuple[ServerProcess, Endpoint, tuple[ModelSpec, ...]]
+
+
+async def launch_llama(
+    gguf: Path, *, name: str, context: int, kv_bytes: int | None, key: str, port: int, answers: int = 4
+) -> Launched:
+    """Serve `gguf` under `name`, each conversation with `context` tokens; `kv_bytes` per token where that is known.
+
+    It writes so many `answers` at once, or as many as fit into memory. `port` 0 means any; a port that is taken is
+    replaced by another. Raises `LocalModelError` with the reason.
+    """
+    argv = [sys.executable, "-P", str(_LLAMA_SERVER), str(gguf), "--alias", name, "--context", str(context)]
+    argv += ["--port", str(port), "--slots", str(answers), *(["--kv-bytes", str(kv_bytes)] if kv_bytes else [])]
+    announced: asyncio.Future[dict[str, object]] = asyncio.get_running_loop().create_future()
+
+    def read(line: str) -> None:
+        with contextlib.suppress(ValueError):
+            if line.startswith("{") and not announced.done():
+                announced.set_result(json.loads(line))
+
+    child = await ServerProcess.spawn(argv, name="llama.cpp", env={"LOCAL_API_KEY": key}, on_line=read)
+    try:
+        said = await _first(announced, child)
+        if "port" not in said:
+            ended = asyncio.create_task(child.wait())
+            await asyncio.wait({ended}, timeout=1)  # for the rest of its log
+            raise _why_llama_failed(said, child.tail)
+        base = f"http://127.0.0.1:{said['port']}"
+        await child.healthy(f"{base}/health", seconds=_LOADING)
+        endpoint = Endpoint(f"{base}/v1", key, slots=int(str(said["slots"])))
+        return child, endpoint, await _specs(endpoint)
+    except BaseException:
+        await child.aclose()
+        raise
+
+
+async def launch_vllm(
+    vllm: Path, model: str, *, gpu_memory: int, key: str, port: int, report: Callable[[str, float], None]
+) -> Launched:
+    """Run `vllm serve model`. `report` gets what its log says of the start: a sentence's name and how far (0..1).
+
+    Raises `LocalModelError` with what vLLM gave as its reason.
+    """
+    port = port or free_port()
+    known = family(model)
+    argv = command(
+        vllm,
+        model,
+        port,
+        gpu_memory=gpu_memory,
+        reasoning=known.reasoning_parser,
+        tools=known.tool_parser,
+        media=_media(known),
+    )
+
+    def read(line: str) -> None:
+        if step := progress(line):
+            report(*step)
+
+    child = await ServerProcess.spawn(argv, name="vLLM", env=environment(key, gpu_memory), on_line=read, grace=10.0)
+    try:
+        base = f"http://127.0.0.1:{port}"
+        await child.healthy(f"{base}/health", seconds=_VLLM_LOADING)
+        endpoint = Endpoint(f"{base}/v1", key)
+        return child, endpoint, await _specs(endpoint)
+    except BaseException:
+        await child.aclose()
+        raise
+
+
+async def gpu_memory() -> int:
+    """MiB of memory of the largest NVIDIA GPU; 0 where there is none."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return 0
+    with contextlib.suppress(OSError, ValueError, TimeoutError):
+        process = await asyncio.create_subprocess_exec(
+            program,
+            "--query-gpu=memory.total",
+            "--format=csv,noheader,nounits",
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+        try:
+            output, _ = await asyncio.wait_for(process.communicate(), 5)
+        finally:
+            if process.returncode is None:
+                process.kill()
+        return max((int(line) for line in output.decode().split()), default=0)
+    return 0
+
+
+async def _first(announced: asyncio.Future[dict[str, object]], child: ServerProcess) -> dict[str, object]:
+    """What the child announces; raises `LocalModelError` if it ends or says nothing for too long."""
+    ended = asyncio.create_task(child.wait())
+    try:
+        await asyncio.wait({announced, ended}, timeout=_LOADING, return_when=asyncio.FIRST_COMPLETED)
+        if announced.done():
+            return announced.result()
+        raise ended.result() if ended.done() else failed("server_silent", server="llama.cpp", seconds=_LOADING)
+    finally:
+        ended.cancel()
+
+
+def _why_llama_failed(said: Mapping[str, object], log: tuple[str, ...]) -> LocalModelError:
+    """The child's sentence, with llama.cpp's own reason, which it only writes to its log."""
+    key, values = str(said.get("error")), dict(cast(Mapping[str, str], said.get("values") or {}))
+    if key == "not_served":
+        causes = [found[1] for line in log if (found := re.search(r"error loading model: (.+)", line))]
+        values["reason"] = causes[0] if causes else reason(log) or values["reason"]
+    return failed(key, **values)
+
+
+def _media(known: Family) -> dict[str, int]:
+    if not (known.image or known.audio):
+        return {}
+    # We never send films, and vLLM would reserve memory for them.
+    return {"video": 0, **({"image": 8} if known.image else {}), **({"audio": 2} if known.audio else {})}
+
+
+async def _specs(endpoint: Endpoint) -> tuple[ModelSpec, ...]:
+    try:
+        return await discover(endpoint)
+    except ProviderError as error:
+        raise LocalModelError(str(error), sayings=error.sayings) from error

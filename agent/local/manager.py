@@ -1,0 +1,333 @@
+"""Which model answers on this machine: the order of choice, and the owner of what is started for it."""
+
+import asyncio
+import secrets
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agent.errors import AgentError, LocalModelError, ProviderError, combine_errors
+from agent.i18n import LocalizedText, in_english
+from agent.local.launch import Launched, gpu_memory, launch_llama, launch_vllm
+from agent.local.process import ServerProcess
+from agent.local.progress_bar import ProgressBar
+from agent.local.sentences import SENTENCES, failed
+from agent.local.vllm_server import default_model, find_vllm
+from agent.local.weights import BETTER, SMOLLM2, Weights, fetch, find
+from agent.models.catalog import ModelSpec
+from agent.providers import Endpoint, Phase, ServedModel, Status
+from agent.providers.discovery import discover
+from agent.settings import ROOT, LocalSettings
+
+_ASK_AGAIN = 2.0  # seconds between two looks at a named server that does not answer
+_LOOK_AGAIN = 30.0  # and at one that does: it may have been restarted with another model
+_RESTARTS, _WITHIN = 3, 300.0  # so many restarts in so many seconds, then a crashing server is given up
+_NO_BETTER = (
+    "Using the bundled SmolLM2-135M (tiny, may be wrong). Connect once to fetch a better model, "
+    "or set VLLM_BASE_URL or LOCAL_MODEL."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A server to keep running. `rank` 0 is the better one, 1 the small one that stands in for it."""
+
+    rank: int
+    label: str
+    key: str
+    launch: Callable[[str, int], Awaitable[Launched]]
+    name: Callable[[ModelSpec], ModelSpec]
+
+
+class LocalModels:
+    """Serves the best model this machine can have, and owns every process started for that.
+
+    The order of choice: a server the user names, vLLM of our own, a file the user names, a better model from the cache
+    or fetched, and SmolLM2 where nothing better is there, or not yet. Each step is said in one line through `say`.
+    `better` is what may be fetched, best first. Use it from one event loop.
+    """
+
+    def __init__(
+        self, settings: LocalSettings, *, say: Callable[[str], None] = print, better: Sequence[Weights] = BETTER
+    ) -> None:
+        self._settings = settings
+        self._say = say
+        self._better = better
+        self._ranks: dict[int, tuple[ServedModel, ...]] = {}
+        self._told = _status("starting", LocalizedText("looking_for_model"))
+        self._on_its_way: Status | None = None  # the last word on the better model, until it answers
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._guards: set[asyncio.Task[None]] = set()
+        self._children: set[ServerProcess] = set()
+        self._closed = False
+
+    def start(self) -> None:
+        """Begin in a background task of the running loop and return at once. A second call does nothing."""
+        if self._task is None and not self._closed:
+            self._task = asyncio.create_task(self._work())
+
+    @property
+    def served(self) -> tuple[ServedModel, ...]:
+        """What answers now, the default first."""
+        return tuple(each for rank in sorted(self._ranks) for each in self._ranks[rank])
+
+    @property
+    def status(self) -> Status:
+        """Where things stand."""
+        if not self.served:
+            return self._told
+        answers = _status("ready", LocalizedText("answers", {"model": self.served[0].spec.label}), 1.0)
+        if news := self._on_its_way:
+            sayings = (*answers.sayings, *news.sayings) if news.sayings else ()
+            return Status("ready", f"{answers.text} {news.text}", news.done, sayings)
+        return answers
+
+    async def ready(self) -> tuple[ServedModel, ...]:
+        """Wait until a model answers, starting if need be. Raises `LocalModelError` with the reason if none can.
+
+        With a named server that does not answer it raises too, but the server is still looked for: call again later.
+        """
+        self.start()
+        while not self.served:
+            if self._told.phase == "failed":
+                raise LocalModelError(self._told.text, sayings=self._told.sayings)
+            await self._news.wait()
+        return self.served
+
+    async def aclose(self) -> None:
+        """End every process and wait until they are gone. Idempotent."""
+        self._closed = True
+        tasks = [task for task in (self._task, *self._guards) if task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(child.aclose() for child in self._children))
+        self._children.clear()
+        self._ranks.clear()
+        self._give_up(failed("shut_down"), rank=0)
+
+    async def _work(self) -> None:
+        try:
+            if url := self._settings.vllm_base_url:
+                await self._watch(Endpoint(url, self._settings.vllm_api_key))
+            else:
+                await self._choose()
+        except LocalModelError as error:
+            self._fail(error)
+        except Exception as error:
+            self._fail(failed("none_started", error=f"{type(error).__name__}: {error}"))
+            raise
+
+    async def _watch(self, endpoint: Endpoint) -> None:
+        """Offer what a named server serves, also when it comes later or is restarted with another model."""
+        while True:
+            try:
+                specs = await discover(endpoint)
+            except ProviderError as error:
+                if not self.served:
+                    self._fail(error, failed("asked_again", seconds=_ASK_AGAIN))
+            else:
+                offer = tuple(ServedModel(spec, endpoint) for spec in specs)
+                if self.served != offer:
+                    self._say(f"Using the server named by VLLM_BASE_URL: {', '.join(spec.name for spec in specs)}.")
+                    self._offer(0, offer)
+            await asyncio.sleep(_LOOK_AGAIN if self.served else _ASK_AGAIN)
+
+    async def _choose(self) -> None:
+        """Bring up the best there is; where that takes long or fails, SmolLM2 answers."""
+        named = self._settings.local_model is not None
+        best = asyncio.create_task(self._best())
+        try:
+            await asyncio.wait({best}, timeout=None if named else self._settings.wait_seconds)
+            if not best.done():
+                self._say(f"This takes longer than {self._settings.wait_seconds:.0f} s: SmolLM2 answers meanwhile.")
+                try:
+                    await self._fallback()
+                except LocalModelError as error:
+                    self._say(str(error))
+            await best
+        except LocalModelError as error:
+            if named:  # a file that was asked for is not quietly replaced
+                raise
+            self._say(f"{error} {_NO_BETTER}")
+            self._tell(_status("starting", LocalizedText("loading", {"model": "SmolLM2"})), rank=1)
+            if not self.served:
+                await self._fallback()
+            self._give_up(error, rank=0)
+        finally:
+            best.cancel()
+            await asyncio.gather(best, return_exceptions=True)
+
+    async def _best(self) -> None:
+        """Bring up something better than SmolLM2. Raises `LocalModelError` if there is nothing."""
+        if await self._vllm():
+            return
+        if path := self._settings.local_model:
+            await self._own_file(path)
+            return
+        for weights in self._better:
+            if path := await find(weights, self._settings.cache_dir):
+                self._say(f"{weights.spec.label} is on this disk.")
+                await self._llama(0, weights, path)
+                return
+        if not self._settings.downloads:
+            raise failed("none_better_here")
+        for weights in self._better:
+            try:
+                path = await self._fetch(weights, rank=0)
+            except LocalModelError as error:
+                self._say(str(error))
+                continue
+            await self._llama(0, weights, path)
+            return
+        raise failed("none_better")
+
+    async def _fallback(self) -> None:
+        path = await find(SMOLLM2, self._settings.cache_dir)
+        if path is None and not self._settings.downloads:
+            raise failed("none_here")
+        await self._llama(1, SMOLLM2, path or await self._fetch(SMOLLM2, rank=1))
+
+    async def _fetch(self, weights: Weights, *, rank: int) -> Path:
+        label = weights.spec.label
+        self._say(f"Fetching {label}: {weights.size // 10**6} MB, {weights.spec.source}.")
+        bar, began = ProgressBar(label, self._say), time.monotonic()
+
+        def report(have: int, total: int) -> None:
+            done = have / total if total else 0.0
+            bar(have, total)
+            saying = LocalizedText("fetching", {"model": label, "have": have // 10**6, "total": total // 10**6})
+            self._tell(_status("fetching", saying, min(done, 1.0)), rank=rank)
+
+        try:
+            path = await fetch(weights, self._settings.cache_dir, report=report)
+        finally:
+            bar.close()
+        self._say(f"Fetched {label} in {time.monotonic() - began:.0f} s; its sha256 is the pinned one.")
+        return path
+
+    async def _vllm(self) -> bool:
+        """Start vLLM where it is installed and a GPU or the user asks for it. False where it is not to be."""
+        named, program = self._settings.vllm_model, find_vllm(ROOT)
+        memory = await gpu_memory()
+        if program is None:
+            if named or memory:
+                cause = f"MODEL={named!r} asks for vLLM" if named else "There is a GPU"
+                self._say(f"{cause}, but vLLM is not installed: looking further.")
+            return False
+        if not (named or memory):
+            return False
+        model = named or default_model(memory)
+        self._say(f"Starting vLLM with {model} on {f'a GPU of {memory // 1024} GiB' if memory else 'the CPU'}.")
+
+        def report(step: str, done: float) -> None:
+            if not self._ranks.get(0):  # its log goes on when it is up
+                saying = LocalizedText("vllm_step", {"model": model, "step": LocalizedText(step)})
+                self._tell(_status("loading", saying, done), rank=0)
+
+        async def launch(key: str, port: int) -> Launched:
+            return await launch_vllm(program, model, gpu_memory=memory, key=key, port=port, report=report)
+
+        try:
+            await self._up(_Candidate(0, f"vLLM with {model}", secrets.token_urlsafe(32), launch, lambda spec: spec))
+        except LocalModelError as error:
+            self._say(f"vLLM could not serve {model}: {error}")
+            return False
+        return True
+
+    async def _own_file(self, path: Path) -> None:
+        if not await asyncio.to_thread(path.is_file):
+            raise failed("no_such_file", path=str(path))
+
+        async def launch(key: str, port: int) -> Launched:
+            answers = self._settings.answers
+            return await launch_llama(
+                path, name=path.stem, context=4096, kv_bytes=None, key=key, port=port, answers=answers
+            )
+
+        def name(spec: ModelSpec) -> ModelSpec:
+            return replace(spec, id=f"local:{path.stem}", label=path.stem, source="a file on this machine")
+
+        await self._up(_Candidate(0, path.stem, secrets.token_urlsafe(32), launch, name))
+
+    async def _llama(self, rank: int, weights: Weights, path: Path) -> None:
+        spec = weights.spec
+
+        async def launch(key: str, port: int) -> Launched:
+            context, kv_bytes, answers = spec.context_tokens, weights.kv_bytes, self._settings.answers
+            return await launch_llama(
+                path, name=spec.name, context=context, kv_bytes=kv_bytes, key=key, port=port, answers=answers
+            )
+
+        await self._up(_Candidate(rank, spec.label, secrets.token_urlsafe(32), launch, lambda _: spec))
+
+    async def _up(self, plan: _Candidate) -> None:
+        """Launch and from then on guard. Raises `LocalModelError` if the first launch fails."""
+        child, port = await self._launch(plan, 0)
+        guard = asyncio.create_task(self._guard(plan, child, port))
+        self._guards.add(guard)
+        guard.add_done_callback(self._guards.discard)
+
+    async def _launch(self, plan: _Candidate, port: int) -> tuple[ServerProcess, int]:
+        self._tell(_status("loading", LocalizedText("loading", {"model": plan.label})), rank=plan.rank)
+        began = time.monotonic()
+        child, endpoint, specs = await plan.launch(plan.key, port)
+        self._children.add(child)
+        self._say(f"{plan.label} answers after {time.monotonic() - began:.1f} s.")
+        self._offer(plan.rank, tuple(ServedModel(plan.name(spec), endpoint) for spec in specs))
+        return child, int(endpoint.base_url.rsplit(":", 1)[-1].split("/")[0])
+
+    async def _guard(self, plan: _Candidate, child: ServerProcess, port: int) -> None:
+        """Start a server that crashed again, on its old port, a bounded number of times."""
+        crashes: deque[float] = deque(maxlen=_RESTARTS + 1)
+        try:
+            while True:
+                why = await child.wait()
+                self._children.discard(child)
+                self._ranks.pop(plan.rank, None)
+                crashes.append(time.monotonic())
+                if len(crashes) > _RESTARTS and crashes[-1] - crashes[0] < _WITHIN:
+                    raise combine_errors(LocalModelError, failed("crashed", model=plan.label, count=len(crashes)), why)
+                self._say(f"{plan.label}: {why} Starting it again.")
+                child, port = await self._launch(plan, port)
+        except LocalModelError as error:
+            await self._lost(plan, error)
+
+    async def _lost(self, plan: _Candidate, error: LocalModelError) -> None:
+        self._say(str(error))
+        if self.served:
+            self._give_up(error, rank=plan.rank)
+        elif plan.rank == 0 and self._settings.local_model is None:
+            try:
+                await self._fallback()
+            except LocalModelError as other:
+                self._fail(error, other)
+        else:
+            self._fail(error)
+
+    def _offer(self, rank: int, served: tuple[ServedModel, ...]) -> None:
+        self._ranks[rank] = served
+        self._tell(_status("ready", LocalizedText("answers", {"model": served[0].spec.label}), 1.0), rank=rank)
+
+    def _fail(self, *errors: AgentError) -> None:
+        error = combine_errors(LocalModelError, *errors)
+        if self._told.text != str(error):
+            self._say(str(error))
+        self._give_up(error, rank=0)
+
+    def _give_up(self, error: AgentError, *, rank: int) -> None:
+        self._tell(Status("failed", str(error), None, error.sayings), rank=rank)
+
+    def _tell(self, status: Status, *, rank: int) -> None:
+        self._told = status
+        if rank == 0:
+            self._on_its_way = None if status.phase == "ready" else status
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+def _status(phase: Phase, saying: LocalizedText, done: float | None = None) -> Status:
+    return Status(phase, in_english(SENTENCES, saying), done, (saying,))

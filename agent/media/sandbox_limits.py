@@ -1,0 +1,117 @@
+"""The first code of a sandboxed process: it sets limits that the system keeps, then runs the `main` of a module.
+
+    python -I -B sandbox_limits.py MODULE MEMORY SECONDS ARGUMENT...
+
+MEMORY is bytes of data, SECONDS is processor time. The process can't write files. Packages of this project are found,
+but their `__init__` is not run: it would take a second, and a worker needs none of it.
+
+Where the Linux kernel has Landlock (5.13), the process can open nothing but Python's and the system's libraries, this
+package, and what its arguments and LD_LIBRARY_PATH name by absolute paths, and those only to read. So the server's
+environment, memory, history and cookie key are out of reach, although they belong to the same user. Newer kernels also
+keep it from TCP (6.7) and from signals to other processes (6.12). Programs that it starts are confined in the same way
+(ctypes starts `ldconfig` to find a library). Landlock stops neither UDP nor a Unix socket that has a path. The doctor
+says what this kernel has. Elsewhere only the limits hold.
+"""
+
+import importlib
+import os
+import stat
+import struct
+import sys
+from types import ModuleType
+
+LIBRARIES = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/nix/store", "/etc/ld.so.cache", "/etc/localtime")
+DEVICES = ("/dev/null", "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu")
+"""What a sandboxed process may read besides Python and this package: libraries, and what they ask of the machine."""
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_NO_NEW_PRIVILEGES = 38
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = (1 << bit for bit in range(4))
+_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}
+"""From which version of Landlock on it knows so many rights to files. All are taken away but those above."""
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PACKAGES = ("media", "tools")
+"""The packages in which workers lie and what they import."""
+
+
+def limit(memory: int, seconds: int) -> None:
+    """Set the limits of this process. A system without them (Windows) leaves the time limit to the parent process."""
+    try:
+        import resource
+    except ImportError:
+        return
+    # The second limit of processor time is later, so that the first signal says that it was the time.
+    wanted = {
+        resource.RLIMIT_DATA: (memory, memory),
+        resource.RLIMIT_CPU: (seconds, seconds + 1),
+        resource.RLIMIT_FSIZE: (0, 0),
+        resource.RLIMIT_CORE: (0, 0),
+    }
+    for name, (soft, hard) in wanted.items():
+        most = resource.getrlimit(name)[1]
+        if most != resource.RLIM_INFINITY:
+            soft, hard = min(soft, most), min(hard, most)
+        resource.setrlimit(name, (soft, hard))
+
+
+def landlock() -> int:
+    """Return the version of Landlock that the kernel has; 0 where it has none."""
+    if sys.platform != "linux":
+        return 0
+    import ctypes
+
+    return max(0, ctypes.CDLL(None).syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1))
+
+
+def confine(paths: list[str]) -> None:
+    """Let this process open no files but those below `paths`, and those only to read; see the top of this file.
+
+    Raises `OSError` if a kernel that has Landlock refuses it.
+    """
+    version = landlock()
+    if not version:
+        return
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def call(number: int, *arguments: object) -> int:
+        found: int = libc.syscall(number, *arguments)
+        if found < 0:
+            raise OSError(ctypes.get_errno(), "Landlock refused it")
+        return found
+
+    files = (1 << max(bits for since, bits in _FILE_RIGHTS.items() if since <= version)) - 1
+    tcp, scopes = (3 if version >= 4 else 0), (3 if version >= 6 else 0)
+    known = struct.pack("=QQQ", files, tcp, scopes)[: 24 if version >= 6 else 16 if version >= 4 else 8]
+    rules = call(_CREATE_RULESET, known, ctypes.c_size_t(len(known)), 0)
+    for path in paths:
+        try:
+            file = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            continue  # not on this machine
+        is_folder = stat.S_ISDIR(os.fstat(file).st_mode)
+        rights = _READ_FILE | (_READ_DIR | _EXECUTE if is_folder else _WRITE_FILE if path == os.devnull else 0)
+        call(_ADD_RULE, rules, 1, struct.pack("=Qi", rights, file), 0)
+        os.close(file)
+    libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    call(_RESTRICT_SELF, rules, 0)
+    os.close(rules)
+
+
+def main() -> None:
+    """Run the module that the command line names; its `main` gets the other arguments and returns the exit status."""
+    module, memory, seconds, *arguments = sys.argv[1:]
+    limit(int(memory), int(seconds))
+    given = (*os.environ.get("LD_LIBRARY_PATH", "").split(":"), *arguments)
+    named = [path for path in given if os.path.isabs(path)]
+    confine([ROOT, sys.prefix, sys.base_prefix, os.path.realpath(sys.base_prefix), *LIBRARIES, *DEVICES, *named])
+    for name in ("", *PACKAGES):
+        full = f"agent.{name}".rstrip(".")
+        package = sys.modules[full] = ModuleType(full)
+        package.__path__ = [os.path.join(ROOT, name)]
+    sys.exit(importlib.import_module(module).main(arguments))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""A program that runs in the sandbox (`agent.media.sandbox`) and decodes its input.
+
+    picture LIMITS          a picture as a model takes it: a line of JSON with its `media_type` and what was `done`,
+                            then its bytes; LIMITS are those of `images`, as JSON
+    open                    any picture that Pillow reads: its media type, a line break, and its bytes if they are new
+    sound FORMAT SECONDS    16 kHz, mono, 16 bits, at most so much and a little of it; then a byte: is it "clipped" (1),
+                            "silent" (2)
+    listen                  of samples as `sound` makes them, that byte alone
+
+What cannot be taken is said on the last line, as JSON, with `REFUSED` for the exit status: the name of a sentence and
+what stands in it. Any other status means a broken file.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from typing import Any
+
+from agent.errors import InputError
+from agent.media import images
+
+REFUSED = 3
+RATE = 16_000
+SPARE = 1.0
+"""Seconds that are decoded beyond the longest, to see that there are more."""
+CLIPPED = 0.01
+"""Of the samples; a tone just as loud as can be has a little less at its top."""
+SILENT = 33
+"""The largest sample that nobody hears: 60 dB below the loudest."""
+IS_CLIPPED, IS_SILENT = 1, 2
+MAX_CHANNELS = 8
+RATES = range(4_000, 400_000)
+CODECS = ("aac", "alac", "flac", "mp3", "mp3float", "opus", "libopus", "vorbis")
+"""What FFmpeg may decode; it could do hundreds, and each is a way in."""
+
+_BLOCK = 1 << 16
+
+
+class DecodeRefused(Exception):
+    """The file is whole, but not taken; says why, by the name of a sentence."""
+
+    def __init__(self, key: str, **values: str | float) -> None:
+        super().__init__(key)
+        self.said = key, values
+
+
+def picture(data: bytes, limits: str) -> Iterator[bytes]:
+    """The picture as a model with these limits takes it."""
+    given: dict[str, Any] = json.loads(limits)
+    made = images.convert_image(data, images.ImageLimits(types=tuple(given.pop("types")), **given))
+    done = [(one.key, dict(one.values)) for one in made.done]
+    yield json.dumps({"media_type": made.media_type, "done": done}).encode() + b"\n"
+    yield made.data
+
+
+def open_(data: bytes) -> Iterator[bytes]:
+    """Describe the picture, and what it becomes where no provider takes it as it is."""
+    media_type, png = images.open_image(data)
+    yield f"{media_type}\n".encode()
+    yield png
+
+
+def sound(data: bytes, format_: str, seconds: str) -> Iterator[bytes]:
+    """The samples, stopped soon after so many seconds: how long a sound is only shows when it has been decoded."""
+    import av
+
+    resampler: Any = av.AudioResampler(format="s16", layout="mono", rate=RATE)
+    full = every = loudest = 0
+    left = int((float(seconds) + SPARE) * RATE * 2)
+    for frame in _frames(data, format_, float(seconds)):
+        values = frame.to_ndarray()
+        full, every = full + _full(values), every + values.size
+        for out in resampler.resample(frame):
+            samples = out.to_ndarray()
+            loudest = max(loudest, _peak(samples))
+            left -= samples.nbytes
+            yield samples.tobytes()
+        if left < 0:
+            break
+    for out in resampler.resample(None):
+        samples = out.to_ndarray()
+        loudest = max(loudest, _peak(samples))
+        yield samples.tobytes()
+    yield _heard(full, every, loudest)
+
+
+def listen(data: bytes) -> Iterator[bytes]:
+    """Whether samples of 16 bits are clipped or silent."""
+    import numpy as np
+
+    values = np.frombuffer(data, "<i2").reshape(1, -1)
+    yield _heard(_full(values), values.size, _peak(values))
+
+
+def _heard(full: int, every: int, loudest: int) -> bytes:
+    """The byte that says whether a sound is clipped or silent."""
+    return bytes([(full > CLIPPED * every) * IS_CLIPPED | (loudest <= SILENT) * IS_SILENT])
+
+
+def _peak(values: Any) -> int:
+    """The largest distance of a sample from zero."""
+    return max(int(values.max()), -int(values.min())) if values.size else 0
+
+
+def _full(values: Any) -> int:
+    """How many samples are as loud as can be, as are both beside them: the top of a wave that was cut off."""
+    import numpy as np
+
+    most = 0.9999 * (1 if values.dtype.kind == "f" else np.iinfo(values.dtype).max)
+    full = (values >= most) | (values <= -most)
+    return int((full[:, 2:] & full[:, 1:-1] & full[:, :-2]).sum())
+
+
+def _frames(data: bytes, format_: str, seconds: float) -> Iterator[Any]:
+    import soundfile  # pyright: ignore[reportMissingTypeStubs]
+
+    if format_ in ("wav", "mp3", "flac", "ogg", "aiff"):
+        try:
+            file: Any = soundfile.SoundFile(BytesIO(data))
+        except soundfile.LibsndfileError:
+            pass  # a codec that only FFmpeg knows
+        else:
+            return _from_sndfile(file, seconds)
+    return _from_ffmpeg(data, format_, seconds)
+
+
+def _from_sndfile(file: Any, seconds: float) -> Iterator[Any]:
+    import av
+
+    if file.channels > MAX_CHANNELS or file.samplerate not in RATES:
+        raise DecodeRefused("odd_sound", channels=file.channels, rate=file.samplerate)
+    _claimed(file.frames / file.samplerate, seconds)
+    while len(block := file.read(_BLOCK, dtype="float32", always_2d=True)):
+        frame: Any = av.AudioFrame.from_ndarray(block.mean(axis=1, dtype="float32").reshape(1, -1), "flt", "mono")
+        frame.sample_rate = file.samplerate
+        yield frame
+
+
+def _from_ffmpeg(data: bytes, format_: str, seconds: float) -> Iterator[Any]:
+    import av
+    from av.stream import Disposition
+
+    # The format is named, so that FFmpeg takes nothing for a playlist and opens no other file.
+    container: Any = av.open(BytesIO(data), format=format_, metadata_errors="ignore")
+    with container:
+        if any(not stream.disposition & Disposition.attached_pic for stream in container.streams.video):
+            raise DecodeRefused("video")
+        if not container.streams.audio:
+            raise DecodeRefused("no_sound")
+        stream = container.streams.audio[0]
+        codec: Any = stream.codec_context
+        if codec.name not in CODECS:
+            raise DecodeRefused("unknown_codec", codec=codec.name)
+        if codec.channels > MAX_CHANNELS or codec.sample_rate not in RATES:
+            raise DecodeRefused("odd_sound", channels=codec.channels, rate=codec.sample_rate)
+        _claimed((container.duration or 0) / av.time_base, seconds)
+        codec.thread_count = 1
+        yield from container.decode(stream)
+
+
+def _claimed(length: float, seconds: float) -> None:
+    """A header that claims too much is believed, which saves the work; one that claims little is not."""
+    if length > seconds + SPARE:
+        key, most = too_long(seconds)
+        raise DecodeRefused(key, most=most)
+
+
+def too_long(seconds: float) -> tuple[str, float]:
+    """The name of the sentence for a sound that is longer than that, and the number in it."""
+    return ("long_minutes", seconds / 60) if seconds >= 60 else ("long_seconds", seconds)
+
+
+def main(arguments: list[str]) -> int:
+    """Decode the input to the output."""
+    job, *args = arguments
+    out = sys.stdout.buffer
+    jobs: dict[str, Callable[..., Iterator[bytes]]] = {
+        "picture": picture,
+        "open": open_,
+        "sound": sound,
+        "listen": listen,
+    }
+    try:
+        for piece in jobs[job](sys.stdin.buffer.read(), *args):
+            out.write(piece)
+    except InputError as error:
+        said = error.sayings[0]
+        out.write(b"\n" + json.dumps((said.key, dict(said.values))).encode())
+        return REFUSED
+    except DecodeRefused as refused:
+        out.write(b"\n" + json.dumps(refused.said).encode())
+        return REFUSED
+    return 0

@@ -1,0 +1,215 @@
+"""What people attach and what models and tools make: kept under its owner's folder, referred to in histories by id."""
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from hashlib import sha256
+from mimetypes import guess_extension
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, cast
+from urllib.parse import quote
+
+from pydantic_ai.messages import (
+    AudioUrl,
+    BinaryContent,
+    DocumentUrl,
+    FilePart,
+    ImageUrl,
+    ModelMessage,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponsePart,
+    TextPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from agent.errors import NotFound
+from agent.history import new_id
+from agent.media.mime import SUFFIXES
+from agent.responses import Response
+
+ROUTE = "/media/"
+SHOWN = ("image/", "audio/")
+"""What a browser may show in the page; anything else it may only save, whatever its bytes would make it do."""
+UNKNOWN = "bin"
+LONGEST_NAME = 100
+DELETED = "(An attachment that was deleted.)"
+
+_TYPES = {suffix: kind for kind, suffix in SUFFIXES.items()} | {UNKNOWN: "application/octet-stream"}
+_ID = re.compile(rf"[0-9a-f]{{32}}\.(?:{'|'.join(_TYPES)})")
+Url = ImageUrl | AudioUrl | DocumentUrl
+
+
+class MediaStore:
+    """Files under `folder/<owner>/<id>`; who does not own a file cannot tell it from a missing one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def add(self, owner: str, data: bytes, media_type: str) -> BinaryContent:
+        """Keep the bytes; the content's `identifier` is the id they are known by."""
+        id_ = f"{new_id()}.{SUFFIXES.get(media_type, UNKNOWN)}"
+        await asyncio.to_thread(_write, self._path(owner, id_), data)
+        return BinaryContent(data, media_type=media_type, identifier=id_)
+
+    async def read(self, owner: str, id_: str) -> BinaryContent:
+        """The content of one file. Raises `NotFound`."""
+        path = self._path(owner, id_)
+        try:
+            data = await asyncio.to_thread(path.read_bytes)
+        except OSError as error:
+            raise NotFound("there is no such attachment") from error
+        return BinaryContent(data, media_type=_TYPES[path.suffix[1:]], identifier=id_)
+
+    async def remove(self, owner: str, ids: Iterable[str]) -> None:
+        """Delete these files of the owner; those that are gone already do not matter."""
+        await asyncio.to_thread(_remove, [self._path(owner, id_) for id_ in ids])
+
+    async def with_references(self, owner: str, conversation: str, message: ModelMessage) -> ModelMessage:
+        """The message with references in the place of bytes, which are kept first where they are not yet."""
+        if isinstance(message, ModelResponse):
+            made = [await self._file(owner, conversation, part) for part in message.parts]
+            return message if made == list(message.parts) else replace(message, parts=made)
+        parts: list[ModelRequestPart] = []
+        for part in message.parts:
+            items = _items(part)
+            new = [await self._reference(owner, conversation, item) for item in items]
+            parts.append(_with(part, new) if new != items else part)
+        return message if parts == list(message.parts) else replace(message, parts=parts)
+
+    async def with_urls(self, owner: str, conversation: str, response: Response) -> Response:
+        """The response with references in the place of the bytes of its files, which are kept first."""
+        content: Any = response.content
+        if not isinstance(content, Mapping) or "files" not in content:
+            return response
+        given = cast(Mapping[str, Any], content)
+        files = [await self._reference(owner, conversation, item) for item in given["files"]]
+        return replace(response, content={**given, "files": files})
+
+    async def with_data(self, owner: str, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+        """The messages with bytes in the place of references; what has been deleted becomes a sentence."""
+        return [await self._loaded(owner, message) for message in messages]
+
+    async def _loaded(self, owner: str, message: ModelMessage) -> ModelMessage:
+        if isinstance(message, ModelResponse):
+            made = [await self._made(owner, part) for part in message.parts]
+            return message if made == list(message.parts) else replace(message, parts=made)
+        parts: list[ModelRequestPart] = []
+        for part in message.parts:
+            items = _items(part)
+            new = [await self._content(owner, item, part) for item in items]
+            parts.append(_with(part, new) if new != items else part)
+        return message if parts == list(message.parts) else replace(message, parts=parts)
+
+    async def _content(self, owner: str, item: Any, part: ModelRequestPart) -> Any:
+        if not isinstance(item, Url) or not item.url.startswith(ROUTE):
+            return item
+        try:
+            found = await self.read(owner, item.url.removeprefix(ROUTE))
+        except NotFound:
+            return DELETED
+        if isinstance(part, UserPromptPart):
+            return found
+        # What a tool returned is called by the name that the model was told.
+        return BinaryContent(found.data, media_type=item.media_type, identifier=item.identifier)
+
+    async def _made(self, owner: str, part: ModelResponsePart) -> ModelResponsePart:
+        if not isinstance(part, FilePart) or part.content.data or not _ID.fullmatch(part.content.identifier):
+            return part
+        try:
+            found = await self.read(owner, part.content.identifier)
+        except NotFound:
+            return TextPart(DELETED)
+        content = BinaryContent(found.data, media_type=part.content.media_type)
+        return replace(part, content=BinaryContent.narrow_type(content))
+
+    async def _reference(self, owner: str, conversation: str, item: Any) -> Any:
+        if not isinstance(item, BinaryContent):
+            return item
+        id_ = await self._keep(owner, conversation, item)
+        known = not id_.endswith(UNKNOWN)
+        kind = ImageUrl if known and item.is_image else AudioUrl if known and item.is_audio else DocumentUrl
+        return kind(ROUTE + id_, media_type=item.media_type, identifier=item.identifier)
+
+    async def _file(self, owner: str, conversation: str, part: ModelResponsePart) -> ModelResponsePart:
+        if not isinstance(part, FilePart) or not part.content.data:
+            return part
+        id_ = await self._keep(owner, conversation, part.content)
+        return replace(part, content=BinaryContent(b"", media_type=part.content.media_type, identifier=id_))
+
+    async def _keep(self, owner: str, conversation: str, item: BinaryContent) -> str:
+        """The id of these bytes in this conversation; they are written once."""
+        for id_ in (item.identifier, media_id(conversation, item)):
+            if _ID.fullmatch(id_) and await asyncio.to_thread(self._path(owner, id_).exists):
+                return id_
+        id_ = media_id(conversation, item)
+        await asyncio.to_thread(_write, self._path(owner, id_), item.data)
+        return id_
+
+    def _path(self, owner: str, id_: str) -> Path:
+        if not _ID.fullmatch(id_) or not re.fullmatch(r"[0-9A-Za-z_-]{1,64}", owner):
+            raise NotFound("there is no such attachment")
+        return self._folder / owner / id_
+
+
+def files_named_in(messages: Iterable[ModelMessage]) -> set[str]:
+    """The ids of the kept files that these messages refer to."""
+    ids: set[str] = set()
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            ids |= {part.content.identifier for part in message.parts if isinstance(part, FilePart)}
+            continue
+        items = [item for part in message.parts for item in _items(part)]
+        ids |= {item.url.removeprefix(ROUTE) for item in items if isinstance(item, Url)}
+    return {id_ for id_ in ids if _ID.fullmatch(id_)}
+
+
+def media_id(conversation: str, item: BinaryContent) -> str:
+    """The id of what a model or a tool made in that conversation: the same for who writes it and who shows it."""
+    digest = sha256(conversation.encode() + b"\0" + item.data).hexdigest()[:32]
+    return f"{digest}.{SUFFIXES.get(item.media_type, UNKNOWN)}"
+
+
+def display_name(identifier: str, media_type: str) -> str:
+    """A name under which a browser may save a file, made of what who made it calls it."""
+    name = re.sub(r"[^\w.() -]+", "_", identifier).strip(". ")[-LONGEST_NAME:]
+    return name if "." in name else f"{name}{guess_extension(media_type) or f'.{UNKNOWN}'}"
+
+
+def headers_of(content: BinaryContent, name: str = "") -> dict[str, str]:
+    """What a browser is told of a file besides its kind; `name` is what to call it where it is saved."""
+    shown = content.media_type.startswith(SHOWN)
+    saved = quote(display_name(name or content.identifier, content.media_type))
+    how = "inline" if shown else f"attachment; filename*=UTF-8''{saved}"
+    return {"cache-control": "private, max-age=86400", "content-disposition": how}
+
+
+def _items(part: ModelRequestPart) -> list[Any]:
+    if not isinstance(part, UserPromptPart | ToolReturnPart):
+        return []
+    content: Any = part.content
+    return list(cast(Sequence[Any], content)) if isinstance(content, list | tuple) else [content]
+
+
+def _with(part: Any, items: list[Any]) -> Any:
+    return replace(part, content=items if isinstance(part.content, list | tuple) else items[0])
+
+
+def _remove(paths: Sequence[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
+    for folder in {path.parent for path in paths}:
+        with suppress(OSError):  # others are left in it
+            folder.rmdir()
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Whole or not at all, as somebody may ask for it meanwhile."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
+        file.write(data)
+    Path(file.name).replace(path)

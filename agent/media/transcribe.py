@@ -1,0 +1,224 @@
+"""Text in pictures and speech in sounds, read on this machine for models that cannot see or hear.
+
+The models are fetched when they are first needed, and run in a process of their own (`program.py`), one file at a time:
+nothing of them is in this process, and what a file does to that one harms no other.
+"""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from agent.errors import InputError, LocalModelError, combine_errors, localized_error
+from agent.i18n import LocalizedText, Value, in_english
+from agent.local.weights import HubFile, Pinned, fetch, find, hub_answers
+from agent.media import transcribe_worker
+from agent.media.mime import ConvertedMedia
+from agent.media.sandbox import SandboxProgram, environment
+from agent.providers import RequestQueue, Status
+
+log = logging.getLogger(__name__)
+
+Kind = Literal["image", "audio"]
+ReportProgress = Callable[[Status | None], None]
+"""Told what is being done; None: nothing any more."""
+
+PROGRAM = SandboxProgram(transcribe_worker, memory=2 * 1024**3, seconds=1800, timeout_seconds=900)
+"""Whisper takes 600 MB, the largest picture less. Ten minutes of speech take 300 seconds, all cores together."""
+MOST = 200_000
+"""Characters that are taken of what was read."""
+SENTENCES = {
+    "waiting_to_read": "Waiting to read {name}: another file is being read.",
+    "reading": "Reading {name} …",
+    "fetching_reader": "Fetching {reader}, once: {have} of {total} MB …",
+    "reader_missing": "{reader} is not on this disk, and downloads are off.",
+    "reader_unreachable": "{reader} is not on this disk, and the model hub cannot be reached.",
+    "reader_would": "{reader}, which would read it here, is not on this disk; downloads are off.",
+    "reader_not_fetched": "{reader} could not be fetched to read this here.",
+    "no_text": "No text was found in {name}. Remove it, or choose a model that can see it.",
+    "no_speech": "No speech was found in {name}. Remove it, or choose a model that can hear it.",
+    "reading_late": "Reading {name} here took too long.",
+    "reading_memory": "{name} could not be read here: there was not enough memory.",
+    "reading_failed": "{name} could not be read here: the program that reads it failed, its log has the details.",
+}
+_refused = partial(localized_error, InputError, SENTENCES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptionModel:
+    """What reads one kind of file: its name for people, with whose it is and its licence, and its model's files."""
+
+    job: str
+    label: str
+    licence: str
+    source: str
+    files: tuple[Pinned, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its files."""
+        return sum(file.size for file in self.files)
+
+
+OCR = TranscriptionModel(
+    job="picture",
+    label="PP-OCRv6",
+    licence="Apache-2.0",
+    source="PaddleOCR's small models, from the rapidocr package",
+    files=(
+        Pinned(
+            file="models/PP-OCRv6_det_small.onnx",
+            size=9_929_594,
+            sha256="090f04abcd9d9a7498bc4ebf677e4cb9bdce1fe4197ddb7e529f1ef44e1ff94f",
+            package="rapidocr",
+        ),
+        Pinned(
+            file="models/PP-OCRv6_rec_small.onnx",
+            size=21_234_383,
+            sha256="6f327246b50388f3c176ae304bd95767ea6dc0c9ae92153ef8cbe210b3c14884",
+            package="rapidocr",
+        ),
+    ),
+)
+
+
+def _whisper(file: str, size: int, sha256: str) -> Pinned:
+    hub = HubFile("Systran/faster-whisper-base", "ebe41f70d5b6dfa9166e2c581c45c9c0cfc57b66", file)
+    return Pinned(file=f"faster-whisper-base/{file}", size=size, sha256=sha256, hub=hub)
+
+
+SPEECH = TranscriptionModel(
+    job="sound",
+    label="Whisper base",
+    licence="MIT",
+    source="OpenAI's model as Systran converted it, from the model hub, Systran/faster-whisper-base",
+    files=(
+        _whisper("config.json", 2_309, "56a6d8110d311f19c8f0471e562832c7527f146b567275bfca59fcf7c184da9a"),
+        _whisper("tokenizer.json", 2_203_239, "fb7b63191e9bb045082c79fd742a3106a12c99513ab30df4a0d47fa6cb6fd0ab"),
+        _whisper("vocabulary.txt", 459_861, "34ce3fe1c5041027b3f8d42912270993f986dbc4bb34cf27f951e34a1e453913"),
+        _whisper("model.bin", 145_217_532, "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9"),
+    ),
+)
+READERS: dict[Kind, TranscriptionModel] = {"image": OCR, "audio": SPEECH}
+
+
+class Transcriber:
+    """Reads files, one at a time. Owner of the processes that do; their models are kept under `cache_dir`.
+
+    Visitors take turns.
+    """
+
+    def __init__(self, cache_dir: Path, *, downloads: bool = True) -> None:
+        self._cache, self._downloads = cache_dir, downloads
+        self._line = RequestQueue(1)
+        self._absent: dict[Kind, LocalizedText] = {}
+
+    @property
+    def absent(self) -> Mapping[Kind, LocalizedText]:
+        """The kinds of files that could not be read at the last `look`, and why."""
+        return self._absent
+
+    async def look(self) -> None:
+        """Find out which kinds of files can be read: whether their models are here, or can be fetched."""
+        for kind in READERS:
+            try:
+                await self.to_fetch(kind)
+                self._absent.pop(kind, None)
+            except InputError:
+                key = "reader_unreachable" if self._downloads else "reader_missing"
+                self._absent[kind] = LocalizedText(key, {"reader": READERS[kind].label})
+
+    async def to_fetch(self, kind: Kind) -> int:
+        """Bytes to fetch before the first file of that kind. Raises `InputError` where they cannot be had."""
+        there = [await find(file, self._cache) is not None for file in READERS[kind].files]
+        missing = [file for file, found in zip(READERS[kind].files, there, strict=True) if not found]
+        if missing and not self._downloads:
+            raise _refused("reader_would", reader=READERS[kind].label)
+        if any(file.hub for file in missing) and not await hub_answers():
+            raise _refused("reader_unreachable", reader=READERS[kind].label)
+        return sum(file.size for file in missing)
+
+    async def text(self, name: str, made: ConvertedMedia, report: ReportProgress) -> str:
+        """What is written in that picture or said in that sound, called `name`. It is never empty.
+
+        Raises `InputError` with a sentence: nothing was found, it took too much, its model cannot be had. Cancelled, it
+        ends the process that reads.
+        """
+        kind: Kind = "image" if made.media_type.startswith("image/") else "audio"
+        reader = READERS[kind]
+        async with self._line.slot(lambda _: report(_doing("waiting_to_read", name=name))):
+            files = await self._fetched(reader, report)
+            report(_doing("reading", name=name))
+            text = (await _read(reader, name, made.data, files)).strip()
+        if not text:
+            raise _refused("no_text" if kind == "image" else "no_speech", name=name)
+        return text if len(text) <= MOST else text[:MOST] + " …"
+
+    async def _fetched(self, reader: TranscriptionModel, report: ReportProgress) -> list[Path]:
+        def so_far(have: int) -> None:
+            done, all_ = have // 10**6, reader.size // 10**6
+            share = have / reader.size
+            report(_doing("fetching_reader", share, reader=reader.label, have=done, total=all_))
+
+        paths: list[Path] = []
+        before = 0
+        for file in reader.files:
+            path = await find(file, self._cache)
+            if path is None and not self._downloads:
+                raise _refused("reader_missing", reader=reader.label)
+            if path is None:
+                so_far(before)
+                try:
+                    path = await fetch(file, self._cache, report=lambda have, _, before=before: so_far(before + have))
+                except LocalModelError as error:
+                    refused = _refused("reader_not_fetched", reader=reader.label)
+                    raise combine_errors(InputError, refused, error) from error
+            paths.append(path)
+            before += file.size
+        return paths
+
+
+async def _read(reader: TranscriptionModel, name: str, data: bytes, files: list[Path]) -> str:
+    process = await asyncio.create_subprocess_exec(
+        # Absolute, but not resolved: links in the hub's cache have the names, and their targets have none.
+        *PROGRAM.command(reader.job, str(len(data)), *(str(file.absolute()) for file in files)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment(),
+    )
+    assert process.stdin
+    assert process.stdout
+    assert process.stderr
+    try:
+        async with asyncio.timeout(PROGRAM.timeout_seconds):
+            with suppress(ConnectionError):  # it ended before it had read all; its status says why
+                process.stdin.write(data)
+                await process.stdin.drain()
+            out, complaint = await asyncio.gather(process.stdout.read(), process.stderr.read())
+            status = await process.wait()  # and only then its input ends, which would end it, too
+    except TimeoutError as error:
+        raise _refused("reading_late", name=name) from error
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        process.stdin.close()
+    if status == 0:
+        return out.decode(errors="replace")
+    log.warning("%s ended with %s: %s", reader.label, status, complaint[-500:].decode(errors="replace"))
+    if status == -getattr(signal, "SIGXCPU", 24):
+        raise _refused("reading_late", name=name)
+    short = status in (-signal.SIGABRT, -9) or b"MemoryError" in complaint or b"bad_alloc" in complaint
+    raise _refused("reading_memory" if short else "reading_failed", name=name)
+
+
+def _doing(key: str, done: float | None = None, **values: Value) -> Status:
+    phase = "loading" if done is None else "fetching"
+    saying = LocalizedText(key, values)
+    return Status(phase, in_english(SENTENCES, saying), done, (saying,))

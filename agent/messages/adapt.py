@@ -1,0 +1,269 @@
+"""What of a history is sent to a model that may be another than the one that wrote it. Pure: the history stays whole.
+
+Each message is fitted by itself, so what was sent of the earlier ones stays the same from turn to turn, and the model
+that could use what is left out here gets it again when it is chosen again.
+"""
+
+import operator
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import reduce
+from hashlib import sha256
+from typing import Any, TypeGuard
+
+from pydantic_ai.messages import (
+    AudioUrl,
+    BinaryContent,
+    FilePart,
+    ImageUrl,
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponsePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from agent.errors import InputError, ProviderError, UnknownModel, localized_error
+from agent.i18n import LocalizedText
+from agent.messages.parts import extracted_text_of
+from agent.messages.repair import prepare_messages
+from agent.models.catalog import ModelSpec, load_catalog
+from agent.providers import default_endpoint
+
+NO_PICTURE = "[A picture was here, which this model cannot see.]"
+NO_SOUND = "[A sound was here, which this model cannot hear.]"
+
+SENTENCES = {
+    "prompt_images": "{model} cannot take images. Remove them, or use a model that can: {models}.",
+    "prompt_audio": "{model} cannot take audio. Remove it, or use a model that can: {models}.",
+    "prompt_images_audio": "{model} cannot take images or audio. Remove them, or use a model that can: {models}.",
+}
+NAMED = 3
+"""Models that are named to people whose model cannot take a prompt."""
+
+_PORTABLE_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
+"""The ids of tool calls that every vendor takes from any other (Anthropic names the letters, OpenAI the length)."""
+_CHAT_FIELDS = (None, "content", "reasoning", "reasoning_content")
+"""Reasoning that came through Chat Completions has the field it came in for its id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptedHistory:
+    """The messages as the model can take them, and how many pieces of each kind were left out."""
+
+    messages: list[ModelMessage]
+    reasoning: int = 0
+    pictures: int = 0
+    sounds: int = 0
+
+    def sentence(self, spec: ModelSpec) -> str:
+        """What people are told of it, "" where nothing was left out."""
+        left_out = [
+            *(["the reasoning of other models"] if self.reasoning else []),
+            *_counted(self.pictures, "picture"),
+            *_counted(self.sounds, "sound"),
+        ]
+        return f"Not sent to {spec.label}, which cannot use it: {', '.join(left_out)}." if left_out else ""
+
+    def sayings(self, spec: ModelSpec) -> tuple[LocalizedText, ...]:
+        """The same by name."""
+        left_out = [
+            *([LocalizedText("others_reasoning")] if self.reasoning else []),
+            *_so_many(self.pictures, "one_picture", "pictures"),
+            *_so_many(self.sounds, "one_sound", "sounds"),
+        ]
+        if not left_out:
+            return ()
+        what = reduce(lambda one, other: LocalizedText("and_also", {"one": one, "other": other}), left_out)
+        return (LocalizedText("left_out_for", {"model": spec.label, "what": what}),)
+
+
+def adapt(messages: Sequence[ModelMessage], spec: ModelSpec) -> AdaptedHistory:
+    """The history without what this model cannot take. Messages that need nothing are returned as they are.
+
+    Reasoning of another provider goes; so does what only that provider understands of the other parts: ids, signatures
+    and other details. Media that the model has no sense for becomes a short text in its place, or, where what is in it
+    was read here, just that; a model that has the sense gets the media, which say more, without it. Calls and results
+    stay.
+    """
+    fit = _Fit(spec)
+    out = [fit.request(one) if isinstance(one, ModelRequest) else fit.response(one) for one in messages]
+    return AdaptedHistory(messages=out, reasoning=fit.reasoning, pictures=fit.pictures, sounds=fit.sounds)
+
+
+def check_prompt(messages: Sequence[ModelMessage], spec: ModelSpec) -> None:
+    """Raise `InputError` if the model cannot take the images or audio of the new prompt, and name some that can.
+
+    The prompt is what follows the last answer. The rest is history, which `fitted` adapts instead.
+    """
+    last = max((number for number, one in enumerate(messages) if isinstance(one, ModelResponse)), default=-1)
+    asked = [part for one in messages[last + 1 :] for part in one.parts if isinstance(part, UserPromptPart)]
+    fit = adapt([ModelRequest(parts=asked)], spec)
+    if left_out := [name for name, count in (("images", fit.pictures), ("audio", fit.sounds)) if count]:
+        key = "_".join(("prompt", *left_out))
+        models = ", ".join(_able(spec, image=bool(fit.pictures), audio=bool(fit.sounds)))
+        raise localized_error(InputError, SENTENCES, key, model=spec.label, models=models)
+
+
+def _able(spec: ModelSpec, *, image: bool, audio: bool) -> list[str]:
+    """The ids of a few models that take this: those of the same provider first, then those whose key is there."""
+
+    def rank(one: ModelSpec) -> tuple[bool, bool, bool]:
+        other = one.provider != spec.provider
+        return other and not _has_key(one.provider), other, not one.menu
+
+    today = datetime.now(UTC).date()
+    able = [
+        one
+        for one in load_catalog().models.values()
+        if (one.image or not image) and (one.audio or not audio) and (one.menu or one.provider == spec.provider)
+        if not (one.retired or (one.retired_on is not None and one.retired_on <= today))
+    ]
+    return [one.id for one in sorted(able, key=rank)[:NAMED]]
+
+
+def _has_key(provider: str) -> bool:
+    try:
+        return default_endpoint(load_catalog().providers[provider]).api_key is not None
+    except UnknownModel:
+        return False
+
+
+def adapt_and_prepare(
+    messages: Sequence[ModelMessage], spec: ModelSpec, system_message: str = ""
+) -> list[ModelMessage]:
+    """The messages that this model is sent: fitted, then as `to_send` has them.
+
+    Raises `ProviderError` where the model takes only requests with sound and there is none.
+    """
+    fit = adapt(messages, spec).messages
+    if spec.needs_audio and not any(_is_sound(item) for message in fit for item in _items(message)):
+        raise ProviderError(f"{spec.label} answers only what comes with a sound: attach one.", kind="unsupported")
+    return prepare_messages(fit, system_message)
+
+
+@dataclass
+class _Fit:
+    """One pass over a history. Owner of the counts and of the ids of calls that were changed, by their old ones."""
+
+    spec: ModelSpec
+    reasoning: int = 0
+    pictures: int = 0
+    sounds: int = 0
+    ids: dict[str, str] = field(default_factory=dict[str, str])
+
+    def response(self, message: ModelResponse) -> ModelResponse:
+        parts: list[ModelResponsePart] = []
+        for part in message.parts:
+            by = getattr(part, "provider_name", None) or message.provider_name
+            if isinstance(part, ThinkingPart) and not self._usable(part, by):
+                self.reasoning += 1
+                continue
+            if isinstance(part, ThinkingPart) and by is None and self.spec.dialect == "chat":
+                # It goes back in the field that such servers have for it, as their own does.
+                id_ = part.id if part.id and part.id in _CHAT_FIELDS else "reasoning"
+                part = replace(part, id=id_, signature=None, provider_name=self.spec.provider)
+            if isinstance(part, ToolCallPart):
+                self.ids.pop(part.tool_call_id, None)
+            parts.append(part if by in (None, self.spec.provider) else self._unbound(part))
+        return message if _same(parts, message.parts) else replace(message, parts=parts)
+
+    def request(self, message: ModelRequest) -> ModelRequest:
+        parts = [self._asked(part) for part in message.parts]
+        return message if _same(parts, message.parts) else replace(message, parts=parts)
+
+    def _usable(self, part: ThinkingPart, by: str | None) -> bool:
+        if by is None:  # nobody's: people handed it in themselves
+            return True
+        if by != self.spec.provider:
+            return False
+        if self.spec.dialect == "chat":  # OpenAI speaks two dialects, and sealed reasoning has no place in this one
+            return part.id in _CHAT_FIELDS and not part.signature
+        return self.spec.reasoning
+
+    def _unbound(self, part: ModelResponsePart) -> ModelResponsePart:
+        """The part without what is bound to the provider that wrote it."""
+        if isinstance(part, ToolCallPart):
+            id_ = self.ids[part.tool_call_id] = _portable(part.tool_call_id)
+            part = part if id_ == part.tool_call_id else replace(part, tool_call_id=id_)
+        if isinstance(part, TextPart | ToolCallPart | FilePart) and (part.id or part.provider_details):
+            part = replace(part, id=None, provider_name=None, provider_details=None)
+        return part
+
+    def _asked(self, part: ModelRequestPart) -> ModelRequestPart:
+        if isinstance(part, UserPromptPart):
+            return part if isinstance(part.content, str) else self._seen(part)
+        if isinstance(part, ToolReturnPart):
+            id_ = self.ids.get(part.tool_call_id, part.tool_call_id)
+            return self._seen(part if id_ == part.tool_call_id else replace(part, tool_call_id=id_))
+        return part
+
+    def _seen(self, part: UserPromptPart | ToolReturnPart) -> UserPromptPart | ToolReturnPart:
+        content: Any = part.content
+        items = content if _is_list(content) else [content]
+        after = [*items, None][1:]
+        new = [self._sensed(item) for item, next_ in zip(items, after, strict=True) if self._needed(item, next_)]
+        if _same(new, items):
+            return part
+        return replace(part, content=new if _is_list(content) else new[0])
+
+    def _needed(self, item: object, after: object) -> bool:
+        """Whether it is no text for a model that takes the media itself, nor media whose text comes after it."""
+        if read := extracted_text_of(item):
+            return not (self.spec.image if read["kind"] == "image" else self.spec.audio)
+        unusable = (_is_picture(item) and not self.spec.image) or (_is_sound(item) and not self.spec.audio)
+        return not (unusable and extracted_text_of(after))
+
+    def _sensed(self, item: object) -> object:
+        if _is_picture(item) and not self.spec.image:
+            self.pictures += 1
+            return NO_PICTURE
+        if _is_sound(item) and not self.spec.audio:
+            self.sounds += 1
+            return NO_SOUND
+        return item
+
+
+def _items(message: ModelMessage) -> Iterator[object]:
+    """What stands in the prompts and results of a message, one by one."""
+    if isinstance(message, ModelRequest):
+        for part in message.parts:
+            if isinstance(part, UserPromptPart | ToolReturnPart):
+                content: Any = part.content
+                yield from content if _is_list(content) else [content]
+
+
+def _portable(id_: str) -> str:
+    """The id of a call as any vendor takes it; the same one gives the same."""
+    return id_ if _PORTABLE_ID.fullmatch(id_) else f"call_{sha256(id_.encode()).hexdigest()[:24]}"
+
+
+def _counted(number: int, noun: str) -> list[str]:
+    return [f"{number} {noun}{'s' if number > 1 else ''}"] if number else []
+
+
+def _so_many(number: int, one: str, more: str) -> list[LocalizedText]:
+    return [LocalizedText(one if number == 1 else more, {"count": number})] if number else []
+
+
+def _same(one: Sequence[object], other: Sequence[object]) -> bool:
+    return len(one) == len(other) and all(map(operator.is_, one, other))
+
+
+def _is_picture(item: object) -> bool:
+    return isinstance(item, ImageUrl) or (isinstance(item, BinaryContent) and item.is_image)
+
+
+def _is_sound(item: object) -> bool:
+    return isinstance(item, AudioUrl) or (isinstance(item, BinaryContent) and item.is_audio)
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, list | tuple)

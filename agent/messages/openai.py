@@ -1,0 +1,248 @@
+"""A conversation in OpenAI's Chat Completions format, tool calls and results included, out and in.
+
+What the format has no word for has one of ours, as servers of open weights do: `reasoning` beside `content`, and
+`is_error` (with `outcome`, where that is not "failed") on a tool's message. What vendors sign or number for themselves
+cannot travel in it: signatures of reasoning, sealed reasoning, the ids of their items. A conversation that must keep
+those is handed on as a `Context`.
+"""
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, TypeGuard, cast, get_args
+
+from pydantic_ai.messages import (
+    BinaryContent,
+    FilePart,
+    ImageUrl,
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponsePart,
+    SystemPromptPart,
+    TextContent,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from agent.errors import InputError
+from agent.messages.parts import AUDIO_FORMATS, Audio, Image, from_base64, from_data_url
+from agent.responses import fix_surrogates
+
+_Outcome = Literal["failed", "denied", "interrupted"]
+_FORMATS = {kind: name for name, kind in AUDIO_FORMATS.items()}
+
+
+def to_openai(messages: Sequence[ModelMessage], system_message: str = "") -> list[dict[str, Any]]:
+    """The conversation in Chat Completions format, tool calls and results included; `from_openai` reads it back.
+
+    `system_message` takes the place of one that the conversation begins with.
+    """
+    out: list[dict[str, Any]] = [{"role": "system", "content": system_message}] if system_message else []
+    for number, message in enumerate(messages):
+        if isinstance(message, ModelResponse):
+            out.append(_assistant(message))
+            continue
+        for part in message.parts:
+            match part:
+                case SystemPromptPart():
+                    if number or not system_message:
+                        out.append({"role": "system", "content": part.content})
+                case UserPromptPart():
+                    out.append({"role": "user", "content": _content(part.content)})
+                case ToolReturnPart():
+                    out.append(_tool(part))
+                case _:
+                    continue
+    return out
+
+
+def from_openai(items: Sequence[Mapping[str, Any]]) -> list[ModelMessage]:
+    """Chat Completions messages as our own. Raises `InputError` for an unknown role or part, or one ill made."""
+    out: list[ModelMessage] = []
+    names: dict[str, str] = {}
+    parts: list[ModelRequestPart] = []  # those of the last request, which goes on until somebody has answered
+    asked = False
+    for item in items:
+        if item.get("role") == "assistant":
+            out.append(ModelResponse(parts=_answer(item, names)))
+            parts, asked = [], False
+            continue
+        part = _said(item, names)
+        question = isinstance(part, UserPromptPart)
+        # What was said after a question that has no answer is another question; all else is one request.
+        if not parts or (asked and question):
+            parts, asked = [], False
+            out.append(ModelRequest(parts=parts))
+        parts.append(part)
+        asked = asked or question
+    return out
+
+
+def _said(item: Mapping[str, Any], names: Mapping[str, str]) -> ModelRequestPart:
+    """Return the content of a message for the model. Raises `InputError`."""
+    role, content = item.get("role"), item.get("content")
+    match role:
+        case "system" | "developer":
+            return SystemPromptPart(_text(content))
+        case "user":
+            return UserPromptPart(fix_surrogates(content) if isinstance(content, str) else _parts(content))
+        case "tool":
+            return _result(item, names)
+        case _:
+            raise InputError(f"a message's role must be system, user, assistant or tool, not {role!r}")
+
+
+def part_from_openai(part: Any) -> str | BinaryContent | ImageUrl:
+    """One part of a message: text, a picture, a sound or a file. Raises `InputError`."""
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return fix_surrogates(text)
+        case {"type": "image_url", "image_url": {"url": str(url), **more}}:
+            picture = Image.from_url(url)
+            detail = cast(dict[str, Any], more).get("detail")
+            return replace(picture, vendor_metadata={"detail": detail}) if detail else picture
+        case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(format_)}}:
+            return Audio.from_bytes(from_base64(data), format=format_)
+        case {"type": "file", "file": {"file_data": str(data)}} if data.startswith("data:"):
+            return from_data_url(data)
+        case _:
+            raise InputError(f"a message may hold text, pictures and sound, not {json.dumps(part, default=str)[:80]}")
+
+
+# --- out --------------------------------------------------------------------------------------------------------------
+
+
+def _assistant(message: ModelResponse) -> dict[str, Any]:
+    texts = [part.content for part in message.parts if isinstance(part, TextPart) and part.content]
+    reasoning = [part.content for part in message.parts if isinstance(part, ThinkingPart) and part.content]
+    files = [_content_part(part.content) for part in message.parts if isinstance(part, FilePart)]
+    calls = [
+        {
+            "id": part.tool_call_id,
+            "type": "function",
+            "function": {"name": part.tool_name, "arguments": part.args_as_json_str()},
+        }
+        for part in message.parts
+        if isinstance(part, ToolCallPart)
+    ]
+    text = "\n\n".join(texts)
+    content = [*([_content_part(text)] if texts else []), *files] if files else text
+    out: dict[str, Any] = {"role": "assistant", "content": content if content or not calls else None}
+    if reasoning:
+        out["reasoning"] = "\n\n".join(reasoning)
+    if calls:
+        out["tool_calls"] = calls
+    return out
+
+
+def _tool(part: ToolReturnPart) -> dict[str, Any]:
+    text = part.model_response_str(wrap_if_error=False)
+    files = [_content_part(file) for file in part.files]
+    content = [*([_content_part(text)] if text else []), *files] if files else text
+    out: dict[str, Any] = {"role": "tool", "tool_call_id": part.tool_call_id, "content": content}
+    if part.outcome != "success":
+        out["is_error"] = True
+        if part.outcome in ("denied", "interrupted"):
+            out["outcome"] = part.outcome
+    return out
+
+
+def _content(content: object) -> str | list[dict[str, Any]]:
+    return [_content_part(part) for part in content] if _is_list(content) else str(content)
+
+
+def _content_part(part: object) -> dict[str, Any]:
+    match part:
+        case str():
+            return {"type": "text", "text": part}
+        case TextContent():
+            return {"type": "text", "text": part.content}
+        case ImageUrl():
+            return _picture(part.url, part.vendor_metadata)
+        case BinaryContent() if part.is_image:
+            return _picture(part.data_uri, part.vendor_metadata)
+        case BinaryContent() if part.media_type in _FORMATS:
+            data = base64.b64encode(part.data).decode()
+            return {"type": "input_audio", "input_audio": {"data": data, "format": _FORMATS[part.media_type]}}
+        case BinaryContent():
+            return {"type": "file", "file": {"file_data": part.data_uri}}
+        case _:
+            raise InputError(f"OpenAI's format has no place for {type(part).__name__!r}")
+
+
+def _picture(url: str, more: Mapping[str, Any] | None) -> dict[str, Any]:
+    detail = {"detail": more["detail"]} if more and "detail" in more else {}
+    return {"type": "image_url", "image_url": {"url": url, **detail}}
+
+
+# --- in ---------------------------------------------------------------------------------------------------------------
+
+
+def _answer(item: Mapping[str, Any], names: dict[str, str]) -> list[ModelResponsePart]:
+    """The parts of an assistant's message; `names` learns its calls."""
+    out: list[ModelResponsePart] = []
+    for field in ("reasoning", "reasoning_content"):
+        if reasoning := item.get(field):
+            out.append(ThinkingPart(fix_surrogates(str(reasoning)), id=field))
+            break
+    content = item.get("content")
+    if text := _text(content):
+        out.append(TextPart(text))
+    for part in content if _is_list(content) else ():
+        if not _is_text(part):
+            file = part_from_openai(part)
+            if isinstance(file, BinaryContent):
+                out.append(FilePart(file))
+    for call in item.get("tool_calls") or ():
+        match call:
+            case {"id": str(id_), "function": {"name": str(name), **more}}:
+                names[id_] = name
+                out.append(ToolCallPart(name, cast(dict[str, Any], more).get("arguments"), tool_call_id=id_))
+            case _:
+                raise InputError(f"not a tool call: {json.dumps(call, default=str)[:80]}")
+    return out
+
+
+def _result(item: Mapping[str, Any], names: Mapping[str, str]) -> ToolReturnPart:
+    id_, content = str(item.get("tool_call_id")), item.get("content")
+    files = [part_from_openai(part) for part in content if not _is_text(part)] if _is_list(content) else []
+    text = _text(content)
+    said = item.get("outcome")
+    failed = said if said in get_args(_Outcome) else "failed"
+    return ToolReturnPart(
+        names.get(id_, "tool"),
+        [*([text] if text else []), *files] if files else text,
+        tool_call_id=id_,
+        outcome=cast(_Outcome, failed) if item.get("is_error") else "success",
+    )
+
+
+def _parts(content: object) -> list[str | BinaryContent | ImageUrl]:
+    if not _is_list(content):
+        raise InputError(f"a message's content is a string or a list of parts, not {type(content).__name__!r}")
+    return [part_from_openai(part) for part in content]
+
+
+def _text(content: object) -> str:
+    """The text in a content that may be a string, a list of parts, or nothing."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return fix_surrogates(content)
+    if not _is_list(content):
+        raise InputError(f"a message's content is a string or a list of parts, not {type(content).__name__!r}")
+    return "\n\n".join(str(part["text"]) for part in content if _is_text(part))
+
+
+def _is_text(part: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(part, Mapping) and part.get("type") in ("text", "refusal") and "text" in part  # pyright: ignore[reportUnknownMemberType]
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, list | tuple)

@@ -1,0 +1,132 @@
+"""What people pass in, as messages."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+from pydantic_ai.messages import (
+    BinaryContent,
+    FileUrl,
+    ImageUrl,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextContent,
+    UserContent,
+    UserPromptPart,
+)
+
+from agent.errors import InputError
+from agent.fetch import GUARD, Guard
+from agent.messages.openai import from_openai, part_from_openai
+from agent.messages.parts import Image, is_pillow
+from agent.responses import fix_surrogates
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+Item: TypeAlias = "str | TextContent | BinaryContent | ImageUrl | Picture | Mapping[str, Any] | ModelMessage"
+"""One thing of a prompt: text, a picture or a sound, an OpenAI-style part or message, a message of pydantic-ai's."""
+
+Prompt: TypeAlias = "Item | Sequence[Item]"
+"""What may be asked: one item, or several. Parts that stand side by side are one message of the user's."""
+
+MAX_BYTES = 20_000_000
+SECONDS = 20.0
+"""What a picture on the web may weigh, and how long it may take."""
+
+_Kind = Literal["part", "dict", "message"]
+
+
+def to_messages(prompt: Prompt) -> list[ModelMessage]:
+    """A prompt as messages that end with a request.
+
+    Raises `InputError` for an empty prompt, an unknown part, or a list that ends with the assistant.
+    """
+    given: Any = prompt
+    several = isinstance(prompt, Sequence) and not isinstance(prompt, str | bytes | bytearray)
+    items: list[Any] = list(given) if several else [given]
+    if all(isinstance(item, str) and not item.strip() for item in items):
+        raise InputError("the message is empty")
+    messages: list[ModelMessage] = []
+    for kind, group in groupby(items, _kind):
+        match kind:
+            case "message":
+                messages += cast(list[ModelMessage], list(group))
+            case "dict":
+                messages += from_openai(list(group))
+            case "part":
+                content = [_part(item) for item in group]
+                alone = content[0] if not several else None
+                messages.append(ModelRequest(parts=[UserPromptPart(alone if isinstance(alone, str) else content)]))
+    if not isinstance(messages[-1], ModelRequest):
+        raise InputError("the last message must be the user's")
+    return messages
+
+
+async def fetch_urls(messages: Sequence[ModelMessage], guard: Guard = GUARD) -> list[ModelMessage]:
+    """The messages with what lies on the web brought here, all at once: no model's server fetches for anybody.
+
+    Raises `InputError` with the guard's sentence where that is refused or fails, or is no picture.
+    """
+    urls = {item.url: item for message in messages for item in _asked(message) if isinstance(item, FileUrl)}
+    if odd := next((item for item in urls.values() if not isinstance(item, ImageUrl)), None):
+        raise InputError(f"of what lies on the web only pictures are fetched, not {type(odd).__name__!r}")
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = {url: group.create_task(_fetched(url, guard)) for url in urls}
+    except* InputError as failures:
+        raise failures.exceptions[0] from failures
+    found = {url: task.result() for url, task in tasks.items()}
+    return [_with(message, found) for message in messages] if found else list(messages)
+
+
+async def _fetched(url: str, guard: Guard) -> BinaryContent:
+    got = await guard.fetch(url, kinds=("image/*",), max_bytes=MAX_BYTES, seconds=SECONDS)
+    return await asyncio.to_thread(Image.from_bytes, got.data)
+
+
+def _asked(message: ModelMessage) -> Iterator[UserContent]:
+    for part in message.parts:
+        if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
+            yield from part.content
+
+
+def _with(message: ModelMessage, found: Mapping[str, BinaryContent]) -> ModelMessage:
+    """The message with bytes in the place of URLs."""
+
+    def brought(item: UserContent) -> UserContent:
+        if not isinstance(item, ImageUrl):
+            return item
+        return replace(found[item.url], vendor_metadata=item.vendor_metadata)
+
+    if not isinstance(message, ModelRequest) or not any(isinstance(item, ImageUrl) for item in _asked(message)):
+        return message
+    parts = [
+        replace(part, content=[brought(item) for item in part.content])
+        if isinstance(part, UserPromptPart) and not isinstance(part.content, str)
+        else part
+        for part in message.parts
+    ]
+    return replace(message, parts=parts)
+
+
+def _kind(item: object) -> _Kind:
+    if isinstance(item, ModelRequest | ModelResponse):
+        return "message"
+    return "dict" if isinstance(item, Mapping) and "role" in item else "part"
+
+
+def _part(item: Any) -> UserContent:
+    if isinstance(item, str):
+        return fix_surrogates(item)
+    if isinstance(item, TextContent | BinaryContent | ImageUrl):
+        return item
+    if is_pillow(item):
+        return Image.from_pillow(item)
+    if isinstance(item, Mapping):
+        return part_from_openai(cast(Mapping[str, Any], item))
+    hint = "; Image.from_bytes and Audio.from_bytes make parts of bytes" if isinstance(item, bytes) else ""
+    raise InputError(f"a message may hold text, pictures and sound, not {type(item).__name__!r}{hint}")

@@ -1,0 +1,196 @@
+"""What a store holds, made fit to send: repaired, alternating, no longer than a model takes."""
+
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponsePart,
+    SystemPromptPart,
+    TextContent,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+)
+
+UNANSWERED = "(No answer was given.)"
+"""Stands for an answer that broke off before any text, so that roles alternate as chat templates demand."""
+
+CUT_THOUGHTS = "(No answer was given: the length limit was reached after these thoughts.)"
+"""Stands before the reasoning of an answer that the length limit ended before any text."""
+
+INTERRUPTED = "The call was interrupted and has no result."
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+"""The time of what we put in ourselves: a fixed one, so that the same history always repairs to the same value."""
+
+
+def repair(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """The same history with every tool call answered once, right after it, and no result without its call.
+
+    Results that came in several requests, as those of a resumed run do, are joined in one. Calls of an interrupted
+    response go, as do calls without a name or with the id of another one beside them.
+    Idempotent; messages that need nothing are returned as they are.
+    """
+    out: list[ModelMessage] = []
+    waiting: dict[str, str] = {}
+    held: ModelRequest | None = None  # the last message, when it is all results and may be joined by more
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            _close(out, held, waiting)
+            held, parts = None, list[ModelResponsePart]()
+            for part in message.parts:
+                if isinstance(part, ToolCallPart):
+                    if message.state == "interrupted" or not part.tool_name or part.tool_call_id in waiting:
+                        continue
+                    waiting[part.tool_call_id] = part.tool_name
+                parts.append(part)
+            out.append(message if len(parts) == len(message.parts) else replace(message, parts=parts))
+            continue
+        results: list[ModelRequestPart] = []
+        others: list[ModelRequestPart] = []
+        for part in message.parts:
+            if not isinstance(part, ToolReturnPart):
+                others.append(part)
+            elif waiting.pop(part.tool_call_id, None):
+                results.append(part)
+        if held is not None and results:
+            out[-1] = held = replace(held, parts=[*held.parts, *results])
+            results = []
+        if others and held is None:
+            results += _no_results(waiting)
+        elif others:
+            _close(out, held, waiting)
+            held = None
+        if kept := [*results, *others]:
+            same = len(kept) == len(message.parts) and all(map(operator.is_, kept, message.parts))
+            out.append(message := message if same else replace(message, parts=kept))
+            held = None if others else message
+    _close(out, held, waiting)
+    return out
+
+
+def unanswered_calls(messages: Sequence[ModelMessage]) -> tuple[int, list[ToolCallPart]]:
+    """Where the last response stands, and its calls that have no result; none when somebody has spoken since."""
+    at = max((n for n, message in enumerate(messages) if isinstance(message, ModelResponse)), default=len(messages))
+    since = [part for message in messages[at + 1 :] for part in message.parts]
+    if at == len(messages) or not all(isinstance(part, ToolReturnPart) for part in since):
+        return at, []
+    answered = {part.tool_call_id for part in since if isinstance(part, ToolReturnPart)}
+    [last] = repair([messages[at]])[:1]
+    calls = [part for part in last.parts if isinstance(part, ToolCallPart)]
+    return at, [call for call in calls if call.tool_call_id not in answered]
+
+
+def prepare_messages(messages: Sequence[ModelMessage], system_message: str = "") -> list[ModelMessage]:
+    """The messages a provider is sent: repaired, alternating, the system message first.
+
+    A pure function of its input, so that the bytes of earlier turns stay the same from turn to turn.
+    """
+    out: list[ModelMessage] = []
+    for message in repair(messages):
+        if isinstance(message, ModelResponse):
+            if out and isinstance(before := out[-1], ModelResponse):
+                out[-1] = replace(message, parts=[*before.parts, *message.parts])
+                continue
+            if not any(_says_something(part) for part in message.parts):
+                message = replace(message, parts=[TextPart(_unsaid(message))])
+        elif out and isinstance(out[-1], ModelRequest):
+            out.append(ModelResponse(parts=[TextPart(UNANSWERED)], timestamp=_EPOCH))
+        out.append(message)
+    if system_message and out:
+        first = out[0]
+        system = SystemPromptPart(system_message)
+        if isinstance(first, ModelRequest):
+            own = [part for part in first.parts if not isinstance(part, SystemPromptPart)]  # one that was handed in
+            out[0] = replace(first, parts=[system, *own])
+        else:
+            out.insert(0, ModelRequest(parts=[system]))
+    return out
+
+
+def estimate_tokens(parts: Iterable[UserContent]) -> int:
+    """About how many tokens the texts among these have: one for four bytes, which is what English has."""
+    texts = [part.content if isinstance(part, TextContent) else part for part in parts]
+    return sum(len(text.encode("utf-8", "replace")) for text in texts if isinstance(text, str)) // 4
+
+
+def keep_newest(messages: Sequence[ModelMessage], tokens: int, *, beside: int = 0) -> list[ModelMessage]:
+    """The newest whole turns of at most about `tokens` tokens, all messages where they fit.
+
+    A token is counted as three bytes, a little less than text has. Turns are given up in blocks, down to 70 %, and
+    the same ones at the next turn: a prompt that lost one turn each time would miss the server's cache each time.
+    The newest turn stays, however long it is, unless a new message of `beside` tokens leaves no room for it.
+    """
+    turns: list[tuple[int, int]] = []
+    for index, message in enumerate(messages):
+        if not turns or (
+            isinstance(message, ModelRequest) and any(isinstance(p, UserPromptPart) for p in message.parts)
+        ):
+            turns.append((index, 0))
+        turns[-1] = (turns[-1][0], turns[-1][1] + _bytes(message) // 3)
+    first, total = 0, 0
+    for number, (_, size) in enumerate(turns):
+        total += size
+        if total > tokens:
+            while total > 0.7 * tokens and first < number:
+                total -= turns[first][1]
+                first += 1
+    while beside and first < len(turns) and total + beside > tokens:
+        if first == len(turns) - 1 and total * 3 // 4 + beside <= tokens:
+            break  # it may fit: the count is a cautious one
+        total -= turns[first][1]
+        first += 1
+    return list(messages[turns[first][0] :]) if first < len(turns) else []
+
+
+def _close(out: list[ModelMessage], held: ModelRequest | None, waiting: dict[str, str]) -> None:
+    """Answer the calls that wait, beside the results that there are."""
+    missing = _no_results(waiting)
+    if missing and held is not None:
+        out[-1] = replace(held, parts=[*held.parts, *missing])
+    elif missing:
+        out.append(ModelRequest(parts=missing))
+
+
+def _no_results(waiting: dict[str, str]) -> list[ModelRequestPart]:
+    missing: list[ModelRequestPart] = [
+        ToolReturnPart(name, INTERRUPTED, tool_call_id=id_, outcome="interrupted", timestamp=_EPOCH)
+        for id_, name in waiting.items()
+    ]
+    waiting.clear()
+    return missing
+
+
+def _unsaid(message: ModelResponse) -> str:
+    """The text sent for an answer without text: its reasoning if the length limit cut that off, to go on from."""
+    thoughts = [part.content for part in message.parts if isinstance(part, ThinkingPart) and part.content.strip()]
+    return "\n\n".join([CUT_THOUGHTS, *thoughts]) if thoughts and message.finish_reason == "length" else UNANSWERED
+
+
+def _says_something(part: ModelResponsePart) -> bool:
+    return isinstance(part, ToolCallPart) or (isinstance(part, TextPart) and bool(part.content.strip()))
+
+
+def _bytes(message: ModelMessage) -> int:
+    total = 0
+    for part in message.parts:
+        content: Any = getattr(part, "content", None) or getattr(part, "args", None)
+        if isinstance(content, str):
+            total += len(content.encode("utf-8", "replace"))
+        elif isinstance(content, list):
+            items = cast(list[Any], content)
+            texts = [item.content if isinstance(item, TextContent) else item for item in items]
+            total += sum(len(item.encode("utf-8", "replace")) if isinstance(item, str) else 3000 for item in texts)
+        elif content is not None:
+            total += len(str(content))
+    return total

@@ -1,0 +1,55 @@
+"""What the name of a checkpoint tells of it; knows no provider and asks nobody."""
+
+import re
+from dataclasses import dataclass
+
+from agent.errors import UnknownModel
+from agent.i18n import LocalizedText
+
+LONGEST_NAME = 200
+"""Characters of a model's name, wherever it comes from: it is searched, compared, logged and shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """What the name of a checkpoint tells: vLLM's /v1/models does not say what a model can take.
+
+    `tool_parser` and `reasoning_parser` are the values that `vllm serve` needs for it, None where it needs none.
+    `always_reasons`: its template has no switch for it.
+    """
+
+    image: bool = False
+    audio: bool = False
+    tool_parser: str | None = None
+    reasoning_parser: str | None = None
+    always_reasons: bool = False
+
+
+def family(name: str) -> Family:
+    """The family of a checkpoint called `name` (a hub id or a folder). Unknown names get text only."""
+    short = name.rstrip("/").rsplit("/", 1)[-1].lower()
+    omni = "omni" in short
+    image = omni or re.search(r"(?:^|[-_.])vl(?:[-_.]|$)|qwen3vl", short) is not None
+    qwen3 = re.match(r"qwen3(\.\d+)?(?:[-_]|vl|$)", short)
+    if qwen3 is None:
+        return Family(image=image, audio=omni, tool_parser="hermes" if short.startswith("qwen2") else None)
+    coder = "coder" in short
+    # Base checkpoints, embedders, rerankers and the like do not chat; they are left without tools and reasoning.
+    chats = not any(word in short for word in ("base", "embedding", "reranker", "asr", "tts", "captioner"))
+    newer = qwen3[1] is not None  # 3.5 and later: images from the start, tool calls in XML
+    thinks = chats and not coder and ("instruct" not in short or "thinking" in short)
+    return Family(
+        image=image or (newer and chats),
+        audio=omni,
+        tool_parser=("qwen3_coder" if coder or newer else "hermes") if chats else None,
+        reasoning_parser="qwen3" if thinks else None,
+        always_reasons=thinks and "thinking" in short,
+    )
+
+
+def check_name(name: str) -> None:
+    """Raise `UnknownModel` if the name of a model has more than `LONGEST_NAME` characters."""
+    if len(name) > LONGEST_NAME:
+        saying = LocalizedText("model_name_long", {"most": LONGEST_NAME, "count": len(name)})
+        text = f"The name of a model has at most {LONGEST_NAME} characters; this one has {len(name):,}."
+        raise UnknownModel(text, sayings=[saying])

@@ -1,0 +1,186 @@
+"""Claude, over Messages: thinking as each family takes it, and the vendor's own prompt cache."""
+
+import re
+from collections.abc import Collection
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any, cast
+
+import httpx2
+from anthropic import AsyncAnthropic
+from anthropic.types.beta import BetaThinkingConfigParam
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponsePart,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models.anthropic import AnthropicModel, AnthropicModelSettings
+from pydantic_ai.profiles.anthropic import AnthropicModelProfile, anthropic_model_profile
+from pydantic_ai.providers.anthropic import AnthropicProvider
+from pydantic_ai.settings import ModelSettings
+
+from agent.providers import Effort, Reasoning
+from agent.providers.http import ClientConnection
+from agent.providers.message_rewriting import MessageRewriting
+from agent.providers.reasoning import is_off, nearest
+
+LEAST_BUDGET = 1024
+"""Tokens: the smallest thinking budget that is taken. It is part of `max_tokens`, which must be larger."""
+
+
+class AnthropicConnection(ClientConnection):
+    """A `Connection` to one Claude model."""
+
+    def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
+        """One of the model's own efforts, or a part of the answer's length for models with a budget; on names none.
+
+        Off is the least where it cannot be off.
+        """
+        if not self.spec.reasoning or reasoning is None:
+            return None
+        known = self._profile.get("anthropic_supports_effort", False)
+        if is_off(reasoning):
+            always = self._profile.get("thinking_always_enabled", False)
+            return False if not always else "low" if known else None
+        if self._is_adaptive and (reasoning is True or not known):
+            return True
+        asked = "high" if reasoning is True else cast(Effort, reasoning)
+        return nearest(asked, self._efforts if self._is_adaptive else _PARTS)
+
+    def settings(self, reasoning: Reasoning | None) -> ModelSettings:
+        """The longest answer (this API wants it said), the prompt cache, and thinking.
+
+        On, it is summarized: some models would leave its text out. As it comes, it is sent for those models that
+        think unasked, to be seen; the others do not think. Off, models that always think do so as little as they can.
+        """
+        # With one marker for the whole request the vendor moves its breakpoint by itself: no earlier block changes.
+        given = AnthropicModelSettings(max_tokens=self.spec.usual_output_tokens, anthropic_cache=True)
+        effort = self.effort(reasoning)
+        if self.spec.reasoning and is_off(reasoning):
+            given["thinking"] = False  # which is "low" and not off where it must be
+        elif effort or (self.spec.reasoning and self._profile.get("thinking_enabled_by_default")):
+            given["anthropic_thinking"] = self._thinking(effort)
+            if isinstance(effort, str) and self._is_adaptive:
+                given["anthropic_effort"] = cast(Any, effort)
+        return given
+
+    def _open(self, http: httpx2.AsyncClient) -> Model:
+        client = _Client(
+            base_url=self.endpoint.base_url,
+            api_key=self.endpoint.api_key or "none",
+            max_retries=0,
+            timeout=self.timeout,
+            http_client=http,
+        )
+        always = AnthropicModelProfile(thinking_always_enabled=self._profile.get("thinking_always_enabled", False))
+        return _Claude(self.spec.name, provider=AnthropicProvider(anthropic_client=client), profile=always)
+
+    @property
+    def _profile(self) -> AnthropicModelProfile:
+        profile = cast(AnthropicModelProfile, anthropic_model_profile(self.spec.name) or {})
+        if self.spec.always_reasons:
+            return {**profile, "thinking_always_enabled": True, "thinking_enabled_by_default": True}
+        return profile
+
+    @property
+    def _is_adaptive(self) -> bool:
+        return bool(self._profile.get("anthropic_supports_adaptive_thinking")) or not _BUDGETED.match(self.spec.name)
+
+    @property
+    def _efforts(self) -> Collection[str]:
+        more = {"xhigh": "anthropic_supports_xhigh_effort", "max": "anthropic_supports_max_effort"}
+        some = [name for name, field in more.items() if self._profile.get(field, name == "max")]
+        return ["low", "medium", "high", *some]
+
+    def _thinking(self, effort: Reasoning | None) -> BetaThinkingConfigParam:
+        if self._is_adaptive:
+            return {"type": "adaptive", "display": "summarized"}
+        part = _PARTS[effort] if isinstance(effort, str) else _PARTS["high"]
+        return {"type": "enabled", "budget_tokens": max(LEAST_BUDGET, self.spec.usual_output_tokens // part)}
+
+
+_PARTS = {"low": 8, "medium": 4, "high": 2}
+"""Which part of the usual answer's length is the budget of an effort."""
+
+_BUDGETED = re.compile(r"claude-(?:[23]|instant|4-|(?:opus|sonnet|haiku)-4(?:-[0125]|@|$))")
+"""The families before adaptive thinking. They are named, as what is newer than the library is not older than these."""
+
+
+_DELTAS = ("text_delta", "thinking_delta", "signature_delta", "input_json_delta", "citations_delta")
+
+
+class _Client(AsyncAnthropic):
+    """The SDK, which reads a kind of delta that it does not know as text, and finds none in it."""
+
+    def _process_response_data(self, *, data: Any, cast_to: type[Any], response: httpx2.Response) -> Any:
+        match data:
+            case {"type": "content_block_delta", "index": index, "delta": {"type": kind}} if kind not in _DELTAS:
+                data = {"type": "content_block_stop", "index": index}  # which says nothing of an unknown block
+            case _:
+                pass
+        return super()._process_response_data(data=data, cast_to=cast_to, response=response)
+
+
+class _Claude(MessageRewriting, AnthropicModel):
+    """The library's model, sent only what this API takes together."""
+
+    def prepare_request(
+        self, model_settings: ModelSettings | None, model_request_parameters: ModelRequestParameters
+    ) -> tuple[ModelSettings | None, ModelRequestParameters]:
+        settings = cast(AnthropicModelSettings, {**(model_settings or {})})
+        return super().prepare_request(_agreeing(settings), model_request_parameters)
+
+    @staticmethod
+    def rewrite_messages(message: ModelMessage) -> ModelMessage:
+        """See `_taken`."""
+        return _taken(message)
+
+
+def _agreeing(settings: AnthropicModelSettings) -> AnthropicModelSettings:
+    """The settings, changed: no thinking budget that leaves nothing for the answer, no temperature while thinking."""
+    thinking = settings.get("anthropic_thinking")
+    if thinking is None:
+        return settings
+    if thinking["type"] == "enabled":
+        budget = min(thinking["budget_tokens"], settings.get("max_tokens", thinking["budget_tokens"] * 2) // 2)
+        if budget < LEAST_BUDGET:
+            del settings["anthropic_thinking"]
+            return settings
+        settings["anthropic_thinking"] = {**thinking, "budget_tokens": budget}
+    settings.pop("temperature", None)
+    return settings
+
+
+def _taken(message: ModelMessage) -> ModelMessage:
+    """The message as the API takes it, whoever wrote it: ids in its alphabet, no text that is only white space.
+
+    A pure function, so that a turn is the same bytes each time it is sent.
+    """
+    if isinstance(message, ModelResponse):
+        said = [part for part in message.parts if not (isinstance(part, TextPart) and not part.content.strip())]
+        return replace(message, parts=[_answer(part) for part in said])
+    return replace(message, parts=[_question(part) for part in message.parts])
+
+
+def _answer(part: ModelResponsePart) -> ModelResponsePart:
+    return replace(part, tool_call_id=_id(part.tool_call_id)) if isinstance(part, ToolCallPart) else part
+
+
+def _question(part: ModelRequestPart) -> ModelRequestPart:
+    if isinstance(part, ToolReturnPart):
+        return replace(part, tool_call_id=_id(part.tool_call_id))
+    if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
+        return replace(part, content=[one for one in part.content if not isinstance(one, str) or one.strip()])
+    return part
+
+
+def _id(call: str) -> str:
+    if re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", call):
+        return call
+    return "toolu_" + sha256(call.encode()).hexdigest()[:32]

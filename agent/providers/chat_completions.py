@@ -1,0 +1,156 @@
+"""Servers that speak OpenAI's Chat Completions: vLLM, llama.cpp, the Hugging Face router, OpenAI's audio models."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import httpx2
+from openai import AsyncOpenAI
+from openai.types.chat import chat_completion_chunk
+from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
+from pydantic_ai.messages import ModelResponseStreamEvent
+from pydantic_ai.models import Model
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
+from pydantic_ai.profiles import ModelProfile
+from pydantic_ai.profiles.openai import OpenAIModelProfile
+from pydantic_ai.providers import Provider
+from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+from pydantic_ai.providers.vllm import VLLMProvider
+from pydantic_ai.settings import ModelSettings
+
+from agent.providers import Reasoning
+from agent.providers.example_exchanges import ExampleModel
+from agent.providers.http import ClientConnection
+from agent.providers.openai_client import sdk_client
+from agent.providers.reasoning import is_off
+from agent.providers.tool_emulation import ToolEmulationModel
+
+_TEMPLATED = ("vllm", "llama.cpp")
+"""Whose servers fill in a chat template of the model's own, which has a switch for reasoning."""
+
+
+class ChatCompletionsConnection(ClientConnection):
+    """A `Connection` to one model of a server that speaks Chat Completions."""
+
+    def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
+        """On or off, where a chat template has a switch for it: it knows no efforts."""
+        if not self.spec.reasoning or reasoning is None or self.spec.provider not in _TEMPLATED:
+            return None
+        return self.spec.always_reasons or not is_off(reasoning)
+
+    def settings(self, reasoning: Reasoning | None) -> ModelSettings:
+        """The spec's own defaults, and the chat template's switch for models that reason.
+
+        The Hugging Face router has no switch that all who serve behind it know, so it is asked for none.
+        """
+        named = {name: value for name, value in self.spec.defaults if name in ModelSettings.__annotations__}
+        body: dict[str, Any] = {name: value for name, value in self.spec.defaults if name not in named}
+        if (on := self.effort(reasoning)) is not None:
+            body["chat_template_kwargs"] = {"enable_thinking": on}
+        return cast(ModelSettings, {**named, "extra_body": body} if body else named)
+
+    def _open(self, http: httpx2.AsyncClient) -> Model:
+        client = sdk_client(self.endpoint, http, self.timeout, vendor=self.spec.provider)
+        provider = _provider(self.spec.provider, client)
+        model: Model = _Chat(self.spec.name, provider=provider, profile=_profile(self.spec.provider))
+        if self.spec.examples:
+            model = ExampleModel(model, self.spec.examples)
+        return ToolEmulationModel(model) if self.spec.tools == "router" else model
+
+
+def _provider(id_: str, client: AsyncOpenAI) -> Provider[AsyncOpenAI]:
+    """The library's provider, whose name is the id: messages carry it, and their writer alone gets reasoning back."""
+    match id_:
+        case "openai":
+            return OpenAIProvider(openai_client=client)
+        case "vllm":
+            return VLLMProvider(openai_client=client)
+        case "llama.cpp":  # like vLLM in all that the library knows of it
+            return OpenAICompatibleProvider(id_, openai_client=client, profile=VLLMProvider.model_profile)
+        case _:
+            return OpenAICompatibleProvider(id_, openai_client=client)
+
+
+def _profile(provider: str) -> ModelProfile:
+    """What is changed of the library's knowledge of the model.
+
+    Its Qwen profile drops leading white space of a stream; what a model says arrives whole here. A stream without a
+    finish reason was cut, and must not look finished. The router documents neither `reasoning` in a message that it is
+    sent, nor `strict` tools, nor the newer name of `max_tokens`.
+    """
+    ours = OpenAIModelProfile(
+        ignore_streamed_leading_whitespace=False, openai_chat_streaming_requires_finish_reason=True
+    )
+    if provider == "huggingface":
+        ours["openai_chat_send_back_thinking_parts"] = False
+        ours["openai_supports_strict_tool_definition"] = False
+        ours["openai_chat_supports_max_completion_tokens"] = False
+    return ours
+
+
+class _Chat(OpenAIChatModel):
+    """The library's model, with a stream that tells parallel calls apart."""
+
+    @property
+    def _streamed_response_cls(self) -> type[OpenAIStreamedResponse]:
+        return _Stream
+
+
+@dataclass
+class _Call:
+    """A tool call of a stream: its number among all, and what is known of it."""
+
+    number: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+    def is_whole(self) -> bool:
+        try:
+            return isinstance(json.loads(self.arguments), dict)
+        except ValueError:
+            return False
+
+
+@dataclass
+class _Stream(OpenAIStreamedResponse):
+    """A stream whose tool calls need not be numbered well.
+
+    The library goes by `index` alone. Some servers leave it out, or say 0 for each of several calls, or repeat a call's
+    name with each piece of its arguments: it would run two calls into one, or call for `namename`.
+    """
+
+    _calls: list[_Call] = field(default_factory=list[_Call], init=False)
+    _latest: dict[int | None, _Call] = field(default_factory=dict[int | None, _Call], init=False)
+
+    def _map_tool_call_delta(self, choice: chat_completion_chunk.Choice) -> Iterable[ModelResponseStreamEvent]:
+        for delta in choice.delta.tool_calls or []:
+            self._number(delta)
+        return super()._map_tool_call_delta(choice)
+
+    def _number(self, delta: ChoiceDeltaToolCall) -> None:
+        """Give the delta the number of its call and take away what the call has already."""
+        name = (delta.function.name if delta.function else None) or ""
+        call = self._latest.get(delta.index)
+        if call is None or _begins(delta.id or "", name, after=call):
+            call = self._latest[delta.index] = _Call(len(self._calls))
+            self._calls.append(call)
+        delta.index = call.number
+        if call.id:
+            delta.id = None
+        if delta.function is not None:
+            if name == call.name:
+                delta.function.name = None
+            call.arguments += delta.function.arguments or ""
+        call.id, call.name = call.id or delta.id or "", call.name or name
+
+
+def _begins(id_: str, name: str, *, after: _Call) -> bool:
+    """Whether a delta with this id and name begins another call. Each call is named; ids alone may change at random."""
+    if not name:
+        return False
+    if after.id:
+        return id_ not in ("", after.id)
+    return bool(after.name) and (name != after.name or after.is_whole())

@@ -1,0 +1,142 @@
+"""What an OpenAI-compatible server says it serves, as `ModelSpec`s; where it says nothing, what its name suggests."""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import httpx2
+
+from agent.errors import ProviderError, ProviderErrorKind, localized_error
+from agent.local.sentences import SENTENCES
+from agent.models.catalog import ModelSpec, ToolSupport, guess, longest_answer
+from agent.models.families import LONGEST_NAME
+from agent.providers import Endpoint
+
+
+async def discover(endpoint: Endpoint, *, seconds: float = 5.0) -> tuple[ModelSpec, ...]:
+    """Ask `endpoint` for its models, in its order; ids are `vllm:<name>`. llama.cpp is also asked for its /props.
+
+    Raises `ProviderError`: `key` (401, 403), `connection`, `malformed` (not such a server, or no model), `server`.
+    """
+    host = urlsplit(endpoint.base_url).hostname or ""
+    headers = {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}
+    # A proxy of the environment must not get between us and a server on this machine.
+    async with httpx2.AsyncClient(
+        headers=headers, timeout=seconds, trust_env=host not in ("localhost", "127.0.0.1", "::1")
+    ) as client:
+        where = _shown(endpoint.base_url)
+        listing = await _ask(client, f"{endpoint.base_url}/models", where)
+        entries = [entry for entry in _items(listing.get("data")) if _is_name(entry.get("id"))]
+        if not entries:
+            raise _failed("named_empty", "malformed", where=where)
+        if entries[0].get("owned_by") != "llamacpp":
+            return tuple(_vllm_spec(entry) for entry in entries)
+        props = await _ask(client, endpoint.base_url.removesuffix("/v1") + "/props", where)
+        return tuple(_llama_spec(entry, props) for entry in entries)
+
+
+async def _ask(client: httpx2.AsyncClient, url: str, where: str) -> dict[str, Any]:
+    try:
+        answer = await client.get(url)
+        body = answer.json() if answer.status_code == 200 else None
+    except (httpx2.TransportError, httpx2.InvalidURL) as error:
+        raise _failed("named_unreachable", "connection", where=where) from error
+    except ValueError as error:
+        raise _failed("named_other", "malformed", where=where) from error
+    status = answer.status_code
+    if status in (401, 403):
+        raise _failed("named_key", "key", where=where, status=status)
+    if status >= 500:
+        raise _failed("named_failed", "server", where=where, status=status)
+    if not isinstance(body, dict):
+        raise _failed("named_incompatible", "malformed", where=where, status=status)
+    return cast(dict[str, Any], body)
+
+
+def _failed(key: str, kind: ProviderErrorKind, /, *, where: str, status: int | None = None) -> ProviderError:
+    make = partial(ProviderError, kind=kind, status=status)
+    return localized_error(make, SENTENCES, key, where=where, status=status or 0)
+
+
+def _vllm_spec(entry: dict[str, Any]) -> ModelSpec:
+    source = "a vLLM server" if entry.get("owned_by") == "vllm" else "an OpenAI-compatible server"
+    return guess(entry["id"], "vllm", context_tokens=_whole(entry.get("max_model_len"), 32_768), source=source)
+
+
+def _llama_spec(entry: dict[str, Any], props: dict[str, Any]) -> ModelSpec:
+    said = _Props(entry, props)
+    return ModelSpec(
+        id=f"vllm:{entry['id']}",
+        name=entry["id"],
+        label=entry["id"].rsplit("/", 1)[-1],
+        provider="llama.cpp",
+        image=said.image,
+        audio=said.audio,
+        reasoning=said.reasoning,
+        tools=said.tools,
+        context_tokens=said.context,
+        max_output_tokens=longest_answer(said.context),
+        source="a llama.cpp server",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Props:
+    """What llama.cpp says in its list of models and in /props."""
+
+    entry: dict[str, Any] = field(repr=False)
+    props: dict[str, Any] = field(repr=False)
+
+    @property
+    def image(self) -> bool:
+        return bool(_table(self.props, "modalities").get("vision")) or "image" in self._inputs
+
+    @property
+    def audio(self) -> bool:
+        return bool(_table(self.props, "modalities").get("audio")) or "audio" in self._inputs
+
+    @property
+    def reasoning(self) -> bool:
+        template = str(self.props.get("chat_template") or "")
+        return "enable_thinking" in template or "<think>" in template
+
+    @property
+    def tools(self) -> ToolSupport:
+        # Without tools in its template llama.cpp drops them silently; a JSON schema still binds any model.
+        return "native" if _table(self.props, "chat_template_caps").get("supports_tool_calls") else "router"
+
+    @property
+    def context(self) -> int:
+        """Tokens of one slot."""
+        per_slot = _table(self.props, "default_generation_settings").get("n_ctx")
+        return _whole(per_slot, _whole(_table(self.entry, "meta").get("n_ctx"), 4096))
+
+    @property
+    def _inputs(self) -> list[Any]:
+        inputs = _table(self.entry, "architecture").get("input_modalities")
+        return cast(list[Any], inputs) if isinstance(inputs, list) else []
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= LONGEST_NAME
+
+
+def _items(value: object) -> list[dict[str, Any]]:
+    found = cast(list[object], value) if isinstance(value, list) else []
+    return [cast(dict[str, Any], item) for item in found if isinstance(item, dict)]
+
+
+def _table(value: dict[str, Any], name: str) -> dict[str, Any]:
+    found = value.get(name)
+    return cast(dict[str, Any], found) if isinstance(found, dict) else {}
+
+
+def _whole(value: object, default: int) -> int:
+    return value if isinstance(value, int) and value > 0 else default
+
+
+def _shown(url: str) -> str:
+    """The address without user and password."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

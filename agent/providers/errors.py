@@ -1,0 +1,324 @@
+"""A provider's failure as a sentence for people, typed; no key, body or trace is in it. The details go to the log."""
+
+import json
+import logging
+import re
+import traceback
+from collections.abc import Mapping
+from typing import Any, TypeGuard, cast
+
+import httpx2
+from pydantic_ai.exceptions import (
+    ContentFilterError,
+    ModelAPIError,
+    ModelAuthenticationError,
+    ModelConnectionError,
+    ModelContextWindowExceededError,
+    ModelHTTPError,
+    ModelNotFoundError,
+    ModelOverloadedError,
+    ModelQuotaExceededError,
+    ModelRateLimitError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    UnexpectedModelBehavior,
+)
+
+from agent.errors import MissingKey, ProviderError, ProviderErrorKind, localized_error
+from agent.i18n import LocalizedText, Value, in_english
+from agent.models.catalog import ProviderSpec
+from agent.providers.redact import cut, redact
+
+log = logging.getLogger(__name__)
+
+SENTENCES = {
+    "quota": "The account's quota for {model!r} is used up.",
+    "refuses": "{who} refuses to answer this.",
+    "key_refused": "{who} refused the key.",
+    "no_access": "{who} does not let this key use {model!r}.",
+    "no_such_model": "{who} has no model named {model!r}.",
+    "picture_refused": "{who} refused the picture.",
+    "pause_asked": "{who} asks for a pause: too many requests.",
+    "overloaded": "{who} is overloaded. Try again in a moment.",
+    "unavailable": "{who} cannot answer at the moment. Try again soon.",
+    "late": "{who} did not answer in time.",
+    "unreachable": "{who} cannot be reached, or the connection broke.",
+    "not_attachable": "{model!r} cannot take what was attached.",
+    "gave_up_waiting": "{who} gave up waiting for the request (HTTP {status}).",
+    "too_large": "{who} takes no request as large as this one. Attach less, or start a new chat.",
+    "server_failed": "{who} failed (HTTP {status}).",
+    "request_refused": "{who} refused the request (HTTP {status}).",
+    "failed_in_answer": "{who} failed in the middle of the answer.",
+    "broke_off": "The answer broke off: {whom} ended it too early.",
+    "no_answer": "{who} sent something that is not an answer.",
+    "unusable": "{who} could not be used ({error}).",
+    "longer_than": "The conversation has {count:,} tokens and {model!r} reads at most {most:,}.",
+    "longer": "The conversation is longer than {model!r} can read.",
+    "shorten": "Start a new chat or shorten the message.",
+    "little_left": "The conversation has {count:,} tokens, which leaves too little of the {most:,} of {model!r} "
+    "for the answer. Allow a shorter answer, or start a new chat.",
+    "needs_key": "{who} needs a key. Set {names} in the environment, or pass api_key=... to Agent.",
+}
+"""What is said of a failure, by name; some with the server's own words after it."""
+_QUOTED = ("no_access", "picture_refused", "server_failed", "request_refused", "failed_in_answer")
+
+LONGEST_SAID = 300
+"""Characters of a server's own sentence that are shown."""
+LONGEST_LOGGED = 2000
+"""Characters of a body that are logged."""
+LONGEST_READ = 20_000
+"""Characters of a body in which something is looked for: vendors need a few hundred, and it costs time in the loop."""
+
+
+def explain(error: Exception, name: str, provider: ProviderSpec, *, key: str | None = None) -> ProviderError:
+    """The failure of a request to model `name`, told and logged; `key` is hidden wherever the provider quotes it."""
+    body, status = _body(error), getattr(error, "status_code", None)
+    if isinstance(error, ModelAPIError) and (sayings := _too_long(error, name, _fields(body))):
+        kind: ProviderErrorKind = "context"
+        text = " ".join(in_english(SENTENCES, one) for one in sayings)
+        told = ""
+    else:
+        kind, told = _told(error, body, status)
+        label = provider.label
+        values: dict[str, Value] = {"model": name, "status": status or 0, "error": type(error).__name__}
+        text = SENTENCES[told].format(who=label, whom=label.replace("The ", "the ", 1), **values)
+        who: dict[str, Value] = {"who": label, "whom": label}
+        if not provider.keys_at:  # a server of one's own, which has a description for a name
+            who = {"who": LocalizedText("model_server"), "whom": LocalizedText("model_server_within")}
+        sayings = [LocalizedText(told, {**values, **who})]
+    if told in _QUOTED and (said := _said(body, key)):
+        text += f" It says: {said}"
+        sayings.append(LocalizedText("it_says", {"text": said}))
+    if kind == "key" and provider.key_names:
+        text += check_key(provider)
+        key_of = "check_typed_key" if provider.keys_at else "check_key"
+        sayings.append(LocalizedText(key_of, {"names": " / ".join(provider.key_names)}))
+    _log(error, name, provider, kind, key)
+    retry_after = getattr(error, "retry_after", None)
+    return ProviderError(text, kind=kind, status=status, retry_after=retry_after, sayings=sayings)
+
+
+def missing_key(provider: ProviderSpec) -> MissingKey:
+    """The error for a provider that wants a key when there is none; it was not asked."""
+    return localized_error(
+        MissingKey, SENTENCES, "needs_key", who=provider.label, names=" or ".join(provider.key_names)
+    )
+
+
+def check_key(provider: ProviderSpec) -> str:
+    """Where a key that was refused may come from, as a sentence with a space before it, "" where there is none."""
+    if not provider.key_names:
+        return ""
+    typed = ", or the key you typed" if provider.keys_at else ""
+    return f" Check {' or '.join(provider.key_names)}{typed}."
+
+
+Telling = tuple[ProviderErrorKind, str]
+
+_BY_WORDS: tuple[tuple[str, ProviderErrorKind, str], ...] = (
+    (
+        r"credit balance|available credits|any credits|included credits|spending limit|insufficient_quota",
+        "quota",
+        "quota",
+    ),
+    (
+        r"content_filter|content_policy|invalid_prompt|usage (?:policy|policies|guidelines)|safety_check|was flagged",
+        "refusal",
+        "refuses",
+    ),
+    (
+        r"api_key_invalid|api[ _]key (?:is )?(?:not valid|invalid|expired|not found)"
+        r"|(?:incorrect|invalid|malformed|missing)[ _](?:x-)?api[-_ ]key",
+        "key",
+        "key_refused",
+    ),
+    (
+        r"insufficient permissions|location is not supported|unsupported_country",
+        "access",
+        "no_access",
+    ),
+    (
+        r"model_not_(?:found|supported)|model\b.{0,80}\bdoes not exist",
+        "unknown_model",
+        "no_such_model",
+    ),
+    (
+        r"invalid_image|unsupported_image|image_(?:too|parse|url|file|content)|could not process image"
+        r"|(?:support|accept|process)\w{0,9} (?:image|vision)|image (?:input|data|exceeds|was|format)",
+        "unsupported",
+        "picture_refused",
+    ),
+)
+"""What is known by its words alone, whatever its status: codes, types and messages of the vendors."""
+
+_BY_TYPE: tuple[tuple[tuple[type[Exception], ...], ProviderErrorKind, str], ...] = (
+    ((ModelQuotaExceededError,), "quota", "quota"),
+    ((ContentFilterError,), "refusal", "refuses"),
+    ((ModelAuthenticationError,), "key", "key_refused"),
+    ((ModelNotFoundError,), "unknown_model", "no_such_model"),
+    ((ModelRateLimitError,), "rate_limit", "pause_asked"),
+    ((ModelOverloadedError,), "overloaded", "overloaded"),
+    ((ModelUnavailableError,), "overloaded", "unavailable"),
+    (
+        (ModelTimeoutError, httpx2.TimeoutException, TimeoutError),
+        "connection",
+        "late",
+    ),
+    (
+        (ModelConnectionError, httpx2.TransportError, ConnectionError),
+        "connection",
+        "unreachable",
+    ),
+    ((NotImplementedError,), "unsupported", "not_attachable"),
+)
+
+_BY_STATUS: dict[int, Telling] = {
+    403: ("access", "no_access"),
+    408: ("server", "gave_up_waiting"),
+    413: ("unsupported", "too_large"),
+}
+
+
+def _told(error: Exception, body: object, status: int | None) -> Telling:
+    """The kind, and the name of the sentence. The most telling sign comes first."""
+    fields = _fields(body)
+    if status is None or status < 500:
+        words = " ".join((*_codes(fields), _message(fields)))[:LONGEST_READ]
+        for pattern, kind, sentence in _BY_WORDS:
+            if kind == "unknown_model" and status == 403:  # there is one, but not for this key
+                continue
+            if re.search(pattern, words, re.IGNORECASE | re.DOTALL):
+                return kind, sentence
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
+    for types, kind, sentence in _BY_TYPE:
+        if isinstance(error, types):
+            return kind, sentence
+    if isinstance(error, ModelHTTPError):
+        if error.status_code >= 500 or error.status_code == 409:
+            return "server", "server_failed"
+        return "unsupported", "request_refused"
+    if isinstance(error, ModelAPIError) and error.in_stream and fields:  # a sentence of its own, under no known code
+        return "server", "failed_in_answer"
+    if isinstance(error, ModelAPIError | UnexpectedModelBehavior):
+        if "finish_reason" in error.message or "ended without" in error.message:
+            return "interrupted", "broke_off"
+        return "malformed", "no_answer"
+    return "malformed", "unusable"
+
+
+def _with_numbers(pattern: str) -> re.Pattern[str]:
+    """The pattern with `<n>` for a number, which has at most so many digits that looking for one takes linear time."""
+    return re.compile(pattern.replace("<n>", r"([\d,]{1,20})"), re.IGNORECASE)
+
+
+_MOST = _with_numbers(
+    r"maximum (?:context|prompt) length (?:is|of) <n>|context size \(<n> tokens|tokens > <n> maximum"
+    r"|tokens allowed \(<n>\)|context limit: [\d,]{1,20} \+ [\d,]{1,20} > <n>|max_new_tokens. must be <= <n>"
+)
+_PROMPT = _with_numbers(
+    r"(?<![\d,])<n> (?:in the messages|input tokens|tokens >)|request \(<n> tokens\)|input token count \(<n>\)"
+    r"|context limit: <n> \+|given: <n> .inputs. tokens"
+)
+_TOTAL = _with_numbers(r"(?:requested|resulted in|request has|request contains|passed) <n> tokens")
+_OVERFLOW = re.compile(
+    r"exceed_context_size_error|context_length_exceeded|exceeds the context window|maximum (?:context|prompt) length"
+    r"|prompt is too long|input token count|input length and .?max_tokens.? exceed|.inputs. tokens \+ .max_new_tokens",
+    re.IGNORECASE,
+)
+
+
+def _too_long(error: ModelAPIError, name: str, fields: Mapping[str, Any]) -> list[LocalizedText]:
+    """What is said of a prompt that does not fit, with the numbers where the server named them; []: it is not that.
+
+    llama.cpp names them in fields of their own, the others in their message, which vLLM also sends where the prompt
+    alone would fit, but not with the answer that was allowed.
+    """
+    message = _message(fields)
+    known = isinstance(error, ModelContextWindowExceededError)
+    if not known and not _OVERFLOW.search(" ".join((*_codes(fields), message))[:LONGEST_READ]):
+        return []
+    most = _int(fields.get("n_ctx")) or _number(_MOST, message)
+    prompt = _int(fields.get("n_prompt_tokens")) or _number(_PROMPT, message)
+    total = max(prompt, _number(_TOTAL, message))
+    if most and (prompt or total) > most:
+        size = LocalizedText("longer_than", {"count": prompt or total, "model": name, "most": most})
+    elif most and prompt:
+        return [LocalizedText("little_left", {"count": prompt, "model": name, "most": most})]
+    else:
+        size = LocalizedText("longer", {"model": name})
+    return [size, LocalizedText("shorten")]
+
+
+def _message(fields: Mapping[str, Any]) -> str:
+    return str(fields.get("message", ""))[:LONGEST_READ]
+
+
+def _int(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _number(pattern: re.Pattern[str], message: str) -> int:
+    found = pattern.search(message)
+    digits = next((group for group in found.groups() if group), "") if found else ""
+    return int(digits.replace(",", "") or 0)
+
+
+def _body(error: Exception) -> object:
+    """What the vendor sent; of an error in a stream the library may have kept only the words."""
+    body: object = getattr(error, "body", None)
+    if body is None and isinstance(error, ModelAPIError) and error.in_stream:
+        code, type_ = error.provider_error_code, error.provider_error_type
+        return {"code": code, "type": type_, "message": error.message.removeprefix(f"{code}: ")}
+    return body
+
+
+def _fields(body: object) -> Mapping[str, Any]:
+    """The error object of a body, with or without the envelope that it comes in; a sentence alone is its message."""
+    if isinstance(body, str):
+        return {"message": body}
+    if not _is_dict(body):
+        return {}
+    inner = body.get("error")
+    if isinstance(inner, str):  # xAI: the sentence stands where others have the object
+        return {"message": inner, **body}
+    return inner if _is_dict(inner) else body
+
+
+def _codes(fields: Mapping[str, Any]) -> list[str]:
+    """What a program may go by: codes and types, and the reasons that Google puts among its details."""
+    details: object = fields.get("details")
+    items = cast(list[object], details) if isinstance(details, list) else []
+    found = [fields.get("code"), fields.get("type"), *(item.get("reason") for item in items if _is_dict(item))]
+    return [one for one in found if isinstance(one, str)]
+
+
+def _is_dict(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)
+
+
+def _said(body: object, key: str | None) -> str:
+    """The server's own sentence, if it sent one that can be shown: not where it goes on to quote a request or a key."""
+    message = _fields(body).get("message")
+    if not isinstance(message, str):
+        return ""
+    message = re.split(r"[{\[<\n]|Traceback", redact(cut(message, LONGEST_READ), key), maxsplit=1)[0].strip()
+    return message[:LONGEST_SAID]
+
+
+def _log(error: Exception, name: str, provider: ProviderSpec, kind: str, key: str | None) -> None:
+    """The details, redacted: what was raised, of what, the status, the vendor's name for the request, the body."""
+    headers: Mapping[str, str] = getattr(error, "headers", None) or {}
+    request = next((headers[one] for one in ("x-request-id", "request-id") if one in headers), "-")
+    status = getattr(error, "status_code", "-")
+    cause = f" from {type(error.__cause__).__name__}" if error.__cause__ else ""
+    body = _body(error)
+    text = body if isinstance(body, str) else str(error) if body is None else json.dumps(body, default=str)
+    text = redact(cut(text, LONGEST_READ), key)[:LONGEST_LOGGED]
+    what = f"{type(error).__name__}{cause}"
+    # %-arguments, and no exc_info: a handler would print the exception with the body as it came.
+    log.warning(
+        "%s, model %s: %s (%s, status %s, request %s): %r", provider.id, name, kind, what, status, request, text
+    )
+    if log.isEnabledFor(logging.DEBUG):
+        log.debug("%s", redact(cut("".join(traceback.format_exception(error)), 10 * LONGEST_READ), key))

@@ -1,0 +1,59 @@
+"""How hard a model is asked to reason: the words for it, the nearest that a model has, and what people are told."""
+
+from collections.abc import Collection
+from typing import Literal, TypeGuard, get_args
+
+from agent.models.catalog import ModelSpec
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""From least to most, in the words of the providers. Each has some of them; see `nearest`."""
+
+Reasoning = bool | Effort
+"""On or off, as much as the provider sees fit, or an effort; "none" is off."""
+
+_LADDER: tuple[Effort, ...] = get_args(Effort)
+
+
+def is_reasoning(value: object) -> TypeGuard[Reasoning]:
+    """True for True, False and the known efforts. Not for 0 and 1, which are equal to them and no bools."""
+    return isinstance(value, bool) or (isinstance(value, str) and value in _LADDER)
+
+
+def nearest(asked: Effort, accepted: Collection[object]) -> Effort | None:
+    """The accepted effort that is asked for, else the next higher one, else the highest; None where there is none.
+
+    Who asked for any effort at all is never given "none".
+    """
+    some = [rung for rung, effort in enumerate(_LADDER) if effort in accepted and effort != "none"]
+    higher = [rung for rung in some if rung >= _LADDER.index(asked)]
+    return _LADDER[higher[0] if higher else some[-1]] if some else None
+
+
+def least(accepted: Collection[object]) -> Effort | None:
+    """The least of the accepted efforts, "none" where that is one of them."""
+    return next((_LADDER[rung] for rung, effort in enumerate(_LADDER) if effort in accepted), None)
+
+
+def is_off(asked: Reasoning | None) -> bool:
+    """Whether no reasoning is asked for."""
+    return asked is False or asked == "none"
+
+
+def effort_note(asked: Reasoning | None, sent: Reasoning | None, spec: ModelSpec) -> str:
+    """The sentence for people who asked for what the model has not, "" where they got what they asked for."""
+    if asked is None:
+        return ""
+    if not spec.reasoning:
+        return "" if is_off(asked) else f"{spec.label} cannot reason; it was asked to answer without."
+    if is_off(asked):
+        if is_off(sent):
+            return ""
+        little = f"; it was asked for the least, {sent}" if isinstance(sent, str) else ""
+        return f"The reasoning of {spec.label} cannot be turned off here{little}."
+    if sent is None:
+        return f"The reasoning of {spec.label} cannot be chosen here; it reasons as it comes."
+    if isinstance(asked, str) and sent is True:
+        return f"{spec.label} knows no efforts: its reasoning was turned on, and not {asked}."
+    if isinstance(asked, str) and asked != sent:
+        return f"{spec.label} has no effort {asked}; it was asked for {sent}."
+    return ""

@@ -1,0 +1,133 @@
+"""The line in front of something that does only so much at once, such as a model server: visitors take turns.
+
+llama.cpp lets requests wait without a word. Here each one learns how many are before it. A visitor's second request
+waits behind the first request of every other visitor, so that nobody waits for all requests of somebody else.
+"""
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+MOST_OVERTAKEN = 10
+"""The most requests that may overtake another one. Without a bound, a stream of new visitors would hold it up."""
+
+_visitor: ContextVar[str] = ContextVar("visitor", default="")
+
+
+@contextmanager
+def acting_for(visitor: str) -> Generator[None]:
+    """Count places that this block, and tasks that it starts, ask for as this visitor's."""
+    before = _visitor.set(visitor)
+    try:
+        yield
+    finally:
+        _visitor.reset(before)
+
+
+@dataclass(eq=False, slots=True)
+class _Ticket:
+    """Somebody who waits or is served, and how to wake them in their own event loop.
+
+    `round` orders those who wait: the second ticket of a visitor is in a later round than their first.
+    """
+
+    visitor: str = field(default_factory=_visitor.get)
+    round: int = 0
+    overtaken: int = 0
+    served: bool = False
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def wake(self) -> bool:
+        """Wake the waiting task from any thread. Returns False if its event loop is closed."""
+        try:
+            self.loop.call_soon_threadsafe(self.moved.set)
+        except RuntimeError:
+            return False
+        return True
+
+
+class RequestQueue:
+    """`places` at a server, of which one visitor has at most `each`; None: any number.
+
+    It may be shared by any number of tasks, also of several event loops.
+    """
+
+    def __init__(self, places: int, *, each: int | None = None) -> None:
+        self._places, self._each = places, each or places
+        self._lock = threading.Lock()
+        self._waiting: list[_Ticket] = []
+        """In the order in which they are served, unless their visitor has enough places."""
+        self._served: list[_Ticket] = []
+        self._round = 0
+        """The latest round of which somebody was served."""
+
+    @asynccontextmanager
+    async def slot(self, told: Callable[[int], None] = lambda _: None) -> AsyncGenerator[None]:
+        """Wait for a place and hold it for the block. It is given back however the block or the wait ends.
+
+        `told` gets the number of requests that must end first, at once and whenever the line moves.
+        """
+        ticket = _Ticket()
+        self._enter(ticket)
+        try:
+            while (before := self._before(ticket)) > 0:
+                told(before)
+                await ticket.moved.wait()
+                ticket.moved.clear()
+            yield
+        finally:
+            self._leave(ticket)
+
+    def _before(self, ticket: _Ticket) -> int:
+        with self._lock:
+            if ticket.served:
+                return 0
+            return max(1, len(self._served) + self._waiting.index(ticket) - self._places + 1)
+
+    def _enter(self, ticket: _Ticket) -> None:
+        with self._lock:
+            own = [one.round for one in (*self._served, *self._waiting) if one.visitor == ticket.visitor]
+            ticket.round = max(self._round, *(number + 1 for number in own)) if own else self._round
+            firm = [one.round <= ticket.round or one.overtaken >= MOST_OVERTAKEN for one in self._waiting]
+            at = len(firm) - firm[::-1].index(True) if True in firm else 0
+            behind = self._waiting[at:]
+            for one in behind:
+                one.overtaken += 1
+            self._waiting.insert(at, ticket)
+            self._admit()
+        self._wake(behind)
+
+    def _leave(self, ticket: _Ticket) -> None:
+        with self._lock:
+            if ticket in self._served:
+                self._served.remove(ticket)
+                moved = list(self._waiting)
+            elif ticket in self._waiting:
+                moved = self._waiting[self._waiting.index(ticket) :]
+                self._waiting.remove(ticket)
+            else:
+                return
+            self._admit()
+        self._wake(moved)
+
+    def _admit(self) -> None:
+        """Give the free places to those who are next; the lock is held."""
+        has = Counter(one.visitor for one in self._served)
+        for ticket in list(self._waiting):
+            if len(self._served) >= self._places:
+                return
+            if has[ticket.visitor] < self._each:
+                has[ticket.visitor] += 1
+                ticket.served, self._round = True, max(self._round, ticket.round)
+                self._waiting.remove(ticket)
+                self._served.append(ticket)
+
+    def _wake(self, tickets: list[_Ticket]) -> None:
+        for one in tickets:
+            if not one.wake():
+                self._leave(one)

@@ -1,0 +1,262 @@
+"""The JSON in which a model without tool calling chooses: its schema, its instruction, and reading it as it streams.
+
+One object: `{"name": tool, "arguments": {...}}` or `{"name": "reply", "text": ...}`. Knows nothing of messages, models
+or servers. Shape and wording were chosen by measurement: see tests/test_router.py.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+from pydantic_ai.tools import ToolDefinition
+
+
+def instruction(tools: Sequence[ToolDefinition], reply: str | None) -> str:
+    """What the model is told: the shape of the answer and a line for each tool. `reply` None: it must use a tool.
+
+    Measured on Qwen2.5-Coder-0.5B, 18 questions, greedy: these words 16 right; saying when to use a tool 10;
+    `{"tool": ...} | {"reply": ...}` 9 at best. An example exchange is left out: 16 with it too, but then it asked the
+    weather for the capital of France.
+    """
+    lines = ['Answer with one JSON object. To use a tool: {"name": tool, "arguments": {...}}.']
+    if reply:
+        lines[0] += f' To answer: {{"name": "{reply}", "text": answer}}.'
+    lines.append("Tools:")
+    lines += [f"- {tool.name}({_signature(tool)}): {_summary(tool)}" for tool in tools]
+    if reply:
+        lines.append(f"- {reply}(text: string): Answer the user in words.")
+    return "\n".join(lines)
+
+
+def choice_schema(tools: Sequence[ToolDefinition], reply: str | None) -> dict[str, Any]:
+    """One JSON schema: `anyOf` a reply (unless None) and every tool with its parameters; definitions at its root."""
+    options = [_object({"name": {"const": reply}, "text": {"type": "string"}})] if reply else []
+    definitions: dict[str, Any] = {}
+    for tool in tools:
+        arguments = _accepted(tool.parameters_json_schema, prefix=f"{tool.name}.", definitions=definitions)
+        options.append(_object({"name": {"const": tool.name}, "arguments": arguments}))
+    return {"anyOf": options} | ({"$defs": definitions} if definitions else {})
+
+
+def reply_name(tools: Sequence[ToolDefinition]) -> str:
+    """What a reply is called: "reply", or a name like it where a tool has that one."""
+    name, taken = "reply", {tool.name for tool in tools}
+    while name in taken:
+        name += "_to_user"
+    return name
+
+
+# --- reading it -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """What the JSON came to: `text` not given out yet, or a `call` (name, arguments). Not `whole`: it was cut."""
+
+    text: str = ""
+    call: tuple[str, dict[str, Any]] | None = None
+    whole: bool = True
+
+
+class ToolChoiceDecoder:
+    """Reads one choice from chunks cut anywhere; its text comes out while the rest is still being written.
+
+    `feed` and `finish` never raise, and cost time linear in what was fed. A model that ignores the schema and writes
+    no JSON at all is taken at its word: what it wrote is the text. Owns its state; one decoder reads one response.
+    """
+
+    def __init__(self, reply: str = "reply") -> None:
+        self._reply = reply
+        self._opening = re.compile(rf'\s*\{{\s*"name"\s*:\s*{re.escape(json.dumps(reply))}\s*,\s*"text"\s*:\s*"')
+        self._chunks: list[str] = []
+        self._undecided: str | None = ""
+        self._string: _JsonString | None = None
+        self._plain = False
+
+    def feed(self, chunk: str) -> str:
+        """Take a chunk; what it adds to the reply's text, often nothing."""
+        if self._plain:
+            return chunk
+        if self._string:
+            return self._string.feed(chunk)
+        self._chunks.append(chunk)
+        return "" if self._undecided is None else self._decide(self._undecided + chunk)
+
+    def finish(self) -> ToolChoice:
+        """Nothing more will come: what is left to give out."""
+        if self._plain:
+            return ToolChoice()
+        if self._string:
+            return ToolChoice(whole=self._string.rest.lstrip().startswith("}"))
+        return self._read("".join(self._chunks))
+
+    def _decide(self, head: str) -> str:
+        """Look for the opening of a reply in the first characters only, so that long arguments cost no rescans."""
+        if opening := self._opening.match(head):
+            self._string = _JsonString()
+            return self._string.feed(head[opening.end() :])
+        if head.lstrip()[:1] not in ("", "{"):
+            self._plain = True
+            return head
+        self._undecided = head if len(head) < _LONGEST_OPENING else None
+        return ""
+
+    def _read(self, raw: str) -> ToolChoice:
+        """The choice in a text whose head was no reply: a tool call, a reply in another order, or neither."""
+        try:
+            value, _ = _DECODER.raw_decode(raw.lstrip())
+        except (ValueError, RecursionError):
+            return ToolChoice(whole=False) if _begins_a_choice(raw) else ToolChoice(text=raw)
+        name, arguments = value.get("name"), value.get("arguments", {})
+        if name == self._reply and isinstance(text := value.get("text"), str):
+            return ToolChoice(text=_scrubbed(text))
+        if isinstance(name, str) and name != self._reply and _is_dict(arguments):
+            return ToolChoice(call=(_scrubbed(name), _scrubbed(arguments)))
+        return ToolChoice(text=raw)
+
+
+class _JsonString:
+    """The inside of one JSON string, unescaped chunk by chunk up to its closing quote; `rest` is what follows that."""
+
+    def __init__(self) -> None:
+        self.rest = ""
+        self._closed = False
+        self._held = ""  # the beginning of an escape whose end has not come; a surrogate pair is one escape
+
+    def feed(self, chunk: str) -> str:
+        if self._closed:
+            if not self.rest.strip():
+                self.rest = chunk
+            return ""
+        data, self._held = self._held + chunk, ""
+        out: list[str] = []
+        at = 0
+        while at < len(data):
+            if run := _PLAIN_RUN.match(data, at):
+                out.append(run[0])
+            elif data[at] == '"':
+                self._closed, self.rest = True, data[at + 1 :]
+                break
+            elif _HALF_ESCAPE.fullmatch(data, at):
+                self._held = data[at:]
+                break
+            else:
+                run = _ESCAPE.match(data, at)
+                assert run  # every text that begins with a backslash matches one of the two
+                out.append(_unescaped(run[0]))
+            at = run.end()
+        return "".join(out)
+
+
+_LONGEST_OPENING = 256
+_PLAIN_RUN = re.compile(r'[^"\\]+')
+_ESCAPE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.", re.DOTALL)
+_HALF_ESCAPE = re.compile(
+    r"\\(?:u[0-9a-fA-F]{0,3}|u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u(?:[dD](?:[c-fC-F][0-9a-fA-F]?)?)?)?)?)?"
+)
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _unescaped(escape: str) -> str:
+    try:
+        return _scrubbed(json.loads(f'"{escape}"'))
+    except ValueError:  # no escape of JSON: better shown as written than lost
+        return escape
+
+
+def _scrubbed(value: Any) -> Any:
+    """The value with U+FFFD for surrogates without their other half, which no store and no page could encode."""
+    if isinstance(value, str):
+        return _LONE_SURROGATE.sub("\ufffd", value)
+    if _is_list(value):
+        return [_scrubbed(item) for item in value]
+    if _is_dict(value):
+        return {_scrubbed(name): _scrubbed(item) for name, item in value.items()}
+    return value
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is not JSON")
+
+
+# strict=False: a raw newline in a string is a slip of a small model that hurts nobody.
+_DECODER = json.JSONDecoder(strict=False, parse_constant=_refuse)
+
+
+def _begins_a_choice(raw: str) -> bool:
+    """Whether a text that is no JSON looks like a choice that was cut, and so is nothing to show."""
+    head = re.sub(r"\s", "", raw[:_LONGEST_OPENING])
+    return any(head.startswith(key) or key.startswith(head) for key in ('{"name"', '{"text"', '{"arguments"'))
+
+
+# --- describing tools -------------------------------------------------------------------------------------------------
+
+
+def _signature(tool: ToolDefinition) -> str:
+    properties: dict[str, Any] = tool.parameters_json_schema.get("properties", {})
+    return ", ".join(f"{name}: {_type_of(schema)}" for name, schema in properties.items())
+
+
+def _type_of(schema: Any) -> str:
+    if not _is_dict(schema):
+        return "any"
+    if _is_list(options := schema.get("enum")):
+        return "|".join(_dump(option) for option in options)
+    return str(schema.get("type", "any"))
+
+
+def _summary(tool: ToolDefinition) -> str:
+    """The first paragraph of the description; pydantic-ai wraps one that also says what is returned in `<summary>`."""
+    text = (tool.description or "").removeprefix("<summary>").split("</summary>")[0]
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def _accepted(schema: Any, *, prefix: str, definitions: dict[str, Any]) -> Any:
+    """The schema, less what grammars refuse, its definitions moved to the root's under a name of their own.
+
+    What is left out only loosens it; the arguments are validated against the full schema when the tool is executed.
+    """
+    if _is_list(schema):
+        return [_accepted(item, prefix=prefix, definitions=definitions) for item in schema]
+    if not _is_dict(schema):
+        return schema
+    kept: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if keyword in ("$defs", "definitions"):
+            for name, definition in value.items():
+                definitions[prefix + name] = _accepted(definition, prefix=prefix, definitions=definitions)
+        elif keyword == "$ref":
+            if local := _DEFINITION.fullmatch(str(value)):
+                kept["$ref"] = f"#/$defs/{prefix}{local[1]}"
+        elif keyword == "properties":
+            kept[keyword] = {
+                name: _accepted(each, prefix=prefix, definitions=definitions) for name, each in value.items()
+            }
+        elif keyword in _VALUES:
+            kept[keyword] = value
+        elif keyword in _SCHEMAS:
+            kept[keyword] = _accepted(value, prefix=prefix, definitions=definitions)
+    return kept
+
+
+_VALUES = ("type", "const", "enum", "required", "minimum", "maximum")
+_SCHEMAS = ("items", "prefixItems", "anyOf", "oneOf", "allOf", "additionalProperties")
+_DEFINITION = re.compile(r"#/(?:\$defs|definitions)/([^/]+)")
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _is_dict(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)
+
+
+def _is_list(value: object) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)

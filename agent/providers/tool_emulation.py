@@ -1,0 +1,306 @@
+"""Tool calling for models whose chat template knows no tools: each step the model writes a choice held to a schema.
+
+Knows pydantic-ai's messages; not what a choice looks like (choice.py), which server is behind, nor how a tool is run.
+"""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, TypeGuard, cast
+
+from pydantic_ai import RunContext
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponseStreamEvent,
+    PartDeltaEvent,
+    PartStartEvent,
+    SystemPromptPart,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+)
+from pydantic_ai.models import ModelRequestParameters, StreamedResponse
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.settings import ModelSettings, ToolOrOutput
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.usage import RequestUsage
+
+from agent.providers import StreamingModel
+from agent.providers.tool_choice_json import ToolChoice, ToolChoiceDecoder, choice_schema, instruction, reply_name
+
+
+class ToolEmulationModel(StreamingModel, WrapperModel):
+    """A model that can call tools although its chat template cannot: `RouterModel(OpenAIChatModel(...))`.
+
+    With function tools in the request parameters it sends none of them: they become the server's
+    `response_format`, one line each in the system message, and plain user and assistant messages in the history; the
+    streamed JSON comes back as ordinary text and tool call parts, one part per response. Without function tools the
+    request passes through, less the tool parts of its history. `tool_choice` is honoured.
+
+    Never raises for what the model wrote: JSON that was cut or is wrong gives the text there was, `state` "incomplete"
+    and the finish reason of the server, or "error" where that claims to have stopped in order.
+    """
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        tools, may_reply = _offered(model_request_parameters, model_settings)
+        parameters = replace(model_request_parameters, function_tools=[], tool_visibility=None)
+        if not tools:
+            rewritten = rewrite_history(messages) if _has_tool_parts(messages) else messages
+            settings = _without_tool_choice(model_settings)
+            async with self.wrapped.request_stream(rewritten, settings, parameters, run_context) as stream:
+                yield stream
+            return
+        reply = reply_name(tools)
+        system = "\n\n".join([*_instructions(messages, parameters), instruction(tools, reply if may_reply else None)])
+        settings = self._routed_settings(model_settings, choice_schema(tools, reply if may_reply else None))
+        rewritten = rewrite_history(messages, reply=reply, system=system)
+        parameters = replace(parameters, instruction_parts=None, output_mode="text", output_object=None)
+        async with self.wrapped.request_stream(rewritten, settings, parameters, run_context) as stream:
+            yield ToolEmulationStream(model_request_parameters, inner=stream, decoder=ToolChoiceDecoder(reply))
+
+    def _routed_settings(self, settings: ModelSettings | None, schema: dict[str, Any]) -> ModelSettings:
+        """The settings with the schema in `extra_body`, where it is sent untouched whatever the profile supports.
+
+        pydantic-ai merges settings only at the top level, so the wrapped model's own `extra_body` is merged here.
+        """
+        own = (self.wrapped.settings or {}).get("extra_body")
+        given = (settings or {}).get("extra_body")
+        body: dict[str, Any] = {**(own if _is_dict(own) else {}), **(given if _is_dict(given) else {})}
+        body["response_format"] = {"type": "json_schema", "json_schema": {"name": "choice", "schema": schema}}
+        return cast(ModelSettings, {**_without_tool_choice(settings), "extra_body": body})
+
+
+@dataclass
+class ToolEmulationStream(StreamedResponse):
+    """The stream of a routed response: the wrapped model's reasoning as it is, its JSON read by the decoder."""
+
+    inner: StreamedResponse
+    decoder: ToolChoiceDecoder
+
+    async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
+        try:
+            async for event in self.inner:
+                self._follow()
+                for routed in self._route(event):
+                    yield routed
+        finally:
+            self._follow()
+        if self.inner.cancelled:
+            return  # a call that was complete by chance must not be executed after a stop
+        for routed in self._close(self.decoder.finish()):
+            yield routed
+
+    def _route(self, event: ModelResponseStreamEvent) -> Iterator[ModelResponseStreamEvent]:
+        match event:
+            case PartStartEvent(part=TextPart(content=content)):
+                yield from self._text(self.decoder.feed(content))
+            case PartDeltaEvent(delta=TextPartDelta(content_delta=content)):
+                yield from self._text(self.decoder.feed(content))
+            case PartStartEvent(part=ThinkingPart() as part):
+                yield self._parts_manager.handle_part(vendor_part_id=("thinking", event.index), part=replace(part))
+            case PartDeltaEvent(delta=ThinkingPartDelta() as delta):
+                yield from self._parts_manager.handle_thinking_delta(
+                    vendor_part_id=("thinking", event.index),
+                    content=delta.content_delta,
+                    signature=delta.signature_delta,
+                    provider_name=delta.provider_name,
+                    provider_details=delta.provider_details,
+                )
+            case _:
+                pass  # the base class makes the end and final-result events anew
+
+    def _text(self, content: str) -> Iterator[ModelResponseStreamEvent]:
+        if content:
+            yield from self._parts_manager.handle_text_delta(vendor_part_id="reply", content=content)
+
+    def _close(self, choice: ToolChoice) -> Iterator[ModelResponseStreamEvent]:
+        yield from self._text(choice.text)
+        if choice.call:
+            name, arguments = choice.call
+            yield self._parts_manager.handle_tool_call_part(vendor_part_id="call", tool_name=name, args=arguments)
+            self.finish_reason = "tool_call"
+        elif not choice.whole:
+            self.state = "incomplete"
+            if self.finish_reason in (None, "stop"):
+                self.finish_reason = "error"
+
+    def _follow(self) -> None:
+        """Take over what the wrapped stream has learned; after every event, because `get` may be called at any."""
+        self.provider_response_id = self.inner.provider_response_id
+        self.provider_details = self.inner.provider_details
+        self.canonical_system = self.inner.canonical_system
+        self.finish_reason = self.inner.finish_reason
+        self.state = self.inner.state
+        self.metadata = self.inner.metadata
+        self.failed_attempts = self.inner.failed_attempts
+
+    async def close_stream(self) -> None:
+        await self.inner.cancel()  # not its close_stream: so it knows that the broken connection was our wish
+
+    def get_stream_cancel_errors(self) -> tuple[type[BaseException], ...]:
+        return self.inner.get_stream_cancel_errors()
+
+    @property
+    def usage(self) -> RequestUsage:
+        return self.inner.usage
+
+    @property
+    def model_name(self) -> str:
+        return self.inner.model_name
+
+    @property
+    def provider_name(self) -> str | None:
+        return self.inner.provider_name
+
+    @property
+    def provider_url(self) -> str | None:
+        return self.inner.provider_url
+
+    @property
+    def timestamp(self) -> datetime:
+        return self.inner.timestamp
+
+
+# --- what is sent ---------------------------------------------------------------------------------------------------
+
+
+def rewrite_history(
+    messages: Sequence[ModelMessage], *, reply: str | None = None, system: str | None = None
+) -> list[ModelMessage]:
+    """The conversation without tool parts, for templates that know neither tool calls nor a tool role.
+
+    A call becomes an assistant message of JSON, its result a user message. With `reply`, assistant text is JSON too, as
+    the model itself wrote it: so it sees its own habit, and the server's prompt cache still fits. With `system`, the
+    system prompts and that text become one message at the start, the only place where every template takes it.
+    Reasoning is dropped, messages of one role are joined. The argument is not changed.
+    """
+    rewritten: list[ModelMessage] = []
+    head: list[str] = []
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            _append_response(rewritten, _response_text(message, reply))
+            continue
+        head += [part.content for part in message.parts if system is not None and isinstance(part, SystemPromptPart)]
+        parts = [part for part in message.parts if system is None or not isinstance(part, SystemPromptPart)]
+        _append_request(rewritten, parts, None if system is not None else message.instructions)
+    if system is not None:
+        head_part = SystemPromptPart("\n\n".join([*head, system]))
+        if rewritten and isinstance(rewritten[0], ModelRequest):
+            rewritten[0] = replace(rewritten[0], parts=[head_part, *rewritten[0].parts])
+        else:
+            rewritten.insert(0, ModelRequest([head_part]))
+    return rewritten
+
+
+def _append_request(rewritten: list[ModelMessage], parts: Sequence[ModelRequestPart], instructions: str | None) -> None:
+    joined: list[ModelRequestPart] = []
+    if rewritten and isinstance(previous := rewritten[-1], ModelRequest):
+        rewritten.pop()
+        joined += previous.parts
+        instructions = instructions or previous.instructions
+    for part in parts:
+        plain = UserPromptPart(_result_content(part)) if isinstance(part, ToolReturnPart) else part
+        last = joined[-1] if joined else None
+        if isinstance(plain, UserPromptPart) and isinstance(last, UserPromptPart):
+            joined[-1] = replace(last, content=_joined(last.content, plain.content))
+        else:
+            joined.append(plain)
+    if joined:
+        rewritten.append(ModelRequest(joined, instructions=instructions))
+
+
+def _append_response(rewritten: list[ModelMessage], text: str) -> None:
+    if not text:
+        return
+    if rewritten and isinstance(previous := rewritten[-1], ModelResponse):
+        rewritten[-1] = ModelResponse([TextPart(f"{_response_text(previous, None)}\n{text}")])
+    else:
+        rewritten.append(ModelResponse([TextPart(text)]))
+
+
+def _response_text(message: ModelResponse, reply: str | None) -> str:
+    lines: list[str] = []
+    for part in message.parts:
+        if isinstance(part, TextPart) and part.content:
+            lines.append(_dump({"name": reply, "text": part.content}) if reply else part.content)
+        elif isinstance(part, ToolCallPart):
+            lines.append(_dump({"name": part.tool_name, "arguments": part.args_as_dict()}))
+    return "\n".join(lines)
+
+
+def _result_content(part: ToolReturnPart[Any]) -> str | list[UserContent]:
+    """What the model reads of a result. "Result of" matters: after "x gave: ..." Coder-0.5B only called x again."""
+    text, files = part.model_response_str_and_user_content(wrap_if_error=False)
+    line = f"Result of {part.tool_name}: {text}" if part.outcome == "success" else f"{part.tool_name} failed: {text}"
+    return [line, *files] if files else line
+
+
+def _joined(first: str | Sequence[UserContent], second: str | Sequence[UserContent]) -> str | list[UserContent]:
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}"
+    return [*([first] if isinstance(first, str) else first), *([second] if isinstance(second, str) else second)]
+
+
+def _offered(
+    parameters: ModelRequestParameters, settings: ModelSettings | None
+) -> tuple[Sequence[ToolDefinition], bool]:
+    """The tools that may be chosen, and whether a reply in words may be."""
+    tools = parameters.declared_function_tools
+    match (settings or {}).get("tool_choice"):
+        case "none":
+            return [], True
+        case "required":
+            return tools, False
+        case list() as names:
+            return [tool for tool in tools if tool.name in names], False
+        case ToolOrOutput(function_tools=names):
+            return [tool for tool in tools if tool.name in names], True
+        case _:
+            return tools, True
+
+
+def _without_tool_choice(settings: ModelSettings | None) -> ModelSettings:
+    kept = {name: value for name, value in (settings or {}).items() if name not in _TOOL_SETTINGS}
+    return cast(ModelSettings, kept)
+
+
+def _instructions(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> list[str]:
+    """The instructions in force: those of the parameters, else of the latest request that has any."""
+    if parameters.instruction_parts is not None:
+        return [part.content for part in parameters.instruction_parts]
+    for message in reversed(messages):
+        if isinstance(message, ModelRequest) and message.instructions:
+            return [message.instructions]
+    return []
+
+
+def _has_tool_parts(messages: Sequence[ModelMessage]) -> bool:
+    return any(isinstance(part, ToolCallPart | ToolReturnPart) for message in messages for part in message.parts)
+
+
+_TOOL_SETTINGS = ("tool_choice", "parallel_tool_calls")
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _is_dict(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)

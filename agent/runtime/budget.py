@@ -1,0 +1,186 @@
+"""What a run has used of its limits, and whether it goes in circles. It has no clock: who asks says how late it is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any
+
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_core import to_json
+
+from agent.history import Timings
+from agent.limits import GUARDRAILS, Limit, Limits
+from agent.tools import Tool, with_note
+
+LONGEST_CYCLE = 4
+REMEMBERED = 64
+"""Steps back to look for circles, and results and calls that count as known; a longer memory serves no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetUsed:
+    """What a run has used up and what it has done, as far as limits ask for it; a resumed run goes on from there.
+
+    `trail` has a digest of the calls of each step, `known` digests of calls and results, `errors` by tool the digest
+    of its last error and how often it came in a row; `idle` counts steps that brought nothing new; `circle` is the
+    limit that all this has reached.
+    """
+
+    steps: int = 0
+    seconds: float = 0.0
+    tokens: int = 0
+    dollars: float = 0.0
+    trail: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
+    errors: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    idle: int = 0
+    circle: Limit | None = None
+
+    def allowing(self, limit: Limit | None) -> "BudgetUsed":
+        """The same with that limit as if nothing of it were used."""
+        match limit:
+            case None:
+                return self
+            case "steps":
+                return replace(self, steps=0)
+            case "time":
+                return replace(self, seconds=0.0)
+            case "tokens":
+                return replace(self, tokens=0)
+            case "money" | "unpriced":
+                return replace(self, dollars=0.0)
+            case "repeated_call" | "cycle" | "repeated_error" | "no_progress":
+                return replace(self, trail=(), known=(), errors={}, idle=0, circle=None)
+
+
+class Budget:
+    """Counts one run against its limits, from where the run that it resumes had come to."""
+
+    def __init__(self, limits: Limits, spent: BudgetUsed) -> None:
+        self._limits, self._before = limits, spent
+        self._steps = spent.steps
+        self._trail, self._known = list(spent.trail), dict.fromkeys(spent.known)
+        self._errors, self._idle = dict(spent.errors), spent.idle
+        self._pollers: set[str] = set()
+        self._notes: dict[str, str] = {}
+        self._new = True
+        self._circle: Limit | None = spent.circle
+
+    @property
+    def seconds_left(self) -> float:
+        """What is left of the time of a run that begins now."""
+        return max(0.0, self._limits.seconds - self._before.seconds)
+
+    def used(self, timings: Timings, dollars: float | None) -> BudgetUsed:
+        """What has been used in all, with the figures of this run."""
+        before = self._before
+        return BudgetUsed(
+            steps=self._steps,
+            seconds=before.seconds + timings.total,
+            tokens=before.tokens + timings.input_tokens + timings.output_tokens,
+            dollars=before.dollars + (dollars or 0.0),
+            trail=tuple(self._trail[-REMEMBERED:]),
+            known=tuple(self._known)[-2 * REMEMBERED :],
+            errors=dict(self._errors),
+            idle=self._idle,
+            circle=self._circle,
+        )
+
+    def start_step(self, timings: Timings, dollars: float | None) -> Limit | None:
+        """Count another step; instead, the limit that forbids it. `dollars` is None where nobody knows the cost."""
+        limits, spent = self._limits, self.used(timings, dollars)
+        if self._circle is not None:
+            return self._circle
+        if self._steps >= limits.steps:
+            return "steps"
+        if limits.tokens is not None and spent.tokens >= limits.tokens:
+            return "tokens"
+        if limits.dollars is not None and dollars is None and timings.output_tokens:
+            return "unpriced"
+        if limits.dollars is not None and spent.dollars >= limits.dollars:
+            return "money"
+        self._steps += 1
+        return None
+
+    def count_calls(self, response: ModelResponse, calls: Sequence[ToolCallPart], tools: Mapping[str, Tool]) -> None:
+        """The calls of a step, before their results. What the model is to be told is kept for them."""
+        self._notes.clear()
+        self._pollers = {call.tool_call_id for call in calls if (one := tools.get(call.tool_name)) and one.poller}
+        counted = [call for call in calls if call.tool_call_id not in self._pollers]
+        self._new = not counted
+        for part in response.parts:
+            if isinstance(part, TextPart) and part.content.strip():
+                self._seen(_digest("text", part.content.strip()))
+        if not counted:
+            return
+        digests = sorted(_digest(call.tool_name, call.args_as_dict()) for call in counted)
+        for digest in digests:
+            self._seen(digest)
+        self._trail.append(_digest("step", digests))
+        told = self._circling()
+        if told is None and not self._new and self._idle >= self._limits.idle:
+            told = GUARDRAILS["no_progress"].note.format(times=self._idle)
+        if told is not None:
+            self._notes = {call.tool_call_id: told for call in counted}
+
+    def count_result(self, result: ToolReturnPart) -> ToolReturnPart:
+        """The result of one of these calls, with what the model is told beside it."""
+        if result.tool_call_id in self._pollers:
+            return result
+        digest = _digest(result.tool_name, result.content)
+        self._seen(digest)
+        note = self._notes.get(result.tool_call_id)
+        if result.outcome != "failed":
+            self._errors.pop(result.tool_name, None)
+        else:
+            last, times = self._errors.get(result.tool_name, ("", 0))
+            times = times + 1 if digest == last else 1
+            self._errors[result.tool_name] = digest, times
+            note = note or self._strike("repeated_error", times, self._limits.repeats)
+        return result if note is None else with_note(result, note)
+
+    def finish_step(self) -> None:
+        """All results are there."""
+        self._idle = 0 if self._new else self._idle + 1
+        if self._circle is None and self._idle >= 2 * self._limits.idle:
+            self._circle = "no_progress"
+
+    def _seen(self, digest: str) -> None:
+        self._new |= digest not in self._known
+        self._known[digest] = None
+
+    def _circling(self) -> str | None:
+        for length in range(1, LONGEST_CYCLE + 1):
+            times = _times(self._trail, length)
+            if length == 1:
+                told = self._strike("repeated_call", times, self._limits.repeats)
+            else:
+                told = self._strike("cycle", times, max(2, self._limits.repeats - 1), length=length)
+            if told is not None:
+                return told
+        return None
+
+    def _strike(self, kind: Limit, times: int, allowed: int, **more: int) -> str | None:
+        """The note where it is time to tell the model. Twice as often, the run is over before the next step."""
+        if times < allowed:
+            return None
+        if times >= 2 * allowed:
+            self._circle = kind
+        return GUARDRAILS[kind].note.format(times=times, **more)
+
+
+def _times(trail: Sequence[str], length: int) -> int:
+    """How often the last so many steps came in a row, the last time included."""
+    last = trail[len(trail) - length :]
+    if len(last) < length or (length > 1 and len(set(last)) == 1):
+        return 0
+    times = 0
+    for end in range(len(trail), length - 1, -length):
+        if trail[end - length : end] != last:
+            break
+        times += 1
+    return times
+
+
+def _digest(name: str, value: Any) -> str:
+    return sha256(to_json([name, value], fallback=str, inf_nan_mode="strings")).hexdigest()[:16]

@@ -1,0 +1,205 @@
+"""The model requests of a run: each made, tried again where that may help, and said as it streams."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from time import monotonic
+from typing import cast
+from uuid import uuid4
+
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart, ToolCallPart
+from pydantic_ai.models import ModelRequestParameters, StreamedResponse
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
+
+from agent.errors import AgentError, ProviderError
+from agent.events import AttemptFailed, Observers, ProviderEvent, StepEnded, StepStarted
+from agent.media.convert import convert_messages
+from agent.messages.adapt import adapt_and_prepare
+from agent.responses import Piece, StreamDecoder, finalize
+from agent.result import RunPlan
+from agent.runtime.retry import Wait, final_error, next_wait, queued
+from agent.runtime.usage_meter import UsageMeter
+from agent.tools import Tool
+
+log = logging.getLogger(__name__)
+
+
+class ModelRequests:
+    """The model requests of one run, one after the other. Owner of the open stream and of what it waits for before it.
+
+    `say` is given each piece of text and reasoning, `changed` is called whenever `waiting` is another, the
+    `audience` hears of all that happens.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        plan: RunPlan,
+        meter: UsageMeter,
+        emit: Callable[[Piece], None],
+        on_wait_changed: Callable[[], None],
+        observers: Observers,
+    ) -> None:
+        self.waiting: Wait | None = None
+        self.freed_at = 0.0
+        self._run_id, self._plan, self._meter, self._emit, self._on_wait_changed = (
+            run_id,
+            plan,
+            meter,
+            emit,
+            on_wait_changed,
+        )
+        self._observers = observers
+        self._open: StreamedResponse | None = None
+        self._emitted = False
+
+    async def request(self, messages: Sequence[ModelMessage], tools: Iterable[Tool]) -> ModelResponse:
+        """The model's answer to the conversation, whole; it may call the tools. Raises `ProviderError`.
+
+        A request is made again only while nothing of its answer has been said: what people saw is never unsaid.
+        """
+        spec = self._plan.connection.spec
+        sent = await convert_messages(adapt_and_prepare(messages, spec, self._plan.system_message), spec)
+        offered = [tool.definition for tool in tools]
+        if not self._observers:
+            return await self._with_retries(messages, sent, offered)
+        response, failed = None, None
+        self._observers(StepStarted(sent, self._settings()))
+        try:
+            response = await self._with_retries(messages, sent, offered)
+            return response
+        except ProviderError as failure:
+            failed = failure
+            raise
+        finally:
+            self._observers(StepEnded(response or self.partial_response(), failed))
+
+    async def _with_retries(
+        self, messages: Sequence[ModelMessage], sent: list[ModelMessage], offered: list[ToolDefinition]
+    ) -> ModelResponse:
+        tried = 0
+        while True:
+            tried, self._emitted = tried + 1, False
+            try:
+                response = await self._attempt(sent, offered)
+            except ProviderError as failure:
+                retries = 0 if self._emitted else self._plan.limits.retries
+                pause = next_wait(failure, tried=tried, retries=retries, now=monotonic())
+                if pause is None:
+                    raise final_error(failure, tried=tried) from failure
+                if self._observers:
+                    self._observers(AttemptFailed(failure, pause))
+                self._open = None  # it said nothing, and if the run ends in the pause, nothing is kept of it
+                await self._wait(pause)
+            else:
+                return replace(response, parts=_sound(response, messages))
+
+    def partial_response(self) -> ModelResponse | None:
+        """What came of an answer that was not finished, if there is one that can be read."""
+        try:
+            return finalize(self._open.get(), state="interrupted") if self._open is not None else None
+        except Exception:  # what a library makes of a broken stream must not keep a run from ending
+            log.exception("run %s: its half answer is lost", self._run_id)
+            return None
+
+    async def _attempt(self, sent: list[ModelMessage], offered: list[ToolDefinition]) -> ModelResponse:
+        live = StreamDecoder()
+        try:
+            async with (
+                self._slot(),
+                model_request_stream(
+                    self._plan.connection.model(),
+                    sent,
+                    model_settings=self._settings(),
+                    model_request_parameters=ModelRequestParameters(function_tools=offered),
+                ) as stream,
+            ):
+                self._open = stream
+                async for event in stream:
+                    if self._observers:
+                        self._observers(ProviderEvent(event))
+                    for piece in live.feed(event):
+                        self._emitted = True
+                        self._meter.delta(piece[0])
+                        self._emit(piece)
+        except (AgentError, asyncio.CancelledError):
+            raise
+        except Exception as failure:
+            log.info("run %s: %s", self._run_id, type(failure).__name__)  # `explain` logs the rest, redacted
+            raise self._plan.connection.explain(failure) from failure
+        finally:
+            self.freed_at = monotonic()
+        if _broke_off(stream.get()):
+            raise ProviderError("The answer broke off: the model server ended it too early.", kind="interrupted")
+        self._open = None
+        response = finalize(stream.get(), state="complete")
+        self._meter.step(response.usage)
+        return response
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncGenerator[None]:
+        """A place at the server. What is waited for it is not the model's time, nor the run's."""
+        began: float | None = None
+
+        def told(before: int) -> None:
+            nonlocal began
+            began = began or monotonic()
+            self.waiting = queued(before)
+            self._on_wait_changed()
+
+        def over() -> None:
+            if began is not None and self.waiting is not None:
+                self._meter.queued(monotonic() - began)
+                self.waiting = None
+                self._on_wait_changed()
+
+        try:
+            async with self._plan.connection.slot(told):
+                over()
+                yield
+        finally:
+            over()
+
+    async def _wait(self, pause: Wait) -> None:
+        log.info("run %s: %s", self._run_id, pause.sentence)
+        self.waiting = pause
+        self._on_wait_changed()
+        try:
+            await asyncio.sleep(pause.until - monotonic())
+        finally:
+            self.waiting = None
+            self._on_wait_changed()
+
+    def _settings(self) -> ModelSettings:
+        spec, options = self._plan.connection.spec, self._plan.options
+        most = options.max_tokens
+        if most is None and spec.dialect == "messages":  # the one dialect that must be told
+            most = spec.usual_output_tokens
+        chosen = {"temperature": options.temperature if spec.temperature else None, "max_tokens": most}
+        given = {name: value for name, value in chosen.items() if value is not None}
+        return cast(ModelSettings, {**self._plan.connection.settings(options.reasoning), **given})
+
+
+def _sound(response: ModelResponse, messages: Sequence[ModelMessage]) -> list[ModelResponsePart]:
+    """The response's parts without calls that a length limit cut, every call with an id that no other call has."""
+    used = {part.tool_call_id for message in messages for part in message.parts if isinstance(part, ToolCallPart)}
+    parts: list[ModelResponsePart] = []
+    for part in response.parts:
+        if isinstance(part, ToolCallPart):
+            if response.finish_reason == "length" and "INVALID_JSON" in part.args_as_dict():
+                continue
+            if not part.tool_call_id or part.tool_call_id in used:
+                part = replace(part, tool_call_id=f"call_{uuid4().hex[:12]}")
+            used.add(part.tool_call_id)
+        parts.append(part)
+    return parts
+
+
+def _broke_off(response: ModelResponse) -> bool:
+    """Whether the stream ended without a finish reason. One that the library has no name for is a reason too."""
+    raw = (response.provider_details or {}).get("finish_reason")
+    return response.finish_reason == "error" or (response.finish_reason is None and raw in (None, "abort", "error"))

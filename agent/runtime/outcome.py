@@ -1,0 +1,105 @@
+"""The end of a run: its reason, with the sentence that says why."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pydantic_ai.messages import ModelResponse
+
+from agent.errors import AgentError
+from agent.i18n import LocalizedText, in_english
+from agent.limits import Limit, Limits, explain_filter, explain_limit, limit_text
+from agent.responses import fix_surrogates
+from agent.result import FinishReason
+
+
+class Outcome(NamedTuple):
+    """How a run ends: its reason, the sentence that says why, and that sentence by name, where it is one of ours.
+
+    `failure` is the exception it ended with, where that has a sentence for people.
+    """
+
+    reason: FinishReason
+    detail: str = ""
+    sayings: tuple[LocalizedText, ...] = ()
+    failure: AgentError | None = None
+
+
+INTERNAL_ERROR = Outcome(
+    "error", "Something went wrong in this program; the details are in its log.", (LocalizedText("broken_program"),)
+)
+NOT_SEALED = Outcome("error", "What this run waits for cannot be kept, so it has ended.", (LocalizedText("unsealed"),))
+SENTENCES = {
+    "stopped": "{why}; the model server was free after {milliseconds} ms.",
+    "left_running": "The tool {name} cannot be interrupted and was left running.",
+    "user_request": "Stopped",
+    "client_disconnect": "Stopped because nobody was watching any more",
+    "shutdown": "Stopped because the server was shut down",
+    "stopped_because": "Stopped: {reason}",
+    "unsaved": "This answer could not be saved: {reason}",
+    "store_failed": "the store failed",
+    "write_interrupted": "writing it was interrupted",
+}
+KNOWN_REASONS = ("user_request", "client_disconnect", "shutdown")
+"""The reasons for cancelling that have a sentence. Any other reason is shown as it was given."""
+LONGEST_REASON = 200
+"""Characters of a reason that are shown."""
+
+
+def outcome_from_response(response: ModelResponse, limits: Limits) -> Outcome:
+    """The ending that the model's last response is."""
+    match response.finish_reason:
+        case "content_filter":
+            return Outcome("content_filter", explain_filter(response.provider_details or {}))
+        case "length":
+            return Outcome("length", explain_limit("truncated", limits), limit_text("truncated", limits))
+        case _:
+            return Outcome("stop")
+
+
+def outcome_from_limit(limit: Limit, limits: Limits) -> Outcome:
+    """The ending that a limit is."""
+    return Outcome("limit", explain_limit(limit, limits), limit_text(limit, limits))
+
+
+def outcome_from_failure(failure: AgentError) -> Outcome:
+    """The ending that a failure is which has a sentence of its own."""
+    return Outcome("error", str(failure), failure.sayings, failure)
+
+
+def outcome_from_store_failure(failure: BaseException | None) -> Outcome:
+    """The ending of a run whose outcome could not be saved; None: for a reason that only the log has."""
+    match failure:
+        case None:
+            reason, text = LocalizedText("broken_program"), INTERNAL_ERROR.detail
+        case AgentError():
+            reason, text = str(failure), str(failure)
+        case asyncio.CancelledError():
+            reason, text = LocalizedText("write_interrupted"), SENTENCES["write_interrupted"]
+        case _:
+            reason, text = LocalizedText("store_failed"), SENTENCES["store_failed"]
+    known = failure if isinstance(failure, AgentError) else None
+    return Outcome(
+        "error", SENTENCES["unsaved"].format(reason=text), (LocalizedText("unsaved", {"reason": reason}),), known
+    )
+
+
+def outcome_from_cancellation(reason: str | None, free_after: float, left_running: Sequence[str]) -> Outcome:
+    """The ending of a cancelled run: why, when the connection to the server was closed, and which tools go on.
+
+    `free_after` is in seconds.
+    """
+    stopped = LocalizedText("stopped", {"why": _why(reason), "milliseconds": f"{free_after * 1000:.0f}"})
+    sayings = (stopped, *(LocalizedText("left_running", {"name": name}) for name in left_running))
+    return Outcome("cancelled", " ".join(in_english(SENTENCES, one) for one in sayings), sayings)
+
+
+def _why(reason: str | None) -> LocalizedText:
+    """The reason in one line of bounded length."""
+    line = " ".join(fix_surrogates(str(reason or "")).split())
+    if not line:
+        return LocalizedText("user_request")
+    if line in KNOWN_REASONS:
+        return LocalizedText(line)
+    short = line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 1] + "…"
+    return LocalizedText("stopped_because", {"reason": short})

@@ -1,0 +1,106 @@
+"""The result of a run, made of its plan, its messages and its figures."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+
+from pydantic_ai.messages import ModelMessage, ModelResponse
+
+from agent.history import Note, Timings
+from agent.limits import Limit
+from agent.messages.adapt import adapt
+from agent.result import RunPlan, RunResult, files_of_messages, text_of_message
+from agent.runtime.budget import BudgetUsed
+from agent.runtime.message_log import MessageLog
+from agent.runtime.outcome import Outcome
+from agent.runtime.usage_meter import UsageMeter
+from agent.suspension import Pending, Suspension, digests
+from agent.tools import Tool
+
+
+class ResultBuilder:
+    """Makes the notes and the result of one run."""
+
+    def __init__(self, run_id: str, plan: RunPlan, messages: MessageLog, meter: UsageMeter) -> None:
+        self._run_id, self._plan, self._log, self._meter = run_id, plan, messages, meter
+
+    def cost(self) -> float | None:
+        """US dollars so far, None where they are not known."""
+        price = self._plan.connection.spec.price
+        return self._meter.cost(price) if price else None
+
+    def note(self, ending: Outcome | None = None) -> Note:
+        """The note of a message; with an ending that of the last message, which has the figures."""
+        note = Note(run_id=self._run_id, model=self._plan.connection.spec.id)
+        if ending is None:
+            return note
+        return replace(_ended(note, ending), timings=self._meter.timings(), cost=self.cost())
+
+    def empty_answer(self) -> ModelResponse:
+        """The last message of a run in which the model said nothing."""
+        return ModelResponse(parts=[], model_name=self._plan.connection.spec.name, state="interrupted")
+
+    def seal(
+        self,
+        last: ModelMessage,
+        tools: Iterable[Tool],
+        pending: Sequence[Pending],
+        limit: Limit | None,
+        spent: BudgetUsed,
+    ) -> str:
+        """Everything that resuming needs, sealed."""
+        return self._plan.seals.seal(
+            Suspension(
+                run_id=self._run_id,
+                session_id=self._log.session_id,
+                model=self._plan.connection.spec.id,
+                tools=digests(tools),
+                options=asdict(self._plan.options),
+                messages=(*self._log.messages, last),
+                pending=tuple(pending),
+                limit=limit,
+                spent=spent,
+            )
+        )
+
+    def build(self, ending: Outcome, last: ModelMessage, sealed: str | None, pending: Sequence[Pending]) -> RunResult:
+        """The result as it is once `last` is written; of a run that has not begun nothing is."""
+        written = [last] if self._log.begun else []
+        added = [*self._log.added, *written]
+        answer = next((one for one in reversed([*added, last]) if isinstance(one, ModelResponse)), None)
+        spec = self._plan.connection.spec
+        omitted = adapt([*self._log.messages, *written], spec).sentence(spec)
+        return RunResult(
+            finish_reason=ending.reason,
+            text=text_of_message(answer) if answer else "",
+            context=self._log.with_last(*written),
+            note=self.note(ending),
+            files=tuple(files_of_messages(added)),
+            suspension=sealed,
+            pending=tuple(pending) if ending.reason == "suspended" else (),
+            effort=self._plan.effort,
+            notes=(*self._plan.notes, *([omitted] if omitted else [])),
+            system_message=self._plan.system_message,
+            failure=ending.failure,
+        )
+
+    def mark_unsaved(self, result: RunResult, ending: Outcome) -> RunResult:
+        """The same where its end could not be saved, so that the conversation is without the last message."""
+        note, context = _ended(result.note, ending), self._log.context
+        return replace(
+            result,
+            finish_reason=ending.reason,
+            context=context,
+            note=note,
+            suspension=None,
+            pending=(),
+            failure=ending.failure,
+        )
+
+    def minimal(self, ending: Outcome) -> RunResult:
+        """A result without figures, made only of values that exist already, for when `whole` fails."""
+        note = replace(_ended(self.note(), ending), timings=Timings())
+        return RunResult(finish_reason=ending.reason, text="", context=self._log.raw_context(), note=note)
+
+
+def _ended(note: Note, ending: Outcome) -> Note:
+    return replace(note, ended=ending.reason, detail=ending.detail, sayings=ending.sayings)

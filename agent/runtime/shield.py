@@ -1,0 +1,21 @@
+"""Work that a cancellation must not halve."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+async def run_to_completion(work: Coroutine[Any, Any, None]) -> None:
+    """Do the work to its end, also when this task is cancelled meanwhile: then the cancellation comes after it."""
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            cancelled = True
+    failure = None if task.cancelled() else task.exception()
+    if cancelled or task.cancelled():
+        raise asyncio.CancelledError
+    if failure is not None:
+        raise failure

@@ -1,0 +1,78 @@
+"""The sessions of toolsets: opened when a run begins, closed when it ends, never in the way of its end."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+
+from agent.errors import AgentError, InputError, localized_error
+from agent.tools import GRACE, Tool, Toolset
+
+log = logging.getLogger(__name__)
+
+SENTENCES = {"tools_not_opened": "The tools {name!r} could not be opened: {why}"}
+
+CLOSE_SECONDS = 5.0
+"""Seconds that closing may take before it goes on without the run."""
+
+_closing: set[asyncio.Task[None]] = set()
+
+
+def by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
+    """The tools by their names. Raises `InputError` where two have one name."""
+    named: dict[str, Tool] = {}
+    for tool in tools:
+        if tool.name in named:
+            raise InputError(f"two tools are named {tool.name!r}; give one of them another name")
+        named[tool.name] = tool
+    return named
+
+
+class ToolSessions:
+    """The sessions of one run. Owner of what is open."""
+
+    def __init__(self) -> None:
+        self._stack = AsyncExitStack()
+        self._entering: list[asyncio.Task[Sequence[Tool]]] = []
+
+    async def open(self, tools: Mapping[str, Tool], toolsets: Sequence[Toolset]) -> Mapping[str, Tool]:
+        """The tools with those of the toolsets. Raises an `AgentError` with a sentence where one cannot be opened."""
+        given = list(tools.values())
+        for toolset in toolsets:
+            work = asyncio.create_task(self._stack.enter_async_context(toolset.session()))
+            self._entering.append(work)
+            given += await _entered(work, toolset)
+        return by_name(given) if toolsets else tools
+
+    async def close(self, *, hurried: bool) -> None:
+        """Close what was opened, in a task that goes on by itself when it takes long, or when one is still opening."""
+        if not self._entering:
+            return
+        work = asyncio.create_task(self._close())
+        _closing.add(work)
+        work.add_done_callback(_closing.discard)
+        await asyncio.wait([work], timeout=GRACE if hurried else CLOSE_SECONDS)
+
+    async def _close(self) -> None:
+        await asyncio.wait(self._entering)
+        try:
+            await self._stack.aclose()
+        except Exception:
+            log.exception("tools could not be closed")
+
+
+async def _entered(work: asyncio.Task[Sequence[Tool]], toolset: Toolset) -> Sequence[Tool]:
+    try:
+        await asyncio.wait([work])
+    except asyncio.CancelledError:
+        work.cancel()
+        await asyncio.wait([work], timeout=GRACE)
+        raise
+    try:
+        return work.result()
+    except AgentError:
+        raise
+    except Exception as failure:
+        log.exception("the tools %s could not be opened", toolset.name)
+        why = str(failure) or type(failure).__name__
+        raise localized_error(AgentError, SENTENCES, "tools_not_opened", name=toolset.name, why=why) from failure

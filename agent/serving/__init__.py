@@ -1,1 +1,0 @@
-"""What the web server stands on besides the page; `agent.server` puts it together."""

@@ -1,0 +1,166 @@
+"""An MCP server as a child process, spoken to over its stdin and stdout, that is gone when its block has ended.
+
+The client library has such a transport too; but a task that is cancelled twice leaves its child running, and so does a
+process that is killed. Here the last step is a kill that waits for nothing, and on Linux the kernel does it for us.
+"""
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.stdio import get_default_environment
+from mcp.shared.message import SessionMessage
+from mcp.types import jsonrpc_message_adapter
+
+Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+log = logging.getLogger(__name__)
+
+GRACE = 1.0
+"""Seconds that it has to end by itself when its stdin is closed, and again when it is told to terminate."""
+MAX_LINE = 64 * 1024 * 1024
+MAX_LOG_LINE = 2_000
+_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to start. Of our environment it gets PATH, HOME and the like, and then `env`, which is never shown."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    cwd: Path | None = None
+
+
+@asynccontextmanager
+async def open_server(name: str, command: Command, last_words: deque[str]) -> AsyncGenerator[Streams]:
+    """The streams of a session with it; what it writes to stderr goes to the log, and the last lines to `last_words`.
+
+    Raises `OSError` where it cannot be started.
+    """
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        command.command,
+        *command.args,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        env={**get_default_environment(), **command.env},
+        cwd=command.cwd,
+        start_new_session=True,  # Ctrl-C in the terminal is for us
+        preexec_fn=_end_with_us if _libc else None,
+    )
+    try:
+        async with _streams(name, process, last_words) as streams:
+            yield streams
+    finally:
+        _signal(process, signal.SIGKILL if sys.platform != "win32" else signal.SIGTERM)
+        # What a grandchild still holds open is let go; asyncio has no public way to say so.
+        cast(asyncio.SubprocessTransport, process._transport).close()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+
+@asynccontextmanager
+async def _streams(name: str, process: asyncio.subprocess.Process, last_words: deque[str]) -> AsyncGenerator[Streams]:
+    assert process.stdin
+    assert process.stdout
+    assert process.stderr
+    incoming, heard = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    said, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+
+    async def listen(stdout: asyncio.StreamReader) -> None:
+        with incoming, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            async for line in _lines(stdout):
+                if (message := _parsed(name, line)) is not None:
+                    await incoming.send(message)
+
+    async def speak(stdin: asyncio.StreamWriter) -> None:
+        with outgoing, incoming, suppress(ConnectionError):
+            async for message in outgoing:
+                stdin.write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+                await stdin.drain()
+        stdin.close()
+
+    async def note(stderr: asyncio.StreamReader) -> None:
+        async for line in _lines(stderr):
+            if text := line.decode("utf-8", "replace").strip()[:MAX_LOG_LINE]:
+                last_words.append(text)
+                log.info("%s: %s", name, text)
+
+    pumps = [asyncio.create_task(work) for work in (listen(process.stdout), speak(process.stdin), note(process.stderr))]
+    try:
+        yield heard, said
+    finally:
+        heard.close()
+        said.close()  # `speak` sends what it has and closes stdin, at which a server ends
+        try:
+            await _ended(process)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """Wait until it has ended, more and more firmly."""
+    for how in (None, signal.SIGTERM, signal.SIGKILL if sys.platform != "win32" else signal.SIGTERM):
+        if how is not None:
+            _signal(process, how)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE):
+                while process.returncode is None:  # noqa: ASYNC110 - `wait` waits for pipes that a grandchild holds, too
+                    await asyncio.sleep(0.01)
+                return
+
+
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    if process.returncode is not None:
+        return
+    with suppress(ProcessLookupError):
+        if sys.platform == "win32":
+            process.terminate()
+        else:
+            os.killpg(process.pid, number)
+
+
+def _end_with_us() -> None:
+    """In the child, before it becomes the server: be killed when the thread that started it is gone."""
+    assert _libc
+    _libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def _parsed(name: str, line: bytes) -> SessionMessage | None:
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError:
+        if line.strip():  # many a server prints a greeting
+            log.warning("%s wrote what is no message to its stdout: %.200r", name, line)
+        return None
+
+
+async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    """The lines, however long. Ends at the end, or where one is longer than any message may be."""
+    rest = bytearray()
+    while (data := await stream.read(65536)) and len(rest) < MAX_LINE:
+        first, *others = data.split(b"\n")
+        rest += first
+        if others:
+            yield bytes(rest)
+            *whole, last = others
+            for line in whole:
+                yield line
+            rest = bytearray(last)
+    if rest:
+        yield bytes(rest)

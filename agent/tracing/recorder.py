@@ -1,0 +1,221 @@
+"""Writes the flight record of a run (see `flight`) without keys, as it happens: a crash leaves what had been."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+from typing import Any, cast
+
+from pydantic import TypeAdapter
+from pydantic_ai.messages import (
+    ModelResponse,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+)
+from pydantic_core import to_json
+
+from agent.errors import InputError
+from agent.events import (
+    AttemptFailed,
+    Event,
+    ProviderEvent,
+    ResponseEmitted,
+    RunEnded,
+    RunStarted,
+    StepEnded,
+    StepStarted,
+    ToolCallEnded,
+    ToolCallStarted,
+)
+from agent.messages.repair import unanswered_calls
+from agent.responses import Response
+from agent.result import RunResult
+from agent.tracing.record_format import CALLS, FORMAT, MESSAGES, RESULTS, SPEC, VERSION
+from agent.tracing.redaction import RecordedPiece, RedactedStream, Redactor
+
+
+class Recorder:
+    """Writes the record of one run to `path`, which it replaces; the file is for its owner's eyes only.
+
+    Text may be written a little later than its time says: when it is certain that no key goes on in the next chunk.
+    Raises `InputError` where the file cannot be written.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        except OSError as error:
+            raise InputError(f"No record can be written to {str(path)!r}: {error.strerror}.") from error
+        self._file = os.fdopen(descriptor, "w", encoding="utf-8", buffering=1)
+        self._bubble = -1
+        self._begin(Redactor())
+
+    def on_event(self, event: Event) -> None:
+        """Write it down."""
+        at = monotonic() - self._began
+        match event:
+            case RunStarted():
+                self._header(event)
+            case StepStarted():
+                self._line("step", at)
+            case ProviderEvent(event=PartStartEvent() | PartDeltaEvent() as chunk):
+                self._chunk(chunk, at)
+            case ProviderEvent():
+                pass
+            case AttemptFailed(failure=failure, pause=pause):
+                self._flush()
+                self._line("retry", at, seconds=pause.seconds, why=self._cleaner.complaint(str(failure)))
+            case StepEnded():
+                self._flush()
+                self._stepped(event, at)
+            case ResponseEmitted(response=response):
+                self._said(response, at)
+            case ToolCallStarted(call=call):
+                self._line("call", at, call=self._clean(CALLS, call))
+            case ToolCallEnded(result=result):
+                self._line("result", at, result=self._clean(RESULTS, result))
+            case RunEnded(result=result):
+                self._flush()
+                self._ended(result, at)
+                self._file.close()
+
+    def _begin(self, cleaner: Redactor) -> None:
+        self._began, self._cleaner = monotonic(), cleaner
+        self._chunks, self._words = RedactedStream(cleaner), RedactedStream(cleaner)
+
+    def _header(self, event: RunStarted) -> None:
+        plan = event.plan
+        self._begin(Redactor.of(plan.connection))
+        definitions = [tool.definition for tool in plan.tools.values()]
+        header = {
+            "format": FORMAT,
+            "version": VERSION,
+            "run": event.run_id,
+            "session": event.context.session_id,
+            "began": datetime.now(UTC).isoformat(),
+            "before": len(event.context.messages),
+            "model": json.loads(SPEC.dump_json(plan.connection.spec, exclude={"examples"})),
+            "options": json.loads(to_json(plan.options, fallback=str)),
+            "limits": json.loads(to_json(plan.limits, fallback=str)),
+            "system_message": plan.system_message,
+            "tools": [
+                {"name": each.name, "description": each.description or "", "parameters": each.parameters_json_schema}
+                for each in definitions
+            ],
+        }
+        self._write(self._cleaner.value(header))
+        self._line("prompt", 0.0, messages=[self._clean(MESSAGES, message) for message in event.prompt])
+        if not event.prompt:  # it is resumed: the calls that it answers belong to the story
+            self._line("step", 0.0)
+            _, calls = unanswered_calls(event.context.messages)
+            self._stepped(StepEnded(ModelResponse(parts=calls, finish_reason="tool_call")), 0.0)
+
+    def _chunk(self, event: PartStartEvent | PartDeltaEvent, at: float) -> None:
+        match event:
+            case PartStartEvent(part=TextPart(content=text)) | PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
+                kind = "text"
+            case PartStartEvent(part=ThinkingPart(content=text)):
+                kind = "thinking"
+            case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=more)):
+                kind, text = "thinking", more or ""
+            case PartStartEvent(part=ToolCallPart()) | PartDeltaEvent():
+                return  # a call is written when it is whole, with the step's end
+            case PartStartEvent(part=part):
+                self._flush()
+                [other] = self._clean(MESSAGES, ModelResponse(parts=[part]))["parts"]
+                self._line("chunk", at, part=event.index, other=other)
+                return
+        for piece in self._chunks.feed(RecordedPiece(at, event.index, kind, text)):
+            self._line("chunk", piece.at, part=piece.part, **{piece.kind: piece.text})
+
+    def _stepped(self, event: StepEnded, at: float) -> None:
+        response, failure = event.response, event.failure
+        envelope, calls = None, list[Any]()
+        if response is not None:
+            # What else the provider says of its answer is for that provider alone.
+            bare = replace(response, parts=[], provider_details=_reason(response), provider_url=None, metadata=None)
+            envelope = self._clean(MESSAGES, bare)
+            calls = [self._clean(CALLS, part) for part in response.parts if isinstance(part, ToolCallPart)]
+        said = None
+        if failure is not None:
+            sentence = self._cleaner.complaint(str(failure))
+            said = {"kind": failure.kind, "status": failure.status, "sentence": sentence}
+        whole = failure is None and response is not None and response.state == "complete"
+        self._line("stepped", at, whole=whole, response=envelope, calls=calls, failure=said)
+
+    def _said(self, response: Response, at: float) -> None:
+        content = response.content
+        if isinstance(content, str) and response.type != "error":
+            if response.is_type_switched:
+                self._flush_words()
+                self._bubble += 1
+            for piece in self._words.feed(RecordedPiece(at, self._bubble, response.type, content)):
+                self._word(piece)
+            return
+        self._flush_words()
+        clean = self._cleaner.complaint(content) if isinstance(content, str) else self._cleaner.value(_named(content))
+        self._line("response", at, type=response.type, content=clean)
+
+    def _word(self, piece: RecordedPiece) -> None:
+        self._line("response", piece.at, type=piece.kind, content=piece.text, bubble=piece.part)
+
+    def _ended(self, result: RunResult, at: float) -> None:
+        detail = self._cleaner.complaint(result.note.detail)
+        timings = json.loads(to_json(result.note.timings))
+        self._line("end", at, finish_reason=result.finish_reason, detail=detail, timings=timings, cost=result.cost)
+
+    def _flush(self) -> None:
+        for piece in self._chunks.flush():
+            self._line("chunk", piece.at, part=piece.part, **{piece.kind: piece.text})
+        self._flush_words()
+
+    def _flush_words(self) -> None:
+        for piece in self._words.flush():
+            self._word(piece)
+
+    def _clean(self, adapter: TypeAdapter[Any], value: Any) -> Any:
+        """One value as JSON; the adapters are for lists of such, as those alone know how bytes are written."""
+        [plain] = json.loads(adapter.dump_json([value]))
+        return self._cleaner.value(_without_details(plain))
+
+    def _line(self, kind: str, at: float, **more: Any) -> None:
+        self._write({"at": round(at, 6), "kind": kind, **more})
+
+    def _write(self, value: dict[str, Any]) -> None:
+        try:
+            self._file.write(json.dumps(value, ensure_ascii=False) + "\n")
+        except UnicodeEncodeError:  # half a character, whose rest comes with the next chunk
+            self._file.write(json.dumps(value) + "\n")
+
+
+def _reason(response: ModelResponse) -> dict[str, Any] | None:
+    """What of the provider's details says how the answer ended."""
+    kept = ("finish_reason", "refusal_category", "block_reason", "block_reason_message", "refusal")
+    return {name: value for name, value in (response.provider_details or {}).items() if name in kept} or None
+
+
+def _without_details(value: Any) -> Any:
+    """JSON of messages without what only the provider that wrote them understands: signatures, ids of its items."""
+    if isinstance(value, list):
+        return [_without_details(item) for item in cast(list[Any], value)]
+    if isinstance(value, dict):
+        table = cast(dict[str, Any], value)
+        drop = ("signature", "provider_details", "provider_name", "id") if "part_kind" in table else ()
+        return {name: _without_details(item) for name, item in table.items() if name not in drop}
+    return value
+
+
+def _named(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What was said of a call or a result; of its files what they are called, as their bytes stand in the result."""
+    if "files" not in content:
+        return dict(content)
+    files = [{"identifier": one.identifier, "media_type": one.media_type} for one in content["files"]]
+    return {**content, "files": files}

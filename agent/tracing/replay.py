@@ -1,0 +1,286 @@
+"""Plays a flight record as if it were a model: the same chunks at the same times, tools answered from the record.
+
+    Agent("replay:trace.jsonl")            Agent("replay:trace.jsonl?speed=10")            speed=inf: as fast as it goes
+
+No network is touched and no tool is run. Whatever is asked, each run plays the record from its beginning.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from pydantic_ai import RunContext
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    ModelResponseStreamEvent,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.settings import ModelSettings
+
+from agent.errors import InputError, ProviderError
+from agent.limits import Limits
+from agent.providers import StreamingModel
+from agent.result import RecordedEnd
+from agent.tools import Tool, ask_user
+from agent.tracing.record_format import Chunk, RecordedStep, RunRecord, load_record
+
+PREFIX = "replay:"
+_NO_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+_NEVER = 10**9
+_UNBOUND = Limits(
+    steps=_NEVER, seconds=_NEVER, tool_seconds=_NEVER, retries=0, repeats=_NEVER, idle=_NEVER, interactive=False
+)
+
+
+class Replay:
+    """A `Connection` to a record. Its `tools` answer as they did then; its run is not held to limits a second time.
+
+    `speed` 10 plays it ten times as fast. Raises `InputError` where the record cannot be read.
+    """
+
+    limits = _UNBOUND
+
+    def __init__(self, path: str | Path, *, speed: float = 1.0) -> None:
+        if not speed > 0:
+            raise InputError(f"A record is played at a speed above 0, not {speed:g}.")
+        self.flight = load_record(path)
+        spec = self.flight.spec
+        # It costs nothing any more.
+        self.spec = replace(
+            spec,
+            id=PREFIX + Path(path).stem,
+            label=f"{spec.label}, recorded",
+            price=None,
+            menu=False,
+            needs_audio=False,
+        )
+        self.tools = _tools(self.flight, speed)
+        self._player = _Player(self.flight, speed)
+
+    @classmethod
+    def named(cls, name: str) -> "Replay":
+        """`replay:path` or `replay:path?speed=10`. Raises `InputError`."""
+        path, _, given = name.removeprefix(PREFIX).partition("?speed=")
+        try:
+            speed = float(given or 1)
+        except ValueError as error:
+            raise InputError(f"The speed of a record is a number, as in ?speed=10, not {given!r}.") from error
+        return cls(path, speed=speed)
+
+    def check(self) -> None:
+        """A record can always be played."""
+
+    def model(self) -> Model:
+        """The player."""
+        return self._player
+
+    def slot(self, told: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
+        """There is room for all."""
+        del told
+        return nullcontext()
+
+    def effort(self, reasoning: Any) -> None:
+        """None: how hard it reasoned is long over."""
+        del reasoning
+
+    def settings(self, reasoning: Any) -> ModelSettings:
+        """None: what was asked for then has been answered."""
+        del reasoning
+        return ModelSettings()
+
+    def explain(self, error: Exception) -> ProviderError:
+        """What the library makes of a record that does not fit together."""
+        return ProviderError(f"The record cannot be played: {error}", kind="malformed")
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+# --- the tools ------------------------------------------------------------------------------------------------------
+
+
+class _Recorded(Tool):
+    """A tool that is not run: it is called with the id of its call, whatever its arguments are."""
+
+    def arguments(self, call: ToolCallPart) -> tuple[list[Any], dict[str, Any]]:
+        """The id that the call had in the record."""
+        return [(call.provider_details or {}).get("recorded", call.tool_call_id)], {}
+
+
+def _tools(flight: RunRecord, speed: float) -> Mapping[str, Tool]:
+    """A tool for each that was called. Those that people were asked about, in vain, ask again."""
+
+    async def play(call_id: str) -> ToolReturnPart:
+        if (found := flight.results.get(call_id)) is None:
+            raise InputError("The record has no result of this call.")
+        seconds, result = found
+        await asyncio.sleep(seconds / speed)
+        await _IN_TURN.get().wait(call_id)
+        return result
+
+    tools: dict[str, Tool] = {}
+    suspended = flight.ended is not None and flight.ended[0] == "suspended"
+    for step in flight.steps:
+        for call in step.calls:
+            name, waits = call.tool_name, suspended and call.tool_call_id not in flight.results
+            if name == ask_user.name and waits:
+                tools[name] = ask_user
+            elif name not in tools or waits:
+                tools[name] = _Recorded(play, name, needs_approval=waits)
+    return tools
+
+
+class _InTurn:
+    """Lets the results of one step come in the order in which they came, however little was between them."""
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        self._came = {id_: asyncio.Event() for id_ in ids}
+        self._before = {after: before for before, after in pairwise(ids)}
+
+    async def wait(self, id_: str) -> None:
+        """Wait for the result that came before this one, and let the next one come."""
+        if (before := self._before.get(id_)) is not None:
+            await self._came[before].wait()
+        if id_ in self._came:
+            self._came[id_].set()
+
+
+_IN_TURN: ContextVar[_InTurn] = ContextVar("in_turn")
+"""Of the step that the run has come to; its calls are made in tasks that inherit it."""
+
+
+# --- the model ------------------------------------------------------------------------------------------------------
+
+
+class _Player(StreamingModel):
+    """Plays the step that the conversation has come to; knows nothing of one conversation or the other."""
+
+    def __init__(self, flight: RunRecord, speed: float) -> None:
+        super().__init__()
+        self._flight, self._speed = flight, speed
+
+    @property
+    def model_name(self) -> str:
+        """As in the record."""
+        return self._flight.spec.name
+
+    @property
+    def system(self) -> str:
+        """Its provider."""
+        return "replay"
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        """The stream of the next step; where there is none, what ended the run ends this one."""
+        number = _steps_since_the_prompt(messages)
+        if number >= len(self._flight.steps):
+            raise _ending(self._flight)
+        step = self._flight.steps[number]
+        ids = {call.tool_call_id for call in step.calls}
+        _IN_TURN.set(_InTurn([id_ for id_ in self._flight.results if id_ in ids]))
+        yield _Played(model_request_parameters, step=step, flight=self._flight, speed=self._speed)
+
+
+@dataclass
+class _Played(StreamedResponse):
+    """A recorded step, chunk by chunk."""
+
+    step: RecordedStep
+    flight: RunRecord
+    speed: float
+
+    async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
+        began = monotonic()
+        for chunk in self.step.chunks:
+            await asyncio.sleep(max(0.0, began + chunk.at / self.speed - monotonic()))
+            for event in self._events(chunk):
+                yield event
+        await asyncio.sleep(max(0.0, began + self.step.seconds / self.speed - monotonic()))
+        for number, call in enumerate(self.step.calls):
+            # A conversation that has this id already gives the call another; the details stay.
+            kept = replace(call, provider_name="replay", provider_details={"recorded": call.tool_call_id})
+            yield self._parts_manager.handle_part(vendor_part_id=("call", number), part=kept)
+        if (envelope := self.step.response) is not None:
+            self._usage = envelope.usage
+            self.provider_response_id = envelope.provider_response_id
+            self.provider_details = envelope.provider_details
+            self.finish_reason = envelope.finish_reason
+        if self.step.failure is not None:
+            kind, status, sentence = self.step.failure
+            raise ProviderError(sentence, kind=kind, status=status)
+        if not self.step.whole:
+            raise _ending(self.flight)
+
+    def _events(self, chunk: Chunk) -> Sequence[ModelResponseStreamEvent]:
+        match chunk.content:
+            case str(text) if chunk.kind == "thinking":
+                return list(self._parts_manager.handle_thinking_delta(vendor_part_id=chunk.part, content=text))
+            case str(text):
+                return list(self._parts_manager.handle_text_delta(vendor_part_id=chunk.part, content=text))
+            case part:
+                return [self._parts_manager.handle_part(vendor_part_id=chunk.part, part=part)]
+
+    async def close_stream(self) -> None:
+        """Nothing is open."""
+
+    @property
+    def model_name(self) -> str:
+        """As in the record."""
+        return self.flight.spec.name
+
+    @property
+    def provider_name(self) -> str | None:
+        """Not the one of then, so that no provider is sent what another wrote."""
+        return "replay"
+
+    @property
+    def provider_url(self) -> str | None:
+        """None."""
+        return None
+
+    @property
+    def timestamp(self) -> datetime:
+        """When it was first written."""
+        return self.step.response.timestamp if self.step.response is not None else _NO_TIME
+
+
+def _steps_since_the_prompt(messages: Sequence[ModelMessage]) -> int:
+    count = 0
+    for message in reversed(messages):
+        if isinstance(message, ModelResponse):
+            count += 1
+        elif any(isinstance(part, UserPromptPart) for part in message.parts):
+            break
+    return count
+
+
+def _ending(flight: RunRecord) -> BaseException:
+    """What ends the run as the recorded one was ended, where neither an answer nor a failure of the provider did."""
+    match flight.ended:
+        case None:
+            return ProviderError("The record ends here: its program was ended in mid-run.", kind="interrupted")
+        case "cancelled", _:
+            return asyncio.CancelledError()
+        case "limit" as reason, detail:
+            return RecordedEnd(reason, detail)
+        case "error", detail:
+            return ProviderError(detail, kind="interrupted")
+        case _:
+            return ProviderError("The record ends here.", kind="interrupted")

@@ -1,0 +1,1 @@
+"""Chats of visitors, without widgets and wire formats."""

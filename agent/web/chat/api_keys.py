@@ -1,0 +1,87 @@
+"""API keys that people typed, for as long as they are here: in memory, by who typed them, and nowhere else."""
+
+import asyncio
+import gc
+import logging
+import math
+from dataclasses import dataclass, field
+
+from agent.errors import InputError
+from agent.i18n.translator import page_error
+
+log = logging.getLogger(__name__)
+
+LONGEST = 500
+COLLECT_AFTER_SECONDS = 1.0
+"""How long a collection of garbage waits, so that what is just ending is part of it."""
+COLLECT_EVERY_SECONDS = 10.0
+"""The shortest time between two collections: each stops the server for a moment."""
+
+
+@dataclass
+class _Ring:
+    keys: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+    timer: asyncio.TimerHandle | None = None
+
+
+class ApiKeys:
+    """The keys by owner and provider. Forgets an owner's when `seconds` went by without a sign of theirs."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._rings: dict[str, _Ring] = {}
+        self._collected_at = -math.inf
+        self._collection: asyncio.TimerHandle | None = None
+
+    def put(self, owner: str, provider: str, key: str) -> None:
+        """Keep a key. Raises `InputError` for what cannot be one; the sentence does not repeat it."""
+        key = key.strip()
+        if not key:
+            raise page_error(InputError, "key_first")
+        if len(key) > LONGEST or not key.isascii() or not key.isprintable() or " " in key:
+            raise page_error(InputError, "no_key_at_all")
+        self._rings.setdefault(owner, _Ring()).keys[provider] = key
+        self.keep_alive(owner)
+
+    def get(self, owner: str, provider: str) -> str | None:
+        """The key that this owner typed for a provider."""
+        ring = self._rings.get(owner)
+        return ring.keys.get(provider) if ring else None
+
+    def has_any(self, owner: str) -> bool:
+        """Whether this owner has typed a key."""
+        return owner in self._rings
+
+    def keep_alive(self, owner: str) -> None:
+        """The owner is still here."""
+        ring = self._rings.get(owner)
+        if ring is None:
+            return
+        if ring.timer is not None:
+            ring.timer.cancel()
+        ring.timer = asyncio.get_running_loop().call_later(self._seconds, self.forget, owner)
+
+    def forget(self, owner: str, provider: str | None = None) -> None:
+        """Drop one key, or all of them."""
+        ring = self._rings.get(owner)
+        if ring is None:
+            return
+        if provider is not None:
+            ring.keys.pop(provider, None)
+        if provider is None or not ring.keys:
+            del self._rings[owner]
+            if ring.timer is not None:
+                ring.timer.cancel()
+        self.collect_soon()
+
+    def collect_soon(self) -> None:
+        """Free forgotten keys. An ended run is a reference cycle that holds its key until garbage is collected."""
+        if self._collection is None:
+            loop = asyncio.get_running_loop()
+            at = max(loop.time() + COLLECT_AFTER_SECONDS, self._collected_at + COLLECT_EVERY_SECONDS)
+            self._collection = loop.call_at(at, self._collect)
+
+    def _collect(self) -> None:
+        self._collection, self._collected_at = None, asyncio.get_running_loop().time()
+        gc.collect()
+        log.debug("collected garbage after a key was forgotten")

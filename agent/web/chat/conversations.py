@@ -1,0 +1,366 @@
+"""One chat turn and what people do to turns: send, watch, stop, retry, edit, undo. Knows no widgets.
+
+The store is the truth; a run writes to it through a journal, and a page watches the run. Every call names the owner
+and is refused for what another owner has.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import asdict, replace
+from typing import Any, cast
+
+from pydantic_ai.messages import UserContent
+
+from agent.errors import Conflict, InputError, NotFound
+from agent.history import Entry, HistoryStore, Record
+from agent.i18n.translator import ENGLISH, Translator, page_error
+from agent.media.store import MediaStore
+from agent.media.transcribe import ReportProgress, Transcriber
+from agent.messages.prompt import Prompt
+from agent.models.catalog import ModelSpec
+from agent.providers import Models
+from agent.run import Run
+from agent.settings import Settings
+from agent.suspension import Resumption, Suspension
+from agent.tools import Tool, Toolset
+from agent.web.chat.answer_permit import AnswerPermit, permit_answer
+from agent.web.chat.attachments import check_length, ids_of, message_parts
+from agent.web.chat.journal import branch
+from agent.web.chat.live_runs import LiveRun, LiveRuns
+from agent.web.chat.model_menu import ModelMenu
+from agent.web.chat.questions import QuestionId, parse_answer
+from agent.web.chat.rate_limit import RateLimiter
+from agent.web.chat.remembered_settings import RememberedSettings
+from agent.web.chat.replies import Replies
+from agent.web.chat.run_setup import Choices, RunSetup, set_up_run
+from agent.web.chat.storage_quota import StorageQuota, size_of
+from agent.web.chat.transcript import is_prompt, message_content, message_text, to_turns, unanswered_tool_calls
+from agent.web.chat.visitor import Visitor
+from agent.web.ui.live_view import live_views
+from agent.web.ui.view import View, to_view
+
+WINDOW = 30
+"""Bubbles shown at first; the cost of an update grows with them, and only with them."""
+
+
+class Conversations:
+    """All that a page can do with conversations. Owner of the runs going on."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: HistoryStore,
+        media: MediaStore,
+        models: Models,
+        tools: Sequence[Tool | Toolset],
+        quota: StorageQuota | None = None,
+    ) -> None:
+        self.settings, self.media = settings, media
+        self.models = ModelMenu.of(settings, models)
+        self.tools = tuple(tools)
+        self.transcriber = Transcriber(settings.local.cache_dir, downloads=settings.local.downloads)
+        # On a page of one's own an answer that was asked for is finished; `run_seconds` bounds it.
+        self.live_runs = LiveRuns(settings.grace_seconds if settings.public else None, media)
+        self._store = store
+        self._quota = quota or StorageQuota(None, store, media, settings.data_dir)
+        self.rate_limiter = RateLimiter(settings.public)
+        self.remembered = RememberedSettings()
+        self.replies = Replies()
+
+    # What there is
+
+    async def last_conversation(self, owner: str) -> str | None:
+        """The id of the conversation that this owner used last."""
+        found = await self._store.list(owner, limit=1)
+        return found[0].id if found else None
+
+    def choices(self, owner: str) -> Choices:
+        """What this owner has set, else the defaults."""
+        return self.remembered.get(owner) or Choices()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is a model and none is on its way."""
+        status = self.models.local.status
+        return status.phase == "ready" and (status.done is None or status.done >= 1)
+
+    def model_for(self, owner: str, model: str | None) -> ModelSpec | None:
+        """The model of that name, else the one that this owner chose before, else the first that answers here."""
+        return self.models.get(model) or self.models.get(self.choices(owner).model) or self.models.find("")
+
+    def better_model(self, owner: str, model: str) -> ModelSpec | None:
+        """The first model, where the visitor has another that they did not pick themselves."""
+        first = self.models.find("")
+        if first is None or not model or self.choices(owner).picked or first.id == model:
+            return None
+        return first
+
+    async def view(
+        self, owner: str, conversation: str | None, window: int = WINDOW, words: Translator = ENGLISH
+    ) -> View:
+        """The newest turns of a stored conversation. An empty view where this owner has none of that id."""
+        try:
+            entries, cut = await self._newest(owner, conversation, window)
+        except NotFound:
+            return View(messages=[])
+        live = self.live_runs.get(conversation, owner)
+        stored = to_turns(entries, running=live.run.id if live else None, replies=self.replies.get(conversation))
+        return to_view(stored, window, cut=cut, busy=live is not None, words=words)
+
+    async def watch(
+        self, owner: str, conversation: str | None, window: int = WINDOW, words: Translator = ENGLISH
+    ) -> AsyncIterator[View]:
+        """The view, again and again while an answer is being written, and once more when it is there."""
+        live = self.live_runs.get(conversation, owner)
+        if live is None:
+            yield await self.view(owner, conversation, window, words)
+            return
+        entries, cut = await self._newest(owner, conversation, window)
+        async with aclosing(live_views(live, entries, window, cut=cut, words=words)) as views:
+            async for view in views:
+                yield view
+
+    async def stream_answer(self, live: LiveRun) -> AsyncIterator[dict[str, Any]]:
+        """An answer as it is written, for programs: its text, its bubbles, and how it ended, once it has.
+
+        Of an answer that has ended already, only that. Who stops listening ends the run: a program, unlike a page, does
+        not come back to look.
+        """
+        try:
+            async with aclosing(live.bubbles()) as stream:
+                async for bubbles in stream:
+                    yield {
+                        "text": "\n\n".join(one.text for one in bubbles if one.first.type == "output_text"),
+                        "bubbles": [{"type": one.first.type, "content": one.content} for one in bubbles],
+                        "finish_reason": live.run.result.finish_reason if live.run.result else None,
+                    }
+        finally:
+            live.run.cancel("client_disconnect")
+
+    # What people do
+
+    async def send(
+        self,
+        visitor: Visitor,
+        conversation: str | None,
+        value: dict[str, Any] | None,
+        choices: Choices,
+        report: ReportProgress | None = None,
+    ) -> LiveRun | None:
+        """Take a message and begin the answer; return that when the message is kept.
+
+        While its files are read, `report` is told. Where an answer waits for people, a text is taken for what it asks;
+        None: it asks for more. Raises an `AgentError` with a sentence; then nothing has been kept.
+        """
+        self._check_not_busy(conversation)
+        owner = visitor.owner
+        if (
+            conversation is not None
+            and not (value or {}).get("files")
+            and await self._waits_for_answer(owner, conversation)
+        ):
+            return await self.answer(visitor, conversation, str((value or {}).get("text") or ""), choices)
+        async with self._permit(visitor, choices) as grant:
+            if (value or {}).get("files"):
+                grant.reservation.count_for_all()
+            parts = await message_parts(
+                value,
+                spec=grant.connection.spec,
+                media=self.media,
+                owner=owner,
+                max_bytes=self.settings.max_upload_bytes,
+                reading=self.transcriber if choices.read_here else None,
+                report=report,
+                reserve=grant.reserve,
+            )
+            record = Record(owner=owner)
+            if conversation is not None:
+                try:
+                    record = await self._store.get(conversation, owner=owner)
+                except NotFound:
+                    conversation = None
+            try:
+                return await self._start(record, parts, choices, grant)
+            except Exception:
+                await self.media.remove(owner, ids_of(parts))  # no message will ever name them
+                raise
+
+    async def answer(
+        self, visitor: Visitor, conversation: str | None, text: str, choices: Choices, asked: QuestionId | None = None
+    ) -> LiveRun | None:
+        """Answer a question of a suspended run, which then goes on. None: it has more questions.
+
+        `asked` names the question of the pressed button. Raises `Conflict` if nothing, or something else, is asked now,
+        and `InputError` for words that are no answer.
+        """
+        check_length(text)
+        entries, record = await self._entries(visitor.owner, conversation)
+        conversation = record.id
+        turn = to_turns(entries, replies=self.replies.get(conversation))[-1] if entries else None
+        if turn is None or turn.question is None:
+            raise page_error(Conflict, "nothing_asked")
+        if asked is not None and asked != QuestionId(turn.run, turn.question["id"]):
+            raise page_error(Conflict, "other_question")
+        parse_answer(turn.question, text)
+        replies = {**(turn.replies or {}), turn.question["id"]: text.strip()}
+        if replace(turn, replies=replies).question is not None:
+            with self.rate_limiter.reserve_answer(visitor):
+                self.replies.put(record, replies)
+            return None
+        async with self._permit(visitor, choices) as grant:
+            # The pending calls need the tools, even if they were switched off since.
+            choices, texts = replace(choices, tools=True), list(replies.values())
+            await grant.reserve(size_of(texts))
+            start = await self._set_up(record, choices, grant, texts, resumed=True)
+            answers = {
+                call["id"]: parse_answer(call, replies[call["id"]]) for call in unanswered_tool_calls(turn.bubbles)
+            }
+            suspension = replace(Suspension.of(start.context), options=asdict(start.options))
+            Resumption(suspension=suspension, answers=answers, sealed=False, changed_ok=True).check(start.agent.tools)
+            run = start.agent.resume(suspension, answers, journal=start.journal)
+            live = self._launch(record, run, start, grant, resumed=True)
+        self.replies.forget(conversation)
+        return live
+
+    async def retry(self, visitor: Visitor, conversation: str | None, entry_id: str, choices: Choices) -> None:
+        """Answer the last message again, on a branch of its own. Raises `Conflict` where another is the last by now."""
+        self._check_not_busy(conversation)
+        async with self._permit(visitor, choices) as grant:
+            entry, record, _ = await self._last(visitor.owner, conversation, entry_id)
+            await self._answer_again(record, entry, None, choices, grant)
+
+    async def continue_answer(
+        self, visitor: Visitor, conversation: str | None, entry_id: str, text: str, choices: Choices
+    ) -> None:
+        """Ask for the rest of an answer that the length limit ended, once.
+
+        `text` asks for it, as a message like any other, because every vendor takes one. Raises `Conflict`.
+        """
+        self._check_not_busy(conversation)
+        async with self._permit(visitor, choices) as grant:
+            _, record, ended = await self._last(visitor.owner, conversation, entry_id)
+            if ended != "length":
+                raise page_error(Conflict, "gone_on")
+            await grant.reserve(size_of([text]))
+            await self._start(record, [text], choices, grant)
+
+    async def edit(
+        self, visitor: Visitor, conversation: str | None, entry_id: str, text: str, choices: Choices
+    ) -> None:
+        """Replace a message by another text, on a branch of its own, and answer that."""
+        if not text.strip():
+            raise page_error(InputError, "write_first")
+        check_length(text)
+        self._check_not_busy(conversation)
+        async with self._permit(visitor, choices) as grant:
+            entries, record = await self._entries(visitor.owner, conversation)
+            entry = next((entry for entry in entries if entry.id == entry_id and is_prompt(entry)), None)
+            if entry is None:
+                raise page_error(Conflict, "message_gone")
+            await self._answer_again(record, entry, text, choices, grant)
+
+    async def undo(self, owner: str, conversation: str | None, entry_id: str) -> str:
+        """Take back the last message with its answer; return its text. Raises `Conflict` as `retry` does."""
+        entry, record, _ = await self._last(owner, conversation, entry_id)
+        await self._store.save(branch(record, entry.parent_id))
+        return message_text(entry)
+
+    def stop(self, owner: str, conversation: str | None) -> None:
+        """End the answer that is being written; nothing where there is none."""
+        if live := self.live_runs.get(conversation, owner):
+            live.run.cancel("user_request")
+
+    async def aclose(self) -> None:
+        """End the runs, keep what they had, close the connections."""
+        await self.live_runs.close()
+        await self.models.aclose()
+
+    # How
+
+    async def _newest(self, owner: str, conversation: str | None, window: int) -> tuple[list[Entry], bool]:
+        """Entries enough for `window` bubbles, and whether there may be more. Raises `NotFound`."""
+        if conversation is None:
+            raise NotFound("there is no conversation")
+        most = window * 2  # a question and its answer show at least one bubble each
+        entries = await self._store.history(await self._store.get(conversation, owner=owner), limit=most)
+        return entries, len(entries) == most
+
+    async def _last(self, owner: str, conversation: str | None, entry_id: str) -> tuple[Entry, Record, str | None]:
+        """The last message of the visitor, and how its answer ended. Raises `Conflict` where its id is another."""
+        entries, record = await self._entries(owner, conversation)
+        last = next((entry for entry in reversed(entries) if is_prompt(entry)), None)
+        if last is None or last.id != entry_id:
+            raise page_error(Conflict, "gone_on")
+        return last, record, entries[-1].note.ended
+
+    async def _entries(self, owner: str, conversation: str | None) -> tuple[list[Entry], Record]:
+        if conversation is None:
+            raise page_error(Conflict, "message_gone")
+        self._check_not_busy(conversation)
+        record = await self._store.get(conversation, owner=owner)
+        return await self._store.history(record), record
+
+    def _permit(self, visitor: Visitor, choices: Choices) -> AbstractAsyncContextManager[AnswerPermit]:
+        """Leave for one answer. Every verb that begins one asks for it before it reads anything large."""
+        return permit_answer(self.rate_limiter, self.models, self._quota, self.live_runs.is_busy, visitor, choices)
+
+    def _check_not_busy(self, conversation: str | None) -> None:
+        """Raise `Conflict` while an answer is being written in this conversation."""
+        if conversation is not None and self.live_runs.is_busy(conversation):
+            raise page_error(Conflict, "still_writing")
+
+    async def _answer_again(
+        self, record: Record, entry: Entry, text: str | None, choices: Choices, grant: AnswerPermit
+    ) -> None:
+        grant.reservation.count_for_all()  # files are read
+        [message] = await self.media.with_data(record.owner, [entry.message])
+        content = message_content(replace(entry, message=message))
+        parts: list[UserContent] = [content] if isinstance(content, str) else list(content)
+        if text is not None:
+            parts = [text, *(parts[1:] if isinstance(parts[0], str) else parts)]  # what was typed stands before files
+        await grant.reserve(size_of(parts))
+        await self._start(branch(record, entry.parent_id), parts, choices, grant)
+
+    async def _waits_for_answer(self, owner: str, conversation: str) -> bool:
+        """Whether the last answer is suspended and waits for people: the note of its last message says so."""
+        try:
+            entries = await self._store.history(await self._store.get(conversation, owner=owner), limit=1)
+        except NotFound:
+            return False
+        return bool(entries) and entries[-1].note.ended == "suspended"
+
+    async def _start(self, record: Record, parts: list[UserContent], choices: Choices, grant: AnswerPermit) -> LiveRun:
+        """Start the run and return it when the user's message is kept."""
+        start = await self._set_up(record, choices, grant, parts)
+        prompt = cast(Prompt, parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts)
+        run = start.agent.run(prompt, context=start.context, options=start.options, journal=start.journal)
+        live = self._launch(record, run, start, grant)
+        await start.journal.wait_for_first_write(run)
+        self.replies.forget(record.id)
+        return live
+
+    async def _set_up(
+        self,
+        record: Record,
+        choices: Choices,
+        grant: AnswerPermit,
+        adds: Sequence[UserContent],
+        *,
+        resumed: bool = False,
+    ) -> RunSetup:
+        return await set_up_run(
+            record,
+            choices,
+            grant.connection,
+            settings=self.settings,
+            store=self._store,
+            media=self.media,
+            tools=self.tools,
+            adds=adds,
+            resumed=resumed,
+        )
+
+    def _launch(self, record: Record, run: Run, start: RunSetup, grant: AnswerPermit, resumed: bool = False) -> LiveRun:
+        live = self.live_runs.start(record.id, record.owner, run, start.journal.omitted, grant.aclose, resumed=resumed)
+        grant.hand_over()
+        return live

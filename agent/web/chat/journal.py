@@ -1,0 +1,103 @@
+"""The journal of a run on the page: each message behind the conversation's head in the store, one save each."""
+
+import asyncio
+import sys
+from dataclasses import dataclass, replace
+
+from pydantic_ai.messages import ModelMessage
+
+from agent.errors import AgentError
+from agent.history import Entry, HistoryStore, Note, Record
+from agent.i18n import LocalizedText
+from agent.media.store import MediaStore
+from agent.run import Run
+from agent.web.chat.expiry import FOR_EVER, RetentionPeriods
+from agent.web.chat.transcript import message_text
+
+
+@dataclass(frozen=True, slots=True)
+class Omitted:
+    """What the model was not sent: so many of the earliest messages, and what `omitted` says it could not take, by name
+    in `sayings`."""
+
+    left_out: int = 0
+    omitted: str = ""
+    sayings: tuple[LocalizedText, ...] = ()
+
+    def on(self, note: Note) -> Note:
+        """The note with that on it."""
+        return replace(note, left_out=self.left_out, omitted=self.omitted, omitted_sayings=self.sayings)
+
+
+class StoreJournal:
+    """Writes a run's messages behind a conversation's head, one save each. Owner of the newest record.
+
+    `unsent` is what the run's model is not sent, `lifetimes` how long the conversation is kept.
+    """
+
+    def __init__(
+        self,
+        store: HistoryStore,
+        media: MediaStore,
+        record: Record,
+        unsent: Omitted,
+        lifetimes: RetentionPeriods = FOR_EVER,
+    ) -> None:
+        self.record = record
+        self.first_write: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.omitted = unsent
+        self._store, self._media, self._lifetimes = store, media, lifetimes
+
+    async def write(self, message: ModelMessage, note: Note) -> None:
+        """See `agent.run.Journal`."""
+        note = self.omitted.on(note)
+        try:
+            kept = await self._media.with_references(self.record.owner, self.record.id, message)
+            entry = Entry(parent_id=self.record.head_id, message=kept, note=note)
+            self.record = await self._store.save(self._moved(entry), [entry])
+        except BaseException as failure:
+            if not self.first_write.done():
+                self.first_write.set_exception(failure)
+                self.first_write.exception()  # which not everybody waits for; the run ends with it in any case
+            raise
+        if not self.first_write.done():
+            self.first_write.set_result(None)
+
+    async def wait_for_first_write(self, run: Run) -> None:
+        """Wait for the first write. Raises what prevented it, also if the run ended without any write."""
+        end = asyncio.ensure_future(_end(run))
+        try:
+            await asyncio.wait([self.first_write, end], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            end.cancel()
+        if self.first_write.done():
+            self.first_write.result()
+        elif run.result is not None:
+            raise run.refused or AgentError(run.result.note.detail, sayings=run.result.note.sayings)
+
+    def _moved(self, entry: Entry) -> Record:
+        timings = entry.note.timings
+        return replace(
+            self.record,
+            head_id=entry.id,
+            expires_at=self._lifetimes.until(self.record.owner, running=entry.note.ended is None),
+            title=self.record.title or _title(entry),
+            input_tokens=self.record.input_tokens + (timings.input_tokens if timings else 0),
+            output_tokens=self.record.output_tokens + (timings.output_tokens if timings else 0),
+            cost=self.record.cost + (entry.note.cost or 0.0),
+        )
+
+
+async def _end(run: Run) -> None:
+    while not run.done:
+        await run.wait_for_update(sys.maxsize)
+
+
+def _title(entry: Entry) -> str:
+    return " ".join(message_text(entry).split())[:60]
+
+
+def branch(record: Record, head_id: str | None) -> Record:
+    """The conversation with its end at another entry. The one it had is kept as a branch that was left."""
+    left = (record.head_id,) if record.head_id else ()
+    return replace(record, head_id=head_id, branches=tuple(dict.fromkeys((*record.branches, *left))))

@@ -1,0 +1,104 @@
+"""Pictures that links lead to: fetched by this server behind the guard, when the page has asked and was told to."""
+
+import asyncio
+import re
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from time import monotonic
+from urllib.parse import unquote, urlsplit
+
+from agent.errors import InputError
+from agent.fetch import Guard
+from agent.i18n.translator import page_error
+from agent.media.images import KINDS
+from agent.media.mime import SUFFIXES, detect_mime
+from agent.web.chat.rate_limit import RateLimiter
+from agent.web.chat.visitor import Visitor
+
+SECONDS = 20.0
+GIVEN_UP_EACH = 20
+GIVEN_UP_IN_ALL = 1000
+GIVEN_UP_SECONDS = 60.0
+"""How many fetches are remembered as given up before they came, of one visitor and in all, and for how long."""
+NUMBER = re.compile("[0-9]{1,9}")
+SAID = ("image/*", "application/octet-stream", "binary/octet-stream")
+"""What servers call pictures; some say of every file that it is one of bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPicture:
+    """A picture and what to call it; what it is, its own first bytes have shown."""
+
+    name: str
+    data: bytes
+    media_type: str
+
+
+class LinkFetcher:
+    """Owner of the fetches under way, by what the page calls each: an `ask` names one fetch and never another."""
+
+    def __init__(
+        self,
+        guard: Guard,
+        gate: RateLimiter,
+        *,
+        max_bytes: int,
+        seconds: float = SECONDS,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._guard, self._gate, self._max_bytes, self._seconds, self._clock = guard, gate, max_bytes, seconds, clock
+        self._fetches: dict[str, asyncio.Task[FetchedPicture]] = {}
+        self._given_up: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        """By ask: the visitor who gave it up before it came, and when."""
+
+    async def fetch(self, visitor: Visitor, ask: str, url: str) -> FetchedPicture | None:
+        """The picture at `url`; None where it was given up.
+
+        Raises `InputError` where the guard refuses, or what came is no picture, and `Limited`.
+        """
+        if self._given_up.pop(ask, None):
+            return None
+        with self._gate.reserve_fetch(visitor):
+            task = self._fetches[ask] = asyncio.create_task(self._fetch(url))
+            try:
+                await asyncio.wait([task])
+                return None if task.cancelled() else task.result()
+            finally:
+                task.cancel()
+                if self._fetches.get(ask) is task:
+                    del self._fetches[ask]
+
+    def cancel(self, visitor: Visitor, ask: str) -> None:
+        """End this fetch. One that has not come yet does not begin, if it comes soon."""
+        if task := self._fetches.get(ask):
+            task.cancel()
+            return
+        now, given_up = self._clock(), self._given_up
+        given_up[ask] = visitor.rate_limit_key, now
+        given_up.move_to_end(ask)
+        mine = [one for one, (who, _) in given_up.items() if who == visitor.rate_limit_key]
+        for one in mine[:-GIVEN_UP_EACH]:
+            del given_up[one]
+        while len(given_up) > GIVEN_UP_IN_ALL or next(iter(given_up.values()))[1] <= now - GIVEN_UP_SECONDS:
+            given_up.popitem(last=False)
+
+    async def _fetch(self, url: str) -> FetchedPicture:
+        got = await self._guard.fetch(url, kinds=SAID, max_bytes=self._max_bytes, seconds=self._seconds)
+        found = detect_mime(got.data)
+        if found not in KINDS:
+            raise page_error(InputError, "no_picture_there", host=urlsplit(got.url).hostname or "")
+        return FetchedPicture(_name(url, found), got.data, found)
+
+
+def ask_of(session: str | None, number: str) -> str | None:
+    """The name of the fetch that a page session asks for by `number`; None if it is not one of the page's numbers."""
+    return f"{session} {number}" if NUMBER.fullmatch(number) else None
+
+
+def _name(url: str, found: str) -> str:
+    """What the file is called: as in the URL, without what no file name should have, with the suffix of its kind."""
+    called = PurePosixPath(unquote(urlsplit(url).path)).name.partition(".")[0]
+    stem = re.sub(r"[^\w-]+", "-", called).strip("-")[:60]
+    return f"{stem or 'picture'}.{SUFFIXES[found]}"

@@ -1,0 +1,215 @@
+"""Which models a visitor may choose: those that answer on this machine, hosted ones with a key, the owner's records."""
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+from agent.errors import AgentError, ConfigError, LocalModelError, ProviderError
+from agent.i18n.translator import ENGLISH, Translator, page_error
+from agent.models.catalog import Catalog, ModelSpec, ProviderSpec, load_catalog
+from agent.models.families import check_name
+from agent.providers import Connection, Endpoint, Models, ServedModel, connect, default_endpoint
+from agent.settings import Settings
+from agent.tracing.record_format import record_path
+from agent.tracing.replay import PREFIX, Replay
+from agent.web.chat.api_keys import ApiKeys
+
+HUB = "huggingface"
+"""The provider that takes a login for a key."""
+
+
+class ModelMenu:
+    """The local models, the catalog and the keys, seen as one list. Owner of the connections that many runs share.
+
+    A `login` is the hub's token of who asks: it counts for the hub's models after a key that they typed and before
+    the owner's, for as long as the call. `may_log_in`: visitors may have one. In the folder `records` lie flight
+    records, which are played as `replay:` and the name of one. `lent` names the hosted models that are asked with the
+    owner's keys, None: all of them. Raises `ConfigError` for a name that is not known.
+    """
+
+    def __init__(
+        self,
+        local: Models,
+        catalog: Catalog,
+        *,
+        key_seconds: float,
+        keys_taken: bool,
+        may_log_in: bool = False,
+        records: Path | None = None,
+        lent: Iterable[str] | None = None,
+    ) -> None:
+        self.local, self.catalog, self.accepts_keys, self._may_log_in = local, catalog, keys_taken, may_log_in
+        self._records = records
+        self._lent = None if lent is None else frozenset(_id(catalog, name) for name in lent)
+        self.keys = ApiKeys(key_seconds)
+        self._connections: dict[ServedModel, Connection] = {}
+
+    @classmethod
+    def of(cls, settings: Settings, local: Models) -> Self:
+        """The models of a page with these settings."""
+        public, space = settings.public, settings.space
+        return cls(
+            local,
+            load_catalog(),
+            key_seconds=settings.key_seconds,
+            keys_taken=public is None or public.keys,
+            may_log_in=space is not None and space.login,
+            records=settings.records,
+            lent=public.models if public else None,
+        )
+
+    def entries(
+        self, owner: str, chosen: ModelSpec | None, login: str | None = None, words: Translator = ENGLISH
+    ) -> list[tuple[str, str]]:
+        """(label, id) of each model: what answers here, then the hosted ones; the chosen one is always among them."""
+        specs = self._usable(owner, login)
+        if chosen is not None and chosen not in specs:
+            specs.append(chosen)
+        needs_key = words("needs_key" if self._lent is None else "needs_own_key")
+        missing = {True: f" · {words('needs_login')}", False: f" · {needs_key}"}
+        recorded = sorted(self._records.glob("*.jsonl")) if self._records else []
+        return [
+            (
+                words.model(spec) + (missing[self.may_log_in(spec)] if self.key_missing(owner, spec, login) else ""),
+                spec.id,
+            )
+            for spec in specs
+            if not spec.id.startswith(PREFIX)
+        ] + [(f"{path.stem} · {words('recorded')}", PREFIX + path.stem) for path in recorded]
+
+    def choosable(self, owner: str, login: str | None = None) -> list[ModelSpec]:
+        """The models of the menu that can be asked now, then those for which a key is missing."""
+        return sorted(self._usable(owner, login), key=lambda spec: self.key_missing(owner, spec, login))
+
+    def find(self, model: str) -> ModelSpec | None:
+        """The model of that id or name; the first local one, if there is any yet, where none is named.
+
+        Raises `UnknownModel` with what to write instead.
+        """
+        check_name(model)
+        if self._records and model.startswith(PREFIX):
+            return self._replay(model).spec
+        served = self._served(model)
+        if served is not None or not model:
+            return served.spec if served else None
+        return self.catalog.find(model)
+
+    def get(self, model: str | None) -> ModelSpec | None:
+        """The model of that id or name, if there is one."""
+        try:
+            return self.find(model) if model else None
+        except AgentError:
+            return None
+
+    def provider(self, spec: ModelSpec) -> ProviderSpec | None:
+        """The hosted provider of a model; None for those that answer on this machine."""
+        if spec.id.startswith(PREFIX):
+            return None
+        found = self.catalog.providers.get(spec.provider)
+        return found if found is not None and found.base_url else None
+
+    def may_log_in(self, spec: ModelSpec) -> bool:
+        """Whether a login would do for a key."""
+        return self._may_log_in and spec.provider == HUB
+
+    def key_missing(self, owner: str, spec: ModelSpec, login: str | None = None) -> bool:
+        """Whether it cannot be asked for want of a key."""
+        provider = self.provider(spec)
+        if provider is None or self._visitors_key(owner, provider, login):
+            return False
+        return not self._lends(spec) or default_endpoint(provider).api_key is None
+
+    async def connect(self, owner: str, model: str, login: str | None = None) -> tuple[Connection, bool]:
+        """The connection to a model, and whether it is the caller's to close.
+
+        One with a visitor's key, or to a model that is not on the menu, serves one run.
+
+        Waits for a local model that is still on its way. Raises an `AgentError` with a sentence.
+        """
+        check_name(model)
+        if self._records and model.startswith(PREFIX):
+            return self._replay(model), True
+        spec = self.find(model) if model and self._served(model) is None else None
+        provider = self.provider(spec) if spec is not None else None
+        if spec is None or provider is None:
+            return self._shared(await self._ready(model)), False
+        endpoint = default_endpoint(provider)
+        if key := self._visitors_key(owner, provider, login):
+            self.keys.keep_alive(owner)
+            return connect(spec, Endpoint(endpoint.base_url, key)), True
+        if not self._lends(spec) or endpoint.api_key is None:
+            key_of = "needs_key_or_login" if self.may_log_in(spec) else "needs_key_first"
+            key_of = key_of if self.accepts_keys else "not_offered"
+            raise page_error(partial(ProviderError, kind="key"), key_of, model=spec.label, provider=provider.label)
+        if spec.menu:
+            return self._shared(ServedModel(spec, endpoint)), False
+        return connect(spec, endpoint), True  # any name may be typed: kept connections would pile up
+
+    async def close(self, connection: Connection, owner: str) -> None:
+        """Close a connection of one run. If its key was forgotten meanwhile, or was never kept, it is freed now."""
+        await connection.aclose()
+        if not self.keys.has_any(owner):
+            self.keys.collect_soon()
+
+    async def aclose(self) -> None:
+        """Close the shared connections."""
+        for connection in self._connections.values():
+            await connection.aclose()
+
+    @property
+    def shared_models(self) -> tuple[str, ...]:
+        """The hosted models that strangers may use with the owner's keys, where that is limited."""
+        return tuple(sorted(self._lent or ()))
+
+    @property
+    def own_keys_only(self) -> bool:
+        """Whether a hosted model that is not lent needs a visitor's own key, even where the owner has one."""
+        return self._lent is not None
+
+    def _lends(self, spec: ModelSpec) -> bool:
+        return self._lent is None or spec.id in self._lent
+
+    def _usable(self, owner: str, login: str | None) -> list[ModelSpec]:
+        """The models of the menu, without those that need a key where none can be given."""
+        if self.accepts_keys:
+            return self.specs()
+        return [spec for spec in self.specs() if not self.key_missing(owner, spec, login) or self.may_log_in(spec)]
+
+    def specs(self) -> list[ModelSpec]:
+        """What answers here, then the hosted models of the menu."""
+        specs = [one.spec for one in self.local.served]
+        return specs + [spec for spec in self.catalog.menu() if spec not in specs]
+
+    def _replay(self, model: str) -> Replay:
+        """A record of the owner's folder, and of no other: what follows the prefix is what a visitor typed."""
+        assert self._records is not None
+        return Replay(record_path(self._records, model.removeprefix(PREFIX)))
+
+    def _visitors_key(self, owner: str, provider: ProviderSpec, login: str | None) -> str | None:
+        return self.keys.get(owner, provider.id) or (login if provider.id == HUB else None)
+
+    def _served(self, model: str) -> ServedModel | None:
+        served = self.local.served
+        if not model:
+            return served[0] if served else None
+        return next((one for one in served if model in (one.spec.id, one.spec.name)), None)
+
+    async def _ready(self, model: str) -> ServedModel:
+        served = await self.local.ready()
+        if found := self._served(model):
+            return found
+        known = ", ".join(one.spec.id for one in served)
+        raise page_error(LocalModelError, "does_not_answer", name=model, known=known)
+
+    def _shared(self, served: ServedModel) -> Connection:
+        if served not in self._connections:
+            self._connections[served] = connect(served.spec, served.endpoint)
+        return self._connections[served]
+
+
+def _id(catalog: Catalog, name: str) -> str:
+    try:
+        return catalog.find(name).id
+    except AgentError as error:
+        raise ConfigError(f"public.models: {error}") from error

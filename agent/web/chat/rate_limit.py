@@ -1,0 +1,177 @@
+"""Limits of a page open to everybody: answers and fetched pictures at once and a minute, for each visitor and in all.
+
+All visitors without a cookie count as one, because each of their sessions would be a new visitor otherwise. Visitors
+who come from one network address share limits, too, where the address is known.
+"""
+
+import math
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from types import TracebackType
+
+from agent.errors import AgentError, Limited
+from agent.i18n import LocalizedText
+from agent.i18n.translator import ENGLISH
+from agent.settings import PublicSettings
+from agent.web.chat.visitor import Visitor
+
+MINUTE = 60.0
+FETCHES = 2
+"""Pictures that are fetched at once for one visitor."""
+
+ALL = "all"
+Release = Callable[[], None]
+
+
+class Reservation:
+    """A reservation of one answer, or of one fetch. Leaving the `with` block releases it, unless it was handed over.
+
+    `uncount` takes a message back from those of all visitors in this minute. It is called for one that is refused
+    before anything costly was done: refusals that cost nothing would use up everybody's minute.
+    """
+
+    def __init__(self, release: Release, uncount: Release | None = None) -> None:
+        self._release: Release | None = release
+        self._uncount = uncount
+        self._kept = False
+
+    def __enter__(self) -> "Reservation":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._kept:
+            return
+        self.release()
+        if self._uncount is not None and isinstance(error, AgentError):
+            self._uncount()
+
+    def count_for_all(self) -> None:
+        """Something costly begins: the message counts for all visitors, even if it is refused."""
+        self._uncount = None
+
+    def keep(self) -> None:
+        """Hand it over: whoever goes on with it calls `release`."""
+        self._kept = True
+
+    def release(self) -> None:
+        """Give the place back. A second call does nothing."""
+        if self._release is not None:
+            self._release, release = None, self._release
+            release()
+
+
+class RateLimiter:
+    """Reserves places for answers and fetches, or says when to come again. Without limits it refuses nothing."""
+
+    def __init__(self, limits: PublicSettings | None, clock: Callable[[], float] = monotonic) -> None:
+        self._limits = limits
+        self._answers, self._fetches = _Counts(clock), _Counts(clock)
+
+    def reserve_answer(self, visitor: Visitor) -> Reservation:
+        """Reserve a place for an answer and count a message. Raises `Limited`, which reserves and counts nothing."""
+        most = self._limits
+        if most is None:
+            return Reservation(lambda: None)
+        return self._answers.reserve(
+            visitor,
+            each=_Bound("too_many_answers_each", "too_often", most.answers_each, most.messages),
+            address=_Bound(
+                "too_many_answers_there", "too_often_there", most.answers_per_address, most.messages_per_address
+            ),
+            together=_Bound("too_many_answers", "too_often_in_all", most.answers, most.messages_in_all),
+            refusals_free=True,
+        )
+
+    def reserve_fetch(self, visitor: Visitor) -> Reservation:
+        """Reserve a place for a picture fetched from a link. Raises `Limited`, which reserves and counts nothing."""
+        most = self._limits
+        if most is None:
+            return Reservation(lambda: None)
+        return self._fetches.reserve(
+            visitor,
+            each=_Bound("too_many_fetches", "fetched_too_often", FETCHES, most.messages),
+            address=_Bound(
+                "too_many_fetches_there", "fetched_too_often_there", most.answers_per_address, most.messages_per_address
+            ),
+            together=_Bound("too_many_fetches_in_all", "fetched_too_often_in_all", most.answers, most.messages_in_all),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """What one bucket may have at once and a minute; `too_many` and `too_often` are the keys of what is said."""
+
+    too_many: str
+    too_often: str
+    at_once: int
+    a_minute: int
+
+
+@dataclass(slots=True)
+class _Counted:
+    """When something was counted, and in which buckets it still is."""
+
+    at: float
+    buckets: tuple[str, ...]
+
+
+class _Counts:
+    """How many there are now and were in the last minute, by bucket. Nothing awaits between a check and its count."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._now, self._minute = Counter[str](), Counter[str]()
+        self._times = deque[_Counted]()
+
+    def reserve(
+        self, visitor: Visitor, *, each: _Bound, address: _Bound, together: _Bound, refusals_free: bool = False
+    ) -> Reservation:
+        """Count once in each bucket of this visitor, or raise `Limited` and count in none.
+
+        `refusals_free`: what is refused before anything costly is not counted among those of all visitors.
+        """
+        bounds = {visitor.rate_limit_key: each}
+        if visitor.address is not None:
+            bounds[f"address {visitor.address}"] = address
+        bounds[ALL] = together
+        now = self._clock()
+        self._forget(now - MINUTE)
+        for bucket, bound in bounds.items():
+            if self._now[bucket] >= bound.at_once:
+                raise _limited(
+                    LocalizedText(bound.too_many, {"count": self._now[bucket]}), bound is each and visitor.guest
+                )
+            if self._minute[bucket] >= bound.a_minute:
+                oldest = next((one.at for one in self._times if bucket in one.buckets), now)
+                values = {"count": bound.a_minute, "seconds": math.ceil(oldest + MINUTE - now)}
+                raise _limited(LocalizedText(bound.too_often, values), bound is each and visitor.guest)
+        buckets = tuple(bounds)
+        self._times.append(counted := _Counted(now, buckets))
+        self._minute.update(buckets)
+        self._now.update(buckets)
+        return Reservation(lambda: self._release(buckets), (lambda: self._uncount(counted)) if refusals_free else None)
+
+    def _release(self, buckets: tuple[str, ...]) -> None:
+        self._now.subtract(buckets)
+        self._now += Counter()  # drops those that are at zero
+
+    def _uncount(self, counted: _Counted) -> None:
+        if ALL in counted.buckets:  # not forgotten yet
+            counted.buckets = tuple(bucket for bucket in counted.buckets if bucket != ALL)
+            self._minute.subtract((ALL,))
+
+    def _forget(self, before: float) -> None:
+        gone = False
+        while self._times and self._times[0].at <= before:
+            counted = self._times.popleft()
+            self._minute.subtract(counted.buckets)
+            counted.buckets, gone = (), True
+        if gone:
+            self._minute += Counter()
+
+
+def _limited(saying: LocalizedText, guests: bool) -> Limited:
+    sayings = [saying, LocalizedText("guests_share")] if guests else [saying]
+    return Limited(ENGLISH.render(sayings), sayings=sayings)

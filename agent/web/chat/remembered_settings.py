@@ -1,0 +1,47 @@
+"""What visitors have set on the page, for as long as the server runs, within bounds of number and of memory."""
+
+import sys
+from collections import OrderedDict
+from dataclasses import fields
+
+from agent.web.chat.run_setup import Choices
+from agent.web.chat.visitor import Visitor
+
+MOST = 1000
+MOST_BYTES = 8_000_000
+LARGEST = 100_000
+"""Bytes of one visitor's choices: a system prompt of the greatest length, and a model's name, in any script."""
+
+
+class RememberedSettings:
+    """The choices by owner. Forgets those that were set longest ago. Guests are never remembered: none of them returns.
+
+    A guest's page has an owner of its own, so that their choices would be kept for nobody.
+    """
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes, self._bytes = most_bytes, 0
+        self._choices: OrderedDict[str, Choices] = OrderedDict()
+
+    def get(self, owner: str) -> Choices | None:
+        """What this owner has set, if it is remembered."""
+        return self._choices.get(owner)
+
+    def put(self, visitor: Visitor, choices: Choices) -> None:
+        """Remember what this visitor has set, unless they are a guest or it is too large."""
+        size = _size(choices)
+        if visitor.guest or size > LARGEST:
+            return
+        self._drop(visitor.owner)
+        self._choices[visitor.owner] = choices
+        self._bytes += size
+        while self._choices and (len(self._choices) > MOST or self._bytes > self._most_bytes):
+            self._drop(next(iter(self._choices)))
+
+    def _drop(self, owner: str) -> None:
+        if (choices := self._choices.pop(owner, None)) is not None:
+            self._bytes -= _size(choices)
+
+
+def _size(choices: Choices) -> int:
+    return sum(sys.getsizeof(getattr(choices, one.name)) for one in fields(choices))

@@ -1,0 +1,174 @@
+"""What a run of a stored conversation starts with: what of its history the model takes, and the visitor's choices."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pydantic_ai.messages import UserContent
+
+from agent.agent import Agent
+from agent.context import Context
+from agent.errors import InputError
+from agent.history import HistoryStore, Record
+from agent.i18n.translator import page_error
+from agent.limits import Limits
+from agent.media.store import MediaStore
+from agent.messages.adapt import adapt
+from agent.messages.repair import estimate_tokens, keep_newest
+from agent.models.catalog import ModelSpec
+from agent.providers import Connection, Reasoning
+from agent.result import Options, max_temperature
+from agent.settings import Settings
+from agent.tools import Tool, Toolset
+from agent.web.chat.expiry import RetentionPeriods
+from agent.web.chat.journal import Omitted, StoreJournal
+from agent.web.chat.system_prompt import default_prompt
+
+MAX_PROMPT = 20_000
+"""Characters of a system prompt."""
+
+HOTTEST = 2.0
+"""The highest temperature that can be set."""
+MOST_TOKENS = 10_000_000
+"""The largest limit of an answer that can be set: more than any model writes."""
+PUBLIC_MOST = 16_384
+"""Tokens of an answer on a public page where the visitor sets no limit: strangers spend the owner's money."""
+THINKING = 8_192
+"""Tokens of the context that are kept free for reasoning."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What a visitor has set on the page; `picked` where the model was their own choice, not the first there was.
+
+    `max_tokens` is the visitor's own limit of an answer, None where they set none.
+    `system_message` is None where they have left it to the default, and "" where they want none.
+    `read_here`: text in pictures and speech in sounds are read on this machine for a model that cannot see or hear.
+    """
+
+    model: str = ""
+    picked: bool = False
+    system_message: str | None = None
+    reasoning: Reasoning = True
+    temperature: float | None = None
+    max_tokens: int | None = None
+    tools: bool = False
+    read_here: bool = False
+
+    def check(self) -> None:
+        """Raise `InputError` for a system prompt that is too long."""
+        count = len(self.system_message or "")
+        if count > MAX_PROMPT:
+            raise page_error(InputError, "prompt_too_long", count=count, most=MAX_PROMPT)
+
+
+def text_of(value: object, most: int | None = None) -> str:
+    """A text that a widget sent, its first `most` characters; "" for anything else."""
+    return value[:most] if isinstance(value, str) else ""
+
+
+def temperature_of(value: object) -> float | None:
+    """A temperature that a widget sent, within the range of all models; None for anything else."""
+    return None if (number := _number(value)) is None else min(max(number, 0.0), HOTTEST)
+
+
+def limit_of(value: object) -> int | None:
+    """A greatest length of an answer that a widget sent, within what any model writes; None for anything else."""
+    return None if (number := _number(value)) is None else max(0, int(min(number, MOST_TOKENS))) or None
+
+
+def _number(value: object) -> float | None:
+    """The number, infinite if it is too large for a float; None for what is no number."""
+    if not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return math.inf if value > 0 else 0.0
+    return None if math.isnan(number) else max(number, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSetup:
+    """An agent, the history and the options of one run, and where it is written on."""
+
+    agent: Agent
+    context: Context
+    options: Options
+    journal: StoreJournal
+
+
+async def set_up_run(
+    record: Record,
+    choices: Choices,
+    connection: Connection,
+    *,
+    settings: Settings,
+    store: HistoryStore,
+    media: MediaStore,
+    tools: Sequence[Tool | Toolset],
+    adds: Sequence[UserContent],
+    resumed: bool,
+) -> RunSetup:
+    """Read the history of `record` and put together what a run behind it needs.
+
+    `adds` are the parts of the new message, or the answers with which a suspended run goes on. Raises `InputError` if
+    they are more than the model reads.
+    """
+    spec = connection.spec
+    stored = await store.history(record) if record.revision else []
+    messages = [entry.message for entry in stored]
+    most = max_answer_tokens(spec, choices.max_tokens, public=settings.public is not None)
+    examples = estimate_tokens([text for exchange in spec.examples for text in exchange])
+    room = spec.context_tokens - _room(spec, most) - examples - 256
+    system = default_prompt(settings, spec) if choices.system_message is None else choices.system_message
+    new = estimate_tokens([system, *adds])
+    if new > room:
+        raise page_error(InputError, "more_than_model_reads", count=new, model=spec.label, most=room)
+    kept = keep_newest(messages, room, beside=0 if resumed else new)
+    switched = bool(stored) and stored[-1].note.model != spec.id
+    unsent = Omitted(len(messages) - len(kept))
+    if switched:
+        fit = adapt(kept, spec)
+        unsent = replace(unsent, omitted=fit.sentence(spec), sayings=fit.sayings(spec))
+    return RunSetup(
+        agent=Agent(
+            connection,
+            system_message=system,
+            tools=tools if choices.tools and spec.tools != "none" else (),
+            limits=Limits(
+                steps=settings.max_steps,
+                seconds=settings.run_seconds,
+                tool_seconds=settings.tool_seconds,
+                retries=settings.retries,
+                interactive=False,  # the page says which bound was reached, and the next message goes on
+            ),
+        ),
+        context=Context(session_id=record.id, messages=tuple(await media.with_data(record.owner, kept))),
+        options=Options(
+            reasoning=choices.reasoning if spec.reasoning else None,
+            temperature=None if choices.temperature is None else min(choices.temperature, max_temperature(spec)),
+            max_tokens=most,
+        ),
+        journal=StoreJournal(store, media, record, unsent, RetentionPeriods.of(settings)),
+    )
+
+
+def max_answer_tokens(spec: ModelSpec, wanted: int | None, *, public: bool = False) -> int | None:
+    """The greatest length of an answer to ask for, in tokens. None leaves it to the model's server.
+
+    A model on this machine is always given one: it might repeat itself until its context is full.
+    """
+    if wanted is not None:
+        return min(wanted, spec.max_output_tokens)
+    if spec.provider == "llama.cpp":
+        return spec.max_output_tokens
+    return min(max(spec.usual_output_tokens, PUBLIC_MOST), spec.max_output_tokens) if public else None
+
+
+def _room(spec: ModelSpec, most: int | None) -> int:
+    """Tokens of the context that the history leaves to reasoning and answer."""
+    if most is not None:
+        return min(most, spec.context_tokens // 2)
+    usual = spec.usual_output_tokens + (THINKING if spec.reasoning else 0)
+    return min(usual, spec.max_output_tokens, spec.context_tokens // 2)

@@ -1,0 +1,227 @@
+"""A conversation's entries as turns, and a run's responses as their bubbles: pure, the same live as after a reload.
+
+It knows nothing of how a page shows them.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from time import monotonic
+from typing import Any
+
+from pydantic_ai.messages import (
+    AudioUrl,
+    DocumentUrl,
+    FilePart,
+    ImageUrl,
+    ModelMessage,
+    ModelRequest,
+    UserPromptPart,
+)
+
+from agent.history import Entry, Note
+from agent.i18n import LocalizedText
+from agent.media.store import display_name, media_id
+from agent.responses import BubbleMarker, Piece, Response, pieces_of
+from agent.web.chat.questions import Call
+
+SILENCE = 3.0
+"""Seconds without a word in mid-text after which the page says that it waits."""
+UNSEEN = repeat(math.inf)
+"""The times of responses that are read from a store: nobody saw them arrive."""
+LOST = "Interrupted: the server went down before the answer was finished."
+NO_ENDING = Note(ended="error", detail=LOST, sayings=(LocalizedText("lost"),))
+
+
+@dataclass(slots=True)
+class Bubble:
+    """One bubble: its type, its text or its call, and, of a result, which call it belongs to.
+
+    `began` is on the monotonic clock, where it was seen to.
+    """
+
+    first: Response
+    texts: list[str]
+    began: float = math.inf
+
+    @property
+    def text(self) -> str:
+        """All its deltas joined."""
+        return "".join(self.texts)
+
+    @property
+    def content(self) -> Any:
+        """Its text, or the call or result it shows; of the files of a result, where they are kept."""
+        if isinstance(self.first.content, str):
+            return self.text
+        content = dict(self.first.content)
+        if "files" in content:
+            kept = [one for one in content["files"] if isinstance(one, ImageUrl | AudioUrl | DocumentUrl)]
+            content["files"] = [
+                {"url": one.url, "media_type": one.media_type, "name": display_name(one.identifier, one.media_type)}
+                for one in kept
+            ]
+        return content
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What a user said (None where the history begins in mid-turn) and the bubbles of the answer.
+
+    `note` is how it ended, None while it is still running; `reasoning` the seconds of its reasoning bubbles. `replies`,
+    by the ids of the calls that wait for them, are what was said so far to an answer that is suspended; None where it
+    asks for nothing (any more). `made` are the ids of the files that the model made. A page that looks at it while it
+    is running began to do so at `watched`, on the monotonic clock. `run` is the id of its last run, and `quiet` is when
+    that last said something or began, on the same clock.
+    """
+
+    user: Entry | None
+    bubbles: Sequence[Bubble]
+    note: Note | None
+    reasoning: tuple[float, ...] = ()
+    replies: Mapping[str, str] | None = None
+    files: tuple[str, ...] = ()
+    watched_since: float = 0.0
+    run: str = ""
+    quiet_since: float = math.inf
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the model ended its answer without one: no text since the last result, and no file."""
+        if self.note is None or self.note.ended != "stop" or self.files:
+            return False
+        said = ""
+        for bubble in self.bubbles:
+            if bubble.first.type == "tool_call_result":
+                said = ""
+            elif bubble.first.type == "output_text":
+                said += bubble.text
+        return not said.strip()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing comes from the model: no word yet, none since the last result, or silence in mid-text."""
+        if self.note is not None or unanswered_tool_calls(self.bubbles):
+            return False
+        last = self.bubbles[-1].first.type if self.bubbles else "tool_call_result"
+        return last == "tool_call_result" or (last == "output_text" and monotonic() - self.quiet_since >= SILENCE)
+
+    @property
+    def question(self) -> Call | None:
+        """The first call that still waits for somebody's word."""
+        waiting = unanswered_tool_calls(self.bubbles) if self.replies is not None else []
+        return next((call for call in waiting if call["id"] not in (self.replies or {})), None)
+
+
+def unanswered_tool_calls(bubbles: Sequence[Bubble]) -> list[Call]:
+    """The calls without a result."""
+    answered = {call_id(bubble) for bubble in bubbles if bubble.first.type == "tool_call_result"}
+    return [one.content for one in bubbles if one.first.type == "tool_call" and call_id(one) not in answered]
+
+
+def fold_responses(bubbles: list[Bubble], responses: Iterable[Response], said_at: Iterable[float] = UNSEEN) -> None:
+    """Add responses to the bubbles they belong to: the flag alone decides."""
+    for response, at in zip(responses, said_at, strict=False):
+        text = response.content if isinstance(response.content, str) else ""
+        if response.is_type_switched:
+            bubbles.append(Bubble(response, [text], at))
+        else:
+            bubbles[-1].texts.append(text)
+
+
+def to_turns(
+    entries: Sequence[Entry], *, running: str | None = None, replies: Mapping[str, str] | None = None
+) -> list[Turn]:
+    """Stored entries as turns. A turn without an ending was lost, unless it is the one of the run named `running`.
+
+    `replies` are those to the last turn, which may be suspended.
+    """
+    out: list[Turn] = []
+    groups = list(_groups(entries))
+    for group in groups:
+        user = group[0] if is_prompt(group[0]) else None
+        stamp, bubbles = BubbleMarker(), list[Bubble]()
+        for entry in group:
+            fold_responses(bubbles, map(stamp, pieces_of(entry.message)))
+        # One that was suspended and resumed has two runs, and ended with the last.
+        ends = {entry.note.run_id: entry.note for entry in group if entry.note.ended}
+        last = group[-1].note.run_id
+        note = ends.get(last, None if last == running else NO_ENDING)
+        if note is not None:
+            fold_responses(bubbles, map(stamp, _error(note)))
+        open_ = group is groups[-1] and note is not None and note.ended == "suspended"
+        seconds = [one for end in ends.values() if end.timings for one in end.timings.reasoning]
+        out.append(
+            Turn(
+                user=user,
+                bubbles=bubbles,
+                note=note,
+                reasoning=tuple(seconds),
+                replies=(replies or {}) if open_ else None,
+                files=generated_files(entry.message for entry in group),
+                run=last,
+            )
+        )
+    return out
+
+
+def generated_files(messages: Iterable[ModelMessage], conversation: str = "") -> tuple[str, ...]:
+    """The ids of the files that the model made since the last prompt, in messages as they are stored, or in a run's."""
+    found: list[str] = []
+    for part in (part for message in messages for part in message.parts):
+        if isinstance(part, UserPromptPart):
+            found.clear()
+        elif isinstance(part, FilePart):
+            found.append(media_id(conversation, part.content) if part.content.data else part.content.identifier)
+    return tuple(found)
+
+
+def message_text(entry: Entry) -> str:
+    """The text of a user's message, without its attachments."""
+    content = message_content(entry)
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n\n".join(part for part in content if isinstance(part, str))
+
+
+def is_prompt(entry: Entry) -> bool:
+    """Whether it is a message of the visitor."""
+    return message_content(entry) is not None
+
+
+def first_part(entry: Entry) -> object:
+    """What stands first in the visitor's message: a text where they typed one, else a file."""
+    content = message_content(entry)
+    return content if isinstance(content, str) else next(iter(content), None)
+
+
+def message_content(entry: Entry) -> Any:
+    """What the visitor said in it: a text or parts. None where it is no message of theirs."""
+    if isinstance(entry.message, ModelRequest):
+        for part in entry.message.parts:
+            if isinstance(part, UserPromptPart):
+                return part.content
+    return None
+
+
+def _groups(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+    group: list[Entry] = []
+    for entry in entries:
+        if group and is_prompt(entry):
+            yield group
+            group = []
+        group.append(entry)
+    if group:
+        yield group
+
+
+def _error(note: Note) -> Iterator[Piece]:
+    if note.ended in ("error", "limit"):
+        yield "error", note.detail
+
+
+def call_id(bubble: Bubble) -> Any:
+    """The id of the call that a bubble shows, or whose result it shows."""
+    content = bubble.first.content
+    return content["id"] if isinstance(content, Mapping) else None

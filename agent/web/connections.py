@@ -1,0 +1,287 @@
+"""Connections that are slow or too many cost the others nothing: time-outs for headers, bodies and answers, and a cap.
+
+Uvicorn has no time-out for a request that was begun and not finished, none for an answer that nobody reads, and no cap
+on connections. asyncio logs one line for each connection that it cannot accept, thousands a second.
+
+Connections are shared like the page's events (`agent.web.gradio_compat.event_queue`): a network address may have as
+many as are free.
+"""
+
+import asyncio
+import logging
+import resource
+import socket
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from struct import pack
+from time import monotonic
+from typing import Any, cast
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from agent.web.client_address import counted
+
+HEADER_SECONDS = 15.0
+"""From the first byte of a request, or from the connection, until its headers are complete."""
+BODY_SECONDS = 30.0
+"""Seconds that a body may pause, and that it may take in any case."""
+BODY_BYTES_PER_SECOND = 2_000
+"""The least average rate of a body that takes longer than `BODY_SECONDS`."""
+WRITE_SECONDS = 60.0
+"""Seconds in which the reader of an answer must take something of what waits to be sent."""
+UNSENT_BYTES = 65_536
+"""Bytes of an answer that the system keeps for a slow reader. It asks for more when half of them are sent."""
+MOST_CONNECTIONS = 4096
+ALWAYS = 64
+"""Connections that one network address may always have, unless there are too many."""
+RESERVED_FILES = 256
+"""Open files that are kept for everything that is not a connection; at most half of those allowed."""
+LOG_SECONDS = 10.0
+"""Between two lines on connections that could not be accepted."""
+BUSY = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+log = logging.getLogger(__name__)
+
+
+class ConnectionLimits:
+    """The open connections of one server. Those without a request are closed first if there are too many.
+
+    `proxies` are the proxies that uvicorn believes, as its `forwarded_allow_ips` names them. They have no share,
+    because their connections are those of many people.
+    """
+
+    def __init__(self, most: int, proxies: str = "127.0.0.1") -> None:
+        self.most = most
+        self._open: set[HttpConnection] = set()
+        self._waiting: OrderedDict[HttpConnection, None] = OrderedDict()
+        self._of_address = Counter[str]()
+        self._proxies = ProxyHeadersMiddleware(cast(Any, None), proxies).trusted_hosts
+
+    @property
+    def protocol(self) -> Callable[..., asyncio.Protocol]:
+        """What makes the protocol of a new connection, for uvicorn's `http` setting."""
+        return partial(HttpConnection, self)
+
+    def address(self, host: str) -> str | None:
+        """The address that a connection from this host counts for. None for a proxy."""
+        return None if host in self._proxies else counted(host) or host
+
+    def add(self, connection: "HttpConnection") -> bool:
+        """Add a connection, in the place of the one that has waited longest without a request if there are too many.
+
+        If there are too many of one address, only its own make room. Where all have a request, one that only listens to
+        heartbeats, which the page does not use, makes room. Returns False if there is none.
+        """
+        free, address = self.most - len(self._open), connection.address
+        is_beyond_share = address is not None and self._of_address[address] >= max(free, ALWAYS)
+        if free <= 0 or is_beyond_share:
+            candidates = (*self._waiting, *(one for one in self._open if one.is_heartbeat))
+            oldest = next((one for one in candidates if not is_beyond_share or one.address == address), None)
+            if oldest is None:
+                return False
+            self.remove(oldest)
+            oldest.transport.abort()
+        self._open.add(connection)
+        if address is not None:
+            self._of_address[address] += 1
+        self.mark(connection, waiting=True)
+        return True
+
+    def mark(self, connection: "HttpConnection", *, waiting: bool) -> None:
+        """Note whether the connection waits for a request."""
+        self._waiting.pop(connection, None)
+        if waiting and connection in self._open:
+            self._waiting[connection] = None
+
+    def remove(self, connection: "HttpConnection") -> None:
+        """Forget a connection."""
+        if connection not in self._open:
+            return
+        self._open.discard(connection)
+        self._waiting.pop(connection, None)
+        if connection.address is not None:
+            self._of_address[connection.address] -= 1
+            if not self._of_address[connection.address]:
+                del self._of_address[connection.address]
+
+
+class HttpConnection(H11Protocol):
+    """One connection, closed if the headers of a request do not come in time or nobody reads the answer.
+
+    `address` is the network address that it counts for, None if that is not known or a proxy's.
+    """
+
+    def __init__(self, connections: ConnectionLimits, **given: Any) -> None:
+        super().__init__(**given)
+        self._all = connections
+        self.address: str | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._write_deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the time for the first request, or refuse the connection if there are too many."""
+        super().connection_made(cast(asyncio.Transport, transport))
+        self.address = self._all.address(self.client[0]) if self.client else None
+        _keep_little_unsent(self.transport)
+        if self._all.add(self):
+            self._expect_headers()
+        else:
+            self.transport.write(BUSY)
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._all.remove(self)
+        self._stop_clock()
+        self._stop_write_clock()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Something of the answer waits to be sent: start the time in which its reader must take some of it."""
+        super().pause_writing()
+        self._expect_reader()
+
+    def resume_writing(self) -> None:
+        """All was sent."""
+        super().resume_writing()
+        self._stop_write_clock()
+
+    def data_received(self, data: bytes) -> None:
+        """Read on. Headers that have begun must be complete in time."""
+        super().data_received(data)
+        if self._has_request:
+            self._stop_clock()
+            self._all.mark(self, waiting=False)
+        elif self._deadline is None:
+            self._expect_headers()
+
+    def on_response_complete(self) -> None:
+        """The connection waits for its next request, unless that is there already."""
+        super().on_response_complete()
+        if not self._has_request:
+            self._all.mark(self, waiting=True)
+
+    @property
+    def is_heartbeat(self) -> bool:
+        """Whether its request is for Gradio's endless heartbeat."""
+        return "/heartbeat/" in str(cast(Any, self.scope)["path"]) if self._has_request else False
+
+    @property
+    def _has_request(self) -> bool:
+        cycle = cast(Any, self.cycle)
+        return cycle is not None and not cycle.response_complete
+
+    def _expect_headers(self) -> None:
+        self._deadline = self.loop.call_later(HEADER_SECONDS, self._give_up)
+
+    def _stop_clock(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _expect_reader(self) -> None:
+        unsent = self.transport.get_write_buffer_size()
+        self._write_deadline = self.loop.call_later(WRITE_SECONDS, self._check_reader, unsent)
+
+    def _check_reader(self, before: int) -> None:
+        """Close the connection if as much as before is unsent. An application adds nothing while it is paused."""
+        if self.transport.get_write_buffer_size() < before:
+            self._expect_reader()
+        else:
+            # Reset, so that the system does not keep what it has for this reader.
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
+            self.transport.abort()
+
+    def _stop_write_clock(self) -> None:
+        if self._write_deadline is not None:
+            self._write_deadline.cancel()
+            self._write_deadline = None
+
+    def _give_up(self) -> None:
+        if not self._has_request:
+            self.transport.abort()
+
+
+def _keep_little_unsent(transport: asyncio.Transport) -> None:
+    """Pause the application while anything is unsent, and let the system keep little.
+
+    It would keep megabytes for each connection, and take more only when a third of them has been read, so that a slow
+    reader would look like one that reads nothing.
+    """
+    transport.set_write_buffer_limits(0)
+    option = getattr(socket, "TCP_NOTSENT_LOWAT", None)  # Windows has none
+    if option is not None:
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, option, UNSENT_BYTES)
+
+
+class BodyTimeout:
+    """The middleware that gives up a request whose body pauses or trickles, and answers it with 408."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on, with a limit on the time until the body is complete. The application sees a lost connection."""
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
+            await self._app(scope, receive, send)
+            return
+        began, received, complete, late = monotonic(), 0, False, False
+
+        async def timed() -> Message:
+            nonlocal received, complete, late
+            if complete:
+                return await receive()
+            left = began + BODY_SECONDS + received / BODY_BYTES_PER_SECOND - monotonic()
+            try:
+                message = await asyncio.wait_for(receive(), max(0.0, min(BODY_SECONDS, left)))
+            except TimeoutError:
+                late = complete = True
+                return {"type": "http.disconnect"}
+            received += len(message.get("body", b""))
+            complete = not message.get("more_body")
+            return message
+
+        async def unless_late(message: Message) -> None:
+            if not late:
+                await send(message)
+
+        try:
+            await self._app(scope, timed, unless_late)
+        except Exception:
+            if not late:
+                raise
+        if late:
+            headers = [(b"content-length", b"0"), (b"connection", b"close")]
+            await send({"type": "http.response.start", "status": 408, "headers": headers})
+            await send({"type": "http.response.body", "body": b""})
+
+
+def raise_file_limit() -> int:
+    """Allow this process as many open files as the system lets it have. Returns how many connections fit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        wanted = MOST_CONNECTIONS * 2 if hard == resource.RLIM_INFINITY else hard
+        with suppress(ValueError, OSError):  # macOS refuses what is above a limit of its kernel
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = MOST_CONNECTIONS * 2 if soft == resource.RLIM_INFINITY else soft
+    return min(MOST_CONNECTIONS, allowed - min(RESERVED_FILES, allowed // 2))
+
+
+def limit_accept_log(loop: asyncio.AbstractEventLoop) -> None:
+    """Log at most one line every `LOG_SECONDS` on connections that cannot be accepted."""
+    last = -LOG_SECONDS
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal last
+        if "socket.accept()" not in str(context.get("message")):
+            loop.default_exception_handler(context)
+        elif monotonic() - last >= LOG_SECONDS:
+            last = monotonic()
+            log.error("connections cannot be accepted: %s", context.get("exception"))
+
+    loop.set_exception_handler(handle)

@@ -1,0 +1,1 @@
+"""Everything that reaches behind Gradio's public API."""

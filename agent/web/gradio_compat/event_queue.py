@@ -1,0 +1,272 @@
+"""Gradio's event queue with bounds: no visitor takes all its slots or its memory, and it never stops for good.
+
+Cookies are free, so a share for each visitor is not enough. A network address may therefore have at most as many events
+as there are free slots: half of all slots while it is alone, a third beside one other address that takes its full
+share, and so on. Hundreds of people behind one address still have room, and others always find free slots.
+
+Gradio keeps one list of messages for each page session, with no limit on its length, and runs a limited number of
+events at once. Its processing loop ends for good when anything raises inside it. This subclass uses Gradio's private
+queue, so it belongs to the pinned version.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Collection
+from time import monotonic
+from traceback import format_tb
+from typing import Any, cast
+
+import fastapi
+import orjson
+from gradio.blocks import Blocks
+from gradio.exceptions import Error
+from gradio.queueing import Event, Queue
+from gradio.server_messages import EventMessage, ProcessCompletedMessage, UnexpectedErrorMessage
+from gradio.utils import LRUCache
+
+from agent.web.client_address import client_address
+
+GUEST = "guest"
+"""The visitor's name in the sessions of all that have no cookie; see `agent.web.middleware.isolation`."""
+EVENTS_PER_VISITOR = 32
+EVENTS_OF_GUESTS = 64
+"""Events that may wait or run at once for one visitor, and for all guests together."""
+EVENTS_ALWAYS = 8
+GUEST_EVENTS_ALWAYS = 4
+"""Events that one network address may have at once however few slots are free: all its visitors, and its guests."""
+WATCHES_PER_PAGE = 4
+"""Events of one page session that show a conversation. A newer one ends the older ones within a second or so."""
+WAITING_EVENTS = 1000
+SESSIONS_PER_VISITOR = 32
+SESSIONS_OF_GUESTS = 256
+SESSIONS = 5000
+"""Sessions whose messages are kept. Those without events go first, and those of the same visitor before others'."""
+UNREAD_BYTES = 8_000_000
+"""Unread messages of one session, in bytes, without the newest, which may have any size."""
+UNREAD_MESSAGES = 2
+"""An event produces nothing more while so many of its page's messages are unread."""
+UNREAD_SECONDS = 60.0
+"""Seconds after which an event whose messages nobody reads is ended."""
+STUCK_SECONDS = 30.0
+"""An event that has waited for a slot this long means that the queue is stuck."""
+FAILED_SECONDS = 10.0
+"""Seconds for which a failure of the processing loop is reported."""
+
+BUSY = "Too many requests at once. Try again in a moment."
+FAILED = "Something went wrong."
+UNREAD = "The page did not read its updates. Reload it."
+
+log = logging.getLogger(__name__)
+
+
+class Unread(asyncio.Queue[EventMessage]):
+    """The messages that a page has not read. `size` is that of their outputs in bytes; each reading sets `read`."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.read = asyncio.Event()
+        self._sizes = deque[int]()
+        super().__init__()
+
+    def _put(self, item: EventMessage) -> None:
+        try:
+            size = _size(item)
+        except TypeError as error:  # the stream could not carry it either, and would end for the whole page
+            log.error("an event gave what JSON cannot carry: %s", error)
+            item = ProcessCompletedMessage(event_id=item.event_id, output={"error": FAILED}, success=False)
+            size = _size(item)
+        self._sizes.append(size)
+        self.size += size
+        super()._put(item)
+
+    def _get(self) -> EventMessage:
+        self.size -= self._sizes.popleft()
+        self.read.set()
+        return super()._get()
+
+    def clear(self) -> None:
+        """Drop all messages."""
+        while not self.empty():
+            self.get_nowait()
+
+
+class Sessions(LRUCache[str, asyncio.Queue[EventMessage]]):
+    """The messages of each page session. Gradio deletes a session once for each of its streams that is closed."""
+
+    def __delitem__(self, session: str) -> None:
+        if session in self:
+            super().__delitem__(session)
+
+
+class BoundedQueue(Queue):
+    """Gradio's queue with a bound for each visitor and address. Its processing loop starts again after a failure.
+
+    `watches` are the names of the functions that show a conversation for as long as its answer is written.
+    """
+
+    def __init__(self, blocks: Blocks, slots: int, watches: Collection[str] = ()) -> None:
+        super().__init__(
+            live_updates=True,
+            concurrency_count=slots,
+            update_intervals=1,
+            max_size=WAITING_EVENTS,
+            blocks=blocks,
+            default_concurrency_limit=None,
+        )
+        self.pending_messages_per_session = Sessions(SESSIONS + 1)  # the surplus is chosen here
+        self._kept = cast("OrderedDict[str, asyncio.Queue[EventMessage]]", self.pending_messages_per_session)
+        self._watches = watches
+        self._failed_at: float | None = None
+        self._closed = False
+
+    @property
+    def trouble(self) -> str:
+        """Why events are not processed as they should, as a sentence; "" while they are."""
+        now = monotonic()
+        if self.stopped or (self._failed_at is not None and now - self._failed_at < FAILED_SECONDS):
+            return "The page's event queue has stopped."
+        waiting = [queue.queue[0] for queue in self.event_queue_per_concurrency_id.values() if queue.queue]
+        if any(now - event.enqueue_time > STUCK_SECONDS for event in waiting):
+            return "The page's event queue is full."
+        return ""
+
+    def has_session(self, session: str) -> bool:
+        """Whether messages of this page session are kept."""
+        return session in self._kept
+
+    async def push(self, body: Any, request: fastapi.Request, username: str | None) -> Any:
+        """See `Queue.push`. Refuses an event beyond the share of the page session, the visitor or the address."""
+        session = str(body.session_hash)
+        pending = self._pending()
+        mine = [event for event in pending if event.session_hash == session]
+        watches = sum(event.fn.name in self._watches for event in mine)
+        is_watch = watches and getattr(self.blocks.fns.get(body.fn_index), "name", None) in self._watches
+        if (is_watch and watches >= WATCHES_PER_PAGE) or self._is_beyond_share(session, client_address(request.scope)):
+            return False, BUSY, "queue_full"
+        if session not in self._kept:
+            self._make_room(_visitor(session), {event.session_hash for event in pending})
+            self._kept[session] = Unread()
+        return await super().push(body=body, request=request, username=username)
+
+    def send_message(self, event: Event, event_message: EventMessage) -> None:
+        """Keep a message until the page reads it. An event ends if its page is gone or reads nothing."""
+        unread = self._kept.get(event.session_hash)
+        if unread is None:
+            event.alive = False
+            return
+        older = unread.size if isinstance(unread, Unread) else 0
+        super().send_message(event, event_message)
+        if isinstance(unread, Unread) and older > UNREAD_BYTES and unread.qsize() > UNREAD_MESSAGES:
+            for other in self._running():
+                other.alive = other.alive and other.session_hash != event.session_hash
+            unread.clear()
+            unread.put_nowait(UnexpectedErrorMessage(message=UNREAD))
+
+    async def wait_for_reader(self, event_id: str | None, session: str | None) -> None:
+        """Wait until the page has read nearly all its messages.
+
+        Raises `Error` if it reads nothing for `UNREAD_SECONDS`, or is gone.
+        """
+        end = monotonic() + UNREAD_SECONDS
+        unread = self._kept.get(session or "")
+        while isinstance(unread, Unread) and unread.qsize() > UNREAD_MESSAGES:
+            event = self.event_ids_to_events.get(event_id or "")
+            if monotonic() > end or (event is not None and not event.alive):
+                raise Error(UNREAD, print_exception=False)
+            unread.read.clear()
+            try:
+                await asyncio.wait_for(unread.read.wait(), 1.0)
+            except TimeoutError:
+                continue
+
+    async def start_processing(self) -> None:
+        """Process events until the queue is closed. A failure is logged and costs no event."""
+        while not self._closed:
+            try:
+                await super().start_processing()
+            except Exception:
+                log.exception("the event queue failed; it starts again")
+                self._failed_at = monotonic()
+                self.stopped = self._closed  # before anybody can see that it was set
+                await asyncio.sleep(self.sleep_when_free)
+
+    def close(self) -> None:
+        """Stop for good."""
+        self._closed = True
+        super().close()
+
+    def _cancel_asyncio_tasks(self) -> None:
+        # Gradio calls this at every end of the loop. Events that are running need not end with a failure of the loop.
+        if self._closed:
+            super()._cancel_asyncio_tasks()
+
+    def _running(self) -> list[Event]:
+        return [event for job in self.active_jobs if job is not None for event in job]
+
+    def _pending(self) -> list[Event]:
+        """Each event that waits or runs."""
+        waiting = [event for queue in self.event_queue_per_concurrency_id.values() for event in queue.queue]
+        return [*self._running(), *waiting]
+
+    def _is_beyond_share(self, session: str, address: str | None) -> bool:
+        """Whether the session's visitor or address has its full share. An unknown address (None) has no share."""
+        pending, visitor = self._pending(), _visitor(session)
+        of_visitor = [event for event in pending if _visitor(event.session_hash) == visitor]
+        if len(of_visitor) >= (EVENTS_OF_GUESTS if visitor == GUEST else EVENTS_PER_VISITOR):
+            return True
+        if address is None:
+            return False
+        if visitor == GUEST and _has_share(address, of_visitor, EVENTS_OF_GUESTS, GUEST_EVENTS_ALWAYS):
+            return True
+        return _has_share(address, pending, self.max_thread_count, EVENTS_ALWAYS)
+
+    def _make_room(self, visitor: str, pending: set[str]) -> None:
+        """Forget sessions without events, oldest first, so that one more fits the visitor's share and the whole."""
+        kept = self._kept
+        mine = [session for session in kept if _visitor(session) == visitor]
+        share = SESSIONS_OF_GUESTS if visitor == GUEST else SESSIONS_PER_VISITOR
+        surplus = [
+            *[session for session in mine if session not in pending][: max(0, len(mine) + 1 - share)],
+            *([session for session in kept if session not in pending][:1] if len(kept) >= SESSIONS else []),
+        ]
+        for session in set(surplus):
+            kept.pop(session, None)
+            self.pending_event_ids_session.pop(session, None)
+
+
+def bound_queue(page: Blocks, slots: int, watches: Collection[str]) -> BoundedQueue:
+    """Give the page a bounded queue, and let its events wait for whoever reads their messages."""
+    queue, untyped = BoundedQueue(page, slots, watches), cast(Any, page)
+    process = untyped.process_api
+
+    async def process_api(*args: Any, **given: Any) -> dict[str, Any]:
+        if given.get("iterator") is not None:
+            await queue.wait_for_reader(given.get("event_id"), given.get("session_hash"))
+        try:
+            return await process(*args, **given)
+        except Error:
+            raise
+        except Exception as error:  # Gradio would print it, and its text may have what the visitor sent
+            where = "".join(format_tb(error.__traceback__))
+            log.error("an event failed with %s at\n%s", type(error).__name__, where)
+            raise Error(FAILED, print_exception=False) from None
+
+    untyped._queue, untyped.process_api = queue, process_api
+    return queue
+
+
+def _visitor(session: str) -> str:
+    """The visitor that a session belongs to: the walls write "visitor-session"."""
+    return session.partition("-")[0]
+
+
+def _has_share(address: str, events: Collection[Event], slots: int, always: int) -> bool:
+    """Whether an address has as many of these events as slots are free, and more than it may always have."""
+    mine = sum(client_address(event.request.scope) == address for event in events)
+    return mine >= max(slots - len(events), always)
+
+
+def _size(message: EventMessage) -> int:
+    output = getattr(message, "output", None)
+    return len(orjson.dumps(output, default=str)) if output else 100

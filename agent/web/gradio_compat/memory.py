@@ -1,0 +1,53 @@
+"""Stops Gradio from keeping visitors' messages, files and typed keys in memory longer than it needs them.
+
+For deep links, which are off here, it keeps the widgets' values of the last 500 sessions. And each event that raises
+leaves a reference cycle: the queue's frame holds the exception, whose traceback holds that frame and all below it, with
+everything that was sent. Only a full garbage collection frees it, and these are rare.
+"""
+
+import traceback
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from typing import Any, cast
+
+from gradio import route_utils
+from gradio.state_holder import SessionState
+
+from agent.web.gradio_compat.import_hook import nothing
+
+_raised: ContextVar[list[BaseException]] = ContextVar("raised")
+_call: Callable[..., Awaitable[Any]] = cast(Any, route_utils).call_process_api
+
+
+def release_memory(queue: Any) -> None:
+    """Change what this queue, and all sessions, hold."""
+    cast(Any, SessionState)._update_value_in_config = nothing
+    cast(Any, route_utils).call_process_api = _noted
+    process: Callable[..., Awaitable[None]] = queue.process_events
+
+    async def process_events(*given: Any, **named: Any) -> None:
+        raised: list[BaseException] = []
+        _raised.set(raised)
+        try:
+            await process(*given, **named)
+        finally:
+            for error in raised:
+                _let_go(error)
+
+    queue.process_events = process_events
+
+
+async def _noted(*given: Any, **named: Any) -> Any:
+    try:
+        return await _call(*given, **named)
+    except Exception as error:
+        _raised.get([]).append(error)
+        raise
+
+
+def _let_go(error: BaseException) -> None:
+    """Empty the frames in the tracebacks of an exception and of those that led to it."""
+    found: BaseException | None = error
+    while found is not None:
+        traceback.clear_frames(found.__traceback__)
+        found = found.__cause__ or found.__context__

@@ -1,0 +1,74 @@
+"""Whether messages are taken, for whoever supervises the program. Says why not, but nothing about the machine."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from time import monotonic
+from typing import Any
+
+from agent.errors import AgentError
+from agent.history import HistoryStore, new_id
+from agent.models.catalog import Catalog
+from agent.providers import Endpoint, Models, default_endpoint
+
+STORE_SECONDS = 3.0
+REMEMBERED = 5.0
+"""Seconds that the model server's last answer counts, so that those who ask us do not become its load."""
+
+
+class Health:
+    """Whether messages are taken. Owner of what is remembered of the model server's last answer."""
+
+    def __init__(
+        self,
+        store: HistoryStore,
+        models: Models,
+        catalog: Catalog,
+        ask: Callable[[Endpoint], Awaitable[Any]],
+        queue_trouble: Callable[[], str],
+        env: Mapping[str, str] = os.environ,
+    ) -> None:
+        """`ask` asks a model server for anything, and raises an `AgentError` if it does not answer.
+
+        `queue_trouble` says why the page's events are not processed, "" while they are.
+        """
+        self._store, self._models, self._ask, self._queue_trouble = store, models, ask, queue_trouble
+        hosted = [provider for provider in catalog.providers.values() if provider.base_url]
+        self._hosted = any(default_endpoint(provider, env).api_key for provider in hosted)
+        self._asked: tuple[float, Endpoint, bool] | None = None
+        self._turn = asyncio.Lock()
+
+    async def trouble(self) -> str:
+        """Why no message is taken at the moment, as a sentence; "" where one is."""
+        if trouble := self._queue_trouble():
+            return trouble
+        if not await self._store_answers():
+            return "The history store does not answer."
+        if not self._hosted and not await self._model_answers():
+            coming = not self._models.served and self._models.status.phase != "failed"
+            return "No model answers yet." if coming else "No model answers."
+        return ""
+
+    async def _store_answers(self) -> bool:
+        try:
+            async with asyncio.timeout(STORE_SECONDS):
+                await self._store.list(new_id(), limit=1)
+        except (AgentError, TimeoutError):
+            return False
+        return True
+
+    async def _model_answers(self) -> bool:
+        """Whether the first model's server answers now: one that was named by the user may have gone since."""
+        served = self._models.served
+        if not served:
+            return False
+        endpoint = served[0].endpoint
+        async with self._turn:
+            if self._asked is None or self._asked[1] != endpoint or monotonic() - self._asked[0] > REMEMBERED:
+                try:
+                    await self._ask(endpoint)
+                    answers = True
+                except AgentError:
+                    answers = False
+                self._asked = monotonic(), endpoint, answers
+            return self._asked[2]

@@ -1,0 +1,1 @@
+"""ASGI middleware between the network and the page."""

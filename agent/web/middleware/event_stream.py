@@ -1,0 +1,66 @@
+"""No event may be lost because Gradio's event stream was just closing.
+
+Gradio ends a page's stream when no event of it is pending, and tells the page so. A message sent at that very moment is
+queued, but the page, which still believes the stream open, opens no other, then closes the old one, and waits for ever.
+So the answer to a join waits until the page has read that its stream is closed. Knows HTTP and one word of Gradio's.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from time import monotonic
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from agent.web.middleware.isolation import API, session_hash_of
+from agent.web.middleware.requests import refuse
+
+CLOSING = b'"msg":"close_stream"'
+SETTLE = 0.15
+"""Seconds from sending that word until a page is taken to have read it; only a join that falls into them waits."""
+REMEMBERED = 10_000
+
+
+class EventStreamMiddleware:
+    """The middleware, behind the walls. Owner of the times at which streams were closed.
+
+    `has_session` says whether the queue has messages of a session or waits for some. Gradio begins an answer for any
+    other session, too, and then fails, with a traceback in the log.
+    """
+
+    def __init__(self, app: ASGIApp, has_session: Callable[[str], bool] = lambda _: True) -> None:
+        self._app, self._has_session = app, has_session
+        self._closed: OrderedDict[str, float] = OrderedDict()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on; note that a stream closes; hold back what must not overtake it."""
+        session = session_hash_of(scope)
+        if session is not None and scope["path"] == f"{API}queue/data":
+            if not self._has_session(session):
+                await refuse(send, 404)
+                return
+            send = self._noting(session, send)
+        elif session is not None and scope["path"] == f"{API}queue/join":
+            send = self._after_closing(session, send)
+        await self._app(scope, receive, send)
+
+    def _noting(self, session: str, send: Send) -> Send:
+        async def noting(message: Message) -> None:
+            if CLOSING in message.get("body", b""):
+                self._closed[session] = monotonic()
+                self._closed.move_to_end(session)
+                while len(self._closed) > REMEMBERED:
+                    self._closed.popitem(last=False)
+            await send(message)
+
+        return noting
+
+    def _after_closing(self, session: str, send: Send) -> Send:
+        async def after(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                left = self._closed.get(session, -SETTLE) + SETTLE - monotonic()
+                if left > 0:
+                    await asyncio.sleep(left)
+            await send(message)
+
+        return after

@@ -1,0 +1,72 @@
+"""The headers of every answer: what a browser may load, show and keep. Knows HTTP alone."""
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import Message, Send
+
+FRAMERS = ("https://huggingface.co",)
+POLICY = "; ".join(
+    (
+        "default-src 'self'",
+        "script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:",
+        "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data: blob:",
+        "media-src 'self' data: blob:",
+        "connect-src 'self' data: blob:",
+        "worker-src 'self' blob:",
+        "font-src 'self' data:",
+        "form-action 'self'",
+        "base-uri 'self'",
+        "object-src 'none'",
+        " ".join(("frame-ancestors 'self'", *FRAMERS)),  # the last, because there may be more of them
+    )
+)
+SELF_ONLY = ("autoplay", "camera", "clipboard-read", "clipboard-write", "fullscreen", "microphone")
+"""What the page uses: camera and microphone attach, the clipboard copies and pastes, pictures fill the screen."""
+OFF = (
+    "accelerometer", "ambient-light-sensor", "bluetooth", "browsing-topics", "display-capture",
+    "encrypted-media", "gamepad", "geolocation", "gyroscope", "hid", "idle-detection", "local-fonts", "magnetometer",
+    "midi", "payment", "picture-in-picture", "publickey-credentials-create", "publickey-credentials-get",
+    "screen-wake-lock", "serial", "storage-access", "usb", "window-management", "xr-spatial-tracking",
+)  # fmt: skip
+HEADERS = (
+    ("permissions-policy", ", ".join((*(f"{one}=(self)" for one in SELF_ONLY), *(f"{one}=()" for one in OFF)))),
+    # It concerns a page of its own window, not one in a frame; a login comes back in the same window.
+    ("cross-origin-opener-policy", "same-origin"),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),  # or another port of this host shows what the browser has cached
+)
+SESSION = b"session="
+"""The cookie in which Gradio keeps a login."""
+
+
+class SecurityHeadersMiddleware:
+    """An ASGI `send` that adds the headers, and `cookies`, to the response, whoever made it."""
+
+    def __init__(self, send: Send, policy: str) -> None:
+        self._send, self._policy = send, policy
+        self.cookies: list[str] = []
+        self.begun = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.begun = True
+            message["headers"] = [_partitioned(*pair) for pair in message.get("headers", [])]
+            headers = MutableHeaders(scope=message)
+            headers["content-security-policy"] = self._policy
+            for name, value in HEADERS:
+                headers[name] = value
+            headers.setdefault("cache-control", "private")
+            del headers["access-control-allow-credentials"]  # Gradio lets any site read in a visitor's name
+            del headers["access-control-allow-origin"]
+            if headers.get("content-type", "").startswith("text/event-stream"):
+                headers["x-accel-buffering"] = "no"
+            for cookie in self.cookies:
+                headers["cache-control"] = "no-store"
+                headers.append("set-cookie", cookie)
+        await self._send(message)
+
+
+def _partitioned(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """A header; Gradio's session becomes a cookie that a browser without third-party cookies keeps in a frame."""
+    return name, value + b"; Partitioned" if name == b"set-cookie" and value.startswith(SESSION) else value

@@ -1,0 +1,54 @@
+"""The page's scripts and styles, of which a visit takes eighty: read once, and kept by browsers for good.
+
+Gradio looks each of them up and compresses it again for every visit, in the loop in which answers stream. Each has a
+hash of its content in its name, so none ever changes. The page itself, which does change, Gradio sends unpacked: packed
+it is a sixth. Knows HTTP, and of Gradio where these files are.
+"""
+
+import asyncio
+import gzip
+import re
+from pathlib import Path
+
+from starlette.datastructures import Headers
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+HASHED = re.compile(r"/assets/([\w.-]{1,100}-[\w-]{8,40}\.(js|css))", re.ASCII)
+TYPES = {"js": "text/javascript", "css": "text/css"}
+FOR_GOOD = {"cache-control": "public, max-age=31536000, immutable", "vary": "accept-encoding"}
+
+
+class StaticFilesMiddleware:
+    """The middleware, behind the walls. Owner of what was read: two contents for each file of `folder` at most."""
+
+    def __init__(self, app: ASGIApp, folder: Path) -> None:
+        self._app, self._folder = app, folder
+        self._page = GZipMiddleware(app, compresslevel=5)
+        self._kept: dict[tuple[str, bool], bytes] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer for a file that is there; pass on everything else, the page so that it comes back packed."""
+        answer = await self._answer(scope) if scope["type"] == "http" and scope["method"] == "GET" else None
+        await (answer or self._app)(scope, receive, send)
+
+    async def _answer(self, scope: Scope) -> ASGIApp | None:
+        if scope["path"] == "/":
+            return self._page
+        asked = HASHED.fullmatch(scope["path"])
+        if not asked:
+            return None
+        name, kind = asked.groups()
+        packed = "gzip" in Headers(scope=scope).get("accept-encoding", "")
+        if (name, packed) not in self._kept:
+            try:
+                self._kept[name, packed] = await asyncio.to_thread(_content, self._folder / name, packed)
+            except OSError:
+                return None
+        headers = FOR_GOOD | ({"content-encoding": "gzip"} if packed else {})
+        return Response(self._kept[name, packed], headers=headers, media_type=TYPES[kind])
+
+
+def _content(path: Path, packed: bool) -> bytes:
+    return gzip.compress(path.read_bytes(), mtime=0) if packed else path.read_bytes()

@@ -1,0 +1,133 @@
+"""Writes the files of one multipart form as its bytes come in. Knows the format, not HTTP and not who sends it."""
+
+import re
+from pathlib import Path
+from threading import Lock
+from typing import BinaryIO
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from agent.errors import InputError, Limited, localized_error
+from agent.history import new_id
+from agent.web.sentences import SENTENCES
+
+FIELD = "files"
+"""The field of the form that holds files; others are read and dropped."""
+LONGEST_NAME = 200
+"""Bytes of a file's name."""
+_FORBIDDEN = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f`$!{}]')
+
+
+class UploadForm:
+    """The parser of one request. Owns the files it writes until `finish`; `discard` removes them.
+
+    Each file gets a folder of its own under `folder`, so its path cannot be guessed. `name` is that of the newest file.
+    Raises `Limited` for too many files and for one that is too large, `InputError` for what is no form. `write` and
+    `discard` may be called from different threads.
+    """
+
+    def __init__(self, boundary: bytes, folder: Path, *, most_files: int, most_bytes: int) -> None:
+        self.sizes: dict[Path, int] = {}
+        self.name = ""
+        self._folder, self._most_files, self._most_bytes = folder, most_files, most_bytes
+        self._lock, self._discarded = Lock(), False
+        self._file: BinaryIO | None = None
+        self._path = folder
+        self._header, self._value, self._disposition = bytearray(), bytearray(), b""
+        self._ended = False
+        try:
+            self._parser = MultipartParser(
+                boundary,
+                {
+                    "on_part_begin": self._begin_part,
+                    "on_header_field": lambda data, start, end: self._header.extend(data[start:end]),
+                    "on_header_value": lambda data, start, end: self._value.extend(data[start:end]),
+                    "on_header_end": self._end_header,
+                    "on_headers_finished": self._open_file,
+                    "on_part_data": self._write_piece,
+                    "on_part_end": self._close_file,
+                    "on_end": self._end,
+                },
+            )
+        except FormParserError as error:
+            raise localized_error(InputError, SENTENCES, "upload_broken") from error
+
+    def write(self, data: bytes) -> None:
+        """Take the next bytes of the form. Blocks for as long as the disk does."""
+        with self._lock:
+            if self._discarded:
+                return
+            try:
+                self._parser.write(data)
+            except FormParserError as error:
+                raise localized_error(InputError, SENTENCES, "upload_broken") from error
+
+    def finish(self) -> dict[Path, int]:
+        """Return the size of each file, by its path. Raises `InputError` where the form is cut off or has none."""
+        if not self._ended or not self.sizes:
+            raise localized_error(InputError, SENTENCES, "upload_broken")
+        return self.sizes
+
+    def discard(self) -> None:
+        """Remove what was written, and write nothing more."""
+        with self._lock:
+            self._discarded = True
+            self._close_file()
+            for path in self.sizes:
+                path.unlink(missing_ok=True)
+                path.parent.rmdir()
+            self.sizes.clear()
+
+    def _begin_part(self) -> None:
+        self._disposition = b""
+        self._header.clear()
+        self._value.clear()
+
+    def _end_header(self) -> None:
+        if bytes(self._header).lower() == b"content-disposition":
+            self._disposition = bytes(self._value)
+        self._header.clear()
+        self._value.clear()
+
+    def _open_file(self) -> None:
+        _, options = parse_options_header(self._disposition)
+        if options.get(b"name", b"").decode("latin-1") != FIELD or b"filename" not in options:
+            return
+        if len(self.sizes) >= self._most_files:
+            raise localized_error(Limited, SENTENCES, "upload_too_many", most=self._most_files)
+        folder = self._folder / new_id()
+        folder.mkdir(parents=True, mode=0o700)
+        self.name = safe_name(options[b"filename"].decode(errors="replace"))
+        self._path = folder / self.name
+        self.sizes[self._path] = 0
+        self._file = self._path.open("xb")
+
+    def _write_piece(self, data: bytes, start: int, end: int) -> None:
+        if self._file is None:
+            return
+        piece = data[start:end]
+        self.sizes[self._path] += len(piece)
+        if self.sizes[self._path] > self._most_bytes:
+            most = self._most_bytes / 1e6
+            raise localized_error(Limited, SENTENCES, "upload_file_too_large", name=self._path.name, most=most)
+        self._file.write(piece)
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _end(self) -> None:
+        self._ended = True
+
+
+def safe_name(name: str) -> str:
+    """The last part of a file's name without what file systems and shells misread, as Gradio's pages call it, too."""
+    cut = _FORBIDDEN.sub("", name.replace("\\", "/").rpartition("/")[2]).rstrip(" .")
+    stem, dot, suffix = cut.rpartition(".")
+    if not stem:
+        stem, dot, suffix = (suffix, "", "") if not dot else ("file", dot, suffix)
+    room = LONGEST_NAME - len(f"{dot}{suffix}".encode()[: LONGEST_NAME // 2])
+    kept = f"{dot}{suffix}".encode()[: LONGEST_NAME // 2].decode(errors="ignore")
+    return (stem.encode()[:room].decode(errors="ignore") + kept) or "file"

@@ -1,0 +1,155 @@
+"""Tells a page how far its uploads are, in Gradio's place, which looks 20 times a second for any number of pages.
+
+Only an upload that was begun is told of, and each visitor and network address has a share of the listeners. Knows HTTP.
+"""
+
+import asyncio
+import json
+from collections import Counter, OrderedDict
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from starlette.datastructures import QueryParams
+from starlette.types import Receive, Scope, Send
+
+from agent.web.client_address import client_address
+from agent.web.middleware.isolation import visitor_id_of
+from agent.web.middleware.requests import refuse
+
+LISTENERS_PER_VISITOR = 4
+LISTENERS_OF_GUESTS = 32
+LISTENERS = 256
+"""Requests that may listen at once: of one visitor, of all guests together and in all."""
+LISTENERS_ALWAYS = 4
+"""Requests with which one network address may listen however few are free; else it may have as many as are free."""
+BEGIN_SECONDS = 3.0
+"""How long a listener waits for its upload to begin: the page asks for both at once."""
+PAUSE_SECONDS = 0.1
+"""Between two messages to a listener."""
+HEARTBEAT_SECONDS = 15.0
+"""Between messages to a listener whose upload stands still."""
+FORGET_SECONDS = 60.0
+"""How long an upload that has ended is kept, for a page that asks late."""
+MOST_KEPT = 10_000
+"""Uploads that are kept. The oldest are forgotten."""
+
+
+@dataclass(eq=False, slots=True)
+class Upload:
+    """How many bytes of each file came, by its name."""
+
+    sent: Counter[str] = field(default_factory=Counter[str])
+    is_done: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def add(self, name: str, size: int) -> None:
+        """Note bytes that came."""
+        self.sent[name] += size
+        self._tell()
+
+    def end(self) -> None:
+        """Note that nothing more comes."""
+        self.is_done = True
+        self._tell()
+
+    def _tell(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class UploadProgress:
+    """Owner of the table of uploads that have an id, and of the listeners. The walls make ids the visitor's own."""
+
+    def __init__(self) -> None:
+        self._uploads = OrderedDict[str, Upload]()
+        self._listeners: list[tuple[str | None, str | None]] = []
+        self._begun = asyncio.Event()
+
+    def begin(self, upload_id: str) -> Upload:
+        """Note an upload that begins. Without an id nobody is told of it."""
+        upload = Upload()
+        if upload_id:
+            self._uploads[upload_id] = upload
+            while len(self._uploads) > MOST_KEPT:
+                self._uploads.popitem(last=False)
+            self._begun.set()
+            self._begun = asyncio.Event()
+        return upload
+
+    def end(self, upload_id: str, upload: Upload) -> None:
+        """Note that an upload has ended, and forget it in a while."""
+        upload.end()
+        if upload_id:
+            asyncio.get_running_loop().call_later(FORGET_SECONDS, self._forget, upload_id, upload)
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that listens, until its upload has ended or the client is gone."""
+        listener = visitor_id_of(scope), client_address(scope)
+        if self._is_beyond_share(*listener):
+            await refuse(send, 429)
+            return
+        self._listeners.append(listener)
+        gone = asyncio.create_task(_wait_for_end(receive))
+        try:
+            upload = await self._find(QueryParams(scope["query_string"]).get("upload_id", ""))
+            if upload is None:
+                await refuse(send, 404)
+            else:
+                await _tell(upload, gone, send)
+        finally:
+            gone.cancel()
+            self._listeners.remove(listener)
+
+    async def _find(self, upload_id: str) -> Upload | None:
+        """The upload of this id, which may be about to begin."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BEGIN_SECONDS):
+                while upload_id not in self._uploads:
+                    await self._begun.wait()
+        return self._uploads.get(upload_id)
+
+    def _forget(self, upload_id: str, upload: Upload) -> None:
+        if self._uploads.get(upload_id) is upload:
+            del self._uploads[upload_id]
+
+    def _is_beyond_share(self, visitor: str | None, address: str | None) -> bool:
+        """Whether all have too many listeners, or the visitor or the address its full share. None has no address."""
+        of_visitor = sum(one == visitor for one, _ in self._listeners)
+        if of_visitor >= (LISTENERS_PER_VISITOR if visitor else LISTENERS_OF_GUESTS):
+            return True
+        free = LISTENERS - len(self._listeners)
+        of_address = sum(one == address for _, one in self._listeners)
+        return free <= 0 if address is None else of_address >= max(free, LISTENERS_ALWAYS)
+
+
+async def _tell(upload: Upload, gone: asyncio.Task[None], send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+    told = Counter[str]()
+    while not gone.done():
+        changed, is_done = upload.changed, upload.is_done
+        news = upload.sent - told
+        for name, size in news.items():
+            await _say(send, {"msg": "update", "orig_name": name, "chunk_size": size})
+        told += news
+        if is_done:
+            await _say(send, {"msg": "done"})
+            break
+        waiting = asyncio.create_task(changed.wait())
+        done, _ = await asyncio.wait((waiting, gone), timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if not done:
+            await _say(send, {"msg": "heartbeat"})
+        elif not upload.is_done:
+            await asyncio.wait((gone,), timeout=PAUSE_SECONDS)
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _say(send: Send, message: dict[str, str | int]) -> None:
+    body = f"data: {json.dumps(message)}\n\n".encode()
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def _wait_for_end(receive: Receive) -> None:
+    """Wait until the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

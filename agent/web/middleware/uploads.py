@@ -1,0 +1,158 @@
+"""Answers upload requests in Gradio's place, which would write whatever comes before it counts it.
+
+Bytes are counted as they stream in, against the limits of one request and the room of the visitor. What was written of
+a request that is refused or broken off is removed. Knows HTTP; the answer has the form that Gradio's page expects.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import Headers, QueryParams
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from agent.errors import AgentError, InputError, Limited, localized_error
+from agent.web.middleware.isolation import API, visitor_id_of
+from agent.web.middleware.upload_form import UploadForm
+from agent.web.middleware.upload_progress import UploadProgress
+from agent.web.sentences import SENTENCES
+from agent.web.unsent_files import MB, UnsentFiles, delete
+
+OVERHEAD = 64 * 1024
+"""Bytes of a form besides its files: boundaries, names, headers."""
+LINGER_SECONDS = 20.0
+"""How long the rest of a refused body is read and dropped. A browser reads no answer before it has sent all."""
+
+Say = Callable[[str, AgentError], str]
+"""The sentence of an error in the language of an Accept-Language header."""
+
+
+class UploadMiddleware:
+    """The middleware, behind the walls. `most_bytes` is the largest file. It also tells how far uploads are."""
+
+    def __init__(self, app: ASGIApp, uploads: UnsentFiles, *, most_bytes: int, say: Say) -> None:
+        self._app, self._uploads, self._most_bytes = app, uploads, most_bytes
+        self._say, self._progress = say, UploadProgress()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take an upload; pass on everything else, with the table of uploads in its state."""
+        if scope["type"] == "http":
+            scope.setdefault("state", {})["uploads"] = self._uploads
+            if scope["method"] == "POST" and scope["path"] == f"{API}upload":
+                await self._answer(scope, receive, send)
+                return
+            if scope["path"] == f"{API}upload_progress":
+                await self._progress.answer(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        upload_id = QueryParams(scope["query_string"]).get("upload_id", "")
+        try:
+            paths = await self._take(headers, receive, visitor_id_of(scope), upload_id)
+        except _Gone:
+            return
+        except AgentError as error:
+            sentence = self._say(headers.get("accept-language", ""), error)
+            if isinstance(error, Limited):  # Gradio's page shows the text of the answer as it is
+                await _respond(send, 413, "text/plain; charset=utf-8", sentence.encode(), more=True)
+            else:
+                await _respond(send, 400, "application/json", json.dumps({"detail": sentence}).encode(), more=True)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LINGER_SECONDS):
+                    while (await receive()).get("more_body"):
+                        pass
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await _respond(send, 200, "application/json", json.dumps([str(path) for path in paths]).encode())
+
+    async def _take(self, headers: Headers, receive: Receive, visitor: str | None, upload_id: str) -> list[Path]:
+        """Write the files of a request; return where they are. Raises `Limited`, `InputError` and `_Gone`."""
+        kind, options = parse_options_header(headers.get("content-type"))
+        if kind != b"multipart/form-data" or not options.get(b"boundary"):
+            raise localized_error(InputError, SENTENCES, "upload_broken")
+        request = _Request(self._uploads, visitor)
+        declared = headers.get("content-length", "0")
+        request.check(int(declared) if declared.isdecimal() else 0)
+        form = UploadForm(
+            options[b"boundary"],
+            self._uploads.folder,
+            most_files=self._uploads.limits.files_per_request,
+            most_bytes=self._most_bytes,
+        )
+        progress = self._progress.begin(upload_id)
+        with self._uploads.using(form.sizes.keys()):
+            try:
+                async for piece in _body(receive):
+                    await request.count(len(piece))
+                    await asyncio.to_thread(form.write, piece)
+                    if form.name:
+                        progress.add(form.name, len(piece))
+                sizes = form.finish()
+                victims = self._uploads.count(visitor, 0, len(sizes))
+            except BaseException:
+                form.discard()
+                raise
+            finally:
+                request.uncount()
+                self._progress.end(upload_id, progress)
+            for path, size in sizes.items():
+                self._uploads.keep(path, visitor, size)
+            if victims:
+                await asyncio.to_thread(delete, victims)
+        return list(sizes)
+
+
+class _Gone(Exception):
+    """The client went away in the middle of its request."""
+
+
+class _Request:
+    """What one request has sent so far. Its bytes count as the visitor's until its files do."""
+
+    def __init__(self, uploads: UnsentFiles, visitor: str | None) -> None:
+        self._uploads, self._visitor, self._counted = uploads, visitor, 0
+        self._most = uploads.limits.mb_per_request
+
+    def check(self, declared: int) -> None:
+        """Refuse a body by its declared length, before it is read. Raises `Limited`."""
+        self._bound(declared)
+        self._uploads.check(self._visitor, declared, 1)
+
+    async def count(self, size: int) -> None:
+        """Count the next bytes, and delete what makes room for them. Raises `Limited`."""
+        self._bound(self._counted + size)
+        victims = self._uploads.count(self._visitor, size)
+        self._counted += size
+        if victims:
+            await asyncio.to_thread(delete, victims)
+
+    def uncount(self) -> None:
+        """Take the bytes back when the request is over."""
+        self._uploads.uncount(self._visitor, self._counted)
+        self._counted = 0
+
+    def _bound(self, size: int) -> None:
+        if size > self._most * MB + OVERHEAD:
+            raise localized_error(Limited, SENTENCES, "upload_too_large", most=self._most)
+
+
+async def _body(receive: Receive) -> AsyncIterator[bytes]:
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Gone
+        if message.get("body"):
+            yield message["body"]
+        if not message.get("more_body"):
+            return
+
+
+async def _respond(send: Send, status: int, kind: str, body: bytes, *, more: bool = False) -> None:
+    headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": more})

@@ -1,0 +1,89 @@
+"""The page for programs: the one public endpoint, `/chat`."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from math import isfinite
+from typing import Any, cast
+
+import gradio as gr
+
+from agent.errors import InputError
+from agent.i18n.translator import page_error
+from agent.result import checked_options
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.run_setup import Choices
+from agent.web.ui.page_sessions import PageSessions
+from agent.web.ui.submit import submit, toast_errors
+
+RUNS = ("reasoning", "temperature", "max_tokens")
+"""The options of a run that a program may set."""
+
+
+class ChatApi:
+    """The endpoint over the same conversations as the page's."""
+
+    def __init__(self, conversations: Conversations) -> None:
+        self._conversations = conversations
+        self._sessions = PageSessions()
+
+    async def chat(
+        self,
+        message: dict[str, Any] | None,
+        model: str,
+        options: dict[str, Any] | None,
+        request: gr.Request,
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Send a message; stream the answer's bubbles.
+
+        `message` is `{"text": ..., "files": [...]}`, `model` a model's id ("" for the first), `options` may hold
+        system_message, reasoning, temperature, max_tokens, tools, read_here and new (true: a new conversation). Each
+        value is `{"text", "bubbles": [{"type", "content"}], "finish_reason"}`, the last one with a finish_reason.
+        """
+        seat = self._sessions.get(request)
+        options = dict(options or {})
+        new = options.pop("new", False)
+        choices = await toast_errors(_options(model, options))
+        if new:
+            seat = replace(seat, conversation=None)
+        seat, live = await submit(self._conversations, message, seat, choices, request)
+        self._sessions.save(request, seat)
+        if live is None:  # one of several questions was answered
+            yield {"text": "", "bubbles": [], "finish_reason": "suspended"}
+            return
+        async for answer in self._conversations.stream_answer(live):
+            yield {**answer, "bubbles": [{**one, "content": _portable(one["content"])} for one in answer["bubbles"]]}
+
+
+OWN: dict[str, type] = {"system_message": str, "tools": bool, "read_here": bool}
+"""The options of this page, with their types; all others are those of a run."""
+
+
+def _portable(value: Any) -> Any:
+    """The value, with numbers that the stream's JSON cannot carry as text: those beyond 64 bits, and infinity."""
+    if isinstance(value, dict):
+        return {key: _portable(item) for key, item in cast(dict[str, Any], value).items()}
+    if isinstance(value, list | tuple):
+        return [_portable(item) for item in cast(list[Any], value)]
+    if (isinstance(value, int) and not -(2**63) <= value < 2**64) or (isinstance(value, float) and not isfinite(value)):
+        return json.dumps(value)
+    return value
+
+
+async def _options(model: str, options: dict[str, Any]) -> Choices:
+    """The options as choices. Nothing is converted: the text "false" is not taken for a bool."""
+    runs = {name: value for name, value in options.items() if name not in OWN}
+    if unknown := sorted(runs.keys() - RUNS):
+        raise InputError(f"unknown options: {', '.join(unknown)}; known are {', '.join([*OWN, *RUNS])} and new")
+    for name, value in options.items():
+        if name in OWN and not isinstance(value, OWN[name]):
+            known = "true, false" if OWN[name] is bool else "a text"
+            raise page_error(InputError, "wrong_option", name=name, value=repr(value)[:80], known=known)
+    checked = checked_options(runs)
+    return Choices(
+        model=model,
+        **{name: value for name, value in options.items() if name in OWN},
+        reasoning=True if checked.reasoning is None else checked.reasoning,
+        temperature=checked.temperature,
+        max_tokens=checked.max_tokens,
+    )

@@ -1,0 +1,106 @@
+"""What is attached: what becomes of it, whether it is read here, and pictures that links lead to."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+import gradio as gr
+from gradio.data_classes import FileData
+
+from agent.errors import AgentError
+from agent.fetch import Guard
+from agent.models.catalog import ModelSpec
+from agent.providers import acting_for
+from agent.web.chat.attachments import AttachmentPlan, plan_attachments
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.link_fetch import LinkFetcher, ask_of
+from agent.web.middleware.isolation import visitor_id_of
+from agent.web.ui.components import attachments, being_checked, takes
+from agent.web.ui.page_sessions import PageSession, PageSessions
+from agent.web.ui.submit import owns_files, poll_until_done
+
+LOOKED_AT = 4
+"""Messages whose files are looked at at once; those of one can fill twice the size of the largest upload."""
+
+
+class AttachmentHandlers:
+    """The handlers of the panel above the composer. Holds what pages fetch; `guard` says from where they may."""
+
+    def __init__(self, conversations: Conversations, seats: PageSessions, guard: Guard) -> None:
+        self._conversations, self._sessions = conversations, seats
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._looking = asyncio.Semaphore(LOOKED_AT)
+        self._links = LinkFetcher(guard, conversations.rate_limiter, max_bytes=conversations.settings.max_upload_bytes)
+
+    async def read_here(self, on: bool, model: str | None, request: gr.Request) -> tuple[Any, Any]:
+        """The switch was turned: more can be attached, or less."""
+        seat = self._sessions.get(request)
+        self._conversations.remembered.put(
+            seat.visitor, replace(self._conversations.choices(seat.owner), read_here=bool(on))
+        )
+        spec = self._conversations.model_for(seat.owner, model)
+        if on:
+            await self._conversations.transcriber.look()
+        return (
+            takes(spec, seat.words, reading=self._conversations.transcriber if on else None)
+            if spec
+            else (gr.skip(), gr.skip())
+        )
+
+    async def attached(
+        self, value: dict[str, Any] | None, model: str | None, read_here: bool, request: gr.Request
+    ) -> AsyncIterator[str]:
+        """Say what becomes of each attachment for the chosen model, before anything is sent."""
+        seat = self._sessions.get(request)
+        spec = self._conversations.model_for(seat.owner, model)
+        files = [Path(str(file)) for file in (value or {}).get("files") or []]
+        if spec is None or not files or not owns_files(list(map(str, files)), request):
+            yield ""
+            return
+        with acting_for(seat.owner):
+            looking = asyncio.ensure_future(self._plans(files, spec, seat, read_here))
+        async for _ in poll_until_done(looking):
+            yield being_checked([file.name for file in files], seat.words)
+        yield attachments(looking.result(), seat.words)
+
+    async def _plans(
+        self, files: list[Path], spec: ModelSpec, seat: PageSession, read_here: bool
+    ) -> list[AttachmentPlan]:
+        """Look at the files when it is this visitor's turn: one message of theirs at a time, and a few of all."""
+        turn = self._turns.setdefault(seat.visitor.rate_limit_key, asyncio.Lock())
+        most, menu = (
+            self._conversations.settings.max_upload_bytes,
+            self._conversations.models.choosable(seat.owner, seat.login),
+        )
+        async with turn, self._looking:
+            return await plan_attachments(
+                files, spec, max_bytes=most, menu=menu, reading=self._conversations.transcriber if read_here else None
+            )
+
+    async def fetched(self, asked: str, request: gr.Request) -> dict[str, Any]:
+        """The picture at a link, `asked` as in "7 https://...": among `files`, as if uploaded, or why not in `text`."""
+        assert request.request is not None
+        seat, scope = self._sessions.get(request), request.request.scope
+        number, _, url = str(asked).partition(" ")
+        ask = ask_of(request.session_hash, number)
+        if ask is None:
+            raise gr.Error(seat.words("broken"), print_exception=False)
+        try:
+            picture = await self._links.fetch(seat.visitor, ask, url)
+            if picture is None:
+                return {"text": "", "files": []}
+            kept = await scope["state"]["uploads"].add(visitor_id_of(scope), picture.name, picture.data)
+        except AgentError as error:
+            return {"text": seat.words.render(error.sayings) or str(error), "files": []}
+        scope["state"]["walls"].give(str(kept), visitor_id_of(scope))
+        file = FileData(path=str(kept), orig_name=picture.name, mime_type=picture.media_type)
+        return {"text": "", "files": [file]}
+
+    def fetch_cancelled(self, asked: str, request: gr.Request) -> None:
+        """The picture that was `asked` for is not wanted any more."""
+        ask = ask_of(request.session_hash, str(asked).partition(" ")[0])
+        if ask is not None:
+            self._links.cancel(self._sessions.get(request).visitor, ask)

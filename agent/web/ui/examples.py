@@ -1,0 +1,65 @@
+"""What an empty chat offers to try: examples that suit the chosen model, a picture and a sound where it takes them."""
+
+import base64
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from agent.i18n.translator import Translator
+from agent.models.catalog import ModelSpec
+
+SAMPLES = Path(__file__).parent / "samples"
+FILES = {"picture": str(SAMPLES / "chart.png"), "sound": str(SAMPLES / "notes.wav")}
+SHOWN = 4
+DRAWN = {  # each on a field of 24 x 24
+    "question": "M4 5h16v11H9l-5 4zM9 10h6",
+    "riddle": "M9 18h6M10 21h4M8 14a6 6 0 1 1 8 0c-1 1-1 2-1 2H9s0-1-1-2z",
+    "code": "M9 7l-5 5 5 5M15 7l5 5-5 5",
+    "table": "M4 5h16v14H4zM4 10h16M10 5v14",
+    "letter": "M4 20l1-4L16 5l3 3L8 19zM14 7l3 3",
+    "tiny_capital": "M4 5h16v11H9l-5 4zM9 10h6",
+    "tiny_list": "M4 6h2M4 12h2M4 18h2M9 6h11M9 12h11M9 18h11",
+    "tiny_code": "M9 7l-5 5 5 5M15 7l5 5-5 5",
+    "tiny_term": "M9 18h6M10 21h4M8 14a6 6 0 1 1 8 0c-1 1-1 2-1 2H9s0-1-1-2z",
+    "sound": "M4 10v4h4l5 4V6L8 10zM16 9c2 2 2 4 0 6M18 6c4 4 4 8 0 12",
+}
+
+
+def examples(spec: ModelSpec | None, words: Translator) -> list[dict[str, Any]]:
+    """The examples as the chatbot takes them, without their files: Gradio would copy those for each visitor."""
+    return [
+        {
+            "text": words(f"asks_{name}"),
+            "display_text": words(f"example_{name}"),
+            "icon": {"path": "", "url": _icon(name)},
+        }
+        for name in _names(spec)
+    ]
+
+
+def example_message(text: str, words: Translator) -> dict[str, Any]:
+    """The message that an example of this text sends: it, and the file that it asks about."""
+    return {"text": text, "files": [file for name, file in FILES.items() if text == words(f"asks_{name}")]}
+
+
+def _names(spec: ModelSpec | None) -> list[str]:
+    takes = {"picture": spec is not None and spec.image, "sound": spec is not None and spec.audio}
+    names = [name for name, possible in takes.items() if possible]
+    if spec is not None and spec.examples:  # a tiny model: only what it has been seen to answer rightly
+        names += ["tiny_capital", "tiny_list", "tiny_code", "tiny_term"]
+    elif spec is not None and spec.tools == "none":
+        names += ["question", "letter"]
+    else:
+        names += ["question", "riddle" if spec is not None and spec.reasoning else "letter", "code", "table"]
+    return names[:SHOWN]
+
+
+def _icon(name: str) -> str:
+    """As a data URL: files in Gradio's cache belong to who uploaded them."""
+    if name == "picture":
+        return "data:image/png;base64," + base64.b64encode(Path(FILES[name]).read_bytes()).decode()
+    drawn = (
+        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24' fill='none' stroke='#6d73f0' stroke-width='1.7' "
+        f"stroke-linecap='round' stroke-linejoin='round'><path d='{DRAWN[name]}'/></svg>"
+    )
+    return "data:image/svg+xml," + quote(drawn)

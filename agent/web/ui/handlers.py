@@ -1,0 +1,354 @@
+"""What the page's events do: find out who is asking, call `Conversations`, say the outcome in widget values."""
+
+import asyncio
+import html
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from agent.errors import AgentError
+from agent.fetch import GUARD, Guard
+from agent.models.catalog import ModelSpec
+from agent.providers import preload
+from agent.web.chat.conversations import WINDOW, Conversations
+from agent.web.chat.live_runs import LiveRun
+from agent.web.chat.questions import PressedButton, QuestionId
+from agent.web.chat.run_setup import Choices
+from agent.web.chat.system_prompt import default_prompt, own_prompt
+from agent.web.ui.attachment_handlers import AttachmentHandlers
+from agent.web.ui.components import (
+    FOR_MODEL,
+    KEYS,
+    Given,
+    being_sent,
+    choices_of,
+    composer,
+    key_panel,
+    menu,
+    notice,
+    offer,
+    switches,
+    usual_temperature,
+    values,
+)
+from agent.web.ui.examples import example_message
+from agent.web.ui.page_sessions import LONGEST_WINDOW, PageSession, PageSessions
+from agent.web.ui.render import WireMessage
+from agent.web.ui.setting_handlers import SettingHandlers
+from agent.web.ui.submit import Submission, ask_to_wait, submit, toast_errors
+
+
+class Handlers:
+    """One method for each event. Holds which page shows which conversation, which looks, what each sends and fetches.
+
+    `guard` says from where pictures may be fetched.
+    """
+
+    def __init__(self, conversations: Conversations, guard: Guard = GUARD) -> None:
+        self._conversations = conversations
+        self._sessions = PageSessions()
+        self._watching: dict[str, object] = {}
+        self._submissions: dict[str, Submission[tuple[PageSession, LiveRun | None]]] = {}
+        self.attaching = AttachmentHandlers(conversations, self._sessions, guard)
+        self.settings = SettingHandlers(conversations, self._sessions)
+
+    # Showing
+
+    async def page_loaded(self, request: gr.Request) -> tuple[Any, ...]:
+        """`/` was loaded: the visitor's last conversation, their settings, the models there are."""
+        seat = self._sessions.get(request)
+        seat = self._sessions.save(
+            request, replace(seat, conversation=await self._conversations.last_conversation(seat.owner))
+        )
+        self._conversations.models.keys.keep_alive(seat.owner)
+        chosen = self._conversations.choices(seat.owner)
+        if chosen.read_here:
+            await self._conversations.transcriber.look()
+        spec = self._conversations.model_for(seat.owner, None)
+        busy = seat.conversation is not None and self._conversations.live_runs.is_busy(seat.conversation)
+        return chosen.read_here, *self._menu_widgets(seat, spec), *self._model_widgets(seat, spec, busy=busy)
+
+    async def watch(self, request: gr.Request) -> AsyncGenerator[list[WireMessage] | dict[str, Any]]:
+        """The conversation, and its answer while it is being written."""
+        seat = self._sessions.get(request)
+        if seat.conversation is None:  # nothing, rather than an empty list that would come after a first message
+            yield gr.skip()
+            return
+        page, this = str(request.session_hash), object()
+        self._watching[page] = this  # a page has one watch: a newer one ends this at its next update
+        try:
+            async for view in self._conversations.watch(seat.owner, seat.conversation, seat.window, seat.words):
+                if self._watching.get(page) is not this:
+                    return
+                yield view.messages
+        finally:
+            if self._watching.get(page) is this:
+                del self._watching[page]
+
+    async def watch_other(self, request: gr.Request) -> AsyncGenerator[list[WireMessage] | dict[str, Any]]:
+        """The same, after something was refused: where this page is not looking already."""
+        if str(request.session_hash) in self._watching:
+            yield gr.skip()
+            return
+        async with aclosing(self.watch(request)) as shown:
+            async for messages in shown:
+                yield messages
+
+    async def refresh_buttons(self, request: gr.Request) -> tuple[Any, Any]:
+        """Give the buttons back when nothing is being written.
+
+        A message may be sent while this is on its way: it looks at the run last, and gives back nothing that it did not
+        find free.
+        """
+        seat = self._sessions.get(request)
+        if seat.conversation is None:
+            return gr.skip(), gr.skip()
+        view = await self._conversations.view(seat.owner, seat.conversation, seat.window)
+        return gr.skip() if view.busy else composer(busy=False), gr.Button(visible=view.earlier)
+
+    def earlier(self, request: gr.Request) -> None:
+        """Show twice as much of the conversation, within what a store counts."""
+        seat = self._sessions.get(request)
+        self._sessions.save(request, replace(seat, window=min(seat.window * 2, LONGEST_WINDOW)))
+
+    def refresh_models(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
+        """The models there are and what the one to come is doing; asked for every second until all is settled.
+
+        Where the page names a model that there is, nothing that a visitor sets is touched: another model may have been
+        chosen, or a key given, since the page asked.
+        """
+        seat = self._sessions.get(request)
+        timer = gr.Timer(active=not self._conversations.is_settled)
+        if named := self._conversations.models.get(model):
+            return timer, *self._menu_widgets(seat, named, chosen=False), *([gr.skip()] * FOR_MODEL)
+        spec = self._conversations.model_for(seat.owner, None)
+        prompt, *others = self._model_widgets(seat, spec)
+        return timer, *self._menu_widgets(seat, spec), gr.skip() if spec is None else prompt, *others
+
+    async def model_chosen(self, model: str | None, prompt: str | None, request: gr.Request) -> tuple[Any, ...]:
+        """A model was picked from the list, or its name typed. What it can take decides which switches there are.
+
+        A `prompt` of the visitor's own stays: that of a guest is not remembered.
+        """
+        seat = self._sessions.get(request)
+        chosen = self._conversations.choices(seat.owner)
+        try:
+            spec = self._conversations.models.find((model or "").strip())
+        except AgentError as error:
+            said = seat.words.render(error.sayings) or str(error)
+            gr.Warning(html.escape(said), title=seat.words("no_model"))
+            spec = self._conversations.model_for(seat.owner, None)
+        if spec is not None:
+            self._conversations.remembered.put(seat.visitor, replace(chosen, model=spec.id, picked=True))
+            asyncio.get_running_loop().run_in_executor(None, preload, spec.dialect)  # while the question is typed
+        # The list has that value already, or a newer one by now, which must stay.
+        new = spec is None or spec.id != model
+        default, *others = self._model_widgets(seat, spec)
+        own = own_prompt(prompt or "", self._conversations.settings, self._conversations.models.specs()) is not None
+        return *self._menu_widgets(seat, spec, chosen=new), gr.skip() if own else default, *others
+
+    async def switch(self, request: gr.Request) -> tuple[Any, ...]:
+        """The better model that has come was accepted."""
+        seat, spec = self._sessions.get(request), self._conversations.models.find("")
+        if spec is not None:
+            self._conversations.remembered.put(
+                seat.visitor, replace(self._conversations.choices(seat.owner), model=spec.id)
+            )
+        return *self._menu_widgets(seat, spec), *self._model_widgets(seat, spec)
+
+    # Keys: in the loop of the server, where their clocks run
+
+    async def key_typed(self, key: str, model: str | None, request: gr.Request) -> tuple[Any, ...]:
+        """A key was given for the chosen model's provider. It goes into memory, and out of the box in any case."""
+        seat = self._sessions.get(request)
+        spec = self._conversations.model_for(seat.owner, model)
+        provider = self._conversations.models.provider(spec) if spec else None
+        if provider is not None and self._conversations.models.accepts_keys:
+            try:
+                self._conversations.models.keys.put(seat.owner, provider.id, key or "")
+            except AgentError as error:
+                gr.Warning(seat.words.render(error.sayings) or str(error), title=seat.words("not_taken"))
+        return *self._menu_widgets(seat, spec), *self._key_widgets(seat, spec)
+
+    async def key_forgotten(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
+        """The keys this visitor typed are to be forgotten, all of them."""
+        seat = self._sessions.get(request)
+        self._conversations.models.keys.forget(seat.owner)
+        spec = self._conversations.model_for(seat.owner, model)
+        return *self._menu_widgets(seat, spec), *self._key_widgets(seat, spec)
+
+    async def still_here(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
+        """A page is open in which a key was typed. Without this sign it is forgotten."""
+        seat, keys = self._sessions.get(request), self._conversations.models.keys
+        keys.keep_alive(seat.owner)
+        if keys.has_any(seat.owner):
+            return tuple([gr.skip()] * KEYS)  # nothing changes while another key may be half typed
+        return self._key_widgets(seat, self._conversations.model_for(seat.owner, model))
+
+    # Doing
+
+    async def submit(self, given: Given, request: gr.Request) -> AsyncIterator[tuple[Any, str]]:
+        """A message was sent. The composer is emptied only when the message is kept."""
+        async with aclosing(self._submit(values(given)["composer"], given, request, emptied=True)) as sending:
+            async for shown in sending:
+                yield shown
+
+    async def example(self, event: gr.SelectData, given: Given, request: gr.Request) -> AsyncIterator[tuple[Any, str]]:
+        """A starter example was pressed: it is sent as if typed."""
+        message = example_message(str(event.value["text"]), self._sessions.get(request).words)
+        async with aclosing(self._submit(message, given, request)) as sending:
+            async for shown in sending:
+                yield shown
+
+    async def option(self, event: gr.SelectData, given: Given, request: gr.Request) -> Any:
+        """A button under the last answer was pressed. It names the question or the message that it is about."""
+        seat = self._sessions.get(request)
+        busy = await toast_errors(self._press_button(event.value, seat, self._choices(seat, given)), seat.words)
+        return composer(busy=busy)
+
+    async def retry(self, given: Given, request: gr.Request) -> Any:
+        """Answer the last message again. The page names the message by its id."""
+        seat, entry = self._sessions.get(request), str(values(given)["addressed"])
+        choices = self._choices(seat, given)
+        await toast_errors(self._conversations.retry(seat.visitor, seat.conversation, entry, choices), seat.words)
+        return composer(busy=True)
+
+    async def edit(self, given: Given, request: gr.Request) -> Any:
+        """Send a message again with another text, in its place. The page names the message by its id."""
+        seat, said = self._sessions.get(request), values(given)
+        entry, text, choices = str(said["addressed"]), str(said["edited"] or ""), self._choices(seat, given)
+        await toast_errors(self._conversations.edit(seat.visitor, seat.conversation, entry, text, choices), seat.words)
+        return composer(busy=True)
+
+    async def undo(self, addressed: str, request: gr.Request) -> Any:
+        """Take back the last message and its answer. The text goes into the composer."""
+        seat = self._sessions.get(request)
+        text = await toast_errors(self._conversations.undo(seat.owner, seat.conversation, addressed), seat.words)
+        return composer(busy=False, value=text)
+
+    def refused(self, request: gr.Request) -> tuple[Any, Any]:
+        """Something was refused. An answer that is being written can be stopped, whichever page asked for it."""
+        seat = self._sessions.get(request)
+        if (request.session_hash or "") in self._submissions:
+            return gr.skip(), gr.skip()
+        return composer(busy=self._conversations.live_runs.get(seat.conversation, seat.owner) is not None), ""
+
+    def stop(self, request: gr.Request) -> None:
+        """End the answer that is being written, or the reading of files before it."""
+        seat = self._sessions.get(request)
+        if sending := self._submissions.get(request.session_hash or ""):
+            sending.stop()
+        self._conversations.stop(seat.owner, seat.conversation)
+
+    def new(self, request: gr.Request) -> tuple[Any, ...]:
+        """Show an empty page. The conversation stays stored; for an answer in it this is as if the tab was closed."""
+        seat = self._sessions.get(request)
+        self._sessions.save(request, replace(seat, conversation=None, window=WINDOW))
+        return [], gr.Button(visible=False), composer(busy=False)
+
+    # How
+
+    async def _submit(
+        self, message: dict[str, Any] | None, given: Given, request: gr.Request, *, emptied: bool = False
+    ) -> AsyncGenerator[tuple[Any, str]]:
+        """Send it. While that takes its time it is said what is done; then what becomes of the composer.
+
+        Files that are read here can be stopped in that, and are when the page is gone.
+        """
+        seat, page = self._sessions.get(request), request.session_hash or ""
+        if page in self._submissions:
+            raise ask_to_wait(seat.words("on_its_way"), seat.words)
+        choices = self._choices(seat, given)
+        files = [Path(str(file)).name for file in (message or {}).get("files") or []]
+        ready = self._conversations.model_for(seat.owner, choices.model) is not None
+        sending = self._submissions[page] = Submission(
+            lambda report: submit(self._conversations, message, seat, choices, request, report)
+        )
+        try:
+            async for status in sending.progress():
+                if status is None:
+                    yield gr.skip(), being_sent(files, ready=ready, words=seat.words)
+                else:
+                    yield composer(busy=True), notice(status, seat.words)
+            if sending.stopped:
+                yield composer(busy=False), ""
+                return
+            seat, live = sending.result()
+            self._sessions.save(request, seat)
+            yield composer(busy=live is not None, **({"value": None} if emptied else {})), ""
+        finally:
+            del self._submissions[page]
+            await sending.aclose()
+
+    async def _press_button(self, value: object, seat: PageSession, choices: Choices) -> bool:
+        """Do what a pressed button says; return whether an answer is being written then."""
+        pressed, who = PressedButton.of(value), (seat.visitor, seat.conversation)
+        match pressed.do:
+            case "answer":
+                asked = QuestionId(pressed.run, pressed.call)
+                return await self._conversations.answer(*who, pressed.text, choices, asked) is not None
+            case "retry":
+                await self._conversations.retry(*who, pressed.entry, choices)
+            case "continue":
+                await self._conversations.continue_answer(*who, pressed.entry, seat.words("continue"), choices)
+        return True
+
+    def _menu_widgets(self, seat: PageSession, spec: ModelSpec | None, *, chosen: bool = True) -> tuple[Any, Any, Any]:
+        """The list of models, what is said of the one on its way, and the offer of one that has come."""
+        said = "" if self._conversations.is_settled else notice(self._conversations.models.local.status, seat.words)
+        better = self._conversations.better_model(seat.owner, spec.id if spec else "")
+        return (
+            menu(self._conversations.models.entries(seat.owner, spec, seat.login, seat.words), spec, chosen=chosen),
+            said,
+            offer(better, seat.words),
+        )
+
+    def _model_widgets(self, seat: PageSession, spec: ModelSpec | None, busy: bool | None = None) -> tuple[Any, ...]:
+        """All that depends on the chosen model. What the visitor has set holds wherever the model can do it."""
+        chosen = self._conversations.choices(seat.owner)
+        prompt = (
+            default_prompt(self._conversations.settings, spec)
+            if chosen.system_message is None
+            else chosen.system_message
+        )
+        reading = self._conversations.transcriber if chosen.read_here else None
+        shown = switches(spec, chosen, busy, seat.words, reading=reading)
+        return prompt, *shown, *self._key_widgets(seat, spec)
+
+    def _key_widgets(self, seat: PageSession, spec: ModelSpec | None) -> tuple[Any, ...]:
+        offers = self._conversations.models
+        provider = offers.provider(spec) if spec else None
+        typed = provider is not None and offers.keys.get(seat.owner, provider.id) is not None
+        missing = spec is not None and offers.key_missing(seat.owner, spec, seat.login)
+        login = None if spec is None or not offers.may_log_in(spec) else "done" if seat.login else "possible"
+        panel = key_panel(
+            spec,
+            provider,
+            missing=missing,
+            typed=typed,
+            taken=offers.accepts_keys,
+            own=offers.own_keys_only,
+            login=login,
+            words=seat.words,
+        )
+        return *panel, gr.Timer(active=offers.keys.has_any(seat.owner))
+
+    def _choices(self, seat: PageSession, given: Given) -> Choices:
+        """What this page's widgets say.
+
+        The model is remembered, and the rest only where nothing is, as after a restart: a page that was opened before
+        does not undo what was set on another.
+        """
+        kept, said = self._conversations.choices(seat.owner), choices_of(given)
+        spec = self._conversations.model_for(seat.owner, said.model)
+        own = own_prompt(said.system_message or "", self._conversations.settings, self._conversations.models.specs())
+        said = replace(said, picked=kept.picked, system_message=own)
+        if self._conversations.remembered.get(seat.owner) is None:
+            usual = spec is not None and said.temperature == usual_temperature(spec)
+            kept = replace(said, temperature=None if usual else said.temperature)
+        self._conversations.remembered.put(seat.visitor, replace(kept, model=said.model))
+        return said

@@ -1,0 +1,96 @@
+"""The head of the page: its title, its icons, what a link to it shows elsewhere, and what is seen while it loads."""
+
+import html
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from agent.i18n.translator import Translator
+from agent.web.ui.theme import COLOURS
+
+STATIC = Path(__file__).parent / "static"
+ICONS = {
+    "/favicon.ico": ("favicon.ico", "image/x-icon"),
+    "/mark.svg": ("mark.svg", "image/svg+xml"),
+    "/icon-180.png": ("icon-180.png", "image/png"),
+    "/icon-512.png": ("icon-512.png", "image/png"),
+    "/preview.png": ("preview.png", "image/png"),
+}
+"""The pictures by their paths: the file in `static` and its type. All are drawn from `mark.svg`."""
+MANIFEST = "/manifest.json"
+
+_METAS = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>\s*')
+_TITLE = re.compile(r"<title>[^<]*</title>\s*")
+_LINK = re.compile(r'<link\s+rel="manifest"[^>]*>\s*')
+_CHARSET = re.compile(r"<meta\s+charset[^>]*>")
+
+
+def with_our_head(page: str, title: str, root: str, words: Translator) -> str:
+    """Return Gradio's page with our head in place of what its template says of Gradio.
+
+    `root` is the page's absolute URL without a slash at its end.
+    """
+    # What the template says is before the first script; scripts hold what visitors are shown.
+    before, script, after = page.partition("<script")
+    before = _TITLE.sub("", _METAS.sub("", before))
+    ours = _head(title, root, words)
+    before = _CHARSET.sub(lambda charset: charset[0] + ours, before, count=1)
+    return before + script + _LINK.sub("", after, count=1)
+
+
+def manifest(title: str, root: str) -> dict[str, Any]:
+    """Return the web app manifest."""
+    path = urlsplit(root).path
+    icons = [{"src": f"{path}/mark.svg", "sizes": "any", "type": "image/svg+xml"}]
+    icons += [{"src": f"{path}/icon-{size}.png", "sizes": f"{size}x{size}", "type": "image/png"} for size in (180, 512)]
+    light, _ = COLOURS["ground"]
+    colours = {"background_color": light, "theme_color": light}
+    return {"name": title, "icons": icons, "start_url": f"{path}/", "display": "standalone", **colours}
+
+
+def _head(title: str, root: str, words: Translator) -> str:
+    description = words("description")
+    named = {
+        "og:type": "website",
+        "og:site_name": title,
+        "og:title": title,
+        "og:description": description,
+        "og:url": f"{root}/",
+        "og:image": f"{root}/preview.png",
+        "og:image:type": "image/png",
+        "og:image:width": "1200",
+        "og:image:height": "630",
+    }
+    metas = [f'<meta property="{name}" content="{html.escape(value)}" />' for name, value in named.items()]
+    twitter = {"card": "summary_large_image"} | {key: named[f"og:{key}"] for key in ("title", "description", "image")}
+    metas += [f'<meta name="twitter:{name}" content="{html.escape(value)}" />' for name, value in twitter.items()]
+    light, dark = COLOURS["ground"]
+    path = html.escape(urlsplit(root).path)
+    return "\n".join(
+        (
+            "",
+            f"<title>{html.escape(title)}</title>",
+            f'<meta name="description" content="{html.escape(description)}" />',
+            f'<meta name="theme-color" media="(prefers-color-scheme: light)" content="{light}" />',
+            f'<meta name="theme-color" media="(prefers-color-scheme: dark)" content="{dark}" />',
+            *metas,
+            f'<link rel="icon" href="{path}/favicon.ico" sizes="48x48" />',
+            f'<link rel="icon" href="{path}/mark.svg" type="image/svg+xml" sizes="any" />',
+            f'<link rel="apple-touch-icon" href="{path}/icon-180.png" />',
+            f'<link rel="manifest" href="{path}{MANIFEST}" />',
+            _loading(),
+        )
+    )
+
+
+def _loading() -> str:
+    """Return the style of the loading screen: our mark in place of Gradio's, in the colours of the page to come."""
+    mark = quote((STATIC / "mark.svg").read_text(encoding="utf-8"), safe="")
+    loader = 'gradio-app svg[viewBox="-1200 -1200 3000 3000"]'
+    light, dark = (" ".join(f"--{name}: {COLOURS[name][one]};" for name in ("ground", "ink")) for one in (0, 1))
+    return (
+        f"<style>:root {{ {light} }} @media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
+        f" {loader} {{ background: url('data:image/svg+xml,{mark}') center / 56px no-repeat; }}"
+        f" {loader} > * {{ display: none; }}</style>"
+    )

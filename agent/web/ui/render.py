@@ -1,0 +1,197 @@
+"""Turns of a conversation as the chatbot's wire messages: pure, and the same live as after a reload.
+
+Gradio is told `postprocess=False`, so what is made here is what the browser gets (shape: gradio's normalised message).
+Text travels as a text part, never as a bare string, which Gradio would dedent.
+"""
+
+import html
+import json
+import math
+from typing import Any
+
+from pydantic_ai.messages import (
+    AudioUrl,
+    DocumentUrl,
+    ImageUrl,
+)
+
+from agent.history import Entry, Note
+from agent.i18n.translator import ENGLISH, Translator
+from agent.media.store import ROUTE
+from agent.messages.parts import extracted_text_of, fence
+from agent.web.chat.questions import ASK_USER, Call, is_question, options, question, render_question
+from agent.web.chat.transcript import SILENCE, Bubble, Turn, first_part, message_content, unanswered_tool_calls
+from agent.web.ui.file_markdown import shown_file, shown_reading
+from agent.web.ui.formulas import mark_formulas
+from agent.web.ui.tool_titles import call_title, failed_title, failure_reason
+
+WireMessage = dict[str, Any]
+
+
+def render_turn(turn: Turn, waiting: str = "", words: Translator = ENGLISH) -> list[WireMessage]:
+    """The messages of one turn; `waiting` says why nothing comes at the moment, while it runs."""
+    out: list[WireMessage] = []
+    if turn.user is not None:
+        untyped = not isinstance(first_part(turn.user), str)
+        out.append(_user(_user_parts(turn.user, words), {"id": turn.user.id, "untyped": untyped}))
+    seconds = list(turn.reasoning)
+    unsaid = {call["id"] for call in unanswered_tool_calls(turn.bubbles)}
+    failures = _failures(turn)
+    replies, asks = turn.replies or {}, turn.question
+    near: set[str] = set()  # calls whose result can be shown inside of them: nobody spoke in between
+    for number, bubble in enumerate(turn.bubbles):
+        running = turn.note is None and number == len(turn.bubbles) - 1
+        match bubble.first.type:
+            case "output_text":
+                if bubble.text.strip():
+                    out.append(_assistant(mark_formulas(bubble.text), None))
+            case "reasoning":
+                metadata: WireMessage = {"title": words("reasoning"), "status": "pending" if running else "done"}
+                if running:
+                    metadata |= _going_on(bubble, turn)
+                if seconds and not running:
+                    metadata["duration"] = round(seconds.pop(0), 1)
+                out.append(_assistant(mark_formulas(bubble.text), metadata))
+            case "tool_call" if is_question(bubble.content):
+                if bubble.content != asks:  # which is asked at the end
+                    out.append(_assistant(_question(bubble.content), None))
+                if (id_ := bubble.content["id"]) in replies:
+                    near.clear()
+                    out.append(_user([{"type": "text", "text": replies[id_]}]))
+            case "tool_call":
+                id_, name = bubble.content["id"], bubble.content["name"]
+                near.add(id_)
+                busy = turn.note is None and id_ in unsaid
+                title = call_title(name, failures.get(id_), words)
+                metadata = {"title": title, "id": id_, "status": "pending" if busy else "done"}
+                if busy:
+                    metadata |= _going_on(bubble, turn)
+                out.append(_assistant(_code(bubble.content["arguments"]), metadata))
+            case "tool_call_result" if bubble.content["name"] == ASK_USER and not bubble.content["is_error"]:
+                near.clear()
+                out.append(_user([{"type": "text", "text": str(bubble.content["content"])}]))
+            case "tool_call_result":
+                title = failed_title(words("failed")) if bubble.content["is_error"] else words("result")
+                metadata = {"title": title, "status": "done"}
+                if bubble.content["id"] in near:
+                    metadata["parent_id"] = bubble.content["id"]
+                text, files = str(bubble.content["content"]), bubble.content.get("files", ())
+                if text or not files:
+                    out.append(_assistant(fence(text), metadata))
+                if files:  # beside the fold, where they are seen without opening it
+                    near.clear()
+                    out += [_assistant(shown_file(one["url"], words, one["name"]), None) for one in files]
+            case "error":
+                why = (words.render(turn.note.sayings) if turn.note else "") or bubble.text
+                out.append(_assistant(f'<div class="problem" role="alert">{html.escape(why)}</div>', None))
+    out += [_assistant(shown_file(ROUTE + id_, words), None) for id_ in turn.files]
+    if turn.is_empty:
+        out.append(_assistant(f'<div class="problem" role="alert">{words("empty_answer")}</div>', None))
+    if asks is not None:
+        out.append(
+            {**_assistant(render_question(asks, words), None), "options": options(asks, turn.run, words) or None}
+        )
+    elif turn.note is not None and (caption := _caption(turn.note, words)):
+        out.append(_assistant(f'<div class="caption">{caption}</div>', None))
+    elif turn.note is None and (waiting or turn.is_waiting):
+        out.append(_assistant(_waiting(turn, waiting, words), None))
+    if (button := _button(turn)) is not None and turn.user is not None:
+        label, do = button
+        out[-1]["options"] = [{"label": words(label), "value": {"do": do, "entry": turn.user.id}}]
+    return out
+
+
+def _button(turn: Turn) -> tuple[str, str] | None:
+    """The label of the button under an answer, and what it does. Gradio shows the one of the last turn."""
+    if turn.is_empty:
+        return "try_again", "retry"
+    return ("go_on", "continue") if turn.note is not None and turn.note.ended == "length" else None
+
+
+def _waiting(turn: Turn, why: str, words: Translator) -> str:
+    """Dots, with the reason for the wait if it is known. If it is not, page.js shows how long the wait has been.
+
+    It reads this from a span: the seconds of the wait so far, and a number that differs for each wait.
+    """
+    in_text = bool(turn.bubbles) and turn.bubbles[-1].first.type == "output_text"
+    before = max(SILENCE if in_text else 0.0, turn.watched_since - turn.quiet_since)
+    waited = "" if why else f"<span>{before:.1f} {len(turn.bubbles)}</span>"
+    dots = f'<div class="waiting" role="img" aria-label="{words("waiting")}"><i></i><i></i><i></i>{waited}</div>'
+    return dots + (f'<div class="caption" role="status">{html.escape(why)}</div>' if why else "")
+
+
+def _failures(turn: Turn) -> dict[str, str]:
+    """Why calls of the turn failed, by their ids; "" for one that has no result and gets none any more."""
+    results = [bubble.content for bubble in turn.bubbles if bubble.first.type == "tool_call_result"]
+    reasons = {one["id"]: failure_reason(str(one["content"])) for one in results if one["is_error"]}
+    lost = unanswered_tool_calls(turn.bubbles) if turn.note is not None and turn.replies is None else []
+    return {call["id"]: "" for call in lost} | reasons
+
+
+def _going_on(bubble: Bubble, turn: Turn) -> WireMessage:
+    """For how long it had been going on when the page began to look; the page counts on from there by itself."""
+    before = turn.watched_since - bubble.began
+    return {"duration": round(before, 1)} if before >= 0.1 else {}
+
+
+def _user_parts(entry: Entry, words: Translator) -> list[WireMessage]:
+    content = message_content(entry)
+    parts: list[WireMessage] = []
+    for part in [content] if isinstance(content, str) else content:
+        if isinstance(part, str):
+            parts.append({"type": "text", "text": part})
+        elif isinstance(part, ImageUrl | AudioUrl | DocumentUrl):
+            parts.append({"type": "text", "text": shown_file(part.url, words)})
+        elif read := extracted_text_of(part):
+            parts.append({"type": "text", "text": shown_reading(read, words)})
+    return parts
+
+
+def _user(parts: list[WireMessage], metadata: WireMessage | None = None) -> WireMessage:
+    """A message of the visitor. Gradio hands its metadata to the page's script, which addresses it by the id in it."""
+    return {"role": "user", "metadata": metadata, "content": parts, "options": None}
+
+
+def _question(call: Call) -> str:
+    return f'<div class="asked">{html.escape(question(call))}</div>'
+
+
+def _assistant(text: str, metadata: WireMessage | None) -> WireMessage:
+    return {"role": "assistant", "metadata": metadata, "content": [{"type": "text", "text": text}], "options": None}
+
+
+def _code(value: object) -> str:
+    return f"```json\n{json.dumps(value, ensure_ascii=False, indent=2, default=str)}\n```"
+
+
+def _caption(note: Note, words: Translator) -> str:
+    """How it ended and its figures, in one line under the answer; "≈" marks what was estimated here."""
+    said: list[str] = []
+    if note.ended == "cancelled":
+        said.append(html.escape((words.render(note.sayings) or note.detail).rstrip(".。")))
+    if note.ended == "length":
+        said.append(words("cut"))
+    if note.ended == "content_filter":
+        said.append(html.escape(note.detail.removesuffix(".") or words("withheld")))
+    if note.left_out:
+        said.append(words("left_out", count=note.left_out))
+    if note.omitted:
+        said.append(html.escape((words.render(note.omitted_sayings) or note.omitted).rstrip(".。")))
+    timings = note.timings
+    if timings is not None and timings.queued >= 1:
+        said.append(words("queued", seconds=f"{timings.queued:.0f}"))
+    if timings is not None and timings.first_token is not None:
+        about = "≈ " if timings.estimated else ""
+        said.append(words("first_token", seconds=f"{timings.first_token:.2f}"))
+        said.append(about + words("tokens", count=timings.output_tokens))
+        if timings.generating > 0.05 and timings.generated > 1:
+            said.append(about + words("rate", count=f"{timings.generated / timings.generating:.0f}"))
+    if note.cost:
+        said.append(_dollars(note.cost))
+    return " · ".join(said)
+
+
+def _dollars(cost: float) -> str:
+    """Two figures that say something: $1.20, $0.034, $0.00012."""
+    digits = 2 if cost >= 0.1 else 1 - math.floor(math.log10(cost))
+    return f"${cost:.{digits}f}"

@@ -1,0 +1,132 @@
+"""A message on its way from the composer into the store: whose files it has, what takes its time, what goes wrong."""
+
+import asyncio
+import html
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import gradio as gr
+
+from agent.errors import AgentError
+from agent.i18n.translator import ENGLISH, Translator
+from agent.media.transcribe import ReportProgress
+from agent.providers import Status
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.live_runs import LiveRun
+from agent.web.chat.run_setup import Choices
+from agent.web.middleware.isolation import visitor_id_of
+from agent.web.ui.examples import FILES
+from agent.web.ui.page_sessions import PageSession
+
+POLL_SECONDS = 0.5
+"""Seconds after which it is said what takes so long; as often a page that is gone is noticed."""
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Submission(Generic[T]):
+    """Runs `work`, which reports what it reads. Owner of its task."""
+
+    def __init__(self, work: Callable[[ReportProgress], Awaitable[T]]) -> None:
+        self._status: Status | None = None
+        self._task = asyncio.ensure_future(work(self._report))
+
+    async def progress(self) -> AsyncIterator[Status | None]:
+        """What is being read, or None where nothing is, again and again until all is done."""
+        async for _ in poll_until_done(self._task):
+            yield self._status
+
+    def stop(self) -> None:
+        """Give up, where files are still being read. What comes after that is soon done."""
+        if self._status is not None:
+            self._task.cancel()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was given up."""
+        return self._task.cancelled()
+
+    def result(self) -> T:
+        """What the work returned; raises what it raised."""
+        return self._task.result()
+
+    async def aclose(self) -> None:
+        """End it, if it has not ended."""
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        # Its exception holds this frame's callers, and so all that the visitor sent: a reference cycle, which would
+        # keep megabytes until the next full garbage collection.
+        del self._task
+
+    def _report(self, status: Status | None) -> None:
+        self._status = status
+
+
+async def submit(
+    conversations: Conversations,
+    value: dict[str, Any] | None,
+    seat: PageSession,
+    choices: Choices,
+    request: gr.Request,
+    report: ReportProgress | None = None,
+) -> tuple[PageSession, LiveRun | None]:
+    """Take a message whose files this visitor brought; return the seat at its conversation, and the answer.
+
+    There is none where the message answered one of several questions. `report` is told while files are read.
+    """
+    files = [str(file) for file in (value or {}).get("files") or []]
+    if not owns_files(files, request):
+        raise gr.Error(seat.words("not_read"), title=seat.words("not_sent"), print_exception=False)
+    work = conversations.send(seat.visitor, seat.conversation, value, choices, report)
+    if not files:
+        live = await toast_errors(work, seat.words)
+    else:
+        assert request.request is not None
+        scope = request.request.scope
+        uploads = scope["state"]["uploads"]
+        with uploads.using([Path(file) for file in files]):  # housekeeping must not remove them before they are read
+            live = await toast_errors(work, seat.words)
+        uploads.remove(files, visitor_id_of(scope))  # what was sent is kept with the message
+    return (replace(seat, conversation=live.conversation) if live else seat), live
+
+
+async def poll_until_done(work: asyncio.Future[Any]) -> AsyncIterator[None]:
+    """Now and again while the work takes its time. It is given up with whoever waits for it."""
+    try:
+        while not (await asyncio.wait({work}, timeout=POLL_SECONDS))[0]:
+            yield
+    finally:
+        work.cancel()
+
+
+def owns_files(files: Sequence[str], request: gr.Request) -> bool:
+    """Whether this visitor brought the files, or they are ours to be tried."""
+    assert request.request is not None
+    scope = request.request.scope
+    visitor, walls = visitor_id_of(scope), scope["state"]["walls"]
+    return all(file in FILES.values() or walls.owns(file, visitor) for file in files)
+
+
+async def toast_errors(work: Awaitable[T], words: Translator = ENGLISH) -> T:
+    """Await; say what goes wrong in a toast, in a sentence of ours or in none of anybody's."""
+    try:
+        return await work
+    except AgentError as error:
+        said = words.render(error.sayings) or str(error)
+        waits = any(saying.key == "still_writing" for saying in error.sayings)
+        raise (
+            ask_to_wait(said, words) if waits else gr.Error(said, title=words("not_sent"), print_exception=False)
+        ) from error
+    except Exception as error:
+        log.exception("an event failed")
+        raise gr.Error(words("broken"), title=words("not_sent"), print_exception=False) from error
+
+
+def ask_to_wait(said: str, words: Translator) -> gr.Error:
+    """Ask the visitor to wait, in a notice; return the error that ends the event and is not shown."""
+    gr.Info(html.escape(said), title=words("not_sent"))
+    return gr.Error(said, visible=False, print_exception=False)

@@ -1,0 +1,37 @@
+"""Titles of the folds of tool calls: Gradio renders them as Markdown with HTML, and they quote strangers."""
+
+import re
+
+from agent.i18n.translator import Translator
+
+REASON_LENGTH = 80
+"""Characters of a tool's error in the title of its call."""
+
+
+def call_title(name: str, failure: str | None, words: Translator) -> str:
+    """Name the tool and, where `failure` is not None, say that the call failed and why; "": it has no result."""
+    name = _literal(name)
+    if failure is None:
+        return words("tool", name=name)
+    failed = words("tool_failed", name=name, why=_literal(failure)) if failure else words("tool_lost", name=name)
+    return failed_title(failed)
+
+
+def failed_title(title: str) -> str:
+    """Mark a title as that of a failure, which `page.css` shows with an icon."""
+    return f'<span class="failed">{title}</span>'
+
+
+def failure_reason(error: str) -> str:
+    """Return the first line of a tool's error, short enough for a title."""
+    # A tool's ValueError is a sentence for people; the name of its class is not.
+    line = " ".join(error.strip().partition("\n")[0].removeprefix("ValueError: ").split()).removesuffix(".")
+    return line if len(line) <= REASON_LENGTH else line[: REASON_LENGTH - 1].rstrip() + "…"
+
+
+def _literal(text: str) -> str:
+    """Return the text with each punctuation mark as an entity, so that none of them is markup.
+
+    A backslash would not do: before a bracket it begins a formula.
+    """
+    return re.sub(r"[!-/:-@\[-`{-~]", lambda found: f"&#{ord(found[0])};", " ".join(text.split()))
