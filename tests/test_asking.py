@@ -38,6 +38,7 @@ from tests.asking_tools import send
 from tests.conftest import App, Visitor, becomes
 from tests.scripted_server import Running
 from tests.test_handlers import Models
+from tests.views import view_of, watch
 
 CONFIG = """
 [agent]
@@ -154,19 +155,19 @@ async def test_an_answer_goes_on_in_another_process_and_shows_the_same_live_and_
     before = restarted()
     live = await before.send(Asker(owner="ann"), None, {"text": f"!think 5 {ASK}"}, Choices(tools=True))
     assert live is not None
-    seen = [view async for view in before.watch("ann", live.conversation)]
+    seen = [view async for view in watch(before, "ann", live.conversation)]
     assert (await live.run).finish_reason == "suspended"
     after = restarted()
-    assert (await after.view("ann", live.conversation)).messages == seen[-1].messages
+    assert (await view_of(after, "ann", live.conversation)).messages == seen[-1].messages
     with pytest.raises(NotFound):
         await after.answer(Asker(owner="bob"), live.conversation, "yearly", Choices())
     went_on = await after.answer(
         Asker(owner="ann"), live.conversation, "yearly", Choices()
     )  # the switch for tools is off by now
     assert went_on is not None
-    seen = [view async for view in after.watch("ann", live.conversation)]
+    seen = [view async for view in watch(after, "ann", live.conversation)]
     assert (await went_on.run).finish_reason == "stop"
-    again = await after.view("ann", live.conversation)
+    again = await view_of(after, "ann", live.conversation)
     assert again.messages == seen[-1].messages
     assert [one["content"][0]["text"] for one in again.messages if one["role"] == "user"][1:] == ["yearly"]
     assert asked(again.messages) == ""
@@ -184,7 +185,7 @@ async def test_arguments_that_do_not_fit_are_refused_and_it_is_asked_on(restarte
     await over(page)
     with pytest.raises(InputError, match="do not fit"):
         await page.answer(Asker(owner="ann"), live.conversation, '{"to": 5, "shout": true}', Choices())
-    assert "<b>send</b>" in asked((await page.view("ann", live.conversation)).messages)
+    assert "<b>send</b>" in asked((await view_of(page, "ann", live.conversation)).messages)
     refused = await page.answer(Asker(owner="ann"), live.conversation, "Not now.", Choices())
     assert refused is not None
     assert (await refused.run).finish_reason == "stop"

@@ -48,6 +48,7 @@ from agent.web.ui.render import render_turn
 from tests.fakes import Act, Call, FakeConnection, Step, Words
 from tests.scripted_server import Config, Running, running
 from tests.strategies import conversations, responses
+from tests.views import view_of, watch
 
 QUICK = settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 OWNER = "visitor:alice"
@@ -668,10 +669,10 @@ def test_the_page_shows_the_same_live_and_after_a_reload(
             wanted = sum(len(text) for kind, text in spoken(over_the_wire(last)))
             await _until(run, lambda: sum(_length(r) for r in _after_results(run)) >= wanted)
             page.stop(OWNER, conversation)
-        views = [view async for view in page.watch(OWNER, conversation)]
+        views = [view async for view in watch(page, OWNER, conversation)]
         await run
         await asyncio.sleep(0)
-        reloaded = await page.view(OWNER, conversation)
+        reloaded = await view_of(page, OWNER, conversation)
         assert views[-1].messages == reloaded.messages
         bubbles: list[Bubble] = []
         fold_responses(bubbles, run.responses)

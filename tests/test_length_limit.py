@@ -23,6 +23,7 @@ from tests.conftest import Visitor as Person
 from tests.scripted_server import Config, Running, running
 from tests.test_handlers import Models
 from tests.test_page import everything
+from tests.views import view_of
 
 Visit = Callable[..., Person]
 ANN = Visitor(owner="ann")
@@ -70,7 +71,7 @@ async def public(model_server: Running, tmp_path: Path) -> AsyncIterator[Convers
 
 async def test_answer_is_continued_once_and_counts_as_a_message(public: Conversations) -> None:
     async def last(conversation: str) -> str:
-        view = await public.view("ann", conversation)
+        view = await view_of(public, "ann", conversation)
         return [one["metadata"]["id"] for one in view.messages if one["role"] == "user"][-1]
 
     async def over() -> None:
@@ -91,10 +92,10 @@ async def test_answer_is_continued_once_and_counts_as_a_message(public: Conversa
     await over()
     with pytest.raises(Conflict, match="gone on since"):  # it was not the limit that ended this one
         await public.continue_answer(ANN, chat, await last(chat), GO_ON, Choices())
-    before = (await public.view("ann", chat)).messages
+    before = (await view_of(public, "ann", chat)).messages
     with pytest.raises(Limited, match="5 messages a minute"):
         await public.retry(ANN, chat, await last(chat), Choices())
-    assert (await public.view("ann", chat)).messages == before
+    assert (await view_of(public, "ann", chat)).messages == before
 
 
 @pytest.mark.browser

@@ -37,6 +37,7 @@ from bench.attack.client import Client, bystander, memory
 from tests.conftest import App
 from tests.scripted_server import Config, Running, running
 from tests.test_handlers import Endpoint, Models, ServedModel
+from tests.views import view_of
 
 HERE = "5.6.7.8"
 LARGE = ModelSpec(id="local:large", name="large", label="Large", provider="llama.cpp")
@@ -96,7 +97,7 @@ class Page:
     async def shown(self) -> list[dict[str, Any]]:
         """What the chatbot shows."""
         seat = self.handlers._sessions.get(self.request)
-        return (await self.conversations.view(seat.owner, seat.conversation)).messages
+        return (await view_of(self.conversations, seat.owner, seat.conversation)).messages
 
     async def press(self) -> None:
         """Press the first button under the last answer."""
@@ -374,7 +375,7 @@ async def test_history_makes_room_for_a_long_message(conversations: Conversation
     sent = str(server.journal()[-1]["body"]["messages"])
     assert "yyyy" in sent
     assert "xxxx" not in sent
-    view = await conversations.view("ann", await conversations.last_conversation("ann"))
+    view = await view_of(conversations, "ann", await conversations.last_conversation("ann"))
     assert "xxxx" in str(view.messages[0])
 
 

@@ -34,6 +34,7 @@ from tests.dialect_server import Playing, Reply
 from tests.media_files import MP3, PNG, SECRET, WAV, drawn, encoded, exif, heard, picture, red_corner, sound, tone
 from tests.scripted_server import Config, Running, running
 from tests.test_laws import OneServer
+from tests.views import view_of, watch
 
 running_server, server = dialects.running_server, dialects.server
 
@@ -330,10 +331,10 @@ async def test_what_a_model_makes_is_shown_as_after_a_reload_and_goes_back_to_it
     page = conversations(dialect.spec, Endpoint(server.url, "key"), tmp_path)
     live = await page.send(Visitor(owner=OWNER), None, {"text": "Draw."}, Choices())
     assert live is not None
-    views = [view async for view in page.watch(OWNER, live.conversation)]
+    views = [view async for view in watch(page, OWNER, live.conversation)]
     await live.run
     await asyncio.sleep(0)
-    assert (await page.view(OWNER, live.conversation)).messages == views[-1].messages
+    assert (await view_of(page, OWNER, live.conversation)).messages == views[-1].messages
     [id_] = _ids(json.dumps(views[-1].messages))
     assert (await page.media.read(OWNER, id_)).data == PNG
     again = await page.send(Visitor(owner=OWNER), live.conversation, {"text": "And now?"}, Choices())
@@ -370,7 +371,7 @@ async def test_what_tools_return_is_shown_live_as_after_a_reload_and_is_there(
     )
     assert live is not None
     shown: set[str] = set()
-    async for view in page.watch(OWNER, live.conversation):
+    async for view in watch(page, OWNER, live.conversation):
         for text in (part["text"] for message in view.messages for part in message["content"]):
             for id_ in (id_ for id_ in _ids(text) if id_ not in shown):
                 shown.add(id_)
@@ -378,7 +379,7 @@ async def test_what_tools_return_is_shown_live_as_after_a_reload_and_is_there(
     assert {id_.rpartition(".")[2] for id_ in shown} == {"png", "wav", "bin"}
     await live.run
     await asyncio.sleep(0)
-    assert (await page.view(OWNER, live.conversation)).messages == view.messages
+    assert (await view_of(page, OWNER, live.conversation)).messages == view.messages
     assert live.run.result is not None
     assert sorted(file.data for file in live.run.result.files) == sorted([PNG, WAV, b"PK"])
     [said] = [one async for one in page.stream_answer(live)]

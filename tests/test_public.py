@@ -27,6 +27,7 @@ from agent.web.chat.visitor import Visitor as Asker
 from tests.conftest import App
 from tests.scripted_server import Running
 from tests.test_handlers import Models
+from tests.views import watch
 
 StartApp = Callable[..., App]
 SPEC = ModelSpec(id="local:qwen", name="Qwen/Qwen3-8B", label="Qwen", provider="llama.cpp")
@@ -213,9 +214,9 @@ async def test_page_that_comes_back_keeps_its_answer(tmp_path: Path, model_serve
     page = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=())
     live = await page.send(Asker(owner="ann"), None, {"text": "!tokens 4000 @100"}, Choices())
     assert live is not None
-    async with aclosing(page.watch("ann", live.conversation)) as looking:
+    async with aclosing(watch(page, "ann", live.conversation)) as looking:
         await anext(looking)
-    async with aclosing(page.watch("ann", live.conversation)) as again:
+    async with aclosing(watch(page, "ann", live.conversation)) as again:
         began = monotonic()
         async for _ in again:
             if monotonic() - began > 2:

@@ -17,6 +17,7 @@ from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor as Asker
 from tests.scripted_server import Config, running
 from tests.test_handlers import Models
+from tests.views import view_of
 
 SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm", reasoning=True)
 ASKED = '!reasoning Hm. !text Adding. !tool calculate {"expression": "17+25"} !text It is 42.'
@@ -42,7 +43,7 @@ async def test_a_record_is_played_as_it_was(page: Conversations) -> None:
     live = await page.send(Asker(owner="ann"), None, {"text": "Play it."}, Choices(model="replay:sum"))
     assert live is not None
     assert (await live.run).finish_reason == "stop"
-    view = await page.view("ann", live.conversation)
+    view = await view_of(page, "ann", live.conversation)
     shown = [one["content"][0]["text"] for one in view.messages if one["role"] == "assistant"]
     titles = [one["metadata"]["title"] for one in view.messages if "title" in (one["metadata"] or {})]
     assert titles == ["Reasoning", "Tool · calculate", "Result"]

@@ -13,7 +13,7 @@ from pydantic_ai.messages import UserContent
 
 from agent.errors import Conflict, InputError, NotFound
 from agent.history import Entry, HistoryStore, Record
-from agent.i18n.translator import ENGLISH, Translator, page_error
+from agent.i18n.translator import page_error
 from agent.media.store import MediaStore
 from agent.media.transcribe import ReportProgress, Transcriber
 from agent.messages.prompt import Prompt
@@ -25,6 +25,7 @@ from agent.suspension import Resumption, Suspension
 from agent.tools import Tool, Toolset
 from agent.web.chat.answer_permit import AnswerPermit, permit_answer
 from agent.web.chat.attachments import check_length, ids_of, message_parts
+from agent.web.chat.chat_view import ChatView, live_views
 from agent.web.chat.journal import branch
 from agent.web.chat.live_runs import LiveRun, LiveRuns
 from agent.web.chat.model_menu import ModelMenu
@@ -36,8 +37,6 @@ from agent.web.chat.run_setup import Choices, RunSetup, set_up_run
 from agent.web.chat.storage_quota import StorageQuota, size_of
 from agent.web.chat.transcript import is_prompt, message_content, message_text, to_turns, unanswered_tool_calls
 from agent.web.chat.visitor import Visitor
-from agent.web.ui.live_view import live_views
-from agent.web.ui.view import View, to_view
 
 WINDOW = 30
 """Bubbles shown at first; the cost of an update grows with them, and only with them."""
@@ -95,28 +94,25 @@ class Conversations:
             return None
         return first
 
-    async def view(
-        self, owner: str, conversation: str | None, window: int = WINDOW, words: Translator = ENGLISH
-    ) -> View:
-        """The newest turns of a stored conversation. An empty view where this owner has none of that id."""
+    async def view(self, owner: str, conversation: str | None, window: int = WINDOW) -> ChatView:
+        """The newest turns of a stored conversation. An empty view if this owner has no conversation of that id."""
         try:
-            entries, cut = await self._newest(owner, conversation, window)
+            entries, has_earlier = await self._newest(owner, conversation, window)
         except NotFound:
-            return View(messages=[])
+            return ChatView()
         live = self.live_runs.get(conversation, owner)
-        stored = to_turns(entries, running=live.run.id if live else None, replies=self.replies.get(conversation))
-        return to_view(stored, window, cut=cut, busy=live is not None, words=words)
+        replies = self._replies.get(conversation or "")
+        turns = to_turns(entries, running=live.run.id if live else None, replies=replies)
+        return ChatView(turns=turns, has_earlier=has_earlier, is_busy=live is not None)
 
-    async def watch(
-        self, owner: str, conversation: str | None, window: int = WINDOW, words: Translator = ENGLISH
-    ) -> AsyncIterator[View]:
-        """The view, again and again while an answer is being written, and once more when it is there."""
+    async def watch(self, owner: str, conversation: str | None, window: int = WINDOW) -> AsyncIterator[ChatView]:
+        """The view, after each update while an answer is being written, and once more when it has ended."""
         live = self.live_runs.get(conversation, owner)
         if live is None:
-            yield await self.view(owner, conversation, window, words)
+            yield await self.view(owner, conversation, window)
             return
-        entries, cut = await self._newest(owner, conversation, window)
-        async with aclosing(live_views(live, entries, window, cut=cut, words=words)) as views:
+        entries, has_earlier = await self._newest(owner, conversation, window)
+        async with aclosing(live_views(live, entries, has_earlier=has_earlier)) as views:
             async for view in views:
                 yield view
 

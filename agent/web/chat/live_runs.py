@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import contextmanager
 from time import monotonic
 
 from agent.errors import Conflict, InputError
-from agent.i18n.translator import ENGLISH, Translator, page_error
+from agent.i18n.translator import page_error
 from agent.media.store import MediaStore
 from agent.providers import acting_for
 from agent.run import Run
@@ -72,16 +71,6 @@ class LiveRun:
                     max(UPDATE_SECONDS, min(4 * UPDATE_SECONDS, drawn / CHARACTERS_PER_SECOND))
                 ) or seen == len(run.responses):
                     await run.wait_for_update(seen, timeout=IDLE_SECONDS)
-
-    def waiting(self, words: Translator = ENGLISH) -> str:
-        """Why nothing comes at the moment, where the run knows; "" otherwise."""
-        pause = self.run.waiting
-        if pause is None:
-            return ""
-        said = words.render((pause.saying,)) or pause.sentence
-        if pause.ahead or pause.seconds < 5:
-            return said
-        return f"{said} · {words('seconds_left', count=math.ceil(max(0.0, pause.until - monotonic())))}"
 
     @contextmanager
     def watched(self) -> Generator[None]:

@@ -40,6 +40,7 @@ from agent.web.ui.page_sessions import LONGEST_WINDOW, PageSession, PageSessions
 from agent.web.ui.render import WireMessage
 from agent.web.ui.setting_handlers import SettingHandlers
 from agent.web.ui.submit import Submission, ask_to_wait, submit, toast_errors
+from agent.web.ui.view import ViewRenderer, render_view
 
 
 class Handlers:
@@ -81,10 +82,11 @@ class Handlers:
         page, this = str(request.session_hash), object()
         self._watching[page] = this  # a page has one watch: a newer one ends this at its next update
         try:
-            async for view in self._conversations.watch(seat.owner, seat.conversation, seat.window, seat.words):
+            renderer = ViewRenderer(seat.window, seat.words)
+            async for view in self._conversations.watch(seat.owner, seat.conversation, seat.window):
                 if self._watching.get(page) is not this:
                     return
-                yield view.messages
+                yield renderer.render(view).messages
         finally:
             if self._watching.get(page) is this:
                 del self._watching[page]
@@ -107,8 +109,8 @@ class Handlers:
         seat = self._sessions.get(request)
         if seat.conversation is None:
             return gr.skip(), gr.skip()
-        view = await self._conversations.view(seat.owner, seat.conversation, seat.window)
-        return gr.skip() if view.busy else composer(busy=False), gr.Button(visible=view.earlier)
+        view = render_view(await self._conversations.view(seat.owner, seat.conversation, seat.window), seat.window)
+        return gr.skip() if view.is_busy else composer(busy=False), gr.Button(visible=view.has_earlier)
 
     def earlier(self, request: gr.Request) -> None:
         """Show twice as much of the conversation, within what a store counts."""

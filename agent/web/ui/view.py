@@ -1,32 +1,81 @@
-"""How much of a conversation a page shows: the newest turns, as many as fit its window."""
+"""Renders a conversation for one page: its newest turns, as many as fit the page's window."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from time import monotonic
 
 from agent.i18n.translator import ENGLISH, Translator
+from agent.runtime.retry import Wait
+from agent.web.chat.chat_view import ChatView
+from agent.web.chat.conversations import WINDOW
 from agent.web.chat.transcript import Turn
 from agent.web.ui.render import WireMessage, render_turn
 
+SHORT_WAIT_SECONDS = 5
+"""A shorter pause is shown without its remaining seconds."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class View:
-    """What the chatbot shows; `earlier` where older turns are stored, `busy` while an answer is being written."""
+class PageView:
+    """What the chatbot shows. `has_earlier`: older turns are stored. `is_busy`: an answer is being written."""
 
     messages: list[WireMessage]
-    earlier: bool = False
-    busy: bool = False
+    has_earlier: bool = False
+    is_busy: bool = False
 
 
-def to_view(all_turns: list[Turn], window: int, *, cut: bool, busy: bool = False, words: Translator = ENGLISH) -> View:
-    """The newest turns with at most `window` bubbles, at least one turn; a turn that the limit cut is left out."""
-    if cut and all_turns and all_turns[0].user is None:
-        all_turns = all_turns[1:]
-    newest: list[list[WireMessage]] = []
-    total = 0
-    for turn in reversed(all_turns):
-        made = render_turn(turn, words=words)
-        total += len(made)
-        if newest and total > window:
-            break
-        newest.insert(0, made)
-    messages = [message for made in newest for message in made]
-    return View(messages=messages, earlier=cut or len(newest) < len(all_turns), busy=busy)
+class ViewRenderer:
+    """Renders the views of one page, one after the other.
+
+    The turns before a running answer are rendered once, with the first view, so nothing moves while the answer grows.
+    """
+
+    def __init__(self, window: int = WINDOW, words: Translator = ENGLISH) -> None:
+        self._window, self._words = window, words
+        self._before: PageView | None = None
+
+    def render(self, view: ChatView) -> PageView:
+        """The view as messages of the chatbot."""
+        if view.live is None:
+            return self._newest(view, self._window)
+        messages = render_turn(view.live, wait_text(view.wait, self._words), self._words)
+        if self._before is None:
+            self._before = self._newest(view, self._window - len(messages))
+        return PageView(
+            messages=self._before.messages + messages, has_earlier=self._before.has_earlier, is_busy=view.is_busy
+        )
+
+    def _newest(self, view: ChatView, window: int) -> PageView:
+        """The newest turns with at most `window` bubbles, and at least one turn. Leaves out an incomplete turn."""
+        turns: Sequence[Turn] = view.turns
+        if view.has_earlier and turns and turns[0].user is None:
+            turns = turns[1:]
+        rendered: list[list[WireMessage]] = []
+        total = 0
+        for turn in reversed(turns):
+            messages = render_turn(turn, words=self._words)
+            total += len(messages)
+            if rendered and total > window:
+                break
+            rendered.insert(0, messages)
+        return PageView(
+            messages=[message for messages in rendered for message in messages],
+            has_earlier=view.has_earlier or len(rendered) < len(turns),
+            is_busy=view.is_busy,
+        )
+
+
+def render_view(view: ChatView, window: int = WINDOW, words: Translator = ENGLISH) -> PageView:
+    """One view by itself."""
+    return ViewRenderer(window, words).render(view)
+
+
+def wait_text(wait: Wait | None, words: Translator = ENGLISH) -> str:
+    """Why nothing comes from the model at the moment; "" if the run does not wait."""
+    if wait is None:
+        return ""
+    text = words.render((wait.saying,)) or wait.sentence
+    if wait.ahead or wait.seconds < SHORT_WAIT_SECONDS:
+        return text
+    return f"{text} · {words('seconds_left', count=math.ceil(max(0.0, wait.until - monotonic())))}"
