@@ -27,11 +27,6 @@ from agent.runtime.outcome import (
     INTERNAL_ERROR,
     NOT_SEALED,
     Outcome,
-    outcome_from_cancellation,
-    outcome_from_failure,
-    outcome_from_limit,
-    outcome_from_response,
-    outcome_from_store_failure,
 )
 from agent.runtime.result_builder import ResultBuilder
 from agent.runtime.retry import Wait
@@ -142,7 +137,7 @@ class Run(RunStream):
             calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
             if not calls:
                 self._last = response
-                return outcome_from_response(response, self._plan.limits)
+                return Outcome.from_response(response, self._plan.limits)
             if ending := await self._handle_calls(response, calls):
                 return ending
         return self._limit_reached(limit)
@@ -198,7 +193,7 @@ class Run(RunStream):
         if (limit := resumed.suspension.limit) is not None:
             answer = resumed.answers[resumed.suspension.pending[0].call_id]
             if not isinstance(answer, str) or answer == STOP:
-                return outcome_from_limit(limit, self._plan.limits)
+                return Outcome.from_limit(limit, self._plan.limits)
             await self._keep(ModelRequest(parts=[UserPromptPart(answer)]))
             return None
         results = resumed.results()
@@ -243,13 +238,13 @@ class Run(RunStream):
             case asyncio.CancelledError():
                 self._is_hurried = True
                 free_after = max(0.0, self._requests.freed_at - self._cancelled_at) if self._cancelled_at else 0.0
-                return outcome_from_cancellation(self.cancel_reason, free_after, self._calls.left_running)
+                return Outcome.from_cancellation(self.cancel_reason, free_after, self._calls.left_running)
             case RecordedEnd():
                 return Outcome(failure.reason, str(failure))
             case AgentError():
                 if isinstance(failure, InputError) and not self._log.begun:
                     self.refused = failure
-                return outcome_from_failure(failure)
+                return Outcome.from_failure(failure)
             case _:
                 log.error("run %s broke", self.id, exc_info=failure)
                 return INTERNAL_ERROR
@@ -276,7 +271,7 @@ class Run(RunStream):
         """A limit ends the run, or suspends it where somebody can be asked whether to go on."""
         limits = self._plan.limits
         if not self._log.begun or not self._calls.can_ask:
-            return outcome_from_limit(limit, limits)
+            return Outcome.from_limit(limit, limits)
         self._limit, self._pending = limit, (ask_to_continue(limit, limits),)
         return Outcome("suspended", self._pending[0].sentence)
 
@@ -298,7 +293,7 @@ class Run(RunStream):
                 self._end_kept = True
             except BaseException as failure:  # a cancelled write, too: readers must hear of it
                 log.exception("run %s: its end could not be saved", self.id)
-                result = self._results.mark_unsaved(result, outcome_from_store_failure(failure))
+                result = self._results.mark_unsaved(result, Outcome.from_store_failure(failure))
         self._publish(result)
 
     def _ensure_result(self) -> None:
@@ -308,7 +303,7 @@ class Run(RunStream):
             self._is_ending = True
             self._publish(
                 self._results.minimal(
-                    outcome_from_store_failure(None) if self._log.begun and not self._end_kept else INTERNAL_ERROR
+                    Outcome.from_store_failure(None) if self._log.begun and not self._end_kept else INTERNAL_ERROR
                 )
             )
 

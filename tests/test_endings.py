@@ -19,7 +19,7 @@ from agent.i18n.translator import Translator
 from agent.media.store import MediaStore
 from agent.runtime.message_log import MessageLog
 from agent.runtime.model_request import ModelRequests
-from agent.runtime.outcome import LONGEST_REASON
+from agent.runtime.outcome import LONGEST_REASON, Outcome
 from agent.runtime.result_builder import ResultBuilder
 from agent.runtime.tool_calls import ToolCalls
 from agent.runtime.usage_meter import UsageMeter
@@ -147,12 +147,12 @@ def fail(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, failure: BaseEx
 # --- every step of the ending -----------------------------------------------------------------------------------------
 
 
-run_module, results_module = sys.modules["agent.run"], sys.modules["agent.runtime.result_builder"]
+results_module = sys.modules["agent.runtime.result_builder"]
 ALWAYS = 99
 Step = tuple[str, list[tuple[Any, str, int]]]
 STEPS: dict[str, Step] = {
-    "explaining a cancellation": (HALF, [(run_module, "outcome_from_cancellation", ALWAYS)]),
-    "explaining twice": (HALF, [(run_module, "outcome_from_cancellation", ALWAYS), (ResultBuilder, "build", ALWAYS)]),
+    "explaining a cancellation": (HALF, [(Outcome, "from_cancellation", ALWAYS)]),
+    "explaining twice": (HALF, [(Outcome, "from_cancellation", ALWAYS), (ResultBuilder, "build", ALWAYS)]),
     "reading the half answer": (HALF, [(ModelRequests, "partial_response", ALWAYS)]),
     "counting the half answer": (HALF, [(UsageMeter, "step", ALWAYS)]),
     "reading the clock": (TEXT, [(UsageMeter, "timings", ALWAYS)]),

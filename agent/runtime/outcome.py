@@ -24,6 +24,54 @@ class Outcome(NamedTuple):
     sayings: tuple[LocalizedText, ...] = ()
     failure: AgentError | None = None
 
+    @classmethod
+    def from_response(cls, response: ModelResponse, limits: Limits) -> "Outcome":
+        """The ending that the model's last response is."""
+        match response.finish_reason:
+            case "content_filter":
+                return cls("content_filter", explain_filter(response.provider_details or {}))
+            case "length":
+                return cls("length", explain_limit("truncated", limits), limit_text("truncated", limits))
+            case _:
+                return cls("stop")
+
+    @classmethod
+    def from_limit(cls, limit: Limit, limits: Limits) -> "Outcome":
+        """The ending that a limit is."""
+        return cls("limit", explain_limit(limit, limits), limit_text(limit, limits))
+
+    @classmethod
+    def from_failure(cls, failure: AgentError) -> "Outcome":
+        """The ending that a failure is which has a sentence of its own."""
+        return cls("error", str(failure), failure.sayings, failure)
+
+    @classmethod
+    def from_store_failure(cls, failure: BaseException | None) -> "Outcome":
+        """The ending of a run whose outcome could not be saved; None: for a reason that only the log has."""
+        match failure:
+            case None:
+                reason, text = LocalizedText("broken_program"), INTERNAL_ERROR.detail
+            case AgentError():
+                reason, text = str(failure), str(failure)
+            case asyncio.CancelledError():
+                reason, text = LocalizedText("write_interrupted"), SENTENCES["write_interrupted"]
+            case _:
+                reason, text = LocalizedText("store_failed"), SENTENCES["store_failed"]
+        known = failure if isinstance(failure, AgentError) else None
+        return cls(
+            "error", SENTENCES["unsaved"].format(reason=text), (LocalizedText("unsaved", {"reason": reason}),), known
+        )
+
+    @classmethod
+    def from_cancellation(cls, reason: str | None, free_after: float, left_running: Sequence[str]) -> "Outcome":
+        """The ending of a cancelled run: why, when the connection to the server was closed, and which tools go on.
+
+        `free_after` is in seconds.
+        """
+        stopped = LocalizedText("stopped", {"why": _why(reason), "milliseconds": f"{free_after * 1000:.0f}"})
+        sayings = (stopped, *(LocalizedText("left_running", {"name": name}) for name in left_running))
+        return cls("cancelled", " ".join(in_english(SENTENCES, one) for one in sayings), sayings)
+
 
 INTERNAL_ERROR = Outcome(
     "error", "Something went wrong in this program; the details are in its log.", (LocalizedText("broken_program"),)
@@ -44,54 +92,6 @@ KNOWN_REASONS = ("user_request", "client_disconnect", "shutdown")
 """The reasons for cancelling that have a sentence. Any other reason is shown as it was given."""
 LONGEST_REASON = 200
 """Characters of a reason that are shown."""
-
-
-def outcome_from_response(response: ModelResponse, limits: Limits) -> Outcome:
-    """The ending that the model's last response is."""
-    match response.finish_reason:
-        case "content_filter":
-            return Outcome("content_filter", explain_filter(response.provider_details or {}))
-        case "length":
-            return Outcome("length", explain_limit("truncated", limits), limit_text("truncated", limits))
-        case _:
-            return Outcome("stop")
-
-
-def outcome_from_limit(limit: Limit, limits: Limits) -> Outcome:
-    """The ending that a limit is."""
-    return Outcome("limit", explain_limit(limit, limits), limit_text(limit, limits))
-
-
-def outcome_from_failure(failure: AgentError) -> Outcome:
-    """The ending that a failure is which has a sentence of its own."""
-    return Outcome("error", str(failure), failure.sayings, failure)
-
-
-def outcome_from_store_failure(failure: BaseException | None) -> Outcome:
-    """The ending of a run whose outcome could not be saved; None: for a reason that only the log has."""
-    match failure:
-        case None:
-            reason, text = LocalizedText("broken_program"), INTERNAL_ERROR.detail
-        case AgentError():
-            reason, text = str(failure), str(failure)
-        case asyncio.CancelledError():
-            reason, text = LocalizedText("write_interrupted"), SENTENCES["write_interrupted"]
-        case _:
-            reason, text = LocalizedText("store_failed"), SENTENCES["store_failed"]
-    known = failure if isinstance(failure, AgentError) else None
-    return Outcome(
-        "error", SENTENCES["unsaved"].format(reason=text), (LocalizedText("unsaved", {"reason": reason}),), known
-    )
-
-
-def outcome_from_cancellation(reason: str | None, free_after: float, left_running: Sequence[str]) -> Outcome:
-    """The ending of a cancelled run: why, when the connection to the server was closed, and which tools go on.
-
-    `free_after` is in seconds.
-    """
-    stopped = LocalizedText("stopped", {"why": _why(reason), "milliseconds": f"{free_after * 1000:.0f}"})
-    sayings = (stopped, *(LocalizedText("left_running", {"name": name}) for name in left_running))
-    return Outcome("cancelled", " ".join(in_english(SENTENCES, one) for one in sayings), sayings)
 
 
 def _why(reason: str | None) -> LocalizedText:
