@@ -58,7 +58,8 @@ from agent.web.share_link import open_share_link
 from agent.web.shutdown import GracefulServer
 from agent.web.ui.api import ChatApi
 from agent.web.ui.handlers import Handlers
-from agent.web.ui.layout import build, i18n
+from agent.web.ui.layout import i18n
+from agent.web.ui.page import build
 from agent.web.ui.page_head import ICONS, MANIFEST, STATIC, manifest, with_our_head
 from agent.web.ui.page_script import script
 from agent.web.ui.theme import head, theme

@@ -1,0 +1,165 @@
+"""The events of the page: which handler each calls, with which widgets."""
+
+from typing import Any
+
+import gradio as gr
+
+from agent.web.ui.api import ChatApi
+from agent.web.ui.handlers import Handlers
+from agent.web.ui.layout import Widgets
+
+QUIET: dict[str, Any] = {"show_progress": "hidden", "concurrency_limit": None, "api_visibility": "private"}
+LAST_MESSAGE = "(_, ...settings) => [window.addressed.last, ...settings]"
+EDITED_MESSAGE = "(_, __, ...settings) => [...window.addressed.edited(), ...settings]"
+ASKED_LINK = "() => [document.getElementById('links').dataset.asked]"
+
+
+class Events:
+    """Connects the widgets of one page with their handlers. Each method makes the events of one part of the page."""
+
+    def __init__(self, page: gr.Blocks, widgets: Widgets, handlers: Handlers) -> None:
+        self._page, self._widgets, self._handlers = page, widgets, handlers
+        settings, chat, composer = widgets.settings, widgets.chat, widgets.composer
+        self._settings: set[Any] = {
+            composer.model,
+            settings.system,
+            settings.reasoning,
+            settings.temperature,
+            settings.max_tokens,
+            settings.tools,
+            settings.read_here,
+        }
+        self._menu = [composer.model, chat.notice, chat.switch]
+        self._keys = [chat.key_text, chat.key, chat.forget_keys, widgets.sign_of_life]
+        self._for_model = [
+            settings.system,
+            settings.reasoning,
+            settings.tools,
+            settings.temperature,
+            settings.max_tokens,
+            composer.box,
+            chat.chatbot,
+            composer.about,
+            *self._keys,
+        ]
+
+    def connect(self) -> None:
+        """Make all events of the page."""
+        self._connect_messages()
+        self._connect_chat()
+        self._connect_attachments()
+        self._connect_settings()
+        self._connect_keys()
+        self._connect_login()
+
+    def _follow(self, event: Any) -> None:
+        """After `event`, show the answer as it comes, then give the buttons back, however it ended.
+
+        A refused event may mean that another page of the same visitor asked for the answer that is being written.
+        """
+        handlers, chat, composer = self._handlers, self._widgets.chat, self._widgets.composer
+        refused = event.failure(handlers.refused, None, [composer.box, composer.sending], **QUIET)
+        for begun, watch in ((event.success, handlers.watch), (refused.success, handlers.watch_other)):
+            shown = begun(watch, None, chat.chatbot, postprocess=False, **QUIET)
+            for after in (shown.then, shown.failure):
+                after(handlers.refresh_buttons, None, [composer.box, chat.earlier], **QUIET)
+
+    def _connect_messages(self) -> None:
+        """Events that begin an answer."""
+        handlers, widgets, follow = self._handlers, self._widgets, self._follow
+        chatbot, box, sending = widgets.chat.chatbot, widgets.composer.box, widgets.composer.sending
+        loaded = [widgets.settings.read_here, *self._menu, *self._for_model]
+        follow(self._page.load(handlers.page_loaded, None, loaded, **QUIET))
+        follow(box.submit(handlers.submit, {box, *self._settings}, [box, sending], **QUIET))
+        follow(chatbot.example_select(handlers.example, self._settings, [box, sending], **QUIET))
+        follow(chatbot.option_select(handlers.option, self._settings, box, **QUIET))
+        addressed: set[Any] = {widgets.addressed, *self._settings}
+        follow(chatbot.retry(handlers.retry, addressed, box, js=LAST_MESSAGE, **QUIET))
+        edited: set[Any] = {widgets.edited, *addressed}
+        sent = widgets.chat.edit.click(handlers.edit, edited, box, js=EDITED_MESSAGE, **QUIET)
+        sent.success(None, None, None, js="() => window.addressed.done()", **QUIET)
+        follow(sent)
+
+    def _connect_chat(self) -> None:
+        """Events that show another part of the conversation, another conversation, or end the answer."""
+        handlers, chat, box = self._handlers, self._widgets.chat, self._widgets.composer.box
+        chat.chatbot.change(None, chat.chatbot, None, js="(messages) => window.addressed.held(messages)", **QUIET)
+        undo = "() => [window.addressed.last]"
+        self._follow(chat.chatbot.undo(handlers.undo, self._widgets.addressed, box, js=undo, **QUIET))
+        self._follow(chat.earlier.click(handlers.earlier, None, None, **QUIET))
+        box.stop(handlers.stop, None, None, **QUIET)
+        chat.new.click(handlers.new, None, [chat.chatbot, chat.earlier, box], **QUIET)
+
+    def _connect_attachments(self) -> None:
+        """Events of attached files and of links to pictures."""
+        handlers, composer = self._handlers.attaching, self._widgets.composer
+        composer.look.click(handlers.attached, self._attached, composer.attached, trigger_mode="always_last", **QUIET)
+        each: dict[str, Any] = {"js": ASKED_LINK, "trigger_mode": "multiple", **QUIET}
+        got = composer.fetch.click(handlers.fetched, composer.links, composer.fetched, **each)
+        # In the browser alone, where what was typed meanwhile is known.
+        linked, failed = "(value, found) => window.linked(value, found)", "(value) => window.linked(value)"
+        got.success(None, [composer.box, composer.fetched], composer.box, js=linked, **QUIET)
+        got.failure(None, composer.box, composer.box, js=failed, **QUIET)
+        composer.give_up.click(handlers.fetch_cancelled, composer.links, None, **each)
+
+    @property
+    def _attached(self) -> list[Any]:
+        return [self._widgets.composer.box, self._widgets.composer.model, self._widgets.settings.read_here]
+
+    def _connect_settings(self) -> None:
+        """Events of the menu of models and of the side bar."""
+        handlers, settings, composer = self._handlers, self._widgets.settings, self._widgets.composer
+        attached = handlers.attaching.attached
+        last: dict[str, Any] = {"trigger_mode": "always_last", **QUIET}
+        # Leaving the list counts as input, too, so another choice may follow while this one is answered.
+        chosen = composer.model.input(
+            handlers.model_chosen, [composer.model, settings.system], [*self._menu, *self._for_model], **last
+        )
+        chosen.then(attached, self._attached, composer.attached, **QUIET)
+        turned = settings.read_here.input(
+            handlers.attaching.read_here, [settings.read_here, composer.model], [composer.box, composer.about], **QUIET
+        )
+        turned.then(attached, self._attached, composer.attached, **QUIET)
+        remember = handlers.settings
+        for written in (settings.system.input, settings.system.blur):  # Gradio sends no input when the box is emptied
+            written(remember.set_prompt, settings.system, None, **last)
+        settings.reasoning.input(remember.set_reasoning, settings.reasoning, None, **last)
+        settings.tools.input(remember.set_tools, settings.tools, None, **last)
+        settings.temperature.input(remember.set_temperature, settings.temperature, None, **last)
+        settings.max_tokens.input(remember.set_max_tokens, settings.max_tokens, None, **last)
+        self._widgets.chat.switch.click(handlers.switch, None, [*self._menu, *self._for_model], **QUIET)
+        timer = self._widgets.timer
+        timer.tick(handlers.refresh_models, composer.model, [timer, *self._menu, *self._for_model], **QUIET)
+
+    def _connect_keys(self) -> None:
+        """Events of the panel for a key."""
+        handlers, chat, model = self._handlers, self._widgets.chat, self._widgets.composer.model
+        chat.key.submit(handlers.key_typed, [chat.key, model], [*self._menu, *self._keys], **QUIET)
+        chat.forget_keys.click(handlers.key_forgotten, model, [*self._menu, *self._keys], **QUIET)
+        self._widgets.sign_of_life.tick(handlers.still_here, model, self._keys, **QUIET)
+
+    def _connect_login(self) -> None:
+        """The event that Gradio would name to programs, which have no use for it."""
+        button = self._widgets.settings.login
+        if button is None:
+            return
+        event, button.load_event_to_attach = button.load_event_to_attach, None
+        if event:
+            self._page.load(event[0], None, button, **QUIET)
+
+
+def connect_endpoint(api: ChatApi) -> None:
+    """Make `/chat`, the one public endpoint. It has page sessions of its own: one client is one conversation."""
+    with gr.Column(visible=False):
+        message = gr.MultimodalTextbox(label="message", file_count="multiple", max_plain_text_length=200_000)
+        model = gr.Textbox(label="model", value="")
+        options = gr.JSON(label="options", value={})
+        answer = gr.JSON(label="answer")
+        gr.Button("chat").click(
+            api.chat,
+            [message, model, options],
+            answer,
+            api_name="chat",
+            show_progress="hidden",
+            concurrency_limit=None,
+        )

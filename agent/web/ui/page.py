@@ -1,0 +1,31 @@
+"""The page: its layout, its events, and the endpoint for programs."""
+
+import gradio as gr
+
+from agent.web.ui.api import ChatApi
+from agent.web.ui.events import Events, connect_endpoint
+from agent.web.ui.handlers import Handlers
+from agent.web.ui.layout import lay_out
+
+
+def build(
+    handlers: Handlers,
+    api: ChatApi,
+    title: str,
+    *,
+    sign_of_life: float,
+    login: bool = False,
+    fleeting: bool = False,
+    days: float = 0,
+) -> gr.Blocks:
+    """Build the page.
+
+    A page in which a key was typed calls the server every `sign_of_life` seconds. `login`: visitors of this Space may
+    log in to the hub. `fleeting`: conversations are lost when the Space restarts. `days`: a conversation is deleted so
+    many days after its last message; 0: never.
+    """
+    with gr.Blocks(title=title, fill_height=True, fill_width=True, analytics_enabled=False) as page:
+        widgets = lay_out(title, sign_of_life=sign_of_life, login=login, fleeting=fleeting, days=days)
+        Events(page, widgets, handlers).connect()
+        connect_endpoint(api)
+    return page
