@@ -22,6 +22,7 @@ LAYERS = (
     ("agent.web.gradio_compat",),
     ("agent.web.chat",),
     ("agent.web.middleware.event_stream", "agent.web.middleware.uploads"),
+    ("agent.web.middleware.upload_progress",),
     ("agent.web.middleware.isolation", "agent.web.unsent_files"),
     ("agent.web",),
     ("agent.cli.chat",),

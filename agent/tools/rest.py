@@ -8,7 +8,7 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, cast
 from urllib.parse import quote, urlencode, urlsplit
@@ -126,22 +126,26 @@ def rest_tool(
         except (InputError, ToolError) as error:
             raise ToolError(request.credentials.redacted(str(error))) from None  # a cause could repeat a secret
 
+    _describe(call, name, request.parameters)
+    # The guard ends it at its time with a sentence of its own; the loop's limit is the net below.
+    return Tool(call, name, timeout + 5, needs_approval=needs_approval, description=description)
+
+
+def _describe(call: Callable[..., Any], name: str, parameters: Mapping[str, Parameter]) -> None:
+    """Give the function the name, annotations and signature from which its schema is made."""
     call.__name__ = call.__qualname__ = name
-    places = {key: _annotation(parameter) for key, parameter in request.parameters.items()}
-    call.__annotations__ = places
+    call.__annotations__ = {key: _annotation(parameter) for key, parameter in parameters.items()}
     call.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess]  what `inspect` looks for
         [
             inspect.Parameter(
                 key,
                 inspect.Parameter.KEYWORD_ONLY,
-                annotation=places[key],
+                annotation=call.__annotations__[key],
                 default=inspect.Parameter.empty if one.required else one.default,
             )
-            for key, one in request.parameters.items()
+            for key, one in parameters.items()
         ]
     )
-    # The guard ends it at its time with a sentence of its own; the loop's limit is the net below.
-    return Tool(call, name, timeout + 5, needs_approval=needs_approval, description=description)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -101,8 +101,7 @@ class Conversations:
         except NotFound:
             return ChatView()
         live = self.live_runs.get(conversation, owner)
-        replies = self._replies.get(conversation or "")
-        turns = to_turns(entries, running=live.run.id if live else None, replies=replies)
+        turns = to_turns(entries, running=live.run.id if live else None, replies=self.replies.get(conversation))
         return ChatView(turns=turns, has_earlier=has_earlier, is_busy=live is not None)
 
     async def watch(self, owner: str, conversation: str | None, window: int = WINDOW) -> AsyncIterator[ChatView]:

@@ -34,70 +34,102 @@ def render_turn(turn: Turn, waiting: str = "", words: Translator = ENGLISH) -> l
     if turn.user is not None:
         untyped = not isinstance(first_part(turn.user), str)
         out.append(_user(_user_parts(turn.user, words), {"id": turn.user.id, "untyped": untyped}))
-    seconds = list(turn.reasoning)
-    unsaid = {call["id"] for call in unanswered_tool_calls(turn.bubbles)}
-    failures = _failures(turn)
-    replies, asks = turn.replies or {}, turn.question
-    near: set[str] = set()  # calls whose result can be shown inside of them: nobody spoke in between
-    for number, bubble in enumerate(turn.bubbles):
-        running = turn.note is None and number == len(turn.bubbles) - 1
+    out += _Answer(turn, words).render()
+    out += [_assistant(shown_file(ROUTE + id_, words), None) for id_ in turn.files]
+    out += _ending(turn, waiting, words)
+    if (button := _button(turn)) is not None and turn.user is not None:
+        label, do = button
+        out[-1]["options"] = [{"label": words(label), "value": {"do": do, "entry": turn.user.id}}]
+    return out
+
+
+class _Answer:
+    """Renders the bubbles of one turn, in their order.
+
+    `_near` holds the calls whose result can be shown inside of them, because nobody spoke in between.
+    """
+
+    def __init__(self, turn: Turn, words: Translator) -> None:
+        self._turn, self._words = turn, words
+        self._seconds = list(turn.reasoning)
+        self._unanswered = {call["id"] for call in unanswered_tool_calls(turn.bubbles)}
+        self._failures = _failures(turn)
+        self._near: set[str] = set()
+
+    def render(self) -> list[WireMessage]:
+        """The messages of all bubbles."""
+        return [message for bubble in self._turn.bubbles for message in self._bubble(bubble)]
+
+    def _bubble(self, bubble: Bubble) -> list[WireMessage]:
         match bubble.first.type:
             case "output_text":
-                if bubble.text.strip():
-                    out.append(_assistant(mark_formulas(bubble.text), None))
+                return [_assistant(mark_formulas(bubble.text), None)] if bubble.text.strip() else []
             case "reasoning":
-                metadata: WireMessage = {"title": words("reasoning"), "status": "pending" if running else "done"}
-                if running:
-                    metadata |= _going_on(bubble, turn)
-                if seconds and not running:
-                    metadata["duration"] = round(seconds.pop(0), 1)
-                out.append(_assistant(mark_formulas(bubble.text), metadata))
-            case "tool_call" if is_question(bubble.content):
-                if bubble.content != asks:  # which is asked at the end
-                    out.append(_assistant(_question(bubble.content), None))
-                if (id_ := bubble.content["id"]) in replies:
-                    near.clear()
-                    out.append(_user([{"type": "text", "text": replies[id_]}]))
+                return [self._reasoning(bubble)]
             case "tool_call":
-                id_, name = bubble.content["id"], bubble.content["name"]
-                near.add(id_)
-                busy = turn.note is None and id_ in unsaid
-                title = call_title(name, failures.get(id_), words)
-                metadata = {"title": title, "id": id_, "status": "pending" if busy else "done"}
-                if busy:
-                    metadata |= _going_on(bubble, turn)
-                out.append(_assistant(_code(bubble.content["arguments"]), metadata))
+                return self._asked(bubble.content) if is_question(bubble.content) else [self._call(bubble)]
             case "tool_call_result" if bubble.content["name"] == ASK_USER and not bubble.content["is_error"]:
-                near.clear()
-                out.append(_user([{"type": "text", "text": str(bubble.content["content"])}]))
+                self._near.clear()
+                return [_user([{"type": "text", "text": str(bubble.content["content"])}])]
             case "tool_call_result":
-                title = failed_title(words("failed")) if bubble.content["is_error"] else words("result")
-                metadata = {"title": title, "status": "done"}
-                if bubble.content["id"] in near:
-                    metadata["parent_id"] = bubble.content["id"]
-                text, files = str(bubble.content["content"]), bubble.content.get("files", ())
-                if text or not files:
-                    out.append(_assistant(fence(text), metadata))
-                if files:  # beside the fold, where they are seen without opening it
-                    near.clear()
-                    out += [_assistant(shown_file(one["url"], words, one["name"]), None) for one in files]
+                return self._result(bubble.content)
             case "error":
-                why = (words.render(turn.note.sayings) if turn.note else "") or bubble.text
-                out.append(_assistant(f'<div class="problem" role="alert">{html.escape(why)}</div>', None))
-    out += [_assistant(shown_file(ROUTE + id_, words), None) for id_ in turn.files]
-    if turn.is_empty:
-        out.append(_assistant(f'<div class="problem" role="alert">{words("empty_answer")}</div>', None))
-    if asks is not None:
+                why = (self._words.render(self._turn.note.sayings) if self._turn.note else "") or bubble.text
+                return [_problem(html.escape(why))]
+
+    def _reasoning(self, bubble: Bubble) -> WireMessage:
+        running = self._turn.note is None and bubble is self._turn.bubbles[-1]
+        metadata: WireMessage = {"title": self._words("reasoning"), "status": "pending" if running else "done"}
+        if running:
+            metadata |= _going_on(bubble, self._turn)
+        elif self._seconds:
+            metadata["duration"] = round(self._seconds.pop(0), 1)
+        return _assistant(mark_formulas(bubble.text), metadata)
+
+    def _asked(self, call: Call) -> list[WireMessage]:
+        """A question and its reply. The question that still waits is shown at the end of the turn instead."""
+        out = [] if call == self._turn.question else [_assistant(_question(call), None)]
+        reply = (self._turn.replies or {}).get(call["id"])
+        if reply is not None:
+            self._near.clear()
+            out.append(_user([{"type": "text", "text": reply}]))
+        return out
+
+    def _call(self, bubble: Bubble) -> WireMessage:
+        id_, name = bubble.content["id"], bubble.content["name"]
+        self._near.add(id_)
+        running = self._turn.note is None and id_ in self._unanswered
+        title = call_title(name, self._failures.get(id_), self._words)
+        metadata: WireMessage = {"title": title, "id": id_, "status": "pending" if running else "done"}
+        if running:
+            metadata |= _going_on(bubble, self._turn)
+        return _assistant(_code(bubble.content["arguments"]), metadata)
+
+    def _result(self, result: Call) -> list[WireMessage]:
+        words = self._words
+        title = failed_title(words("failed")) if result["is_error"] else words("result")
+        metadata: WireMessage = {"title": title, "status": "done"}
+        if result["id"] in self._near:
+            metadata["parent_id"] = result["id"]
+        text, files = str(result["content"]), result.get("files", ())
+        out = [_assistant(fence(text), metadata)] if text or not files else []
+        if files:  # beside the fold, where they are seen without opening it
+            self._near.clear()
+            out += [_assistant(shown_file(one["url"], words, one["name"]), None) for one in files]
+        return out
+
+
+def _ending(turn: Turn, waiting: str, words: Translator) -> list[WireMessage]:
+    """What stands under the bubbles: that the answer is empty, then a question, the caption, or that it waits."""
+    out = [_problem(words("empty_answer"))] if turn.is_empty else []
+    if (call := turn.question) is not None:
         out.append(
-            {**_assistant(render_question(asks, words), None), "options": options(asks, turn.run, words) or None}
+            {**_assistant(render_question(call, words), None), "options": options(call, turn.run, words) or None}
         )
     elif turn.note is not None and (caption := _caption(turn.note, words)):
         out.append(_assistant(f'<div class="caption">{caption}</div>', None))
     elif turn.note is None and (waiting or turn.is_waiting):
         out.append(_assistant(_waiting(turn, waiting, words), None))
-    if (button := _button(turn)) is not None and turn.user is not None:
-        label, do = button
-        out[-1]["options"] = [{"label": words(label), "value": {"do": do, "entry": turn.user.id}}]
     return out
 
 
@@ -150,6 +182,11 @@ def _user_parts(entry: Entry, words: Translator) -> list[WireMessage]:
 def _user(parts: list[WireMessage], metadata: WireMessage | None = None) -> WireMessage:
     """A message of the visitor. Gradio hands its metadata to the page's script, which addresses it by the id in it."""
     return {"role": "user", "metadata": metadata, "content": parts, "options": None}
+
+
+def _problem(text: str) -> WireMessage:
+    """A message that something went wrong; `text` is HTML."""
+    return _assistant(f'<div class="problem" role="alert">{text}</div>', None)
 
 
 def _question(call: Call) -> str:
