@@ -11,7 +11,7 @@ from gradio.routes import App
 from gradio_client import Client
 
 from agent.settings import ROOT, LocalSettings, Settings
-from agent.web.server import create_app
+from agent.web.app import create_app
 from tests import conftest
 from tests.dialect_server import Playing, Reply, playing
 from tests.scripted_server import Running

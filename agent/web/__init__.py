@@ -1,1 +1,1 @@
-"""What the web server stands on besides the page; `agent.web.server` puts it together."""
+"""The web application and its server. `agent.web.app` builds it, and `agent.web.server` serves it."""

@@ -1,0 +1,253 @@
+"""The web application: builds its services and the page from the settings, and closes them in order."""
+
+import asyncio
+import gc
+import os
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import gradio as gr
+from fastapi import FastAPI, Request
+from starlette.middleware import Middleware
+
+from agent.fetch import Guard
+from agent.history import HistoryStore
+from agent.history.memory import MemoryStore
+from agent.history.sqlite import SqliteStore
+from agent.i18n.translator import negotiate
+from agent.local.manager import LocalModels
+from agent.media.store import MediaStore
+from agent.providers import preload
+from agent.providers.discovery import discover
+from agent.settings import PublicSettings, Settings
+from agent.tools import Tool, Toolset
+from agent.tools.presets import load_presets
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.expiry import add_missing_expiry, delete_expired
+from agent.web.chat.storage_quota import StorageQuota
+from agent.web.client_address import ANY, ClientAddressMiddleware
+from agent.web.connections import BodyTimeout
+from agent.web.gradio_compat.application import STATIC_FILES, mount, prepare_queue, root_url, without_applications
+from agent.web.gradio_compat.event_queue import BoundedQueue
+from agent.web.health import Health
+from agent.web.housekeeping import run_housekeeping
+from agent.web.middleware.event_stream import EventStreamMiddleware
+from agent.web.middleware.isolation import IsolationMiddleware
+from agent.web.middleware.origins import Origins, is_loopback
+from agent.web.middleware.page_rewrite import PageRewriteMiddleware
+from agent.web.middleware.static_files import StaticFilesMiddleware
+from agent.web.middleware.uploads import UploadMiddleware
+from agent.web.middleware.visitor_cookie import VisitorCookies
+from agent.web.private_folder import make_private
+from agent.web.routes import add_health_routes, add_media_route, add_page_routes
+from agent.web.ui.api import ChatApi
+from agent.web.ui.handlers import Handlers
+from agent.web.ui.layout import i18n
+from agent.web.ui.page import build
+from agent.web.ui.page_head import ICONS, with_our_head
+from agent.web.ui.page_script import script
+from agent.web.ui.theme import head, theme
+from agent.web.unsent_files import UnsentFiles
+
+STREAMS = 300
+"""Answers that may stream at once; Gradio's own default is 40."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Services:
+    """What the page is built on. The application owns all of it and closes it at its end."""
+
+    settings: Settings
+    store: HistoryStore
+    media: MediaStore
+    models: LocalModels
+    unsent_files: UnsentFiles
+    conversations: Conversations
+
+    async def aclose(self) -> None:
+        await self.conversations.aclose()
+        await self.models.aclose()
+        await self.store.aclose()
+        self.unsent_files.close()
+
+
+async def create_app(settings: Settings, *, say: Callable[[str], None] = print) -> FastAPI:
+    """Build the whole application from the settings. Touches no network. Raises `AgentError`."""
+    services = await _build_services(settings, say)
+    conversations, models = services.conversations, services.models
+    if settings.public:
+        say(_spending(settings.public, conversations.models.shared_models))
+    handlers = Handlers(conversations, Guard(allow=() if settings.public else settings.fetch_from))
+    with without_applications():
+        page = _build_page(settings, conversations, handlers)
+        queue = prepare_queue(page, STREAMS, (handlers.watch.__name__, handlers.watch_other.__name__))
+    origins = _origins(settings)
+    app = FastAPI(
+        lifespan=lambda _: _lifespan(services),
+        middleware=_middleware(services, page, queue, origins),
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
+    app.state.conversations, app.state.origins, app.state.page = conversations, origins, page
+    health = Health(services.store, models, conversations.models.catalog, discover, lambda: queue.trouble)
+    add_health_routes(app, models, conversations.live_runs, health)
+    add_page_routes(app, settings.title, settings.root_path)
+    add_media_route(app, services.media)
+    mount(
+        app,
+        page,
+        root_path=settings.root_path,
+        max_file_size=settings.max_upload_bytes,
+        theme=theme(),
+        head=head(),
+        js=script(),
+        i18n=i18n(),
+    )
+    return app
+
+
+async def _build_services(settings: Settings, say: Callable[[str], None]) -> _Services:
+    make_private(settings.data_dir)
+    store = await _store(settings)
+    unsent_files = UnsentFiles(settings.upload_dir or settings.data_dir / "uploads", settings.uploads)
+    os.environ["GRADIO_TEMP_DIR"] = str(unsent_files.folder)  # Gradio takes files that a visitor names from here
+    models = LocalModels(settings.local, say=say)
+    media = MediaStore(settings.data_dir / "media")
+    quota = StorageQuota(settings.public, store, media, settings.data_dir / "media")
+    conversations = Conversations(settings, store, media, models, _tools(settings), quota)
+    return _Services(settings, store, media, models, unsent_files, conversations)
+
+
+def _build_page(settings: Settings, conversations: Conversations, handlers: Handlers) -> gr.Blocks:
+    return build(
+        handlers,
+        ChatApi(conversations),
+        settings.title,
+        sign_of_life=settings.key_seconds / 6,
+        login=_may_log_in(settings),
+        fleeting=settings.fleeting,
+        days=settings.kept_days,
+    )
+
+
+@asynccontextmanager
+async def _lifespan(services: _Services) -> AsyncGenerator[None]:
+    """Start what runs beside the page, and close everything in order at the end."""
+    services.models.start()
+    chores = [services.unsent_files.expire, _ConversationExpiry(services).run]
+    tasks = [
+        asyncio.create_task(_preload_models()),
+        asyncio.create_task(run_housekeeping(chores, services.settings.housekeeping_minutes * 60)),
+    ]
+    # Everything loaded so far stays. Without `freeze` each collection looks at it again, which is 40 % of the cost of a
+    # long page. A few thousand of these objects are garbage and stay too: finding them takes a quarter of a second.
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 100)
+    gc.enable()
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await services.aclose()
+
+
+class _ConversationExpiry:
+    """The chore that deletes expired conversations. Its first round gives an end to those that have none."""
+
+    def __init__(self, services: _Services) -> None:
+        self._services = services
+        self._has_added_expiry = False
+
+    async def run(self) -> int:
+        """Delete a bounded number of conversations and return how many."""
+        services, conversations = self._services, self._services.conversations
+        if not self._has_added_expiry:
+            await add_missing_expiry(services.store, services.settings)
+            self._has_added_expiry = True
+        deleted = await delete_expired(services.store, services.media, conversations.live_runs.is_busy)
+        await conversations.replies.forget_deleted(services.store)
+        return deleted
+
+
+async def _preload_models() -> None:
+    """Import what the first message needs, after the first page has had its time."""
+    await asyncio.sleep(3)
+    await asyncio.to_thread(preload, "chat")
+
+
+def _middleware(services: _Services, page: gr.Blocks, queue: BoundedQueue, origins: Origins) -> list[Middleware]:
+    """The middleware in front of the page, the outermost first."""
+    settings = services.settings
+
+    def rewrite(request: Request, html: str) -> str:
+        words = negotiate(request.headers.get("accept-language", ""))
+        return with_our_head(html, settings.title, root_url(request, settings.root_path), words)
+
+    isolation = Middleware(
+        IsolationMiddleware,
+        visitors=VisitorCookies.in_folder(settings.data_dir),
+        root_path=settings.root_path,
+        framed_by=settings.framed_by,
+        login=_may_log_in(settings),
+        origins=origins,
+        icons=tuple(ICONS),
+        events={number: len(event.inputs) for number, event in page.fns.items()},
+    )
+    uploads = Middleware(
+        UploadMiddleware,
+        uploads=services.unsent_files,
+        most_bytes=settings.max_upload_bytes,
+        say=lambda accepted, error: negotiate(accepted).render(error.sayings) or str(error),
+    )
+    return [
+        Middleware(ClientAddressMiddleware, any_proxy=trusted_proxies(settings) == ANY),
+        Middleware(BodyTimeout),
+        isolation,
+        uploads,
+        Middleware(EventStreamMiddleware, has_session=queue.has_session),
+        Middleware(StaticFilesMiddleware, folder=STATIC_FILES),
+        Middleware(PageRewriteMiddleware, change=rewrite),
+    ]
+
+
+def _may_log_in(settings: Settings) -> bool:
+    return settings.space is not None and settings.space.login
+
+
+def _spending(public: PublicSettings, lent: Sequence[str]) -> str:
+    """Return a line that tells the owner of a public page what strangers may spend."""
+    models = f"with your keys they may use {', '.join(lent)}" if lent else "none of your keys is used for them"
+    return (
+        f"Open to everybody: {public.messages} messages a minute for each visitor, {public.messages_in_all} for all; "
+        f"{public.answers_each} answers at once for each, {public.answers} for all; {models} ([public] models)."
+    )
+
+
+def _origins(settings: Settings) -> Origins:
+    """The names of the page. A server that other machines reach has any name, unless the settings list its names."""
+    urls = (f"//{settings.space.host}" if settings.space else "", settings.root_path)
+    hosts = [found for url in urls if (found := urlsplit(url).hostname)]
+    here = is_loopback(settings.host) and settings.space is None
+    return Origins((*settings.hosts, *hosts), any_host=not (here or settings.hosts))
+
+
+def trusted_proxies(settings: Settings) -> str:
+    """The proxies whose headers are believed. A Space is reached only through the hub's, whose address is not known."""
+    return os.environ.get("FORWARDED_ALLOW_IPS", ANY if settings.space else "127.0.0.1").strip()
+
+
+async def _store(settings: Settings) -> HistoryStore:
+    if settings.store == "memory":
+        return MemoryStore()
+    return await SqliteStore.open(settings.data_dir / "history.sqlite")
+
+
+def _tools(settings: Settings) -> list[Tool | Toolset]:
+    """The tools that the settings name, as `agent.tools.presets.load_presets` takes them. Raises `ConfigError`."""
+    public = settings.public
+    return [load_presets(name) for name in settings.tools if public is None or name in public.tools]

@@ -1,0 +1,69 @@
+"""How a page of Gradio becomes part of our own web application, with the parts of Gradio that have no public name."""
+
+import math
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import gradio as gr
+from fastapi import FastAPI, Request
+from gradio.route_utils import BUILD_PATH_LIB, get_root_url
+from gradio.routes import App
+
+from agent.web.gradio_compat.event_queue import BoundedQueue, bound_queue
+from agent.web.gradio_compat.import_hook import nothing
+from agent.web.gradio_compat.memory import release_memory
+
+STATIC_FILES = Path(BUILD_PATH_LIB)
+"""The folder of the page's own scripts and styles."""
+
+
+def root_url(request: Request, root_path: str) -> str:
+    """The public URL of the page that this request asks for, without a slash at its end."""
+    return get_root_url(request, request.url.path, root_path)
+
+
+@contextmanager
+def without_applications() -> Generator[None]:
+    """Let Gradio make no web application inside the block. It makes one for each step in which a page is built."""
+    original = App.__dict__["create_app"]
+    cast(Any, App).create_app = nothing
+    try:
+        yield
+    finally:
+        cast(Any, App).create_app = original
+
+
+def prepare_queue(page: gr.Blocks, streams: int, watch_events: Sequence[str]) -> BoundedQueue:
+    """Give the page its event queue, for `streams` answers at once. `watch_events` are the events that follow one."""
+    page.max_threads = streams
+    page.state_session_capacity = 500
+    page.queue(default_concurrency_limit=None, api_open=False)
+    queue = bound_queue(page, streams, tuple(watch_events))
+    # Gradio looks for queued events every millisecond, which costs 3 % of a core for ever. Nobody notices 10 ms.
+    queue.sleep_when_free = 0.01
+    # After each event Gradio copies the last 10,000 events and sums them up with pandas, for a page that is off here.
+    # (One of the names is misspelt there.)
+    cast(Any, queue).ANAYLTICS_CACHE_FREQUENCY, queue.ANALYTICS_MAX_EVENTS = math.inf, 1
+    release_memory(queue)
+    return queue
+
+
+def mount(app: FastAPI, page: gr.Blocks, *, root_path: str, max_file_size: int, **page_options: Any) -> None:
+    """Serve the page at the root of `app`. `page_options` go to Gradio: theme, head, js, i18n."""
+    cast(Any, gr).mount_gradio_app(  # its own types are incomplete
+        app,
+        page,
+        path="",
+        root_path=root_path,
+        footer_links=[],
+        run_history=False,
+        show_error=False,
+        enable_monitoring=False,
+        pwa=False,
+        ssr_mode=False,
+        max_file_size=max_file_size,
+        **page_options,
+    )
+    cast(Any, page).app = cast(Any, app.routes[-1]).app

@@ -1,0 +1,66 @@
+"""The routes of our own beside the page: health, manifest, icons, and the files of conversations."""
+
+from collections.abc import Awaitable, Callable
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+
+from agent.errors import NotFound
+from agent.media.store import ROUTE, MediaStore, headers_of
+from agent.providers import Models
+from agent.web.chat.live_runs import LiveRuns
+from agent.web.gradio_compat.application import root_url
+from agent.web.health import Health
+from agent.web.middleware.isolation import visitor_id_of
+from agent.web.ui.page_head import ICONS, MANIFEST, STATIC, manifest
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def add_health_routes(app: FastAPI, models: Models, live_runs: LiveRuns, health: Health) -> None:
+    """Add `/healthz`, which answers as long as the process lives, and `/readyz`, which says if it takes messages."""
+
+    async def healthz(_: Request) -> Response:
+        return JSONResponse({"status": "ok", "model": models.status.phase})
+
+    async def readyz(_: Request) -> Response:
+        trouble = "The server is going down." if live_runs.closing else await health.trouble()
+        return JSONResponse({"ready": not trouble, "reason": trouble}, status_code=503 if trouble else 200)
+
+    app.add_route("/healthz", healthz)
+    app.add_route("/readyz", readyz)
+
+
+def add_page_routes(app: FastAPI, title: str, root_path: str) -> None:
+    """Add the manifest and the icons of the page."""
+
+    async def app_manifest(request: Request) -> Response:
+        return JSONResponse(manifest(title, root_url(request, root_path)), media_type="application/manifest+json")
+
+    app.add_route(MANIFEST, app_manifest)
+    for path, (name, kind) in ICONS.items():
+        headers = {"cache-control": "public, max-age=86400"}
+        app.add_route(path, _always(Response((STATIC / name).read_bytes(), media_type=kind, headers=headers)))
+
+
+def add_media_route(app: FastAPI, media: MediaStore) -> None:
+    """Add the route of the files of conversations. A visitor gets their own files and no others."""
+
+    async def attachment(request: Request) -> Response:
+        try:
+            content = await media.read(visitor_id_of(request.scope) or "", request.path_params["id_"])
+        except NotFound:
+            return Response("Not found.", status_code=404)
+        headers = headers_of(content, request.query_params.get("name", ""))
+        return Response(content.data, media_type=content.media_type, headers=headers)
+
+    app.add_route(ROUTE + "{id_}", attachment)
+
+
+def _always(answer: Response) -> Handler:
+    """Return a handler that gives this answer to every request."""
+
+    async def handler(_: Request) -> Response:
+        return answer
+
+    return handler
