@@ -126,6 +126,8 @@ LAZY = {
 
 MAX_LINES = 370
 """Lines per file."""
+MAX_FUNCTION_LINES = 60
+"""Lines per function, its signature and docstring included."""
 
 NOT_IMPORTED = (
     "gradio",
@@ -315,6 +317,16 @@ def too_long(tree: Tree) -> list[str]:
     return [f"{name} has {length} lines of {MAX_LINES}" for name, length in lengths.items() if length > MAX_LINES]
 
 
+def long_functions(tree: Tree) -> list[str]:
+    return [
+        f"{name}.{node.name} has {length} lines of {MAX_FUNCTION_LINES}"
+        for name, module in tree.items()
+        for node in ast.walk(ast.parse(module.source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if (length := (node.end_lineno or 0) - node.lineno + 1) > MAX_FUNCTION_LINES
+    ]
+
+
 def library_imports_application(tree: Tree) -> list[str]:
     return [
         f"{name} is part of the library and imports {target}"
@@ -335,6 +347,7 @@ RULES = (
     cycles,
     late_imports,
     too_long,
+    long_functions,
 )
 
 
@@ -406,6 +419,7 @@ VIOLATIONS = {
         library_imports_application,
         {"agent.run": "import agent.web.chat", "agent.web.chat": ""},
     ),
+    "a long function": (long_functions, {"agent.run": "def f():\n" + "    ...\n" * MAX_FUNCTION_LINES}),
     "a long file": (too_long, {"agent.run": "#\n" * (MAX_LINES + 1)}),
 }
 

@@ -27,8 +27,8 @@ def add_health_routes(app: FastAPI, models: Models, live_runs: LiveRuns, health:
         trouble = "The server is going down." if live_runs.closing else await health.trouble()
         return JSONResponse({"ready": not trouble, "reason": trouble}, status_code=503 if trouble else 200)
 
-    app.add_route("/healthz", healthz)
-    app.add_route("/readyz", readyz)
+    app.add_api_route("/healthz", healthz)
+    app.add_api_route("/readyz", readyz)
 
 
 def add_page_routes(app: FastAPI, title: str, root_path: str) -> None:
@@ -37,7 +37,7 @@ def add_page_routes(app: FastAPI, title: str, root_path: str) -> None:
     async def app_manifest(request: Request) -> Response:
         return JSONResponse(manifest(title, root_url(request, root_path)), media_type="application/manifest+json")
 
-    app.add_route(MANIFEST, app_manifest)
+    app.add_api_route(MANIFEST, app_manifest)
     for path, (name, kind) in ICONS.items():
         headers = {"cache-control": "public, max-age=86400"}
         app.add_route(path, _always(Response((STATIC / name).read_bytes(), media_type=kind, headers=headers)))
@@ -54,7 +54,7 @@ def add_media_route(app: FastAPI, media: MediaStore) -> None:
         headers = headers_of(content, request.query_params.get("name", ""))
         return Response(content.data, media_type=content.media_type, headers=headers)
 
-    app.add_route(ROUTE + "{id_}", attachment)
+    app.add_api_route(ROUTE + "{id_}", attachment)
 
 
 def _always(answer: Response) -> Handler:

@@ -158,14 +158,10 @@ class IsolationMiddleware:
                 heapreplace(largest, (size + 1, account))
 
     async def _checked(self, scope: Scope, receive: Receive, send: Send, visitor: str | None) -> Passed:
-        """What to hand to the application. Raises `Refused`."""
+        """What to hand to the application. Raises `RequestRefused`."""
         method, path = scope["method"], scope["path"]
         if not path.startswith(API):
-            if method not in READ:
-                raise RequestRefused(405)
-            if path not in self._open and not path.startswith(OPEN_BELOW):
-                raise RequestRefused
-            return (self._home(scope) if path in HOME else scope), receive, send
+            return self._checked_page(scope), receive, send
         what = path[len(API) :]
         if method in READ and what.startswith("file="):
             if not self.owns(what.removeprefix("file="), visitor):
@@ -174,9 +170,25 @@ class IsolationMiddleware:
         if method == "GET" and what.startswith("heartbeat/"):
             path = f"{API}heartbeat/{_session(visitor, what.removeprefix('heartbeat/'))}"
             return {**with_query(scope), "path": path, "raw_path": path.encode()}, receive, send
-        query = QueryParams(scope["query_string"])
-        match method, what:
-            case "POST", "queue/join":
+        if method == "POST":
+            return await self._checked_post(what, scope, receive, send, visitor)
+        if method == "GET":
+            return self._checked_get(what, scope, visitor), receive, send
+        raise RequestRefused
+
+    def _checked_page(self, scope: Scope) -> Scope:
+        """The scope of a request for the page, its files, or a route of our own."""
+        if scope["method"] not in READ:
+            raise RequestRefused(405)
+        path = scope["path"]
+        if path not in self._open and not path.startswith(OPEN_BELOW):
+            raise RequestRefused
+        return self._home(scope) if path in HOME else scope
+
+    async def _checked_post(self, what: str, scope: Scope, receive: Receive, send: Send, visitor: str | None) -> Passed:
+        """What to hand on of a POST to Gradio's API: an event, its end, or an upload."""
+        match what:
+            case "queue/join":
                 asked = await read_json(receive)
                 if not all(isinstance(path, str) and self.owns(path, visitor) for path in _paths(asked.get("data"))):
                     raise RequestRefused
@@ -184,33 +196,40 @@ class IsolationMiddleware:
                 self._check_event(asked)
                 said = {name: asked[name] for name in JOIN if name in asked} | {"session_hash": session}
                 return *with_body(scope, receive, said), self._giving(send, session, _event)
-            case "POST", "cancel":
+            case "cancel":
                 asked = await read_json(receive)
                 session, event = _session(visitor, asked.get("session_hash")), asked.get("event_id")
                 if not isinstance(event, str) or not self.owns(event, session):
                     raise RequestRefused
                 said = {"session_hash": session, "fn_index": _number(asked.get("fn_index")), "event_id": event}
                 return *with_body(scope, receive, said), send
-            case "POST", "reset":
+            case "reset":
                 event = (await read_json(receive)).get("event_id")
                 if not isinstance(event, str):
                     raise RequestRefused(400)
                 return *with_body(scope, receive, {"event_id": event}), send
-            case "GET", "queue/data":
-                session = scope["state"]["session"] = _session(visitor, *query.getlist("session_hash"))
-                return with_query(scope, session_hash=session), receive, send
-            case "POST", "upload":
-                ids = query.getlist("upload_id")
+            case "upload":
+                ids = QueryParams(scope["query_string"]).getlist("upload_id")
                 scope = with_query(scope, upload_id=_session(visitor, *ids)) if ids else with_query(scope)
                 return scope, receive, self._giving(send, visitor, _listed)
-            case "GET", "upload_progress":
-                return with_query(scope, upload_id=_session(visitor, *query.getlist("upload_id"))), receive, send
-            case "GET", "info":
+            case _:
+                raise RequestRefused
+
+    def _checked_get(self, what: str, scope: Scope, visitor: str | None) -> Scope:
+        """The scope of a GET to Gradio's API: a stream of events, the progress of an upload, or what all may read."""
+        query = QueryParams(scope["query_string"])
+        match what:
+            case "queue/data":
+                session = scope["state"]["session"] = _session(visitor, *query.getlist("session_hash"))
+                return with_query(scope, session_hash=session)
+            case "upload_progress":
+                return with_query(scope, upload_id=_session(visitor, *query.getlist("upload_id")))
+            case "info":
                 # Without a page Gradio keeps the first asker's Host header in the answer, for everybody.
                 every = {"all_endpoints": "1"} if "all_endpoints" in query else {}
-                return with_query(scope, page="", **every), receive, send
-            case "GET", "startup-events" | "theme.css" | "app_id":
-                return with_query(scope), receive, send
+                return with_query(scope, page="", **every)
+            case "startup-events" | "theme.css" | "app_id":
+                return with_query(scope)
             case _:
                 raise RequestRefused
 
