@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from agent.cli.chat import Background, ChatSetup, Terminal
+from agent.cli.chat import ChatSetup, Terminal
 from agent.cli.history_file import ConversationFile
 from agent.errors import AgentError, UnknownModel
 from agent.limits import Limits
@@ -22,6 +22,7 @@ from agent.local.by_name import connect_by_name
 from agent.local.manager import LocalModels
 from agent.providers import Connection, Endpoint, connect
 from agent.providers.discovery import discover
+from agent.runtime.loop_thread import LoopThread
 from agent.settings import Settings, load_settings
 from agent.tools import Tool, Toolset, presets
 from agent.tracing.replay import PREFIX, Replay
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
-    background = Background()
+    background = LoopThread()
     models: Models | None = None
     try:
         settings = load_settings()

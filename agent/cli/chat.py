@@ -15,7 +15,6 @@ from typing import Any, cast
 from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, UserPromptPart
 
 from agent.agent import Agent
-from agent.cli.background import Background
 from agent.cli.history_file import ConversationFile, Kept
 from agent.cli.questions import ask
 from agent.display import display
@@ -26,6 +25,7 @@ from agent.providers import Connection
 from agent.responses import BubbleMarker, pieces_of
 from agent.result import Options, RunResult
 from agent.run import Run
+from agent.runtime.loop_thread import LoopThread
 from agent.suspension import Approve, Refuse
 from agent.suspension.seals import Seals
 from agent.tools import Function, Tool, Toolset
@@ -55,7 +55,7 @@ class ChatSetup:
 class Terminal:
     """One conversation at a terminal, or over a pipe: then each line is a prompt, and nothing is said but answers."""
 
-    def __init__(self, setup: ChatSetup, background: Background) -> None:
+    def __init__(self, setup: ChatSetup, background: LoopThread) -> None:
         self._setup, self._background = setup, background
         self._seals = Seals()
         self._options = Options()

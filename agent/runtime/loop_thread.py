@@ -20,23 +20,33 @@ class LoopEnded(Exception):
 class LoopThread:
     """An event loop in a thread of its own; `closing` is called in it when it ends, after all that was going on."""
 
-    def __init__(self, closing: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, closing: Callable[[], Awaitable[None]] | None = None) -> None:
         self._loop = asyncio.new_event_loop()
         self._waiting: dict[Future[Any], Coroutine[Any, Any, Any]] = {}
         self._thread = threading.Thread(target=self._work, args=(closing,), name="chat", daemon=True)
         self._thread.start()
 
-    def wait(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Do the work there, blocking this thread until it is done. Raises `LoopEnded`, and `Busy` in that thread."""
+    def wait(self, work: Coroutine[Any, Any, _T], interrupted: Callable[[], None] | None = None) -> _T:
+        """Run the work in the loop and block this thread until it is done.
+
+        Ctrl-C calls `interrupted` and waits on; without `interrupted` it cancels the work. Raises `LoopEnded`, and `Busy`
+        if this thread is the loop's own.
+        """
         if threading.current_thread() is self._thread:
             work.close()
             raise Busy("A tool of this chat cannot wait for another answer of the same chat.")
         future = self._submit(work)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # Ctrl-C, say
-            raise
+        while True:
+            try:
+                return future.result()
+            except KeyboardInterrupt:
+                if interrupted is None:
+                    future.cancel()
+                    raise
+                interrupted()
+            except BaseException:
+                future.cancel()
+                raise
 
     async def submit(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Do the work there, from any loop. Raises `LoopEnded`."""
@@ -68,7 +78,7 @@ class LoopThread:
                 work.close()
                 future.set_exception(LoopEnded())
 
-    def _work(self, closing: Callable[[], Awaitable[None]]) -> None:
+    def _work(self, closing: Callable[[], Awaitable[None]] | None) -> None:
         asyncio.set_event_loop(self._loop)
         try:
             try:
@@ -80,11 +90,12 @@ class LoopThread:
             self._wake()
 
 
-async def _close(loop: asyncio.AbstractEventLoop, closing: Callable[[], Awaitable[None]]) -> None:
+async def _close(loop: asyncio.AbstractEventLoop, closing: Callable[[], Awaitable[None]] | None) -> None:
     if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
         await asyncio.wait(tasks, timeout=GRACE)  # readers hear of the end
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    await closing()
+    if closing is not None:
+        await closing()
     await loop.shutdown_asyncgens()
