@@ -1,4 +1,4 @@
-"""The contract of a provider: a `ModelSpec` and an `Endpoint` become a `Connection`, which a run asks for its model."""
+"""The contract of a provider: `connect` turns a `ModelSpec` and an `Endpoint` into a `Connection` to the model."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -27,9 +27,10 @@ Phase = Literal["starting", "fetching", "loading", "ready", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a model is served: an OpenAI-compatible base URL (ending in /v1) and its key, which is never shown.
+    """The address of a model server: an OpenAI-compatible base URL (ending in /v1) and its key, which is never shown.
 
-    `places` is how many answers it writes at once where it lets more of them wait in silence; None: as many as come.
+    `slots` is the number of answers that the server writes at once. Set it for a server that queues further requests
+    silently. None means no limit.
     """
 
     base_url: str
@@ -38,11 +39,11 @@ class Endpoint:
 
 
 class Connection(Protocol):
-    """A way to one model. It may be shared by any number of runs, also of several event loops."""
+    """A connection to one model. Any number of runs can share it, also from several event loops."""
 
     @property
     def spec(self) -> ModelSpec:
-        """What the model can take."""
+        """The description of the model: names, limits and abilities."""
         ...
 
     def check(self) -> None:
@@ -50,36 +51,36 @@ class Connection(Protocol):
         ...
 
     def model(self) -> Model:
-        """The model for the running event loop; made at the first call in each."""
+        """Return the model for the running event loop. The first call in each loop makes it."""
         ...
 
     def slot(self, told: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
-        """A place at the server, entered when it is one's turn; each request is made in one.
+        """Wait for a free slot at the server and hold it for the block. Each request is made in one slot.
 
-        `told` is given how many answers must end before, whenever that changes. Most servers have room for all.
+        `told` gets the number of answers that must end first, whenever it changes. Most servers have no limit.
         """
         ...
 
     def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
-        """What a request says of reasoning when so much is asked for, in the same words; None: nothing."""
+        """Return the reasoning that a request will ask for, given the wish; None if it asks for nothing."""
         ...
 
     def settings(self, reasoning: Reasoning | None) -> ModelSettings:
-        """The request settings this model needs, with reasoning on, off, at an effort, or as it comes (None)."""
+        """Return the request settings for this model, with reasoning on, off, at an effort, or by default (None)."""
         ...
 
     def explain(self, error: Exception) -> ProviderError:
-        """The provider's failure as a sentence for people, without keys, bodies or traces."""
+        """Translate the provider's failure into a sentence for people, without keys, bodies or traces."""
         ...
 
     async def aclose(self) -> None:
-        """Close what `model` opened in the running loop."""
+        """Close the clients that `model` opened in the running loop."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model that answers now. After a crash the endpoint may be another: ask `Models.served` for each run."""
+    """A model that answers now. A restart can change its endpoint: ask `Models.served` again for each run."""
 
     spec: ModelSpec
     endpoint: Endpoint
@@ -87,10 +88,10 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What to show while waiting; `done` goes from 0 to 1, None where nobody knows.
+    """The progress to show while a model starts. `done` goes from 0 to 1; None if it is not known.
 
-    `phase` is "ready" as soon as anything answers; `text` and `done` still tell of something better on its way.
-    `sayings` are the sentences of `text` by name, where all of them have one.
+    `phase` is "ready" as soon as any model answers. `text` and `done` can still describe a better one on its way.
+    `sayings` holds the translatable sentences of `text`. It is empty if any of them cannot be translated.
     """
 
     phase: Phase
@@ -100,27 +101,27 @@ class Status:
 
 
 class Models(Protocol):
-    """The models there are at this moment; some may still be on their way."""
+    """The models that are available at this moment. Some may still be starting."""
 
     @property
     def served(self) -> tuple[ServedModel, ...]:
-        """What answers now, the default first."""
+        """The models that answer now, the default first."""
         ...
 
     @property
     def status(self) -> Status:
-        """What to say of the one on its way."""
+        """The progress of the model that is starting."""
         ...
 
     async def ready(self) -> tuple[ServedModel, ...]:
-        """Wait until one answers. Raises `LocalModelError` with a sentence."""
+        """Wait until a model answers. Raises `LocalModelError` with a sentence for people."""
         ...
 
 
 class StreamingModel(Model):
-    """A model that only streams; a whole response is its stream, gathered.
+    """A model that only streams. `request` gathers the stream into a whole response.
 
-    So a closed connection is noticed: llama.cpp looks for one only while it streams.
+    Only a streamed request notices a closed connection: llama.cpp does not look for one otherwise.
     """
 
     async def request(
@@ -129,7 +130,7 @@ class StreamingModel(Model):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """The whole response."""
+        """Stream the response and return it whole."""
         async with self.request_stream(messages, model_settings, model_request_parameters) as stream:
             async for _ in stream:
                 pass
@@ -146,15 +147,15 @@ _CONNECTIONS = {
 
 
 def preload(dialect: Dialect) -> None:
-    """Import what speaks a dialect, so that the first message need not wait for it. May be called in a thread."""
+    """Import the module of a dialect, so that the first message need not wait for it. Can be called in a thread."""
     import_module(_CONNECTIONS[dialect][0])
 
 
 def connect(spec: ModelSpec, endpoint: Endpoint | None = None) -> Connection:
-    """Make the connection; no network is touched.
+    """Make the connection without touching the network.
 
-    Without an endpoint it is the provider's own, with the key of the environment. Raises `UnknownModel` for a provider
-    that the catalog does not have, or whose server is not known.
+    Without an endpoint, it uses the provider's own address and the key from the environment. Raises `UnknownModel` if
+    the catalog does not have the provider, or if the address of its server is not known.
     """
     provider = load_catalog().providers.get(spec.provider)
     if provider is None:
@@ -165,9 +166,9 @@ def connect(spec: ModelSpec, endpoint: Endpoint | None = None) -> Connection:
 
 
 def default_endpoint(provider: ProviderSpec, env: Mapping[str, str] = os.environ) -> Endpoint:
-    """Where a provider is reached and with which key, by the environment: OPENAI_BASE_URL, OPENAI_API_KEY and so on.
+    """Return a provider's address and key from the environment: OPENAI_BASE_URL, OPENAI_API_KEY and so on.
 
-    Raises `UnknownModel` where the provider has no address of its own and the environment names none.
+    Raises `UnknownModel` if the provider has no address of its own and the environment names none.
     """
     name = base_url_variable(provider.id)
     base_url = (env.get(name) or provider.base_url).rstrip("/")
@@ -178,5 +179,5 @@ def default_endpoint(provider: ProviderSpec, env: Mapping[str, str] = os.environ
 
 
 def base_url_variable(provider: str) -> str:
-    """The environment variable that names a provider's address, such as OPENAI_BASE_URL."""
+    """Return the environment variable for a provider's address, such as OPENAI_BASE_URL."""
     return provider.upper().replace(".", "_") + "_BASE_URL"

@@ -1,4 +1,4 @@
-"""What an OpenAI-compatible server says it serves, as `ModelSpec`s; where it says nothing, what its name suggests."""
+"""The models that an OpenAI-compatible server lists, as `ModelSpec`s. A model's name stands in for missing facts."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,13 +15,13 @@ from agent.providers import Endpoint
 
 
 async def discover(endpoint: Endpoint, *, seconds: float = 5.0) -> tuple[ModelSpec, ...]:
-    """Ask `endpoint` for its models, in its order; ids are `vllm:<name>`. llama.cpp is also asked for its /props.
+    """Return the models of `endpoint` in its order, with ids `vllm:<name>`. llama.cpp is also asked for its /props.
 
     Raises `ProviderError`: `key` (401, 403), `connection`, `malformed` (not such a server, or no model), `server`.
     """
     host = urlsplit(endpoint.base_url).hostname or ""
     headers = {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}
-    # A proxy of the environment must not get between us and a server on this machine.
+    # A proxy from the environment must not get between us and a server on this machine.
     async with httpx2.AsyncClient(
         headers=headers, timeout=seconds, trust_env=host not in ("localhost", "127.0.0.1", "::1")
     ) as client:
@@ -83,7 +83,7 @@ def _llama_spec(entry: dict[str, Any], props: dict[str, Any]) -> ModelSpec:
 
 @dataclass(frozen=True, slots=True)
 class _Props:
-    """What llama.cpp says in its list of models and in /props."""
+    """The answers of llama.cpp to /models and /props."""
 
     entry: dict[str, Any] = field(repr=False)
     props: dict[str, Any] = field(repr=False)
@@ -103,12 +103,12 @@ class _Props:
 
     @property
     def tools(self) -> ToolSupport:
-        # Without tools in its template llama.cpp drops them silently; a JSON schema still binds any model.
+        # If its template has no tools, llama.cpp drops them silently; a JSON schema still binds any model.
         return "native" if _table(self.props, "chat_template_caps").get("supports_tool_calls") else "router"
 
     @property
     def context(self) -> int:
-        """Tokens of one slot."""
+        """The number of tokens of one slot."""
         per_slot = _table(self.props, "default_generation_settings").get("n_ctx")
         return _whole(per_slot, _whole(_table(self.entry, "meta").get("n_ctx"), 4096))
 
@@ -137,6 +137,6 @@ def _whole(value: object, default: int) -> int:
 
 
 def _shown(url: str) -> str:
-    """The address without user and password."""
+    """Return the address without user and password."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

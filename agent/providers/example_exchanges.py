@@ -1,4 +1,4 @@
-"""Example exchanges that a small model needs before the conversation, added to each request that is made to it."""
+"""Example exchanges for a small model, added before the conversation in each request to it."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -22,9 +22,9 @@ from agent.providers import StreamingModel
 
 
 class ExampleModel(StreamingModel, WrapperModel):
-    """A model that is sent `examples`, pairs of a question and its answer, between system prompt and conversation.
+    """A model that gets `examples`, pairs of question and answer, between the system prompt and the conversation.
 
-    They belong to the model: nobody above it sees them, so they are never stored, shown or counted as history.
+    The examples belong to the model. No other code sees them, so they are never stored, shown or counted as history.
     """
 
     def __init__(self, wrapped: Model, examples: Sequence[tuple[str, str]]) -> None:
@@ -39,7 +39,7 @@ class ExampleModel(StreamingModel, WrapperModel):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        """See the library."""
+        """Stream a response to the messages with the examples; see pydantic-ai."""
         sent = with_examples(messages, self._examples)
         async with self.wrapped.request_stream(sent, model_settings, model_request_parameters, run_context) as stream:
             yield stream

@@ -1,4 +1,4 @@
-"""What every dialect stands on: one client for each event loop, its patience, and streams that are read in gulps."""
+"""The HTTP base of every dialect: one client for each event loop, its time-outs, and streams read in batches."""
 
 import asyncio
 import ssl
@@ -22,20 +22,21 @@ from agent.providers.errors import explain, missing_key
 from agent.providers.request_queue import RequestQueue
 
 READ_EVERY = 0.03
-"""Seconds between two reads of a stream that has begun. Waking for every token is what costs: a reader woken each
-30 to 40 ms parses the same bytes for about half the CPU. The first bytes are never held back."""
+"""Seconds between two reads of a stream that has begun. Waking up for every token is expensive: a reader that wakes
+each 30 to 40 ms parses the same bytes with about half the CPU. The first bytes are never held back."""
 
 TIMEOUT = httpx2.Timeout(connect=5.0, read=300.0, write=30.0, pool=5.0)
 LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=2.0)
-"""How many answers may be written at once is for the server to say, which queues them. An idle connection is given up
-before servers do so (uvicorn: after 5 s), since a request on one that is just closing fails, and is not repeated."""
+"""The number of connections has no limit: the server decides how many answers it writes at once, and queues the rest.
+The client drops an idle connection before servers do (uvicorn: after 5 s). A request on a connection that is just
+closing fails, and is not repeated."""
 
 
 class ClientConnection(ABC):
     """A `Connection` to one model. Clients belong to an event loop, so each loop gets its own."""
 
     timeout = TIMEOUT
-    """How long to wait, for what; a dialect may be more patient."""
+    """The time-outs of a request. A dialect can set longer ones."""
 
     def __init__(self, spec: ModelSpec, endpoint: Endpoint, provider: ProviderSpec) -> None:
         self.spec, self.endpoint, self.provider = spec, endpoint, provider
@@ -43,13 +44,13 @@ class ClientConnection(ABC):
         self._open_ones: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Model, _Held]] = WeakKeyDictionary()
 
     def check(self) -> None:
-        """Raise `MissingKey` if the provider wants a key and there is none. Servers of one's own need none."""
+        """Raise `MissingKey` if the provider wants a key and there is none. Self-hosted servers need none."""
         hosted = bool(self.provider.base_url) and self.endpoint.base_url == self.provider.base_url
         if hosted and self.provider.key_names and not self.endpoint.api_key:
             raise missing_key(self.provider)
 
     def model(self) -> Model:
-        """The model for the running loop."""
+        """Return the model for the running loop."""
         self.check()
         loop = asyncio.get_running_loop()
         if loop not in self._open_ones:
@@ -58,27 +59,27 @@ class ClientConnection(ABC):
         return self._open_ones[loop][0]
 
     def slot(self, told: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
-        """A place at the server, after those who came before."""
+        """Wait for a free slot at the server, behind earlier requests, and hold it for the block."""
         return self._line.slot(told) if self._line is not None else nullcontext()
 
     @abstractmethod
     def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
-        """What a request says of reasoning when so much is asked for; `settings` says just that."""
+        """Return the reasoning that a request will ask for, given the wish. `settings` asks for exactly that."""
 
     @abstractmethod
     def settings(self, reasoning: Reasoning | None) -> ModelSettings:
-        """The request settings this model needs, with reasoning on, off, at an effort, or as it comes."""
+        """Return the request settings for this model, with reasoning on, off, at an effort, or by default."""
 
     @abstractmethod
     def _open(self, http: httpx2.AsyncClient) -> Model:
-        """The SDK's model over this client, with the SDK's own retries off."""
+        """Return the SDK's model over this client, with the SDK's own retries off."""
 
     def explain(self, error: Exception) -> ProviderError:
-        """See `agent.providers.errors`."""
+        """Translate a failure into a sentence for people; see `agent.providers.errors`."""
         return explain(error, self.spec.name, self.provider, key=self.endpoint.api_key)
 
     async def aclose(self) -> None:
-        """Close the running loop's client; the next `model` opens another."""
+        """Close the running loop's client. The next call of `model` opens another."""
         if found := self._open_ones.pop(asyncio.get_running_loop(), None):
             await found[1].aclose()
 
@@ -87,10 +88,10 @@ _Held = AsyncGenerator[None, None]
 
 
 def _held(http: httpx2.AsyncClient) -> _Held:
-    """Hold a client open until this is closed, at the latest with its event loop.
+    """Hold a client open until the returned generator is closed, at the latest with its event loop.
 
-    A loop that ends closes the generators that have begun in it, and nothing else: so `asyncio.run(agent.ask(...))`
-    leaves no connection behind, although nobody closed the agent.
+    A loop that ends closes the generators that have started in it, and nothing else. Therefore
+    `asyncio.run(agent.ask(...))` leaves no connection behind, although nobody closed the agent.
     """
 
     async def hold() -> _Held:
@@ -100,15 +101,15 @@ def _held(http: httpx2.AsyncClient) -> _Held:
             await http.aclose()
 
     holding = hold()
-    with suppress(StopIteration):  # it has come to its yield, without waiting for anything
+    with suppress(StopIteration):  # runs to the yield without waiting for anything
         holding.__anext__().send(None)
     return holding
 
 
 def new_client(base_url: str, *, timeout: httpx2.Timeout = TIMEOUT) -> httpx2.AsyncClient:
-    """A client for one event loop and the server at `base_url`, through the environment's proxy if one is meant for it.
+    """Return a client for one event loop and the server at `base_url`, with the environment's proxy if one applies.
 
-    A server on this machine is spoken to directly, whatever the environment says.
+    A server on this machine is always called directly, whatever the environment says.
     """
     url = urlsplit(base_url)
     host = url.hostname or ""
@@ -121,12 +122,12 @@ def new_client(base_url: str, *, timeout: httpx2.Timeout = TIMEOUT) -> httpx2.As
 
 @cache
 def _trust() -> ssl.SSLContext:
-    """The certificates we trust. Reading them takes 100 ms of CPU, so all clients share what was read."""
+    """Return the trusted certificates. Reading them takes 100 ms of CPU, so all clients share one context."""
     return httpx2.create_ssl_context()
 
 
 class _BatchingTransport(httpx2.AsyncHTTPTransport):
-    """A transport whose response bodies are read in gulps, each at least `READ_EVERY` after the last wait."""
+    """A transport that reads event streams in batches, and waits `READ_EVERY` seconds between two reads."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await super().handle_async_request(request)
@@ -150,7 +151,7 @@ class _BatchedStream(httpx2.AsyncByteStream):
                 return
             waited = monotonic() - asked > 0.001
             yield chunk
-            if waited:  # the network is drained: let some more arrive before looking again
+            if waited:  # the network has no more bytes: let some arrive before reading again
                 await asyncio.sleep(READ_EVERY)
 
     async def aclose(self) -> None:

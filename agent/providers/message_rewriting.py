@@ -1,4 +1,4 @@
-"""The vendors' own dialects, one module each, imported when it is first spoken; and what two of them share."""
+"""A base class for the models of vendors that take some messages only in another form."""
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator
@@ -12,15 +12,15 @@ from pydantic_ai.tools import RunContext
 
 
 class MessageRewriting(Model):
-    """Stands before a model of the library: each message is sent as `taken` gives it.
+    """A mixin for a model of pydantic-ai. It sends each message as `rewrite_messages` returns it.
 
-    The library's own step for this, `prepare_messages`, is left out for a single request.
+    The library's own hook for this, `prepare_messages`, is not called for a single request.
     """
 
     @staticmethod
     @abstractmethod
     def rewrite_messages(message: ModelMessage) -> ModelMessage:
-        """The message as the vendor takes it. A pure function: a turn is the same bytes each time it is sent."""
+        """Return the message as the vendor takes it. Pure, so that a turn is the same bytes each time it is sent."""
 
     @asynccontextmanager
     async def request_stream(
@@ -30,7 +30,7 @@ class MessageRewriting(Model):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        """See the library."""
+        """Stream a response to the rewritten messages; see pydantic-ai."""
         sent = [self.rewrite_messages(message) for message in messages]
         async with super().request_stream(sent, model_settings, model_request_parameters, run_context) as stream:
             yield stream

@@ -1,4 +1,4 @@
-"""OpenAI's SDK for one endpoint, without its own retries and without its walk over every message of the history."""
+"""OpenAI's SDK for one endpoint, without its own retries and without its scan of every message of the history."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from agent.providers import Endpoint
 
 
 def sdk_client(endpoint: Endpoint, http: httpx2.AsyncClient, timeout: httpx2.Timeout, *, vendor: str) -> AsyncOpenAI:
-    """The SDK's client over `http`; `vendor` is the provider's id."""
+    """Return the SDK's client over `http`. `vendor` is the provider's id."""
     client = AsyncOpenAI(
         base_url=endpoint.base_url,
         api_key=endpoint.api_key or "none",
@@ -20,23 +20,22 @@ def sdk_client(endpoint: Endpoint, http: httpx2.AsyncClient, timeout: httpx2.Tim
         http_client=http,
     )
     if vendor != "openai":
-        # The SDK reads these from the environment and would tell anybody whose account with OpenAI this is.
+        # The SDK reads these from the environment and would reveal the owner's OpenAI account to other vendors.
         client.organization = client.project = None
-    client.chat.__dict__["completions"] = PlainCompletions(client)  # a cached property: what is there is used
+    client.chat.__dict__["completions"] = PlainCompletions(client)  # a cached property uses the value that is there
     client.__dict__["responses"] = PlainResponses(client)
     return client
 
 
 class PlainCompletions(AsyncCompletions):
-    """`create`, with the messages sent as they are.
+    """A `create` that sends the messages as they are.
 
-    The SDK compares each message with each TypedDict it could be, looking for names to change; there are none, and at
-    400 turns the search takes 125 ms of CPU, in the event loop, before the request leaves. What goes through
-    `extra_body` is not searched.
+    The SDK compares each message with each TypedDict it could be, to find names to change. There are none, and at 400
+    turns the search takes 125 ms of CPU in the event loop before the request leaves. It does not search `extra_body`.
     """
 
     async def create(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """See the SDK."""
+        """Create a completion; see the SDK."""
         extra: dict[str, Any] = request.pop("extra_body", None) or {}
         messages = list(request.pop("messages"))
         plain: Any = super()
@@ -44,10 +43,10 @@ class PlainCompletions(AsyncCompletions):
 
 
 class PlainResponses(AsyncResponses):
-    """`create`, with the input sent as it is: here the same search takes 3.4 s at 400 turns."""
+    """A `create` that sends the input as it is. The same search takes 3.4 s here at 400 turns."""
 
     async def create(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """See the SDK."""
+        """Create a response; see the SDK."""
         extra: dict[str, Any] = request.pop("extra_body", None) or {}
         items = list(request.pop("input"))
         plain: Any = super()

@@ -1,4 +1,4 @@
-"""How hard a model is asked to reason: the words for it, the nearest that a model has, and what people are told."""
+"""Reasoning efforts: their names, the nearest one that a model accepts, and the notes shown to people."""
 
 from collections.abc import Collection
 from typing import Literal, TypeGuard, get_args
@@ -6,23 +6,23 @@ from typing import Literal, TypeGuard, get_args
 from agent.models.catalog import ModelSpec
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-"""From least to most, in the words of the providers. Each has some of them; see `nearest`."""
+"""From least to most, in the words of the providers. Each provider has some of them; see `nearest`."""
 
 Reasoning = bool | Effort
-"""On or off, as much as the provider sees fit, or an effort; "none" is off."""
+"""On (the provider decides how much), off, or an effort. "none" means off."""
 
 _LADDER: tuple[Effort, ...] = get_args(Effort)
 
 
 def is_reasoning(value: object) -> TypeGuard[Reasoning]:
-    """True for True, False and the known efforts. Not for 0 and 1, which are equal to them and no bools."""
+    """Return True for True, False and the known efforts. 0 and 1 are no bools, although they are equal to them."""
     return isinstance(value, bool) or (isinstance(value, str) and value in _LADDER)
 
 
 def nearest(asked: Effort, accepted: Collection[object]) -> Effort | None:
-    """The accepted effort that is asked for, else the next higher one, else the highest; None where there is none.
+    """Return the accepted effort that was asked for, else the next higher one, else the highest. None if there is none.
 
-    Who asked for any effort at all is never given "none".
+    A request for any effort never gets "none".
     """
     some = [rung for rung, effort in enumerate(_LADDER) if effort in accepted and effort != "none"]
     higher = [rung for rung in some if rung >= _LADDER.index(asked)]
@@ -30,17 +30,17 @@ def nearest(asked: Effort, accepted: Collection[object]) -> Effort | None:
 
 
 def least(accepted: Collection[object]) -> Effort | None:
-    """The least of the accepted efforts, "none" where that is one of them."""
+    """Return the least of the accepted efforts, which can be "none"."""
     return next((_LADDER[rung] for rung, effort in enumerate(_LADDER) if effort in accepted), None)
 
 
 def is_off(asked: Reasoning | None) -> bool:
-    """Whether no reasoning is asked for."""
+    """Return whether no reasoning is asked for."""
     return asked is False or asked == "none"
 
 
 def effort_note(asked: Reasoning | None, sent: Reasoning | None, spec: ModelSpec) -> str:
-    """The sentence for people who asked for what the model has not, "" where they got what they asked for."""
+    """Return a sentence if the model cannot reason as asked, and "" if it can."""
     if asked is None:
         return ""
     if not spec.reasoning:

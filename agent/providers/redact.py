@@ -1,6 +1,6 @@
-"""Removes keys, whatever looks like a key, and the queries of URLs from text that a vendor sent.
+"""Removes keys, anything that looks like a key, and the queries of URLs from text that a vendor sent.
 
-Each step takes time linear in the text: none looks further ahead than a bound, or begins twice in one word.
+Each step takes time linear in the text: no pattern looks ahead further than a bound, or begins twice in one word.
 """
 
 import re
@@ -8,7 +8,7 @@ import re
 HIDDEN = "…"
 
 _STARRED = re.compile(r"\S+")
-"""Words; one with three stars is a key that the vendor has starred out itself, except for its ends."""
+"""Words. A word with three stars is a key that the vendor has masked itself, except for its ends."""
 _URL = re.compile(r"""(?i)(https?://[^\s?"'<>]*)(\?[^\s"'<>]+)?""")
 _SECRETS = re.compile(
     r"""(?ix)
@@ -21,14 +21,14 @@ _SECRETS = re.compile(
     """
 )
 _RUN = re.compile(r"[\w+/=-]{40,}")
-"""Words that are longer than any that people write; one with letters and digits is taken for a key."""
+"""Words longer than any that people write. A word with both letters and digits is taken for a key."""
 _ENDS = " \t\n\"',"
-"""Characters that no key goes on after."""
+"""Characters that end a key."""
 _DIGIT, _LETTER = re.compile(r"\d"), re.compile(r"(?i)[a-z]")
 
 
 def redact(text: str, key: str | None = None) -> str:
-    """The text without `key`, and without anything that looks like a key. Idempotent; takes linear time."""
+    """Return the text without `key` and without anything that looks like a key. Idempotent; takes linear time."""
     text = text.replace(key, HIDDEN) if key else text
     text = _STARRED.sub(lambda found: HIDDEN if "***" in found[0] else found[0], text)
     text = _URL.sub(lambda found: f"{found[1]}{HIDDEN}" if found[2] else found[0], text)
@@ -37,7 +37,7 @@ def redact(text: str, key: str | None = None) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """At most the first `most` characters, without a word at the end that may be cut: half a key looks like none."""
+    """Return at most `most` characters, without a word cut at the end: half a key does not look like a key."""
     if len(text) <= most:
         return text
     return text[: max(text.rfind(end, 0, most) for end in _ENDS) + 1]

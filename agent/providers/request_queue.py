@@ -1,6 +1,6 @@
-"""The line in front of something that does only so much at once, such as a model server: visitors take turns.
+"""A queue in front of a server that does only so much at once, such as a model server. Visitors take turns.
 
-llama.cpp lets requests wait without a word. Here each one learns how many are before it. A visitor's second request
+llama.cpp makes requests wait silently. This queue tells each request how many are before it. A visitor's second request
 waits behind the first request of every other visitor, so that nobody waits for all requests of somebody else.
 """
 
@@ -20,7 +20,7 @@ _visitor: ContextVar[str] = ContextVar("visitor", default="")
 
 @contextmanager
 def acting_for(visitor: str) -> Generator[None]:
-    """Count places that this block, and tasks that it starts, ask for as this visitor's."""
+    """Count the slots that this block, and the tasks that it starts, ask for as this visitor's."""
     before = _visitor.set(visitor)
     try:
         yield
@@ -30,9 +30,9 @@ def acting_for(visitor: str) -> Generator[None]:
 
 @dataclass(eq=False, slots=True)
 class _Ticket:
-    """Somebody who waits or is served, and how to wake them in their own event loop.
+    """A request that waits or is served, and the means to wake its task in its own event loop.
 
-    `round` orders those who wait: the second ticket of a visitor is in a later round than their first.
+    `round` orders the waiting tickets: a visitor's second ticket is in a later round than their first.
     """
 
     visitor: str = field(default_factory=_visitor.get)
@@ -52,25 +52,25 @@ class _Ticket:
 
 
 class RequestQueue:
-    """`places` at a server, of which one visitor has at most `each`; None: any number.
+    """A queue for `places` slots at a server. One visitor holds at most `each` of them; None means no such limit.
 
-    It may be shared by any number of tasks, also of several event loops.
+    Any number of tasks can share it, also from several event loops.
     """
 
     def __init__(self, places: int, *, each: int | None = None) -> None:
         self._places, self._each = places, each or places
         self._lock = threading.Lock()
         self._waiting: list[_Ticket] = []
-        """In the order in which they are served, unless their visitor has enough places."""
+        """In the order of service, except that a visitor with enough slots is passed over."""
         self._served: list[_Ticket] = []
         self._round = 0
-        """The latest round of which somebody was served."""
+        """The latest round that has been served."""
 
     @asynccontextmanager
     async def slot(self, told: Callable[[int], None] = lambda _: None) -> AsyncGenerator[None]:
-        """Wait for a place and hold it for the block. It is given back however the block or the wait ends.
+        """Wait for a free slot and hold it for the block. The slot is freed however the block or the wait ends.
 
-        `told` gets the number of requests that must end first, at once and whenever the line moves.
+        `told` gets the number of requests that must end first, at once and whenever the queue moves.
         """
         ticket = _Ticket()
         self._enter(ticket)
@@ -116,7 +116,7 @@ class RequestQueue:
         self._wake(moved)
 
     def _admit(self) -> None:
-        """Give the free places to those who are next; the lock is held."""
+        """Give the free slots to the next tickets. The caller holds the lock."""
         has = Counter(one.visitor for one in self._served)
         for ticket in list(self._waiting):
             if len(self._served) >= self._places:
