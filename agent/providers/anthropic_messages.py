@@ -1,4 +1,4 @@
-"""Claude, over Messages: thinking as each family takes it, and the vendor's own prompt cache."""
+"""Claude over the Messages API: thinking in the form that each family takes, and the vendor's own prompt cache."""
 
 import re
 from collections.abc import Collection
@@ -31,16 +31,16 @@ from agent.providers.message_rewriting import MessageRewriting
 from agent.providers.reasoning import is_off, nearest
 
 LEAST_BUDGET = 1024
-"""Tokens: the smallest thinking budget that is taken. It is part of `max_tokens`, which must be larger."""
+"""Tokens: the smallest thinking budget that the API accepts. It is part of `max_tokens`, which must be larger."""
 
 
 class AnthropicConnection(ClientConnection):
     """A `Connection` to one Claude model."""
 
     def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
-        """One of the model's own efforts, or a part of the answer's length for models with a budget; on names none.
+        """Return one of the model's own efforts. For models with a thinking budget, efforts are parts of the answer.
 
-        Off is the least where it cannot be off.
+        On (True) names no effort for adaptive models. Off becomes the least effort for models that always think.
         """
         if not self.spec.reasoning or reasoning is None:
             return None
@@ -54,16 +54,17 @@ class AnthropicConnection(ClientConnection):
         return nearest(asked, self._efforts if self._is_adaptive else _PARTS)
 
     def settings(self, reasoning: Reasoning | None) -> ModelSettings:
-        """The longest answer (this API wants it said), the prompt cache, and thinking.
+        """Return the longest answer (which this API requires), the prompt cache, and the thinking settings.
 
-        On, it is summarized: some models would leave its text out. As it comes, it is sent for those models that
-        think unasked, to be seen; the others do not think. Off, models that always think do so as little as they can.
+        Thinking that is on is summarized: otherwise some models would leave its text out. By default (None) it is
+        sent for models that think unasked, to make their thoughts visible; the others do not think. With thinking
+        off, models that always think do so as little as they can.
         """
-        # With one marker for the whole request the vendor moves its breakpoint by itself: no earlier block changes.
+        # With one marker for the whole request, the vendor moves its breakpoint by itself: no earlier block changes.
         given = AnthropicModelSettings(max_tokens=self.spec.usual_output_tokens, anthropic_cache=True)
         effort = self.effort(reasoning)
         if self.spec.reasoning and is_off(reasoning):
-            given["thinking"] = False  # which is "low" and not off where it must be
+            given["thinking"] = False  # the library sends "low" for models that always think
         elif effort or (self.spec.reasoning and self._profile.get("thinking_enabled_by_default")):
             given["anthropic_thinking"] = self._thinking(effort)
             if isinstance(effort, str) and self._is_adaptive:
@@ -106,29 +107,29 @@ class AnthropicConnection(ClientConnection):
 
 
 _PARTS = {"low": 8, "medium": 4, "high": 2}
-"""Which part of the usual answer's length is the budget of an effort."""
+"""The divisor of the usual answer's length that gives the thinking budget of an effort."""
 
 _BUDGETED = re.compile(r"claude-(?:[23]|instant|4-|(?:opus|sonnet|haiku)-4(?:-[0125]|@|$))")
-"""The families before adaptive thinking. They are named, as what is newer than the library is not older than these."""
+"""The families before adaptive thinking. The old ones are listed, because an unknown model is a newer one."""
 
 
 _DELTAS = ("text_delta", "thinking_delta", "signature_delta", "input_json_delta", "citations_delta")
 
 
 class _Client(AsyncAnthropic):
-    """The SDK, which reads a kind of delta that it does not know as text, and finds none in it."""
+    """The SDK's client, which would fail on unknown kinds of delta: it takes them for text and finds none."""
 
     def _process_response_data(self, *, data: Any, cast_to: type[Any], response: httpx2.Response) -> Any:
         match data:
             case {"type": "content_block_delta", "index": index, "delta": {"type": kind}} if kind not in _DELTAS:
-                data = {"type": "content_block_stop", "index": index}  # which says nothing of an unknown block
+                data = {"type": "content_block_stop", "index": index}  # has no effect on an unknown block
             case _:
                 pass
         return super()._process_response_data(data=data, cast_to=cast_to, response=response)
 
 
 class _Claude(MessageRewriting, AnthropicModel):
-    """The library's model, sent only what this API takes together."""
+    """The library's model, which sends only settings that this API accepts together."""
 
     def prepare_request(
         self, model_settings: ModelSettings | None, model_request_parameters: ModelRequestParameters
@@ -138,12 +139,12 @@ class _Claude(MessageRewriting, AnthropicModel):
 
     @staticmethod
     def rewrite_messages(message: ModelMessage) -> ModelMessage:
-        """See `_taken`."""
+        """Return the message as the API takes it; see `_taken`."""
         return _taken(message)
 
 
 def _agreeing(settings: AnthropicModelSettings) -> AnthropicModelSettings:
-    """The settings, changed: no thinking budget that leaves nothing for the answer, no temperature while thinking."""
+    """Change the settings: no thinking budget that leaves nothing for the answer, no temperature while thinking."""
     thinking = settings.get("anthropic_thinking")
     if thinking is None:
         return settings
@@ -158,7 +159,7 @@ def _agreeing(settings: AnthropicModelSettings) -> AnthropicModelSettings:
 
 
 def _taken(message: ModelMessage) -> ModelMessage:
-    """The message as the API takes it, whoever wrote it: ids in its alphabet, no text that is only white space.
+    """Return the message as the API takes it, whoever wrote it: ids in its alphabet, no text of only white space.
 
     A pure function, so that a turn is the same bytes each time it is sent.
     """

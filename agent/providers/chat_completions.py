@@ -1,4 +1,4 @@
-"""Servers that speak OpenAI's Chat Completions: vLLM, llama.cpp, the Hugging Face router, OpenAI's audio models."""
+"""Servers with OpenAI's Chat Completions API: vLLM, llama.cpp, the Hugging Face router, OpenAI's audio models."""
 
 import json
 from collections.abc import Iterable
@@ -28,22 +28,22 @@ from agent.providers.reasoning import is_off
 from agent.providers.tool_emulation import ToolEmulationModel
 
 _TEMPLATED = ("vllm", "llama.cpp")
-"""Whose servers fill in a chat template of the model's own, which has a switch for reasoning."""
+"""Providers with servers that fill in the model's own chat template, which has a switch for reasoning."""
 
 
 class ChatCompletionsConnection(ClientConnection):
-    """A `Connection` to one model of a server that speaks Chat Completions."""
+    """A `Connection` to one model of a server with the Chat Completions API."""
 
     def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
-        """On or off, where a chat template has a switch for it: it knows no efforts."""
+        """Return on or off if the chat template has a switch for reasoning. It knows no efforts."""
         if not self.spec.reasoning or reasoning is None or self.spec.provider not in _TEMPLATED:
             return None
         return self.spec.always_reasons or not is_off(reasoning)
 
     def settings(self, reasoning: Reasoning | None) -> ModelSettings:
-        """The spec's own defaults, and the chat template's switch for models that reason.
+        """Return the spec's own defaults, and the chat template's switch for models that reason.
 
-        The Hugging Face router has no switch that all who serve behind it know, so it is asked for none.
+        No switch is sent to the Hugging Face router: the providers behind it have none in common.
         """
         named = {name: value for name, value in self.spec.defaults if name in ModelSettings.__annotations__}
         body: dict[str, Any] = {name: value for name, value in self.spec.defaults if name not in named}
@@ -61,24 +61,24 @@ class ChatCompletionsConnection(ClientConnection):
 
 
 def _provider(id_: str, client: AsyncOpenAI) -> Provider[AsyncOpenAI]:
-    """The library's provider, whose name is the id: messages carry it, and their writer alone gets reasoning back."""
+    """Return the library's provider, named after the id. Messages carry this name: only their writer gets reasoning."""
     match id_:
         case "openai":
             return OpenAIProvider(openai_client=client)
         case "vllm":
             return VLLMProvider(openai_client=client)
-        case "llama.cpp":  # like vLLM in all that the library knows of it
+        case "llama.cpp":  # the library's facts about vLLM hold for it, too
             return OpenAICompatibleProvider(id_, openai_client=client, profile=VLLMProvider.model_profile)
         case _:
             return OpenAICompatibleProvider(id_, openai_client=client)
 
 
 def _profile(provider: str) -> ModelProfile:
-    """What is changed of the library's knowledge of the model.
+    """Return the changes to the library's profile of the model.
 
-    Its Qwen profile drops leading white space of a stream; what a model says arrives whole here. A stream without a
-    finish reason was cut, and must not look finished. The router documents neither `reasoning` in a message that it is
-    sent, nor `strict` tools, nor the newer name of `max_tokens`.
+    The library's Qwen profile drops leading white space of a stream; here the model's text arrives whole. A stream
+    without a finish reason was cut, and must not look finished. The router documents neither `reasoning` in a message
+    sent to it, nor `strict` tools, nor the newer name of `max_tokens`.
     """
     ours = OpenAIModelProfile(
         ignore_streamed_leading_whitespace=False, openai_chat_streaming_requires_finish_reason=True
@@ -91,7 +91,7 @@ def _profile(provider: str) -> ModelProfile:
 
 
 class _Chat(OpenAIChatModel):
-    """The library's model, with a stream that tells parallel calls apart."""
+    """The library's model, with a stream that keeps parallel calls apart."""
 
     @property
     def _streamed_response_cls(self) -> type[OpenAIStreamedResponse]:
@@ -100,7 +100,7 @@ class _Chat(OpenAIChatModel):
 
 @dataclass
 class _Call:
-    """A tool call of a stream: its number among all, and what is known of it."""
+    """A tool call of a stream: its number among all calls, and its known parts."""
 
     number: int
     id: str = ""
@@ -116,10 +116,10 @@ class _Call:
 
 @dataclass
 class _Stream(OpenAIStreamedResponse):
-    """A stream whose tool calls need not be numbered well.
+    """A stream that does not rely on the numbers of its tool calls.
 
-    The library goes by `index` alone. Some servers leave it out, or say 0 for each of several calls, or repeat a call's
-    name with each piece of its arguments: it would run two calls into one, or call for `namename`.
+    The library goes by `index` alone. Some servers leave it out, send 0 for each of several calls, or repeat a call's
+    name with each piece of its arguments. The library would then join two calls into one, or call `namename`.
     """
 
     _calls: list[_Call] = field(default_factory=list[_Call], init=False)
@@ -131,7 +131,7 @@ class _Stream(OpenAIStreamedResponse):
         return super()._map_tool_call_delta(choice)
 
     def _number(self, delta: ChoiceDeltaToolCall) -> None:
-        """Give the delta the number of its call and take away what the call has already."""
+        """Give the delta the number of its call, and remove the parts that the call already has."""
         name = (delta.function.name if delta.function else None) or ""
         call = self._latest.get(delta.index)
         if call is None or _begins(delta.id or "", name, after=call):
@@ -148,7 +148,7 @@ class _Stream(OpenAIStreamedResponse):
 
 
 def _begins(id_: str, name: str, *, after: _Call) -> bool:
-    """Whether a delta with this id and name begins another call. Each call is named; ids alone may change at random."""
+    """Return whether a delta with this id and name begins another call. Each call has a name; ids can be random."""
     if not name:
         return False
     if after.id:

@@ -1,4 +1,4 @@
-"""A provider's failure as a sentence for people, typed; no key, body or trace is in it. The details go to the log."""
+"""Translates a provider's failure into a typed sentence for people, without key, body or trace. Logs the details."""
 
 import json
 import logging
@@ -59,7 +59,7 @@ SENTENCES = {
     "for the answer. Allow a shorter answer, or start a new chat.",
     "needs_key": "{who} needs a key. Set {names} in the environment, or pass api_key=... to Agent.",
 }
-"""What is said of a failure, by name; some with the server's own words after it."""
+"""The sentences for failures, by name. The server's own words follow some of them."""
 _QUOTED = ("no_access", "picture_refused", "server_failed", "request_refused", "failed_in_answer")
 
 LONGEST_SAID = 300
@@ -67,11 +67,11 @@ LONGEST_SAID = 300
 LONGEST_LOGGED = 2000
 """Characters of a body that are logged."""
 LONGEST_READ = 20_000
-"""Characters of a body in which something is looked for: vendors need a few hundred, and it costs time in the loop."""
+"""Characters of a body that are searched. Vendors need a few hundred; a search blocks the event loop."""
 
 
 def explain(error: Exception, name: str, provider: ProviderSpec, *, key: str | None = None) -> ProviderError:
-    """The failure of a request to model `name`, told and logged; `key` is hidden wherever the provider quotes it."""
+    """Return the failure of a request to model `name`, and log it. `key` is hidden wherever the provider quotes it."""
     body, status = _body(error), getattr(error, "status_code", None)
     if isinstance(error, ModelAPIError) and (sayings := _too_long(error, name, _fields(body))):
         kind: ProviderErrorKind = "context"
@@ -83,7 +83,7 @@ def explain(error: Exception, name: str, provider: ProviderSpec, *, key: str | N
         values: dict[str, Value] = {"model": name, "status": status or 0, "error": type(error).__name__}
         text = SENTENCES[told].format(who=label, whom=label.replace("The ", "the ", 1), **values)
         who: dict[str, Value] = {"who": label, "whom": label}
-        if not provider.keys_at:  # a server of one's own, which has a description for a name
+        if not provider.keys_at:  # a self-hosted server: its label is a description, not a name
             who = {"who": LocalizedText("model_server"), "whom": LocalizedText("model_server_within")}
         sayings = [LocalizedText(told, {**values, **who})]
     if told in _QUOTED and (said := _said(body, key)):
@@ -99,14 +99,14 @@ def explain(error: Exception, name: str, provider: ProviderSpec, *, key: str | N
 
 
 def missing_key(provider: ProviderSpec) -> MissingKey:
-    """The error for a provider that wants a key when there is none; it was not asked."""
+    """Return the error for a provider that needs a key when there is none. Nothing was sent."""
     return localized_error(
         MissingKey, SENTENCES, "needs_key", who=provider.label, names=" or ".join(provider.key_names)
     )
 
 
 def check_key(provider: ProviderSpec) -> str:
-    """Where a key that was refused may come from, as a sentence with a space before it, "" where there is none."""
+    """Return a sentence on where to check a refused key, with a space before it; "" if the provider has no key."""
     if not provider.key_names:
         return ""
     typed = ", or the key you typed" if provider.keys_at else ""
@@ -149,7 +149,7 @@ _BY_WORDS: tuple[tuple[str, ProviderErrorKind, str], ...] = (
         "picture_refused",
     ),
 )
-"""What is known by its words alone, whatever its status: codes, types and messages of the vendors."""
+"""Failures that the vendors' codes, types and messages reveal, whatever their status."""
 
 _BY_TYPE: tuple[tuple[tuple[type[Exception], ...], ProviderErrorKind, str], ...] = (
     ((ModelQuotaExceededError,), "quota", "quota"),
@@ -180,12 +180,12 @@ _BY_STATUS: dict[int, Telling] = {
 
 
 def _told(error: Exception, body: object, status: int | None) -> Telling:
-    """The kind, and the name of the sentence. The most telling sign comes first."""
+    """Return the kind and the name of the sentence. The most specific sign comes first."""
     fields = _fields(body)
     if status is None or status < 500:
         words = " ".join((*_codes(fields), _message(fields)))[:LONGEST_READ]
         for pattern, kind, sentence in _BY_WORDS:
-            if kind == "unknown_model" and status == 403:  # there is one, but not for this key
+            if kind == "unknown_model" and status == 403:  # the model exists, but not for this key
                 continue
             if re.search(pattern, words, re.IGNORECASE | re.DOTALL):
                 return kind, sentence
@@ -198,7 +198,7 @@ def _told(error: Exception, body: object, status: int | None) -> Telling:
         if error.status_code >= 500 or error.status_code == 409:
             return "server", "server_failed"
         return "unsupported", "request_refused"
-    if isinstance(error, ModelAPIError) and error.in_stream and fields:  # a sentence of its own, under no known code
+    if isinstance(error, ModelAPIError) and error.in_stream and fields:  # the server's own words, but no known code
         return "server", "failed_in_answer"
     if isinstance(error, ModelAPIError | UnexpectedModelBehavior):
         if "finish_reason" in error.message or "ended without" in error.message:
@@ -208,7 +208,7 @@ def _told(error: Exception, body: object, status: int | None) -> Telling:
 
 
 def _with_numbers(pattern: str) -> re.Pattern[str]:
-    """The pattern with `<n>` for a number, which has at most so many digits that looking for one takes linear time."""
+    """Return the pattern with `<n>` for a number. Its digits are limited, so that a search takes linear time."""
     return re.compile(pattern.replace("<n>", r"([\d,]{1,20})"), re.IGNORECASE)
 
 
@@ -229,10 +229,10 @@ _OVERFLOW = re.compile(
 
 
 def _too_long(error: ModelAPIError, name: str, fields: Mapping[str, Any]) -> list[LocalizedText]:
-    """What is said of a prompt that does not fit, with the numbers where the server named them; []: it is not that.
+    """Return the sentences for a prompt that is too long, with the server's numbers if there are any; [] for others.
 
-    llama.cpp names them in fields of their own, the others in their message, which vLLM also sends where the prompt
-    alone would fit, but not with the answer that was allowed.
+    llama.cpp sends the numbers in fields of their own, the others in their message. vLLM sends this message also if the
+    prompt alone would fit, but not together with the answer's allowed length.
     """
     message = _message(fields)
     known = isinstance(error, ModelContextWindowExceededError)
@@ -265,7 +265,7 @@ def _number(pattern: re.Pattern[str], message: str) -> int:
 
 
 def _body(error: Exception) -> object:
-    """What the vendor sent; of an error in a stream the library may have kept only the words."""
+    """Return what the vendor sent. For an error in a stream, the library can have kept only the words."""
     body: object = getattr(error, "body", None)
     if body is None and isinstance(error, ModelAPIError) and error.in_stream:
         code, type_ = error.provider_error_code, error.provider_error_type
@@ -274,19 +274,19 @@ def _body(error: Exception) -> object:
 
 
 def _fields(body: object) -> Mapping[str, Any]:
-    """The error object of a body, with or without the envelope that it comes in; a sentence alone is its message."""
+    """Return the error object of a body, with or without its envelope. A plain sentence counts as the message."""
     if isinstance(body, str):
         return {"message": body}
     if not _is_dict(body):
         return {}
     inner = body.get("error")
-    if isinstance(inner, str):  # xAI: the sentence stands where others have the object
+    if isinstance(inner, str):  # xAI puts the sentence in place of the object
         return {"message": inner, **body}
     return inner if _is_dict(inner) else body
 
 
 def _codes(fields: Mapping[str, Any]) -> list[str]:
-    """What a program may go by: codes and types, and the reasons that Google puts among its details."""
+    """Return the machine-readable codes and types, with the reasons that Google puts among its details."""
     details: object = fields.get("details")
     items = cast(list[object], details) if isinstance(details, list) else []
     found = [fields.get("code"), fields.get("type"), *(item.get("reason") for item in items if _is_dict(item))]
@@ -298,7 +298,7 @@ def _is_dict(value: object) -> TypeGuard[dict[str, Any]]:
 
 
 def _said(body: object, key: str | None) -> str:
-    """The server's own sentence, if it sent one that can be shown: not where it goes on to quote a request or a key."""
+    """Return the server's own sentence, up to the place where it begins to quote a request or a key; "" for none."""
     message = _fields(body).get("message")
     if not isinstance(message, str):
         return ""
@@ -307,7 +307,7 @@ def _said(body: object, key: str | None) -> str:
 
 
 def _log(error: Exception, name: str, provider: ProviderSpec, kind: str, key: str | None) -> None:
-    """The details, redacted: what was raised, of what, the status, the vendor's name for the request, the body."""
+    """Log the redacted details: the exception and its cause, the status, the vendor's request id, and the body."""
     headers: Mapping[str, str] = getattr(error, "headers", None) or {}
     request = next((headers[one] for one in ("x-request-id", "request-id") if one in headers), "-")
     status = getattr(error, "status_code", "-")
@@ -316,7 +316,7 @@ def _log(error: Exception, name: str, provider: ProviderSpec, kind: str, key: st
     text = body if isinstance(body, str) else str(error) if body is None else json.dumps(body, default=str)
     text = redact(cut(text, LONGEST_READ), key)[:LONGEST_LOGGED]
     what = f"{type(error).__name__}{cause}"
-    # %-arguments, and no exc_info: a handler would print the exception with the body as it came.
+    # %-arguments, and no exc_info: a handler would print the exception with the unredacted body.
     log.warning(
         "%s, model %s: %s (%s, status %s, request %s): %r", provider.id, name, kind, what, status, request, text
     )

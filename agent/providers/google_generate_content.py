@@ -1,4 +1,4 @@
-"""Gemini, over generateContent: thinking by level or budget, and streams whose sockets close when we leave them."""
+"""Gemini over generateContent: thinking by level or budget, and streams that close their sockets when abandoned."""
 
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
@@ -22,14 +22,14 @@ from agent.providers.http import ClientConnection
 from agent.providers.reasoning import is_off, least, nearest
 
 _begun: ContextVar[list[httpx2.Response]] = ContextVar("_begun")
-"""The responses that the running request has begun."""
+"""The responses that the current request has begun."""
 
 
 class GoogleConnection(ClientConnection):
     """A `Connection` to one Gemini model."""
 
     def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
-        """One of the model's levels, or a budget for those that have none; on is the highest, or without a bound."""
+        """Return a level of the model, or a budget if it has none. On is the highest level or an unlimited budget."""
         if not (self.spec.reasoning and self._profile.get("supports_thinking")) or reasoning is None:
             return None
         levelled = self._profile.get("google_supports_thinking_level")
@@ -42,7 +42,7 @@ class GoogleConnection(ClientConnection):
         return nearest(cast(Effort, reasoning), self._levels)
 
     def settings(self, reasoning: Reasoning | None) -> ModelSettings:
-        """The settings of thinking. The vendor sends its text only on request, and has its own limit of an answer.
+        """Return the thinking settings. The vendor sends the text of thoughts only on request, and limits answers.
 
         True is the highest level or, for models with a budget, as much as the model sees fit. None is the vendor's own
         amount, with its text. Off is none, or the least for models that always think.
@@ -63,15 +63,15 @@ class GoogleConnection(ClientConnection):
 
     def _open(self, http: httpx2.AsyncClient) -> Model:
         async def be_patient(request: httpx2.Request) -> None:
-            # The SDK knows one figure for all waits, and would wait minutes for a connection.
+            # The SDK has one figure for all time-outs, and would wait minutes for a connection.
             request.extensions["timeout"] = self.timeout.as_dict()
 
         async def note(response: httpx2.Response) -> None:
             _begun.get([]).append(response)
 
         http.event_hooks = {"request": [be_patient], "response": [note]}
-        # All requests are our client's. The SDK makes three more that are never used, and for them reads every
-        # certificate twice, which takes 300 ms in the event loop; this context trusts nobody, and costs nothing.
+        # All requests go through our client. The SDK makes three more clients that are never used, and reads every
+        # certificate twice for them, which takes 300 ms in the event loop. This empty context costs nothing.
         unused = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         options = HttpOptions(
             base_url=self.endpoint.base_url,
@@ -85,7 +85,7 @@ class GoogleConnection(ClientConnection):
 
     @property
     def _levels(self) -> Collection[str]:
-        """The efforts that the model has. Budgets go as far as "high", too."""
+        """The efforts that the model has. Budgets also go up to "high"."""
         some = self._profile.get("google_thinking_levels")
         return ["minimal", "low", "medium", "high"] if some is None else [level.lower() for level in some]
 
@@ -96,7 +96,7 @@ class GoogleConnection(ClientConnection):
 
 
 class _Gemini(GoogleModel):
-    """The library's model, which lets go of its connection and knows a failure by its finish reason."""
+    """The library's model, which also closes its connection and turns unknown finish reasons into errors."""
 
     @asynccontextmanager
     async def request_stream(
@@ -113,11 +113,11 @@ class _Gemini(GoogleModel):
                 messages, model_settings, model_request_parameters, run_context
             ) as stream:
                 yield stream
-            # What the library has no name for (OTHER, MISSING_THOUGHT_SIGNATURE, ...) is never a good end here.
+            # A finish reason that the library does not know (OTHER, MISSING_THOUGHT_SIGNATURE, ...) is never good.
             if stream.finish_reason is None and (stream.provider_details or {}).get("finish_reason"):
                 stream.finish_reason = "error"
         finally:
-            # The SDK leaves a stream that was not read to its end to the garbage collector.
+            # The SDK leaves a partly read stream to the garbage collector.
             for response in begun:
                 await response.aclose()
 
@@ -128,7 +128,7 @@ class _Gemini(GoogleModel):
 
 
 async def _known(chunks: AsyncIterator[GenerateContentResponse]) -> AsyncIterator[GenerateContentResponse]:
-    """The chunks without parts of a kind that the SDK does not know, at which the library would break."""
+    """Yield the chunks without parts of a kind that the SDK does not know. The library would fail on them."""
     async for chunk in chunks:
         for candidate in chunk.candidates or ():
             if candidate.content and candidate.content.parts:

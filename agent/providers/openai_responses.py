@@ -1,4 +1,4 @@
-"""OpenAI and xAI, over Responses: the vendor keeps nothing, so sealed reasoning travels with the conversation."""
+"""OpenAI and xAI over the Responses API. The vendor stores nothing, so encrypted reasoning stays in the history."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -22,7 +22,7 @@ from agent.providers.openai_client import sdk_client
 from agent.providers.reasoning import is_off, least, nearest
 
 XAI_TIMEOUT = httpx2.Timeout(connect=5.0, read=900.0, write=30.0, pool=5.0)
-"""xAI's models may be silent for that long while they reason; its documentation asks for 15 minutes of patience."""
+"""xAI's models can be silent for that long while they reason. Its documentation asks for a time-out of 15 minutes."""
 
 
 class OpenAIResponsesConnection(ClientConnection):
@@ -34,7 +34,7 @@ class OpenAIResponsesConnection(ClientConnection):
             self.timeout = XAI_TIMEOUT
 
     def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
-        """One of the model's own efforts; on is medium or what is next to it. Off is "none", where the model has it."""
+        """Return one of the model's efforts. On is medium or the nearest one. Off is "none" if the model has it."""
         if not self.spec.reasoning or reasoning is None:
             return None
         if is_off(reasoning):
@@ -42,7 +42,7 @@ class OpenAIResponsesConnection(ClientConnection):
         return nearest("medium" if reasoning is True else cast(Effort, reasoning), self._efforts)
 
     def settings(self, reasoning: Reasoning | None) -> ModelSettings:
-        """Nothing stored; for models that reason, a summary to be seen, and an effort where that is a choice."""
+        """Return settings that store nothing and, for models that reason, ask for a visible summary and an effort."""
         given = OpenAIResponsesModelSettings(openai_store=False)
         if not self.spec.reasoning:
             return given
@@ -55,7 +55,7 @@ class OpenAIResponsesConnection(ClientConnection):
 
     @property
     def _efforts(self) -> Collection[str]:
-        """Those that the model takes, as far as the library knows them; of a model newer than it, those of today."""
+        """The efforts that the model takes, according to the library. An unknown newer model gets today's efforts."""
         if self.spec.provider == "xai":
             return cast(GrokModelProfile, grok_model_profile(self.spec.name) or {}).get("grok_reasoning_efforts", ())
         known = cast(OpenAIModelProfile, openai_model_profile(self.spec.name) or {})
@@ -71,7 +71,7 @@ class OpenAIResponsesConnection(ClientConnection):
     def _open(self, http: httpx2.AsyncClient) -> Model:
         id_ = self.spec.provider
         client = sdk_client(self.endpoint, http, self.timeout, vendor=id_)
-        # The provider's name is on each message that it wrote: what xAI sealed must never be sent to OpenAI.
+        # Each message carries the name of its provider: what xAI encrypted must never be sent to OpenAI.
         provider = (
             OpenAIProvider(openai_client=client)
             if id_ == "openai"
@@ -81,13 +81,13 @@ class OpenAIResponsesConnection(ClientConnection):
 
 
 def _profile(spec: ModelSpec) -> OpenAIModelProfile:
-    """What our table says of the model, over what the library goes by, its name: it knows none newer than itself."""
+    """Return our catalog's facts about the model. They override the library's, which come from known names only."""
     ours = OpenAIModelProfile(
         supports_thinking=spec.reasoning,
         thinking_always_enabled=spec.always_reasons,
         openai_supports_encrypted_reasoning_content=spec.reasoning,
-        openai_supports_reasoning=not spec.temperature,  # all that hangs on it: a temperature is taken away
-        # It would name the answer before, which is not kept there to be compared with.
+        openai_supports_reasoning=not spec.temperature,  # its only effect: the library removes a temperature
+        # It would name the previous answer, but the vendor does not store one to compare with.
         openai_responses_supports_prompt_cache_diagnostics=False,
     )
     if spec.provider == "xai":
@@ -98,19 +98,19 @@ def _profile(spec: ModelSpec) -> OpenAIModelProfile:
 
 
 class _Stateless(MessageRewriting, OpenAIResponsesModel):
-    """The library's model, sent only reasoning that the vendor can open again."""
+    """The library's model, which sends only reasoning that the vendor can decrypt again."""
 
     @staticmethod
     def rewrite_messages(message: ModelMessage) -> ModelMessage:
-        """See `_sealed`."""
+        """Return the message with only signed reasoning; see `_sealed`."""
         return _sealed(message)
 
 
 def _sealed(message: ModelMessage) -> ModelMessage:
-    """The message without reasoning whose seal never came, since the answer broke off.
+    """Return the message without reasoning that never got its signature because the answer broke off.
 
-    The vendor looks such an item up by its id, and has not kept it. What it wrote after it is sent without ids then:
-    with its own id it is refused where the reasoning before it is missing.
+    The vendor looks such an item up by its id, but has not stored it. The parts that it wrote after it are then sent
+    without ids: the vendor refuses a part with its own id if the reasoning before it is missing.
     """
     if not isinstance(message, ModelResponse):
         return message

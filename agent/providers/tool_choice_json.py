@@ -1,7 +1,7 @@
-"""The JSON in which a model without tool calling chooses: its schema, its instruction, and reading it as it streams.
+"""The JSON in which a model without tool calling states its choice: its schema, its instruction and its decoder.
 
-One object: `{"name": tool, "arguments": {...}}` or `{"name": "reply", "text": ...}`. Knows nothing of messages, models
-or servers. Shape and wording were chosen by measurement: see tests/test_router.py.
+The choice is one object: `{"name": tool, "arguments": {...}}` or `{"name": "reply", "text": ...}`. Knows nothing of
+messages, models or servers. Measurements decided its shape and wording: see `tests/test_router.py`.
 """
 
 import json
@@ -14,11 +14,11 @@ from pydantic_ai.tools import ToolDefinition
 
 
 def instruction(tools: Sequence[ToolDefinition], reply: str | None) -> str:
-    """What the model is told: the shape of the answer and a line for each tool. `reply` None: it must use a tool.
+    """Return the instruction: the shape of the answer and a line for each tool. If `reply` is None, it must use a tool.
 
-    Measured on Qwen2.5-Coder-0.5B, 18 questions, greedy: these words 16 right; saying when to use a tool 10;
-    `{"tool": ...} | {"reply": ...}` 9 at best. An example exchange is left out: 16 with it too, but then it asked the
-    weather for the capital of France.
+    Measured on Qwen2.5-Coder-0.5B (18 questions, greedy): these words got 16 right; words on when to use a tool got 10;
+    `{"tool": ...} | {"reply": ...}` got 9 at best. With an example exchange it also got 16, but then asked the weather
+    tool for the capital of France, so there is none.
     """
     lines = ['Answer with one JSON object. To use a tool: {"name": tool, "arguments": {...}}.']
     if reply:
@@ -31,7 +31,7 @@ def instruction(tools: Sequence[ToolDefinition], reply: str | None) -> str:
 
 
 def choice_schema(tools: Sequence[ToolDefinition], reply: str | None) -> dict[str, Any]:
-    """One JSON schema: `anyOf` a reply (unless None) and every tool with its parameters; definitions at its root."""
+    """Return one JSON schema: `anyOf` a reply (unless None) and each tool's parameters. Definitions are at its root."""
     options = [_object({"name": {"const": reply}, "text": {"type": "string"}})] if reply else []
     definitions: dict[str, Any] = {}
     for tool in tools:
@@ -41,19 +41,19 @@ def choice_schema(tools: Sequence[ToolDefinition], reply: str | None) -> dict[st
 
 
 def reply_name(tools: Sequence[ToolDefinition]) -> str:
-    """What a reply is called: "reply", or a name like it where a tool has that one."""
+    """Return the name of a reply: "reply", or a similar name if a tool has that one."""
     name, taken = "reply", {tool.name for tool in tools}
     while name in taken:
         name += "_to_user"
     return name
 
 
-# --- reading it -----------------------------------------------------------------------------------------------------
+# --- decoding -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """What the JSON came to: `text` not given out yet, or a `call` (name, arguments). Not `whole`: it was cut."""
+    """The decoded choice: `text` not given out yet, or a `call` (name, arguments). `whole` is False if it was cut."""
 
     text: str = ""
     call: tuple[str, dict[str, Any]] | None = None
@@ -61,10 +61,10 @@ class ToolChoice:
 
 
 class ToolChoiceDecoder:
-    """Reads one choice from chunks cut anywhere; its text comes out while the rest is still being written.
+    """Decodes one choice from chunks cut anywhere. Gives out its text while the rest is still being written.
 
-    `feed` and `finish` never raise, and cost time linear in what was fed. A model that ignores the schema and writes
-    no JSON at all is taken at its word: what it wrote is the text. Owns its state; one decoder reads one response.
+    `feed` and `finish` never raise, and take time linear in the input. If a model ignores the schema and writes no JSON
+    at all, everything it wrote is the text. It is stateful: use one decoder for each response.
     """
 
     def __init__(self, reply: str = "reply") -> None:
@@ -76,7 +76,7 @@ class ToolChoiceDecoder:
         self._plain = False
 
     def feed(self, chunk: str) -> str:
-        """Take a chunk; what it adds to the reply's text, often nothing."""
+        """Take a chunk and return what it adds to the reply's text, which is often nothing."""
         if self._plain:
             return chunk
         if self._string:
@@ -85,7 +85,7 @@ class ToolChoiceDecoder:
         return "" if self._undecided is None else self._decide(self._undecided + chunk)
 
     def finish(self) -> ToolChoice:
-        """Nothing more will come: what is left to give out."""
+        """Take the end of the input and return what has not been given out yet."""
         if self._plain:
             return ToolChoice()
         if self._string:
@@ -93,7 +93,7 @@ class ToolChoiceDecoder:
         return self._read("".join(self._chunks))
 
     def _decide(self, head: str) -> str:
-        """Look for the opening of a reply in the first characters only, so that long arguments cost no rescans."""
+        """Look for the opening of a reply in the first characters only, so that long arguments need no rescans."""
         if opening := self._opening.match(head):
             self._string = _JsonString()
             return self._string.feed(head[opening.end() :])
@@ -104,7 +104,7 @@ class ToolChoiceDecoder:
         return ""
 
     def _read(self, raw: str) -> ToolChoice:
-        """The choice in a text whose head was no reply: a tool call, a reply in another order, or neither."""
+        """Decode a text that does not open as a reply: a tool call, a reply in another order, or neither."""
         try:
             value, _ = _DECODER.raw_decode(raw.lstrip())
         except (ValueError, RecursionError):
@@ -118,12 +118,12 @@ class ToolChoiceDecoder:
 
 
 class _JsonString:
-    """The inside of one JSON string, unescaped chunk by chunk up to its closing quote; `rest` is what follows that."""
+    """The inside of one JSON string, unescaped chunk by chunk up to its closing quote. `rest` is what follows."""
 
     def __init__(self) -> None:
         self.rest = ""
         self._closed = False
-        self._held = ""  # the beginning of an escape whose end has not come; a surrogate pair is one escape
+        self._held = ""  # the beginning of an escape that is not complete; a surrogate pair is one escape
 
     def feed(self, chunk: str) -> str:
         if self._closed:
@@ -162,12 +162,12 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 def _unescaped(escape: str) -> str:
     try:
         return _scrubbed(json.loads(f'"{escape}"'))
-    except ValueError:  # no escape of JSON: better shown as written than lost
+    except ValueError:  # not a JSON escape: show it as written rather than lose it
         return escape
 
 
 def _scrubbed(value: Any) -> Any:
-    """The value with U+FFFD for surrogates without their other half, which no store and no page could encode."""
+    """Return the value with U+FFFD for lone surrogates, which no store and no page can encode."""
     if isinstance(value, str):
         return _LONE_SURROGATE.sub("\ufffd", value)
     if _is_list(value):
@@ -181,12 +181,12 @@ def _refuse(constant: str) -> float:
     raise ValueError(f"{constant} is not JSON")
 
 
-# strict=False: a raw newline in a string is a slip of a small model that hurts nobody.
+# strict=False: small models put raw newlines into strings, which does no harm.
 _DECODER = json.JSONDecoder(strict=False, parse_constant=_refuse)
 
 
 def _begins_a_choice(raw: str) -> bool:
-    """Whether a text that is no JSON looks like a choice that was cut, and so is nothing to show."""
+    """Return whether a text that is not JSON looks like a choice that was cut, and so must not be shown."""
     head = re.sub(r"\s", "", raw[:_LONGEST_OPENING])
     return any(head.startswith(key) or key.startswith(head) for key in ('{"name"', '{"text"', '{"arguments"'))
 
@@ -208,7 +208,7 @@ def _type_of(schema: Any) -> str:
 
 
 def _summary(tool: ToolDefinition) -> str:
-    """The first paragraph of the description; pydantic-ai wraps one that also says what is returned in `<summary>`."""
+    """Return the first paragraph of the description. pydantic-ai wraps it in `<summary>` if a return is described."""
     text = (tool.description or "").removeprefix("<summary>").split("</summary>")[0]
     return " ".join(text.split("\n\n")[0].split())
 
@@ -218,9 +218,9 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _accepted(schema: Any, *, prefix: str, definitions: dict[str, Any]) -> Any:
-    """The schema, less what grammars refuse, its definitions moved to the root's under a name of their own.
+    """Return the schema without what grammars refuse. Its definitions move to the root under a prefixed name.
 
-    What is left out only loosens it; the arguments are validated against the full schema when the tool is executed.
+    Leaving parts out only loosens it: when the tool is executed, the arguments are validated against the full schema.
     """
     if _is_list(schema):
         return [_accepted(item, prefix=prefix, definitions=definitions) for item in schema]

@@ -1,6 +1,6 @@
-"""Tool calling for models whose chat template knows no tools: each step the model writes a choice held to a schema.
+"""Tool calling for models with a chat template that has no tools: each step, a JSON schema binds the model's choice.
 
-Knows pydantic-ai's messages; not what a choice looks like (choice.py), which server is behind, nor how a tool is run.
+Knows pydantic-ai's messages. Does not know the form of a choice (`tool_choice_json`), the server, or how tools run.
 """
 
 import json
@@ -40,15 +40,15 @@ from agent.providers.tool_choice_json import ToolChoice, ToolChoiceDecoder, choi
 
 
 class ToolEmulationModel(StreamingModel, WrapperModel):
-    """A model that can call tools although its chat template cannot: `RouterModel(OpenAIChatModel(...))`.
+    """A wrapper that lets a model call tools although its chat template cannot: `ToolEmulationModel(chat_model)`.
 
-    With function tools in the request parameters it sends none of them: they become the server's
-    `response_format`, one line each in the system message, and plain user and assistant messages in the history; the
-    streamed JSON comes back as ordinary text and tool call parts, one part per response. Without function tools the
-    request passes through, less the tool parts of its history. `tool_choice` is honoured.
+    It sends no function tools. They become the server's `response_format`, one line each in the system message, and
+    plain user and assistant messages in the history. The streamed JSON comes back as ordinary text and tool call
+    parts, one part per response. A request without function tools passes through, except that the tool parts of its
+    history become text. `tool_choice` is honoured.
 
-    Never raises for what the model wrote: JSON that was cut or is wrong gives the text there was, `state` "incomplete"
-    and the finish reason of the server, or "error" where that claims to have stopped in order.
+    It never raises for what the model wrote. JSON that was cut or is wrong gives the text so far, `state` "incomplete"
+    and the server's finish reason; the finish reason becomes "error" if the server claims a normal end.
     """
 
     @asynccontextmanager
@@ -76,7 +76,7 @@ class ToolEmulationModel(StreamingModel, WrapperModel):
             yield ToolEmulationStream(model_request_parameters, inner=stream, decoder=ToolChoiceDecoder(reply))
 
     def _routed_settings(self, settings: ModelSettings | None, schema: dict[str, Any]) -> ModelSettings:
-        """The settings with the schema in `extra_body`, where it is sent untouched whatever the profile supports.
+        """Return the settings with the schema in `extra_body`, which is sent untouched whatever the profile supports.
 
         pydantic-ai merges settings only at the top level, so the wrapped model's own `extra_body` is merged here.
         """
@@ -89,7 +89,7 @@ class ToolEmulationModel(StreamingModel, WrapperModel):
 
 @dataclass
 class ToolEmulationStream(StreamedResponse):
-    """The stream of a routed response: the wrapped model's reasoning as it is, its JSON read by the decoder."""
+    """The stream of an emulated response: passes the wrapped model's reasoning on and decodes its JSON."""
 
     inner: StreamedResponse
     decoder: ToolChoiceDecoder
@@ -103,7 +103,7 @@ class ToolEmulationStream(StreamedResponse):
         finally:
             self._follow()
         if self.inner.cancelled:
-            return  # a call that was complete by chance must not be executed after a stop
+            return  # after a stop, a call that happened to be complete must not be executed
         for routed in self._close(self.decoder.finish()):
             yield routed
 
@@ -124,7 +124,7 @@ class ToolEmulationStream(StreamedResponse):
                     provider_details=delta.provider_details,
                 )
             case _:
-                pass  # the base class makes the end and final-result events anew
+                pass  # the base class creates the end and final-result events itself
 
     def _text(self, content: str) -> Iterator[ModelResponseStreamEvent]:
         if content:
@@ -142,7 +142,7 @@ class ToolEmulationStream(StreamedResponse):
                 self.finish_reason = "error"
 
     def _follow(self) -> None:
-        """Take over what the wrapped stream has learned; after every event, because `get` may be called at any."""
+        """Copy the state of the wrapped stream. Called after every event, because `get` can be called at any time."""
         self.provider_response_id = self.inner.provider_response_id
         self.provider_details = self.inner.provider_details
         self.canonical_system = self.inner.canonical_system
@@ -152,7 +152,7 @@ class ToolEmulationStream(StreamedResponse):
         self.failed_attempts = self.inner.failed_attempts
 
     async def close_stream(self) -> None:
-        await self.inner.cancel()  # not its close_stream: so it knows that the broken connection was our wish
+        await self.inner.cancel()  # unlike `close_stream`, it marks the broken connection as intended
 
     def get_stream_cancel_errors(self) -> tuple[type[BaseException], ...]:
         return self.inner.get_stream_cancel_errors()
@@ -184,12 +184,12 @@ class ToolEmulationStream(StreamedResponse):
 def rewrite_history(
     messages: Sequence[ModelMessage], *, reply: str | None = None, system: str | None = None
 ) -> list[ModelMessage]:
-    """The conversation without tool parts, for templates that know neither tool calls nor a tool role.
+    """Return the conversation without tool parts, for templates that know neither tool calls nor a tool role.
 
-    A call becomes an assistant message of JSON, its result a user message. With `reply`, assistant text is JSON too, as
-    the model itself wrote it: so it sees its own habit, and the server's prompt cache still fits. With `system`, the
-    system prompts and that text become one message at the start, the only place where every template takes it.
-    Reasoning is dropped, messages of one role are joined. The argument is not changed.
+    A call becomes an assistant message of JSON, and its result a user message. With `reply`, assistant text becomes
+    JSON too, as the model itself wrote it: the model sees its own habit, and the server's prompt cache still fits. With
+    `system`, the system prompts and that text become one message at the start, the only place that every template
+    accepts. Reasoning is dropped, and messages of one role are joined. The argument is not changed.
     """
     rewritten: list[ModelMessage] = []
     head: list[str] = []
@@ -246,7 +246,7 @@ def _response_text(message: ModelResponse, reply: str | None) -> str:
 
 
 def _result_content(part: ToolReturnPart[Any]) -> str | list[UserContent]:
-    """What the model reads of a result. "Result of" matters: after "x gave: ..." Coder-0.5B only called x again."""
+    """Return a result as text for the model. "Result of" matters: after "x gave: ...", Coder-0.5B called x again."""
     text, files = part.model_response_str_and_user_content(wrap_if_error=False)
     line = f"Result of {part.tool_name}: {text}" if part.outcome == "success" else f"{part.tool_name} failed: {text}"
     return [line, *files] if files else line
@@ -261,7 +261,7 @@ def _joined(first: str | Sequence[UserContent], second: str | Sequence[UserConte
 def _offered(
     parameters: ModelRequestParameters, settings: ModelSettings | None
 ) -> tuple[Sequence[ToolDefinition], bool]:
-    """The tools that may be chosen, and whether a reply in words may be."""
+    """Return the tools that the model can choose, and whether it can reply in words instead."""
     tools = parameters.declared_function_tools
     match (settings or {}).get("tool_choice"):
         case "none":
@@ -282,7 +282,7 @@ def _without_tool_choice(settings: ModelSettings | None) -> ModelSettings:
 
 
 def _instructions(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> list[str]:
-    """The instructions in force: those of the parameters, else of the latest request that has any."""
+    """Return the current instructions: from the parameters, else from the latest request that has any."""
     if parameters.instruction_parts is not None:
         return [part.content for part in parameters.instruction_parts]
     for message in reversed(messages):
