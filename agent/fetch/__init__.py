@@ -1,8 +1,8 @@
-"""The guard for URLs that people and models give: what may be fetched, from where, how much of it and for how long.
+"""Guarded requests to URLs that people and models give: limits on addresses, media types, size and time.
 
-A name is looked up once, what comes out is judged, and the connection goes to the very address that was judged: DNS
-that answers differently a moment later changes nothing. A redirect is a URL like any other. The environment's proxies
-are not used, because behind a proxy nobody can tell what is connected to.
+A host name is looked up once, the resulting addresses are checked, and the connection goes to exactly the checked
+address: a different DNS answer a moment later changes nothing. A redirect is checked like any other URL. The
+environment's proxies are not used, because nobody can tell which address a proxy connects to.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 MAX_URL = 8_000
 CONNECT_SECONDS = 5.0
-"""How long one of a host's addresses may take to connect before the next is tried."""
+"""The time to connect to one address of a host before the next one is tried."""
 
 
 _lookups = ThreadPoolExecutor(8, thread_name_prefix="dns")
-"""Name lookups have threads of their own: a slow name server must not hold up files and stores."""
+"""Name lookups have their own threads: a slow name server must not delay files and stores."""
 
 
 async def system_resolver(host: str, port: int) -> Sequence[str]:
-    """The addresses that this machine finds for a host. Raises `OSError` where there are none."""
+    """Return the addresses that this machine finds for a host. Raises `OSError` if there are none."""
     look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     found = await asyncio.get_running_loop().run_in_executor(_lookups, look_up)
     return [str(address[0]) for *_, address in found]
@@ -43,7 +43,7 @@ async def system_resolver(host: str, port: int) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class Fetched:
-    """What a URL gave: `url` is where it was in the end, `media_type` what the server calls it."""
+    """The content of a URL. `url` is the address after all redirects; `media_type` comes from the server."""
 
     data: bytes
     media_type: str
@@ -52,7 +52,7 @@ class Fetched:
 
 @dataclass(frozen=True)
 class FetchResponse:
-    """Any answer of a server, whatever its status; `content_type` may be empty."""
+    """A server's answer, whatever its status. `content_type` can be empty."""
 
     status: int
     content_type: str
@@ -66,10 +66,10 @@ class FetchResponse:
 
 @dataclass(frozen=True)
 class Guard:
-    """The rules: `public` judges an address, `resolve` finds those of a host, `ports` are the ones that may be asked.
+    """The rules: `public` checks an address, `resolve` finds the addresses of a host, `ports` are the allowed ones.
 
-    `allow` names hosts as in "127.0.0.1:8000" that an owner trusts, exactly so, whatever their address and port. A
-    redirect from somewhere else does not lead there.
+    `allow` lists hosts that the owner trusts, such as "127.0.0.1:8000", whatever their address and port. The host must
+    match exactly. A redirect from another host cannot lead there.
     """
 
     allow: tuple[str, ...] = ()
@@ -79,9 +79,9 @@ class Guard:
     redirects: int = 5
 
     async def fetch(self, url: str, *, kinds: Sequence[str], max_bytes: int, seconds: float) -> Fetched:
-        """Get what lies at `url`, if its media type is one of `kinds`, such as "image/png" or "image/*".
+        """Return the content of `url` if its media type is one of `kinds`, such as "image/png" or "image/*".
 
-        Raises `InputError` with a sentence for all that may go wrong.
+        Raises `InputError` with a sentence for every failure.
         """
         async with self._sentences(url, seconds), self._open("GET", url, {"Accept": ", ".join(kinds)}, b"") as opened:
             target, response = opened
@@ -97,9 +97,9 @@ class Guard:
     async def send(
         self, method: str, url: str, *, headers: Mapping[str, str], body: bytes, max_bytes: int, seconds: float
     ) -> FetchResponse:
-        """Send a request and return the answer. Only a GET follows redirects, and takes no header elsewhere.
+        """Send a request and return the answer. Only a GET follows redirects; another origin gets only `Accept`.
 
-        Raises `InputError` as `fetch` does, but for no status.
+        Raises `InputError` as `fetch` does, but not for the answer's status.
         """
         async with self._sentences(url, seconds), self._open(method, url, headers, body) as (target, response):
             data = await _read(response, target.host, max_bytes)
@@ -107,7 +107,7 @@ class Guard:
 
     @asynccontextmanager
     async def _sentences(self, url: str, seconds: float) -> AsyncGenerator[None]:
-        """Bound the time, and say in words what went wrong; of the URL only the host, as the rest may hold secrets."""
+        """Limit the time and turn failures into sentences. They name only the host: the rest can hold secrets."""
         host = self._parsed(url).host
         try:
             async with asyncio.timeout(seconds):
@@ -116,7 +116,7 @@ class Guard:
             raise refused("link_slow", host=host, seconds=seconds) from error
         except (httpx2.NetworkError, httpx2.TimeoutException) as error:
             raise refused("link_failed", host=host, error=str(error) or type(error).__name__) from error
-        except httpx2.LocalProtocolError as error:  # whose own words repeat a header, secrets and all
+        except httpx2.LocalProtocolError as error:  # its own text repeats a header, with secrets
             raise refused("link_request", host=host) from error
         except httpx2.HTTPError as error:
             raise refused("link_answer", host=host, error=str(error)) from error
@@ -125,7 +125,7 @@ class Guard:
     async def _open(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes
     ) -> AsyncGenerator[tuple[httpx2.URL, httpx2.Response]]:
-        """The answer behind all redirects, its body not read yet, and where it was."""
+        """Yield the final URL and the answer behind all redirects. Its body has not been read."""
         target, trusted = self._parsed(url), True
         certificates = await asyncio.to_thread(tls_context)
         async with httpx2.AsyncHTTPTransport(verify=certificates, trust_env=False) as transport:
@@ -152,7 +152,7 @@ class Guard:
         *,
         trusted: bool,
     ) -> httpx2.Response:
-        """Send one request to the first address of its host that can be reached."""
+        """Send one request to the first reachable address of its host."""
         failure: httpx2.HTTPError | None = None
         for address in await self._addresses(target, trusted=trusted):
             request = httpx2.Request(
@@ -161,7 +161,7 @@ class Guard:
                 headers={"Host": target.netloc.decode(), "Accept-Encoding": "gzip", "User-Agent": "switchboard"}
                 | dict(headers),
                 content=body or None,
-                # The name is what the certificate must be for, and what a server of many names goes by.
+                # The certificate must be for this name, and a server with many names chooses by it.
                 extensions={"sni_hostname": target.host.rstrip("."), "timeout": {"connect": CONNECT_SECONDS}},
             )
             try:
@@ -171,7 +171,7 @@ class Guard:
         raise failure or refused("link_no_host", host=target.host)
 
     async def _addresses(self, target: httpx2.URL, *, trusted: bool) -> list[Address]:
-        """The addresses of a host that may be connected to. Raises `InputError` where there are none."""
+        """Return a host's allowed addresses, [] if the lookup finds none. Raises `InputError` if none is allowed."""
         host, port = target.host, _port(target)
         exempt = trusted and _named(target) in self.allow
         if not exempt and port not in self.ports:
@@ -188,11 +188,11 @@ class Guard:
         return usable
 
     def _parsed(self, url: str) -> httpx2.URL:
-        """The URL as its parts, by the parser whose result is connected to. Raises `InputError`."""
+        """Parse the URL with the parser that the connection uses, too. Raises `InputError`."""
         url = url.strip()
         if len(url) > MAX_URL:
             raise refused("link_long", most=MAX_URL)
-        if re.search(r"[\x00-\x20\x7f\\]", url):  # on which parsers differ
+        if re.search(r"[\x00-\x20\x7f\\]", url):  # parsers differ on these characters
             raise refused("link_blank")
         try:
             target = httpx2.URL(url)
@@ -206,11 +206,11 @@ class Guard:
 
 
 GUARD = Guard()
-"""The rules for the addresses that people and models give."""
+"""The default rules for addresses from people and models."""
 
 
 async def fetch(url: str, *, kinds: Sequence[str], max_bytes: int, seconds: float) -> Fetched:
-    """`Guard.fetch` by the usual rules: public addresses only."""
+    """Call `Guard.fetch` with the default rules: public addresses only."""
     return await GUARD.fetch(url, kinds=kinds, max_bytes=max_bytes, seconds=seconds)
 
 
@@ -235,10 +235,10 @@ def _media_type(content_type: str) -> str:
 
 
 async def _read(response: httpx2.Response, host: str, limit: int) -> bytes:
-    """The body, at most `limit` bytes on the wire as well as expanded."""
+    """Return the body, at most `limit` bytes both on the wire and expanded."""
     too_large = refused("link_large", host=host, most=limit)
     coding = response.headers.get("content-encoding", "").strip().lower()
-    if coding not in ("", "identity", "gzip", "x-gzip"):  # others cannot be bounded while they expand
+    if coding not in ("", "identity", "gzip", "x-gzip"):  # the size of others cannot be limited while they expand
         raise refused("link_coding", host=host, coding=repr(coding[:40]))
     declared = response.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
@@ -270,7 +270,7 @@ class _Plain:
 
 
 class _Gzip:
-    """Expands the members of a gzip body, at most one byte past the limit."""
+    """Expands the members of a gzip body, at most one byte beyond the limit."""
 
     def __init__(self, limit: int) -> None:
         self.data = bytearray()
@@ -294,5 +294,5 @@ class _Gzip:
 
 @cache
 def tls_context() -> ssl.SSLContext:
-    """The certificates that are trusted; reading them takes 100 ms of CPU, so it is done once."""
+    """Return the trusted certificates. Reading them takes 100 ms of CPU, so it is done once."""
     return httpx2.create_ssl_context()

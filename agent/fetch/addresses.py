@@ -1,4 +1,4 @@
-"""Which addresses are those of a host on the public internet. Pure: nothing is looked up."""
+"""Decides which addresses belong to hosts on the public internet. Pure: looks nothing up."""
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
@@ -27,24 +27,24 @@ _NO_HOST_V4 = tuple(
     )
 )
 _HOSTS_V6 = IPv6Network("2000::/3")
-"""All that was ever given to hosts. IPv4 in IPv6 clothing (mapped, translated, NAT64) lies outside ..."""
+"""All addresses that were ever given to hosts. Some forms of IPv4 in IPv6 (mapped, translated, NAT64) lie outside."""
 _NO_HOST_V6 = tuple(
     map(
         IPv6Network,
         (
-            "2001::/23",  # ... or in here: protocol assignments, Teredo among them,
+            "2001::/23",  # protocol assignments, such as Teredo
             "2001:db8::/32",  # documentation, as is 3fff
-            "2002::/16",  # 6to4,
+            "2002::/16",  # 6to4
             "3fff::/20",
         ),
     )
 )
 _ISATAP = (bytes.fromhex("00005efe"), bytes.fromhex("02005efe"))
-"""... or has this in front of the embedded address."""
+"""The bytes in front of the IPv4 address in an ISATAP address."""
 
 
 def is_public(address: Address) -> bool:
-    """Whether it is the address of one host on the public internet."""
+    """Return whether this is the address of one host on the public internet."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _NO_HOST_V4)
     if address.packed[8:12] in _ISATAP or address not in _HOSTS_V6:

@@ -1,4 +1,4 @@
-"""Why the guard fetches nothing, in sentences that go by a name."""
+"""The sentences about requests that the guard refuses or that fail, by name."""
 
 from functools import partial
 

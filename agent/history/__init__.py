@@ -1,8 +1,8 @@
 """The contract of a history store, and the values it keeps.
 
 A conversation is a `Record` that points at its newest `Entry`; an entry holds one message and points at the entry
-before it. So retry, edit and undo are branches: nothing is overwritten. Every object has an owner and every call
-names it; another owner's object and a missing one are the same `NotFound`.
+before it. Retry, edit and undo are therefore branches: nothing is overwritten. Every object has an owner and every
+call names it. Another owner's object raises the same `NotFound` as a missing one.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,23 +19,23 @@ SCHEMA = 1
 
 
 def new_id() -> str:
-    """128 random bits in hexadecimal: ids are unguessable, though none of them is a permission."""
+    """Return 128 random bits in hexadecimal. Ids cannot be guessed, but knowing one gives no permission."""
     return uuid4().hex
 
 
 def now() -> datetime:
-    """The current time in UTC."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """How long a run took, in seconds, and how many tokens it had.
+    """The duration of a run in seconds, and its tokens.
 
-    `queued` was spent in line in front of a model server that had no place; neither `first_token` nor `total` has it.
-    `generating` is the time in which `generated` tokens were seen to come, `reasoning` that of each reasoning bubble.
-    `cached_tokens` of the `input_tokens` were read from the provider's cache. `estimated` is True where the server sent
-    no usage and the tokens were counted here.
+    `queued` is the time in the queue of a busy model server; `first_token` and `total` do not include it.
+    `generating` is the time in which `generated` tokens were seen to arrive. `reasoning` has the time of each reasoning
+    bubble. `cached_tokens` of the `input_tokens` were read from the provider's cache. `estimated` is True if the server
+    sent no usage and the tokens were counted here.
     """
 
     first_token: float | None = None
@@ -52,12 +52,13 @@ class Timings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What a reload needs around a message to show the same page; never sent to a model.
+    """The facts that a reload needs around a message to show the same page. They are never sent to a model.
 
-    `ended` is None while more of the run is to come, else how the run ended (see `agent.result.FinishReason`);
-    `detail` is the sentence shown with it, `sayings` are the same by name where it is one of ours. `attachments` are
-    ids, never bytes. `left_out` earlier messages were not sent, for want of room; `omitted` is the sentence on what
-    the model could not take, `omitted_sayings` the same by name. `cost` is in US dollars, None where it is not known.
+    `ended` is None while more of the run will come, else how the run ended (see `agent.result.FinishReason`). `detail`
+    is the sentence shown with it, and `sayings` its translatable form if it is one of ours. `attachments` are ids,
+    never bytes. `left_out` counts earlier messages that were not sent because they did not fit. `omitted` is the
+    sentence on parts that the model cannot take, and `omitted_sayings` its translatable form. `cost` is in US dollars,
+    None if unknown.
     """
 
     run_id: str = ""
@@ -77,7 +78,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One message of a conversation, linked to the one before it (`parent_id` None: it is the first)."""
+    """One message of a conversation. `parent_id` is the entry before it, None for the first."""
 
     id: str = field(default_factory=new_id)
     parent_id: str | None
@@ -87,7 +88,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A conversation: who owns it, where its history ends, which branches it left.
+    """A conversation: its owner, the end of its history, and the ends of its other branches.
 
     `revision` counts saves, 0 before the first. `pending` are the ids of tool calls that wait for an answer.
     """
@@ -108,19 +109,19 @@ class Record:
 
 
 class HistoryStore(Protocol):
-    """The calls that every backend answers alike; `tests/test_history.py` is the suite that all of them pass.
+    """The calls that all backends answer alike. All of them pass the suite in `tests/test_history.py`.
 
-    A store may be shared by any number of tasks of one event loop. Values given are never changed.
+    Any number of tasks of one event loop can share a store. A store never changes the values that it is given.
     """
 
     async def save(self, record: Record, entries: Sequence[Entry] = ()) -> Record:
         """Store `entries` and then the record, all or nothing, and return it with its revision raised by one.
 
         `record.revision` must be the stored one (0: not stored yet), and a stored record must have the same owner.
-        The store sets `updated_at`. Raises `Conflict` where another save came first, and leaves everything as it was;
-        raises `NotFound` where the stored record belongs to another owner, was deleted or has expired; raises a plain
-        `HistoryError` for an entry id that the conversation has already, a parent or head that it has not, and a
-        message that would not load again.
+        The store sets `updated_at`. Raises `Conflict` if another save came first, and leaves everything as it was.
+        Raises `NotFound` if the stored record belongs to another owner, was deleted or has expired. Raises a plain
+        `HistoryError` if the conversation already has an entry's id or lacks a parent or head, or if a message would
+        not load again.
         """
         ...
 
@@ -131,12 +132,12 @@ class HistoryStore(Protocol):
     async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
         """Return the entries that lead to `record.head_id`, oldest first, at most the newest `limit` of them.
 
-        Raises `NotFound` where `record.owner` does not own the stored conversation.
+        Raises `NotFound` if `record.owner` does not own the stored conversation.
         """
         ...
 
     async def list(self, owner: str, *, limit: int = 50) -> list[Record]:
-        """Return the owner's records, the one saved last first; expired ones are left out."""
+        """Return the owner's records, the last saved first. Expired ones are left out."""
         ...
 
     async def delete(self, conversation_id: str, *, owner: str) -> None:
@@ -144,34 +145,35 @@ class HistoryStore(Protocol):
         ...
 
     async def expiring(self, by: datetime, *, owners: str = "", limit: int = 50) -> Sequence[Record]:
-        """Return up to `limit` records that expire by then, the earliest first, of owners that begin with `owners`.
+        """Return up to `limit` records that expire by then, the earliest first. Their owners begin with `owners`.
 
-        Only this call, `entries` and `erase` still see a conversation that has expired.
+        Only this call, `entries` and `erase` still see an expired conversation.
         """
         ...
 
     async def add_expiry(self, until: Callable[[Record], datetime | None], *, owners: str = "") -> int:
-        """Set `expires_at` of records that have none, of owners that begin with `owners`; return how many were set.
+        """Set `expires_at` of records that have none and have owners that begin with `owners`; return their number.
 
-        `until` says when a record expires, None for never. Nothing else of the record changes, its revision neither.
+        `until` returns when a record expires, None for never. Nothing else of the record changes, not even its
+        revision.
         """
         ...
 
     async def size(self, *, owners: str = "") -> int:
-        """Return how many bytes of text are stored for owners that begin with `owners`, expired ones included."""
+        """Return the number of bytes of text stored for owners that begin with `owners`, including expired text."""
         ...
 
     async def entries(self, record: Record) -> Sequence[Entry]:
-        """Return all entries of a conversation in no particular order, those of its branches and expired ones too."""
+        """Return all entries of a conversation in no particular order, including branches and expired entries."""
         ...
 
     async def erase(self, record: Record) -> bool:
         """Remove a conversation with all its entries, expired or not, and return whether it was removed.
 
-        False: it is gone, belongs to another owner, or was saved since `record` was loaded.
+        It returns False if the conversation is gone, belongs to another owner, or was saved after `record` was loaded.
         """
         ...
 
     async def aclose(self) -> None:
-        """Release files and connections; a second call does nothing."""
+        """Release files and connections. A second call does nothing."""
         ...

@@ -1,7 +1,7 @@
-"""How entries and records become JSON text and come back; every store keeps this form, so that all answer alike.
+"""Converts entries and records to JSON text and back. All stores keep this form, so that they answer alike.
 
-What cannot come back is refused before anything is written: a stored message that no longer loads would close its
-whole conversation. Nothing here knows where the text is kept.
+Values that would not load again are refused before anything is written: one unreadable message would make its whole
+conversation unreadable. Knows nothing of the place of storage.
 """
 
 import json
@@ -14,8 +14,8 @@ from agent.errors import HistoryError, localized_error
 from agent.history import Entry, Record
 from agent.history.sentences import SENTENCES
 
-# The byte encoding of pydantic-ai's own message adapter. An adapter of one dataclass takes no config, one of a list
-# does; without it, bytes in a provider's details could not be written at all.
+# The byte encoding of pydantic-ai's own message adapter. An adapter of one dataclass takes no config, but an adapter of
+# a list does. Without it, bytes in a provider's details could not be written at all.
 _ENTRIES = TypeAdapter(list[Entry], config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64"))
 _RECORDS = TypeAdapter(list[Record])
 
@@ -23,33 +23,33 @@ T = TypeVar("T")
 
 
 def dump_entries(entries: Sequence[Entry]) -> list[str]:
-    """Return each entry as one JSON object. Raises `HistoryError` where one of them would not load again.
+    """Return each entry as one JSON object. Raises `HistoryError` if one of them would not load again.
 
-    Text is kept as it is, but for halves of surrogate pairs: UTF-8 has no form for them and no provider takes them,
-    so two that belong together are joined and a lone one becomes U+FFFD.
+    Text is kept as it is, except for surrogates, which UTF-8 cannot encode and no provider takes: two that form a pair
+    are joined, and a lone one becomes U+FFFD.
     """
     return [_dump(_ENTRIES, entry, entry.id) for entry in entries]
 
 
 def load_entries(texts: Iterable[str]) -> list[Entry]:
-    """Return the entries of many JSON objects, validated in one call. Raises `HistoryError` where one is damaged."""
+    """Return the entries of many JSON objects, validated in one call. Raises `HistoryError` if one is damaged."""
     return _load(_ENTRIES, texts)
 
 
 def dump_record(record: Record) -> str:
-    """Return the record as one JSON object. Raises `HistoryError` where it would not load again."""
+    """Return the record as one JSON object. Raises `HistoryError` if it would not load again."""
     return _dump(_RECORDS, record, record.id)
 
 
 def load_records(texts: Iterable[str]) -> list[Record]:
-    """Return the records of many JSON objects, validated in one call. Raises `HistoryError` where one is damaged."""
+    """Return the records of many JSON objects, validated in one call. Raises `HistoryError` if one is damaged."""
     return _load(_RECORDS, texts)
 
 
 def _dump(adapter: TypeAdapter[list[Any]], value: Entry | Record, name: str) -> str:
     try:
         text = _write(adapter, value)
-        # The serialiser lets a part of an unknown kind through; only reading the text tells.
+        # The serialiser accepts parts of an unknown kind; only reading the text back reveals them.
         same = adapter.validate_json(f"[{text}]")[0]
     except (ValueError, TypeError, AttributeError) as error:
         raise HistoryError(f"{type(value).__name__} {name!r} cannot be stored: {_first_line(error)}") from error
@@ -69,7 +69,7 @@ def _write(adapter: TypeAdapter[list[Any]], value: Entry | Record) -> str:
     try:
         return adapter.dump_json([value], warnings=False)[1:-1].decode()
     except ValueError:
-        # Half a surrogate pair, most likely. Anything else fails here again.
+        # Probably a lone surrogate. Anything else fails here again.
         (plain,) = adapter.dump_python([value], mode="json", warnings=False)
         text = json.dumps(plain, ensure_ascii=False, allow_nan=False)
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -84,7 +84,7 @@ def _identity(value: Entry | Record) -> tuple[object, ...]:
 
 
 def _first_line(error: Exception) -> str:
-    """The reason without the value: a validation error would quote what people wrote."""
+    """Return the reason without the value: a validation error would quote text that people wrote."""
     if isinstance(error, ValidationError):
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         return f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg']}."

@@ -1,4 +1,4 @@
-"""Conversations in this process's memory: gone when it ends, and for one event loop only."""
+"""Conversations in this process's memory. They are gone when it ends. For one event loop only."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,22 +13,22 @@ from agent.history.sentences import SENTENCES
 
 @dataclass(slots=True)
 class _Conversation:
-    """What is kept: the record, and by entry id its parent's id and its JSON text."""
+    """A stored record, and for each entry id the parent's id and the JSON text."""
 
     record: Record
     entries: dict[str, tuple[str | None, str]] = field(default_factory=dict[str, tuple[str | None, str]])
 
     @property
     def size(self) -> int:
-        """The bytes of its text."""
+        """The number of bytes of its text."""
         return len(dump_record(self.record).encode()) + sum(len(text.encode()) for _, text in self.entries.values())
 
 
 class MemoryStore:
     """A `HistoryStore` in memory. It owns its conversations; values go in and out as copies.
 
-    Nothing here awaits, so no other task can come between the steps of a call: that is its whole locking.
-    Messages are kept as JSON because they are mutable objects, and so that this store answers exactly as the others.
+    It needs no lock: no method awaits, so no other task can run between the steps of a call. It keeps messages as JSON
+    because they are mutable objects, and so that this store answers exactly like the others.
     """
 
     def __init__(self, clock: Callable[[], datetime] = now) -> None:
@@ -36,23 +36,23 @@ class MemoryStore:
         self._conversations: dict[str, _Conversation] = {}
 
     async def save(self, record: Record, entries: Sequence[Entry] = ()) -> Record:
-        """As in `HistoryStore.save`."""
+        """Implement `HistoryStore.save`."""
         texts = dump_entries(entries)
         raised = replace(record, revision=record.revision + 1, updated_at=self._clock())
         (saved,) = load_records([dump_record(raised)])
         before = self._to_replace(record)
         linked = _link(before.entries if before else {}, saved, entries, texts)
-        # Put in anew, not in place: the order of the dict is the order of the saves.
+        # Insert again instead of replacing: the order of the dict is the order of the saves.
         self._conversations.pop(record.id, None)
         self._conversations[record.id] = _Conversation(saved, linked)
         return saved
 
     async def get(self, conversation_id: str, *, owner: str) -> Record:
-        """As in `HistoryStore.get`."""
+        """Implement `HistoryStore.get`."""
         return self._owned(conversation_id, owner).record
 
     async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
-        """As in `HistoryStore.history`."""
+        """Implement `HistoryStore.history`."""
         entries = self._owned(record.id, record.owner).entries
         if record.head_id is not None and record.head_id not in entries:
             raise localized_error(NotFound, SENTENCES, "no_entry")
@@ -60,18 +60,18 @@ class MemoryStore:
         return load_entries(reversed([*newest_first]))
 
     async def list(self, owner: str, *, limit: int = 50) -> list[Record]:
-        """As in `HistoryStore.list`."""
+        """Implement `HistoryStore.list`."""
         newest_first = (kept.record for kept in reversed(self._conversations.values()))
         owned = [record for record in newest_first if record.owner == owner and not self._expired(record)]
         return owned[: max(limit, 0)]
 
     async def delete(self, conversation_id: str, *, owner: str) -> None:
-        """As in `HistoryStore.delete`."""
+        """Implement `HistoryStore.delete`."""
         self._owned(conversation_id, owner)
         del self._conversations[conversation_id]
 
     async def expiring(self, by: datetime, *, owners: str = "", limit: int = 50) -> Sequence[Record]:
-        """As in `HistoryStore.expiring`."""
+        """Implement `HistoryStore.expiring`."""
         found = [
             (kept.record.expires_at, kept.record)
             for kept in self._conversations.values()
@@ -81,7 +81,7 @@ class MemoryStore:
         return [record for _, record in sorted(found, key=lambda pair: pair[0])[: max(limit, 0)]]
 
     async def add_expiry(self, until: Callable[[Record], datetime | None], *, owners: str = "") -> int:
-        """As in `HistoryStore.add_expiry`."""
+        """Implement `HistoryStore.add_expiry`."""
         added = 0
         for kept in self._conversations.values():
             if kept.record.expires_at is None and kept.record.owner.startswith(owners):
@@ -90,17 +90,17 @@ class MemoryStore:
         return added
 
     async def size(self, *, owners: str = "") -> int:
-        """As in `HistoryStore.size`."""
+        """Implement `HistoryStore.size`."""
         return sum(kept.size for kept in self._conversations.values() if kept.record.owner.startswith(owners))
 
     async def entries(self, record: Record) -> Sequence[Entry]:
-        """As in `HistoryStore.entries`."""
+        """Implement `HistoryStore.entries`."""
         kept = self._conversations.get(record.id)
         mine = kept is not None and kept.record.owner == record.owner
         return load_entries(text for _, text in kept.entries.values()) if kept and mine else []
 
     async def erase(self, record: Record) -> bool:
-        """As in `HistoryStore.erase`."""
+        """Implement `HistoryStore.erase`."""
         kept = self._conversations.get(record.id)
         if kept is None or (kept.record.owner, kept.record.revision) != (record.owner, record.revision):
             return False
@@ -108,7 +108,7 @@ class MemoryStore:
         return True
 
     async def aclose(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
     def _owned(self, conversation_id: str, owner: str) -> _Conversation:
         kept = self._conversations.get(conversation_id)
@@ -120,7 +120,7 @@ class MemoryStore:
         return record.expires_at is not None and record.expires_at.timestamp() <= self._clock().timestamp()
 
     def _to_replace(self, record: Record) -> _Conversation | None:
-        """What `record` may take the place of; None for a new one. Raises `NotFound` and `Conflict`."""
+        """Return the conversation that `record` replaces, None for a new one. Raises `NotFound` and `Conflict`."""
         if record.revision == 0 and record.id not in self._conversations:
             return None
         kept = self._owned(record.id, record.owner)
@@ -132,7 +132,7 @@ class MemoryStore:
 def _link(
     stored: dict[str, tuple[str | None, str]], record: Record, entries: Sequence[Entry], texts: Sequence[str]
 ) -> dict[str, tuple[str | None, str]]:
-    """Return the stored entries and the new ones. Raises `HistoryError` where an id or a link is wrong."""
+    """Return the stored entries and the new ones. Raises `HistoryError` if an id or a link is wrong."""
     linked = dict(stored)
     for entry, text in zip(entries, texts, strict=True):
         if entry.id in linked:
@@ -146,7 +146,7 @@ def _link(
 
 
 def _walk(entries: dict[str, tuple[str | None, str]], head_id: str | None) -> Iterator[str]:
-    """The JSON texts of a chain, newest first."""
+    """Yield the JSON texts of a chain, newest first."""
     while head_id is not None:
         head_id, text = entries[head_id]
         yield text

@@ -1,4 +1,4 @@
-"""What a store says to people, in sentences that go by a name."""
+"""The sentences about history stores, by name."""
 
 SENTENCES = {
     "no_conversation": "There is no such conversation.",

@@ -1,6 +1,6 @@
-"""Conversations in one SQLite file, which several processes of one machine may share.
+"""Conversations in one SQLite file. Several processes of one machine can share it.
 
-Reads and writes have a connection each, so that a reader sees what is committed and never half a save.
+Reads and writes have separate connections, so that a reader sees only committed data and never half a save.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ SELECT entry FROM chain JOIN entries ON entries.rowid = chain.row ORDER BY depth
 """
 
 FREED_PAGES = 10_000
-"""The most pages that one deletion gives back to the disk. The next one, or new entries, take the others."""
+"""The most pages that one deletion gives back to the disk. The next deletion, or new entries, use the others."""
 
 _REASONS = {
     sqlite3.SQLITE_BUSY: "file_locked",
@@ -86,8 +86,8 @@ _REASONS = {
 class SqliteStore:
     """A `HistoryStore` in a file; `open` makes one. It owns its two connections until `aclose`.
 
-    A killed process loses no save that was acknowledged. A power cut may lose the last moments, never consistency.
-    A cancelled save has stored everything or nothing: once begun, its transaction is waited for.
+    A killed process loses no acknowledged save. A power cut can lose the last moments, but never consistency. A
+    cancelled save has stored everything or nothing: a transaction that has begun is always completed.
     """
 
     def __init__(
@@ -104,9 +104,9 @@ class SqliteStore:
     async def open(
         cls, path: str | os.PathLike[str], *, busy_timeout: float = 5.0, clock: Callable[[], datetime] = now
     ) -> Self:
-        """Open the file, or create it for this user alone; `busy_timeout` is how many seconds to wait for a lock.
+        """Open the file, or create it for this user alone. `busy_timeout` is the number of seconds to wait for a lock.
 
-        Raises `ConfigError` where the file cannot be used or was written by a newer version.
+        Raises `ConfigError` if the file cannot be used or was written by a newer version.
         """
         path = Path(path)
         with _naming(path, ConfigError):
@@ -122,7 +122,7 @@ class SqliteStore:
         return cls(path, writer, reader, clock)
 
     async def save(self, record: Record, entries: Sequence[Entry] = ()) -> Record:
-        """As in `HistoryStore.save`."""
+        """Implement `HistoryStore.save`."""
         texts = dump_entries(entries)
         text = dump_record(replace(record, revision=record.revision + 1, updated_at=self._clock()))
         (saved,) = load_records([text])
@@ -131,14 +131,14 @@ class SqliteStore:
         return saved
 
     async def get(self, conversation_id: str, *, owner: str) -> Record:
-        """As in `HistoryStore.get`."""
+        """Implement `HistoryStore.get`."""
         texts = await self._read(_OWNED, id=conversation_id, owner=owner)
         if not texts:
             raise localized_error(NotFound, SENTENCES, "no_conversation")
         return self._loaded(load_records, texts)[0]
 
     async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
-        """As in `HistoryStore.history`."""
+        """Implement `HistoryStore.history`."""
         if record.head_id is None or (limit is not None and limit <= 0):
             await self.get(record.id, owner=record.owner)
             return []
@@ -150,23 +150,23 @@ class SqliteStore:
         return self._loaded(load_entries, texts)
 
     async def list(self, owner: str, *, limit: int = 50) -> list[Record]:
-        """As in `HistoryStore.list`."""
+        """Implement `HistoryStore.list`."""
         return self._loaded(load_records, await self._read(_LISTED, owner=owner, limit=max(limit, 0)))
 
     async def delete(self, conversation_id: str, *, owner: str) -> None:
-        """As in `HistoryStore.delete`; the text is also wiped from the file."""
+        """Implement `HistoryStore.delete`. The text is also wiped from the file."""
         if not await self._write(
             partial(_erase, self._writer, _DELETE, self._clock(), id=conversation_id, owner=owner)
         ):
             raise localized_error(NotFound, SENTENCES, "no_conversation")
 
     async def expiring(self, by: datetime, *, owners: str = "", limit: int = 50) -> Sequence[Record]:
-        """As in `HistoryStore.expiring`."""
+        """Implement `HistoryStore.expiring`."""
         texts = await self._read(_EXPIRING, by=by.timestamp(), owners=owners, limit=max(limit, 0))
         return self._loaded(load_records, texts)
 
     async def add_expiry(self, until: Callable[[Record], datetime | None], *, owners: str = "") -> int:
-        """As in `HistoryStore.add_expiry`; in pieces, so that other writers have their turn."""
+        """Implement `HistoryStore.add_expiry`, in batches, so that other writers get their turn."""
         added, after = 0, 0
         while rows := await self._rows(_WITHOUT_EXPIRY, owners=owners, after=after):
             after = rows[-1][0]
@@ -177,21 +177,21 @@ class SqliteStore:
         return added
 
     async def size(self, *, owners: str = "") -> int:
-        """As in `HistoryStore.size`."""
+        """Implement `HistoryStore.size`."""
         rows = await self._rows(_SIZE, owners=owners)
         return rows[0][0] if rows else 0
 
     async def entries(self, record: Record) -> Sequence[Entry]:
-        """As in `HistoryStore.entries`."""
+        """Implement `HistoryStore.entries`."""
         return self._loaded(load_entries, await self._read(_ENTRIES, id=record.id, owner=record.owner))
 
     async def erase(self, record: Record) -> bool:
-        """As in `HistoryStore.erase`; the text is also wiped from the file."""
+        """Implement `HistoryStore.erase`. The text is also wiped from the file."""
         values = {"id": record.id, "owner": record.owner, "revision": record.revision}
         return bool(await self._write(partial(_erase, self._writer, _ERASE, self._clock(), **values)))
 
     async def aclose(self) -> None:
-        """As in `HistoryStore.aclose`; saves under way are finished first."""
+        """Implement `HistoryStore.aclose`. Saves in progress are finished first."""
         self._closed = True
         if self._writes:
             await asyncio.wait(self._writes)
@@ -206,11 +206,11 @@ class SqliteStore:
         with _naming(self._path, HistoryError):
             try:
                 return [*await self._reader.execute_fetchall(sql, {**values, "now": self._clock().timestamp()})]
-            except UnicodeEncodeError:  # An id or owner that is no text: nothing has that name.
+            except UnicodeEncodeError:  # The id or owner is not valid text, so nothing has that name.
                 return ()
 
     async def _write(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do `work` in its turn, in a task that cancelling the caller does not touch."""
+        """Run `work` in its turn, in a task that survives the caller's cancellation."""
         self._check_open()
         task = asyncio.create_task(self._in_turn(work))
         self._writes.add(task)
@@ -242,7 +242,7 @@ class SqliteStore:
 async def _save(
     connection: aiosqlite.Connection, record: Record, text: str, rows: Sequence[tuple[str, str, str | None, str]]
 ) -> None:
-    """Store `text`, which is `record` with its new revision, and the entries' rows."""
+    """Store the entries' rows and `text`, which is `record` with its new revision."""
     expires_at = record.expires_at.timestamp() if record.expires_at else None
     values = {"id": record.id, "owner": record.owner, "revision": record.revision, "head_id": record.head_id}
     try:
@@ -258,7 +258,7 @@ async def _save(
 
 
 async def _put_expiry(connection: aiosqlite.Connection, records: Sequence[Record]) -> int:
-    """Store the end of each record that was not saved meanwhile; return how many there were."""
+    """Store the expiry of each record that was not saved in the meantime; return their number."""
     stored = 0
     async with transaction(connection):
         for record in records:
@@ -270,7 +270,7 @@ async def _put_expiry(connection: aiosqlite.Connection, records: Sequence[Record
 
 
 def _check(stored: Sequence[sqlite3.Row], revision: int) -> None:
-    """Compare what is stored with the revision that the caller had loaded."""
+    """Compare the stored revision with the caller's. Raises `NotFound` and `Conflict`."""
     if not stored and revision == 0:
         return
     if not stored or not stored[0][0]:
@@ -286,16 +286,16 @@ def _broken_link(error: sqlite3.IntegrityError, record: Record) -> str:
 
 
 async def _erase(connection: aiosqlite.Connection, sql: str, at: datetime, **values: str | int) -> int:
-    """Delete conversations, wipe their text from the file, and return how many they were."""
+    """Delete conversations, wipe their text from the file, and return their number."""
     try:
         async with transaction(connection), connection.execute(sql, {**values, "now": at.timestamp()}) as cursor:
             erased = cursor.rowcount
-    except UnicodeEncodeError:  # An id or owner that is no text: nothing has that name.
+    except UnicodeEncodeError:  # The id or owner is not valid text, so nothing has that name.
         return 0
     if erased:
-        # The log still holds the old pages. Where a reader stands in the way, a later checkpoint does this.
+        # The log still holds the old pages. If a reader blocks the checkpoint, a later one does this.
         with suppress(sqlite3.OperationalError):
-            # `execute` would free one page: this statement has a step for each, and no row to fetch.
+            # `execute` would free only one page: this statement has one step for each page, and no row to fetch.
             await connection.executescript(f"PRAGMA incremental_vacuum({FREED_PAGES})")
             await connection.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
     return erased
@@ -303,7 +303,7 @@ async def _erase(connection: aiosqlite.Connection, sql: str, at: datetime, **val
 
 @contextmanager
 def _naming(path: Path, raised: type[AgentError]) -> Generator[None, None, None]:
-    """Turn what the file or the disk refuses into a sentence that names the file."""
+    """Turn errors of the file or the disk into a sentence that names the file."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:

@@ -1,4 +1,4 @@
-"""The file of a SQLite history: made for one user alone, brought to the newest schema, opened for one connection."""
+"""The file of a SQLite history: creates it for one user alone, migrates its schema, and opens connections."""
 
 import asyncio
 import os
@@ -13,11 +13,11 @@ import aiosqlite
 
 from agent.errors import ConfigError
 
-# One tuple of statements per version of the file; `user_version` counts those it has seen. Never edit one that was
-# released: add the next.
+# One tuple of statements per version of the file. `user_version` counts the migrations that were applied. Never edit a
+# released one: add the next.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
-        # `place` orders an owner's conversations by their last save. A clock would not do: it can stand or step back.
+        # `place` orders an owner's conversations by their last save. A clock can stand still or step back.
         """CREATE TABLE conversations (
             id TEXT PRIMARY KEY,
             owner TEXT NOT NULL,
@@ -28,7 +28,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             record TEXT NOT NULL,
             FOREIGN KEY (id, head_id) REFERENCES entries (conversation_id, id) DEFERRABLE INITIALLY DEFERRED
         )""",
-        # The key begins with the conversation, so that no chain can lead out of it. The text stands last: a walk
+        # The key begins with the conversation, so that no chain can lead out of it. The text is the last column: a walk
         # along the links then reads no page of a large message.
         """CREATE TABLE entries (
             conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
@@ -40,11 +40,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
         "CREATE INDEX conversations_by_owner ON conversations (owner, place)",
         "CREATE INDEX conversations_by_expiry ON conversations (expires_at) WHERE expires_at IS NOT NULL",
-        # Without it, deleting a conversation would look for the children of each entry among all entries.
+        # Without it, deleting a conversation would search all entries for the children of each entry.
         "CREATE INDEX entries_by_parent ON entries (conversation_id, parent_id)",
     ),
     (
-        # The bytes of a conversation's text, kept with it: to add up all entries would read the whole file.
+        # The bytes of a conversation's text. They are stored, because adding up all entries would read the whole file.
         "ALTER TABLE conversations ADD COLUMN size INTEGER NOT NULL DEFAULT 0",
         """UPDATE conversations SET size = length(CAST(record AS BLOB)) + (
             SELECT coalesce(sum(length(CAST(entry AS BLOB))), 0) FROM entries WHERE conversation_id = conversations.id
@@ -60,25 +60,25 @@ def create_private(path: Path) -> None:
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
-        # Never opened here: closing it would drop the locks this process may hold through another store.
+        # Don't open the file here: closing it would drop the locks that this process has through another store.
         # https://www.sqlite.org/howtocorrupt.html section 2.2
         mode = path.stat().st_mode
         if path.is_file() and mode & 0o077:
-            with suppress(PermissionError):  # Somebody else's file is theirs to guard.
+            with suppress(PermissionError):  # The file belongs to somebody else, who must protect it.
                 path.chmod(mode & 0o700)
 
 
 async def connect(path: Path, busy_timeout: float) -> aiosqlite.Connection:
-    """Open a connection. What is deleted through it is overwritten; what it frees in a new file can be given back."""
+    """Open a connection. It overwrites deleted data; in a new file, it can give freed pages back to the disk."""
     connection = aiosqlite.connect(path, timeout=busy_timeout, isolation_level=None)
-    # aiosqlite's thread would keep a script alive for ever that forgot `aclose`.
+    # Without this, aiosqlite's thread would keep a script alive for ever if it forgets `aclose`.
     thread: Thread | None = vars(connection).get("_thread")
     if thread is not None:
         thread.daemon = True
     await connection
     try:
-        # In WAL mode NORMAL keeps every commit through a crash of the process, without waiting for the disk each time.
-        # A file that has tables keeps its way to vacuum: one of an older version uses its free pages again, no more.
+        # In WAL mode, NORMAL keeps every commit through a crash of the process, without waiting for the disk each time.
+        # A file with tables keeps its vacuum mode: a file of an older version only reuses its free pages.
         for pragma in ("auto_vacuum = INCREMENTAL", "foreign_keys = ON", "synchronous = NORMAL", "secure_delete = ON"):
             await connection.execute_fetchall(f"PRAGMA {pragma}")
     except BaseException:
@@ -90,7 +90,7 @@ async def connect(path: Path, busy_timeout: float) -> aiosqlite.Connection:
 async def enable_wal(connection: aiosqlite.Connection, patience: float) -> None:
     """Switch the file to a write-ahead log, trying for `patience` seconds.
 
-    Of two that do this to a new file at once each would wait for the other, so SQLite refuses one without any wait.
+    If two processes do this to a new file at once, each would wait for the other: SQLite refuses one immediately.
     """
     deadline = time.monotonic() + patience
     while True:
@@ -104,8 +104,8 @@ async def enable_wal(connection: aiosqlite.Connection, patience: float) -> None:
 
 
 async def migrate(connection: aiosqlite.Connection, path: Path) -> None:
-    """Bring the file to the newest schema. Raises `ConfigError` for one that a newer version wrote."""
-    # Asked inside the transaction: another process may be migrating the same file.
+    """Bring the file to the newest schema. Raises `ConfigError` if a newer version wrote it."""
+    # Read the version inside the transaction: another process may be migrating the same file.
     async with transaction(connection):
         ((version,),) = await connection.execute_fetchall("PRAGMA user_version")
         if version > len(MIGRATIONS):
@@ -121,7 +121,7 @@ async def migrate(connection: aiosqlite.Connection, path: Path) -> None:
 @asynccontextmanager
 async def transaction(connection: aiosqlite.Connection) -> AsyncGenerator[None, None]:
     """Write from here to the end of the block, all or nothing."""
-    # IMMEDIATE: a transaction that reads first and writes later could not wait for another writer, only fail.
+    # IMMEDIATE: a transaction that reads first and writes later cannot wait for another writer, only fail.
     await connection.execute_fetchall("BEGIN IMMEDIATE")
     try:
         yield

@@ -1,4 +1,4 @@
-"""The connection to a model that is named: at its provider, at a given address, or served by this machine."""
+"""Connects to a model by its name: at its provider, at a given address, or on a server that this machine starts."""
 
 import os
 from dataclasses import replace
@@ -14,10 +14,10 @@ _OWN_SERVERS = ("vllm", "llama.cpp")
 
 
 def connect_by_name(model: str, provider: str | None, base_url: str | None, api_key: str | None = None) -> Connection:
-    """The connection to a model by its name, as `Catalog.find` reads it.
+    """Return the connection to a model by its name, as `Catalog.find` reads it.
 
-    One of open weights whose server nobody names is served by this machine, from its first request on. Raises
-    `UnknownModel` where nobody is known to serve it, or this machine cannot.
+    If the model has open weights and no server is named, this machine serves it from its first request on. Raises
+    `UnknownModel` if no server for it is known, or if this machine cannot serve it.
     """
     spec = load_catalog().find(model, provider)
     if base_url:

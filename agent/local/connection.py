@@ -1,7 +1,7 @@
-"""A model by its name that this machine serves itself: by vLLM on a GPU, else by llama.cpp where we know its weights.
+"""A model that this machine serves itself: with vLLM on a GPU, else with llama.cpp if we know its weights.
 
-Nothing is fetched or started before the first request. The server is a child of the event loop that asked first; it
-ends with `aclose`, or with this program, however that ends.
+Nothing is downloaded or started before the first request. The server is a child of the event loop that asked first. It
+ends with `aclose`, or with this program, however the program ends.
 """
 
 import asyncio
@@ -35,13 +35,13 @@ KNOWN = {
     "qwen/qwen3-0.6b": QWEN3_06B,
     "huggingfacetb/smollm2-135m-instruct": SMOLLM2,
 }
-"""The weights that llama.cpp may be given, by the name of the checkpoint; the name of their spec is known, too."""
+"""The weights for llama.cpp, by the lower-case name of the checkpoint. The name of their spec is accepted, too."""
 
 
 class LocalConnection(chat_completions.ChatCompletionsConnection):
-    """A `Connection` to a model that is served here once it is asked. Each event loop has a server of its own.
+    """A `Connection` to a model that this machine serves on demand. Each event loop has its own server.
 
-    Raises `UnknownModel`, with what would help, where this machine cannot serve it.
+    Raises `UnknownModel`, with advice, if this machine cannot serve it.
     """
 
     def __init__(self, spec: ModelSpec, settings: LocalSettings) -> None:
@@ -56,7 +56,7 @@ class LocalConnection(chat_completions.ChatCompletionsConnection):
         self._servers: WeakKeyDictionary[asyncio.AbstractEventLoop, _Server] = WeakKeyDictionary()
 
     def model(self) -> Model:
-        """A model whose first request fetches and starts what it needs. That may take minutes."""
+        """Return a model that downloads and starts what it needs at its first request. That can take minutes."""
         return _OnDemandModel(self._server())
 
     def _server(self) -> "_Server":
@@ -64,13 +64,13 @@ class LocalConnection(chat_completions.ChatCompletionsConnection):
 
     @asynccontextmanager
     async def slot(self, told: Callable[[int], None]) -> AsyncGenerator[None]:
-        """A place at the server, which is started first."""
+        """Start the server if needed, wait for a free slot, and hold it for the block."""
         connection = await self._server().ready()
         async with connection.slot(told):
             yield
 
     async def launched(self) -> Launched:
-        """A server, up and answering. Raises `LocalModelError` with the reason where there is none."""
+        """Start a server and return it when it answers. Raises `LocalModelError` with the reason if it cannot start."""
         key = secrets.token_urlsafe(32)
         if self._vllm is not None:
             memory = await gpu_memory()
@@ -102,7 +102,7 @@ class LocalConnection(chat_completions.ChatCompletionsConnection):
         )
 
     async def aclose(self) -> None:
-        """End the running loop's server; the next request starts another."""
+        """End the running loop's server. The next request starts another."""
         if server := self._servers.pop(asyncio.get_running_loop(), None):
             await server.aclose()
 
@@ -113,7 +113,7 @@ def _known(name: str) -> Weights | None:
 
 
 class _Server:
-    """The child of one event loop. Owner of the process and of the connection to it."""
+    """The server of one event loop. Owns the process and the connection to it."""
 
     def __init__(self, owner: LocalConnection) -> None:
         self._owner = owner
@@ -122,7 +122,7 @@ class _Server:
         self._connection: chat_completions.ChatCompletionsConnection | None = None
 
     async def ready(self) -> chat_completions.ChatCompletionsConnection:
-        """The connection to it, started if need be, and again where it has crashed."""
+        """Return the connection. Starts the server if it has not been started or has crashed."""
         async with self._lock:
             if self._child is None or self._connection is None or not self._child.alive:
                 await self._let_go()
@@ -132,7 +132,7 @@ class _Server:
         return self._connection
 
     async def aclose(self) -> None:
-        """End it, also while it is starting."""
+        """End the server, also while it is starting."""
         async with self._lock:
             await self._let_go()
 
@@ -146,7 +146,7 @@ class _Server:
 
 
 class _OnDemandModel(StreamingModel):
-    """Stands for the model until it is there."""
+    """A stand-in for the model until its server has started."""
 
     def __init__(self, server: _Server) -> None:
         super().__init__()
@@ -154,12 +154,12 @@ class _OnDemandModel(StreamingModel):
 
     @property
     def model_name(self) -> str:
-        """See the library."""
+        """A placeholder, because the model name is known only after the start."""
         return "local"
 
     @property
     def system(self) -> str:
-        """See the library."""
+        """A placeholder for the provider's name."""
         return "local"
 
     @asynccontextmanager
@@ -170,7 +170,7 @@ class _OnDemandModel(StreamingModel):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        """See the library."""
+        """Start the server if needed, and stream a response from it; see pydantic-ai."""
         model = (await self._server.ready()).model()
         async with model.request_stream(messages, model_settings, model_request_parameters, run_context) as stream:
             yield stream

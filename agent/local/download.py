@@ -1,6 +1,6 @@
-"""Bytes from the model hub into files, by downloads that resume.
+"""Resumable downloads from the model hub into files.
 
-It does not know which bytes are the right ones; weights.py does.
+Does not know the right bytes; `weights.py` does.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 
 async def in_thread(work: Callable[[], _T]) -> _T:
-    """`work()` in a thread. Cancelled, it still waits for the thread: nobody finds a file half written afterwards."""
+    """Run `work()` in a thread. If cancelled, it still waits for the thread, so that no file is left half written."""
     task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(task)
@@ -37,21 +37,21 @@ async def in_thread(work: Callable[[], _T]) -> _T:
 
 
 def hub_url(env: Mapping[str, str] = os.environ) -> str | None:
-    """The model hub (HF_ENDPOINT, else the public one), or None where HF_HUB_OFFLINE says there is none."""
+    """Return the model hub (HF_ENDPOINT, else the public one), or None if HF_HUB_OFFLINE is set."""
     if env.get("HF_HUB_OFFLINE", "").lower() in ("1", "on", "yes", "true"):
         return None
     return (env.get("HF_ENDPOINT") or PUBLIC_HUB).rstrip("/")
 
 
 def new_client() -> httpx2.AsyncClient:
-    """A client for downloads: follows redirects, honours proxies and a certificate store of the user's."""
+    """Return a client for downloads. It follows redirects and uses the user's proxies and certificate store."""
     store = os.environ.get("PIP_CERT") or os.environ.get("REQUESTS_CA_BUNDLE")
     verify = ssl.create_default_context(cafile=store) if store and Path(store).is_file() else True
     return httpx2.AsyncClient(verify=verify, follow_redirects=True, timeout=httpx2.Timeout(20, connect=5))
 
 
 async def reachable(url: str, *, seconds: float = 2.0) -> bool:
-    """Whether the host of `url`, or the proxy in front of it, accepts a connection. Never raises."""
+    """Return whether the host of `url`, or the proxy in front of it, accepts a connection. Never raises."""
     target = urlsplit(url)
     proxy = getproxies().get(target.scheme) or getproxies().get("all")
     if proxy and not proxy_bypass(target.hostname or ""):
@@ -69,11 +69,11 @@ async def reachable(url: str, *, seconds: float = 2.0) -> bool:
 async def download(
     client: httpx2.AsyncClient, url: str, out: BinaryIO, *, what: str, limit: int, report: Progress
 ) -> None:
-    """Append `url` to `out`, which may hold its first bytes already; they are not asked for again.
+    """Append `url` to `out`. If `out` has the first bytes already, they are not requested again.
 
-    A broken connection is taken up where it broke, at most `_TRIES` times in a row without gaining anything.
-    `limit` is the most bytes `out` may grow to. `report` gets bytes so far and in all. Raises `LocalModelError`, with
-    `what` as the name of the file; a full disk raises `OSError` (ENOSPC).
+    A broken connection resumes, until `_TRIES` attempts in a row have added nothing. `limit` is the greatest size of
+    `out` in bytes. `report` gets the bytes so far and in all. Raises `LocalModelError` with `what` as the name of the
+    file; a full disk raises `OSError` (ENOSPC).
     """
 
     async def attempt() -> None:
@@ -82,7 +82,7 @@ async def download(
         if start:
             headers["Range"] = f"bytes={start}-"
         async with client.stream("GET", url, headers=headers) as answer:
-            if start and answer.status_code in (200, 416):  # no ranges here, or more than there is: from the start
+            if start and answer.status_code in (200, 416):  # no range support, or a wrong range: restart
                 out.seek(0)
                 out.truncate()
                 if answer.status_code == 416:
@@ -118,7 +118,7 @@ def _final(error: httpx2.HTTPStatusError) -> bool:
 
 
 def _reason(error: Exception) -> LocalizedText:
-    """Why, without addresses: that of a mirror may carry a password."""
+    """Return the reason without addresses: the address of a mirror can contain a password."""
     match error:
         case httpx2.HTTPStatusError():
             return LocalizedText("fetch_status", {"status": error.response.status_code})

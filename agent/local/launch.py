@@ -1,4 +1,4 @@
-"""How a model server of ours is brought up, llama.cpp or vLLM: from weights to an endpoint that answers."""
+"""Starts a local model server, llama.cpp or vLLM: from the weights to an endpoint that answers."""
 
 import asyncio
 import contextlib
@@ -30,10 +30,10 @@ Launched = tuple[ServerProcess, Endpoint, tuple[ModelSpec, ...]]
 async def launch_llama(
     gguf: Path, *, name: str, context: int, kv_bytes: int | None, key: str, port: int, answers: int = 4
 ) -> Launched:
-    """Serve `gguf` under `name`, each conversation with `context` tokens; `kv_bytes` per token where that is known.
+    """Serve `gguf` under `name`, with `context` tokens for each conversation. `kv_bytes` is per token, None if unknown.
 
-    It writes so many `answers` at once, or as many as fit into memory. `port` 0 means any; a port that is taken is
-    replaced by another. Raises `LocalModelError` with the reason.
+    The server writes up to `answers` at once, or as many as fit into memory. `port` 0 means any; if a port is taken,
+    the server uses another one. Raises `LocalModelError` with the reason.
     """
     argv = [sys.executable, "-P", str(_LLAMA_SERVER), str(gguf), "--alias", name, "--context", str(context)]
     argv += ["--port", str(port), "--slots", str(answers), *(["--kv-bytes", str(kv_bytes)] if kv_bytes else [])]
@@ -63,9 +63,9 @@ async def launch_llama(
 async def launch_vllm(
     vllm: Path, model: str, *, gpu_memory: int, key: str, port: int, report: Callable[[str, float], None]
 ) -> Launched:
-    """Run `vllm serve model`. `report` gets what its log says of the start: a sentence's name and how far (0..1).
+    """Run `vllm serve model`. `report` gets the progress from its log: a sentence's name and a fraction (0..1).
 
-    Raises `LocalModelError` with what vLLM gave as its reason.
+    Raises `LocalModelError` with vLLM's own reason.
     """
     port = port or free_port()
     known = family(model)
@@ -95,7 +95,7 @@ async def launch_vllm(
 
 
 async def gpu_memory() -> int:
-    """MiB of memory of the largest NVIDIA GPU; 0 where there is none."""
+    """Return the MiB of memory of the largest NVIDIA GPU; 0 if there is none."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return 0
@@ -118,7 +118,7 @@ async def gpu_memory() -> int:
 
 
 async def _first(announced: asyncio.Future[dict[str, object]], child: ServerProcess) -> dict[str, object]:
-    """What the child announces; raises `LocalModelError` if it ends or says nothing for too long."""
+    """Return the child's first announcement. Raises `LocalModelError` if it ends or is silent for too long."""
     ended = asyncio.create_task(child.wait())
     try:
         await asyncio.wait({announced, ended}, timeout=_LOADING, return_when=asyncio.FIRST_COMPLETED)
@@ -130,7 +130,7 @@ async def _first(announced: asyncio.Future[dict[str, object]], child: ServerProc
 
 
 def _why_llama_failed(said: Mapping[str, object], log: tuple[str, ...]) -> LocalModelError:
-    """The child's sentence, with llama.cpp's own reason, which it only writes to its log."""
+    """Return the child's error, with the reason that llama.cpp writes only to its log."""
     key, values = str(said.get("error")), dict(cast(Mapping[str, str], said.get("values") or {}))
     if key == "not_served":
         causes = [found[1] for line in log if (found := re.search(r"error loading model: (.+)", line))]
@@ -141,7 +141,7 @@ def _why_llama_failed(said: Mapping[str, object], log: tuple[str, ...]) -> Local
 def _media(known: Family) -> dict[str, int]:
     if not (known.image or known.audio):
         return {}
-    # We never send films, and vLLM would reserve memory for them.
+    # We never send videos, and vLLM would reserve memory for them.
     return {"video": 0, **({"image": 8} if known.image else {}), **({"audio": 2} if known.audio else {})}
 
 

@@ -1,11 +1,11 @@
-"""The child process that serves one GGUF file through llama.cpp; it knows nothing of the app and imports none of it.
+"""The child process that serves one GGUF file through llama.cpp. It imports nothing of the app.
 
     python -P llama_server.py MODEL --alias NAME [--slots 4] [--context 4096] [--port 0] [--kv-bytes N]
 
-The key that callers must send comes in the environment as LOCAL_API_KEY. One JSON line goes to stdout: `{"port": int,
-"slots": int}` once the server listens (poll /health until it is 200), or `{"error": name, "values": {...}}` for one of
-the sentences in `sentences.py`, and then the exit status is not 0. The process ends when its stdin closes, so it cannot
-outlive its parent, however that one ends.
+The environment variable LOCAL_API_KEY has the key that callers must send. The process writes one JSON line to stdout:
+`{"port": int, "slots": int}` when the server listens (poll /health until it answers 200), or `{"error": name, "values":
+{...}}` for one of the sentences in `sentences.py`, with an exit status other than 0. The process ends when its stdin
+closes, so it cannot outlive its parent, however the parent ends.
 """
 
 import argparse
@@ -19,13 +19,13 @@ import threading
 from pathlib import Path
 from typing import Any, NoReturn
 
-# What llama.cpp takes besides the weights and the attention cache (measured: 120-150 MB on small models).
+# The memory of llama.cpp besides the weights and the attention cache (measured: 120-150 MB on small models).
 _OVERHEAD = 150 * 2**20
 
 
 def main() -> None:
     """Serve until stdin closes."""
-    # llama.cpp is C++ and may print anything to file descriptor 1; only our own line may reach the parent.
+    # llama.cpp is C++ and can print anything to file descriptor 1; only our own line must reach the parent.
     stdout = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     arguments = _arguments()
@@ -51,8 +51,8 @@ def main() -> None:
     if slots == 0:
         size, free = model.stat().st_size + _OVERHEAD, available_memory() or 0
         fail("short_memory", file=model.name, size=size // 2**20, free=free // 2**20)
-    # libgomp reads this when it is loaded. Its default spins so long at each barrier that one busy neighbour on the
-    # same cores (the web page is one) cuts the speed to a fifth; not spinning at all halves it.
+    # libgomp reads this when it is loaded. By default it spins so long at each barrier that one busy process on the
+    # same cores (such as the web page) cuts the speed to a fifth. Without any spinning the speed is halved.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     try:
         llama: Any = importlib.import_module("xllamacpp")
@@ -63,7 +63,7 @@ def main() -> None:
     try:
         server = llama.Server(_parameters(llama.CommonParams(), arguments, slots, key))
     except (RuntimeError, ValueError, TypeError) as error:
-        # The reason is in what llama.cpp wrote to stderr; the parent has it.
+        # llama.cpp writes the reason to stderr; the parent reads it there.
         fail("not_served", file=model.name, reason=str(error))
     port = int(server.listening_address.rsplit(":", 1)[-1].strip("/"))
     print(json.dumps({"port": port, "slots": slots}), file=stdout, flush=True)
@@ -84,35 +84,35 @@ def _arguments() -> argparse.Namespace:
 def _until_stdin_closes() -> NoReturn:
     while os.read(0, 4096):
         pass
-    # Not sys.exit: taking the server apart waits for answers that are still being generated.
+    # Not sys.exit: its clean-up waits for answers that are still being generated.
     os._exit(0)
 
 
 def _parameters(params: Any, arguments: argparse.Namespace, slots: int, key: str) -> Any:
-    """llama.cpp's parameters for a private server: loopback only, with a key, open to no web page."""
+    """Return llama.cpp's parameters for a private server: loopback only, with a key, closed to all web pages."""
     params.model.path = arguments.model
     params.model_alias = {arguments.alias}
     params.hostnames = ["127.0.0.1"]
     params.port = arguments.port if _is_free(arguments.port) else 0
     params.api_keys = [key]
-    params.cors_origins = ""  # llama.cpp would let any web page read its answers
+    params.cors_origins = ""  # by default, llama.cpp lets any web page read its answers
     params.cors_credentials = False
     params.ui = False
     params.offline = True
     params.verbosity = 1
-    params.fit_params = False  # it is for GPUs, and would load a broken file twice
+    params.fit_params = False  # it is for GPUs, and loads a broken file twice
     params.n_parallel = slots
     params.n_ctx = slots * arguments.context
     params.cache_ram_mib = 256
     cores = usable_cores()
-    # Generation leaves a core to the page: ggml's threads wait for each other, so one that is late delays all.
+    # Generation leaves one core to the page: ggml's threads wait for each other, so a late one delays all.
     params.cpuparams.n_threads = max(1, cores - 1)
     params.cpuparams_batch.n_threads = cores
     return params
 
 
 def _slots_that_fit(model: Path, wanted: int, bytes_per_slot: int) -> int:
-    """How many conversations at once fit into memory, at most `wanted`; 0 if the model itself does not."""
+    """Return how many conversations fit into memory at once, at most `wanted`; 0 if not even the model fits."""
     free = available_memory()
     if free is None:
         return wanted
@@ -129,7 +129,7 @@ def _is_free(port: int) -> bool:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: the affinity mask, cut by the container's quota (which the mask ignores)."""
+    """Return the cores that this process can use: the affinity mask, cut by the container's quota, which it ignores."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 2
     with contextlib.suppress(OSError, ValueError):
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
@@ -139,7 +139,7 @@ def usable_cores() -> int:
 
 
 def available_memory() -> int | None:
-    """Bytes that can be taken without swapping, in this machine and in its container; None where nobody says."""
+    """Return the bytes available without swapping, in this machine and its container; None if they are not known."""
     free: list[int] = []
     with contextlib.suppress(OSError, ValueError, KeyError):
         free.append(_table("/proc/meminfo")["MemAvailable:"] * 1024)

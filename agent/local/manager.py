@@ -1,4 +1,4 @@
-"""Which model answers on this machine: the order of choice, and the owner of what is started for it."""
+"""Chooses the model that answers on this machine, in a fixed order, and owns the servers started for it."""
 
 import asyncio
 import secrets
@@ -21,9 +21,9 @@ from agent.providers import Endpoint, Phase, ServedModel, Status
 from agent.providers.discovery import discover
 from agent.settings import ROOT, LocalSettings
 
-_ASK_AGAIN = 2.0  # seconds between two looks at a named server that does not answer
-_LOOK_AGAIN = 30.0  # and at one that does: it may have been restarted with another model
-_RESTARTS, _WITHIN = 3, 300.0  # so many restarts in so many seconds, then a crashing server is given up
+_ASK_AGAIN = 2.0  # seconds between two requests to a named server that does not answer
+_LOOK_AGAIN = 30.0  # seconds if it does answer: it may have been restarted with another model
+_RESTARTS, _WITHIN = 3, 300.0  # a server that crashes after this many restarts within so many seconds is given up
 _NO_BETTER = (
     "Using the bundled SmolLM2-135M (tiny, may be wrong). Connect once to fetch a better model, "
     "or set VLLM_BASE_URL or LOCAL_MODEL."
@@ -32,7 +32,7 @@ _NO_BETTER = (
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A server to keep running. `rank` 0 is the better one, 1 the small one that stands in for it."""
+    """A server to keep running. `rank` 0 is the better one, 1 is the small one that stands in for it."""
 
     rank: int
     label: str
@@ -42,11 +42,11 @@ class _Candidate:
 
 
 class LocalModels:
-    """Serves the best model this machine can have, and owns every process started for that.
+    """Serves the best model that this machine can run, and owns every process started for that.
 
-    The order of choice: a server the user names, vLLM of our own, a file the user names, a better model from the cache
-    or fetched, and SmolLM2 where nothing better is there, or not yet. Each step is said in one line through `say`.
-    `better` is what may be fetched, best first. Use it from one event loop.
+    The order of choice: a server that the user names, our own vLLM, a file that the user names, a better model from the
+    cache or a download, and SmolLM2 while or if nothing better is there. `say` gets one line about each step. `better`
+    lists the models that can be downloaded, best first. Use it from one event loop.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class LocalModels:
         self._better = better
         self._ranks: dict[int, tuple[ServedModel, ...]] = {}
         self._told = _status("starting", LocalizedText("looking_for_model"))
-        self._on_its_way: Status | None = None  # the last word on the better model, until it answers
+        self._on_its_way: Status | None = None  # the latest status of the better model, until it answers
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._guards: set[asyncio.Task[None]] = set()
@@ -65,18 +65,18 @@ class LocalModels:
         self._closed = False
 
     def start(self) -> None:
-        """Begin in a background task of the running loop and return at once. A second call does nothing."""
+        """Start in a background task of the running loop and return at once. A second call does nothing."""
         if self._task is None and not self._closed:
             self._task = asyncio.create_task(self._work())
 
     @property
     def served(self) -> tuple[ServedModel, ...]:
-        """What answers now, the default first."""
+        """The models that answer now, the default first."""
         return tuple(each for rank in sorted(self._ranks) for each in self._ranks[rank])
 
     @property
     def status(self) -> Status:
-        """Where things stand."""
+        """The current status."""
         if not self.served:
             return self._told
         answers = _status("ready", LocalizedText("answers", {"model": self.served[0].spec.label}), 1.0)
@@ -86,9 +86,9 @@ class LocalModels:
         return answers
 
     async def ready(self) -> tuple[ServedModel, ...]:
-        """Wait until a model answers, starting if need be. Raises `LocalModelError` with the reason if none can.
+        """Wait until a model answers, and start one if needed. Raises `LocalModelError` with the reason if none can.
 
-        With a named server that does not answer it raises too, but the server is still looked for: call again later.
+        It also raises if a named server does not answer. The search for that server goes on: call again later.
         """
         self.start()
         while not self.served:
@@ -98,7 +98,7 @@ class LocalModels:
         return self.served
 
     async def aclose(self) -> None:
-        """End every process and wait until they are gone. Idempotent."""
+        """End every process and wait for the end. Idempotent."""
         self._closed = True
         tasks = [task for task in (self._task, *self._guards) if task]
         for task in tasks:
@@ -122,7 +122,7 @@ class LocalModels:
             raise
 
     async def _watch(self, endpoint: Endpoint) -> None:
-        """Offer what a named server serves, also when it comes later or is restarted with another model."""
+        """Offer the models of a named server, also if it comes up later or restarts with another model."""
         while True:
             try:
                 specs = await discover(endpoint)
@@ -137,7 +137,7 @@ class LocalModels:
             await asyncio.sleep(_LOOK_AGAIN if self.served else _ASK_AGAIN)
 
     async def _choose(self) -> None:
-        """Bring up the best there is; where that takes long or fails, SmolLM2 answers."""
+        """Start the best model there is. If that takes long or fails, start SmolLM2."""
         named = self._settings.local_model is not None
         best = asyncio.create_task(self._best())
         try:
@@ -150,7 +150,7 @@ class LocalModels:
                     self._say(str(error))
             await best
         except LocalModelError as error:
-            if named:  # a file that was asked for is not quietly replaced
+            if named:  # never replace a file that was asked for without an error
                 raise
             self._say(f"{error} {_NO_BETTER}")
             self._tell(_status("starting", LocalizedText("loading", {"model": "SmolLM2"})), rank=1)
@@ -162,7 +162,7 @@ class LocalModels:
             await asyncio.gather(best, return_exceptions=True)
 
     async def _best(self) -> None:
-        """Bring up something better than SmolLM2. Raises `LocalModelError` if there is nothing."""
+        """Start something better than SmolLM2. Raises `LocalModelError` if there is nothing."""
         if await self._vllm():
             return
         if path := self._settings.local_model:
@@ -210,7 +210,7 @@ class LocalModels:
         return path
 
     async def _vllm(self) -> bool:
-        """Start vLLM where it is installed and a GPU or the user asks for it. False where it is not to be."""
+        """Start vLLM if it is installed and there is a GPU or the user asks for it. Return False if none is started."""
         named, program = self._settings.vllm_model, find_vllm(ROOT)
         memory = await gpu_memory()
         if program is None:
@@ -224,7 +224,7 @@ class LocalModels:
         self._say(f"Starting vLLM with {model} on {f'a GPU of {memory // 1024} GiB' if memory else 'the CPU'}.")
 
         def report(step: str, done: float) -> None:
-            if not self._ranks.get(0):  # its log goes on when it is up
+            if not self._ranks.get(0):  # its log goes on after the start
                 saying = LocalizedText("vllm_step", {"model": model, "step": LocalizedText(step)})
                 self._tell(_status("loading", saying, done), rank=0)
 
@@ -265,7 +265,7 @@ class LocalModels:
         await self._up(_Candidate(rank, spec.label, secrets.token_urlsafe(32), launch, lambda _: spec))
 
     async def _up(self, plan: _Candidate) -> None:
-        """Launch and from then on guard. Raises `LocalModelError` if the first launch fails."""
+        """Launch the server and restart it after crashes. Raises `LocalModelError` if the first launch fails."""
         child, port = await self._launch(plan, 0)
         guard = asyncio.create_task(self._guard(plan, child, port))
         self._guards.add(guard)
@@ -281,7 +281,7 @@ class LocalModels:
         return child, int(endpoint.base_url.rsplit(":", 1)[-1].split("/")[0])
 
     async def _guard(self, plan: _Candidate, child: ServerProcess, port: int) -> None:
-        """Start a server that crashed again, on its old port, a bounded number of times."""
+        """Restart a crashed server on its old port, a limited number of times."""
         crashes: deque[float] = deque(maxlen=_RESTARTS + 1)
         try:
             while True:

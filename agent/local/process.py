@@ -1,4 +1,4 @@
-"""One child process that serves a model: how it is started, watched, and ended together with everything it started."""
+"""A child process that serves a model: starts it, watches it, and ends it with all processes that it started."""
 
 import asyncio
 import contextlib
@@ -19,9 +19,9 @@ _LINE_END = re.compile(r"[\r\n]+")
 
 
 class ServerProcess:
-    """A running process and the last lines it wrote. Owned by whoever called `spawn`, who must `aclose` it.
+    """A running process and the last lines of its output. The caller of `spawn` owns it and must `aclose` it.
 
-    Its stdin is a pipe that stays open as long as we live: a child that watches it ends with us, even if we are killed.
+    Its stdin is a pipe that stays open while we live. A child that watches it ends with us, even if we are killed.
     """
 
     def __init__(
@@ -45,15 +45,14 @@ class ServerProcess:
         on_line: Callable[[str], None],
         grace: float = 3.0,
     ) -> Self:
-        """Start `argv` with `env` added to our environment; `on_line` gets each line it writes, to either stream.
+        """Start `argv` with `env` added to our environment. `on_line` gets each line of its stdout and stderr.
 
-        `name` is what people are told it is. `grace` is how many seconds it has to end by itself when it is closed, and
-        again when it is terminated.
-        Raises `LocalModelError` where the program cannot be started at all.
+        `name` is shown to people. `grace` is how many seconds it has to end by itself after its stdin is closed, and
+        again after SIGTERM. Raises `LocalModelError` if the program cannot be started at all.
         """
         pipe = asyncio.subprocess.PIPE
         try:
-            # A session of its own: Ctrl-C in the terminal is for us, and we end it in our own order.
+            # A separate session: Ctrl-C in the terminal reaches only us, and we end the child in our own order.
             process = await asyncio.create_subprocess_exec(
                 *argv, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, **env}, start_new_session=True
             )
@@ -63,27 +62,27 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id, which is also the id of its process group."""
+        """The process id, which is also the id of the process group."""
         return self._process.pid
 
     @property
     def tail(self) -> tuple[str, ...]:
-        """The last lines it wrote."""
+        """The last lines of its output."""
         return tuple(self._tail)
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs, as far as we were told."""
+        """Whether it still runs, to our knowledge."""
         return self._process.returncode is None
 
     async def wait(self) -> LocalModelError:
-        """Wait until it has ended and all it wrote was read. Returns why it ended."""
+        """Wait until it has ended and all its output was read. Returns the reason for its end."""
         code = await self._process.wait()
         await asyncio.wait(self._pumps, timeout=1)
         return _how_it_ended(self._name, code, self._tail)
 
     async def healthy(self, url: str, *, seconds: float) -> None:
-        """Wait until `url` answers 200. Raises `LocalModelError` if the process ends first or the time is up."""
+        """Wait until `url` answers 200. Raises `LocalModelError` if the process ends first or the time runs out."""
         ending = asyncio.create_task(self.wait())
         try:
             async with asyncio.timeout(seconds), httpx2.AsyncClient(trust_env=False, timeout=5) as client:
@@ -99,7 +98,7 @@ class ServerProcess:
             ending.cancel()
 
     async def aclose(self) -> None:
-        """End it: close its stdin, after its grace terminate it, then kill its process group. Idempotent."""
+        """End it: close its stdin, terminate it after its grace, then kill its process group. Idempotent."""
         if self._process.stdin:
             self._process.stdin.close()
         for number in (None, signal.SIGTERM, signal.SIGKILL if sys.platform != "win32" else signal.SIGTERM):
@@ -108,7 +107,7 @@ class ServerProcess:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), self._grace)
                 break
-        # Read to the end: asyncio closes its pipes only then. What a stray grandchild still holds open is let go.
+        # Read to the end: asyncio closes its pipes only then. Pipes that a stray grandchild holds open are abandoned.
         await asyncio.wait(self._pumps, timeout=1)
         for pump in self._pumps:
             pump.cancel()
@@ -123,7 +122,7 @@ class ServerProcess:
 
     async def _pump(self, stream: asyncio.StreamReader) -> None:
         rest = ""
-        # Not readline: progress bars rewrite one line with \r for minutes and would overrun its limit.
+        # Not readline: progress bars rewrite one line with \r for minutes and would exceed its limit.
         while data := await stream.read(65536):
             *lines, rest = _LINE_END.split(rest + data.decode("utf-8", "replace"))
             for line in lines:
@@ -149,6 +148,6 @@ def _how_it_ended(name: str, code: int, tail: Sequence[str]) -> LocalModelError:
 
 
 def reason(lines: Sequence[str]) -> str:
-    """The line of a log that best says what went wrong; empty if there is none."""
+    """Return the line of a log that best explains a failure; "" if there is none."""
     errors = [line for line in lines if re.search(r"\b\w*[Ee]rror\b", line)]
     return (errors or list(lines) or [""])[-1][:300]

