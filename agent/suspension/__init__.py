@@ -1,4 +1,4 @@
-"""A run that waits for people, as a value: what it waits for, what they may say to it, all that going on needs."""
+"""A suspended run as a value: the questions and approvals it waits for, the answers, and its state for resuming."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,17 +20,17 @@ from agent.suspension.sentences import refused
 from agent.tools import Tool, ask_user, with_note
 
 SCHEMA = 1
-"""Of the record. One that was written with another is refused by its name, never guessed at."""
+"""The version of the record. A record with another version is refused with an error, never guessed at."""
 
 GO_ON, STOP = "Go on", "Stop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """What a suspended run waits for.
+    """A question or an approval that a suspended run waits for.
 
-    A `question` has its text and perhaps `choices`, and takes any text for an answer; an `approval` is that of the call
-    of the tool `name` with `arguments`. `call_id` names it in a reply.
+    A `question` has its text and perhaps `choices`; its answer can be any text. An `approval` is for the call of the
+    tool `name` with `arguments`. `call_id` identifies it in a reply.
     """
 
     call_id: str
@@ -42,20 +42,20 @@ class Pending:
 
     @property
     def sentence(self) -> str:
-        """What it waits for, for people."""
+        """The sentence shown to people."""
         return self.question if self.kind == "question" else f"May the tool {self.name} be used?"
 
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    """The call may be made, with other arguments where they are given."""
+    """Allows the call, with other arguments if they are given."""
 
     arguments: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The call may not be made, or the question is not answered; the model is told the reason."""
+    """Refuses the call or the question. The model is told the reason."""
 
     reason: str = ""
 
@@ -66,11 +66,11 @@ Reply = Answer | Mapping[str, Answer]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspension:
-    """All that resuming a run needs but the agent: its conversation, what it waits for, what it has used up.
+    """The state for resuming a run, except the agent: its conversation, its pending calls and its used budget.
 
-    `model` is the id of its model and `tools` has a digest of each tool by name: an agent that has others does not
-    resume it unasked. Empty, they are not compared. `limit` is the bound that suspended it, if it was one.
-    `owner` and `expires_at` are set when it is sealed.
+    `model` is the id of its model, and `tools` has a digest of each tool by name. An agent with another model or other
+    tools does not resume the run unless told to. Empty values are not compared. `limit` is the limit that suspended the
+    run, if any. Sealing sets `owner` and `expires_at`.
     """
 
     schema: int = SCHEMA
@@ -90,10 +90,10 @@ class Suspension:
 
     @classmethod
     def of(cls, context: Context, *, run_id: str = "") -> "Suspension":
-        """The suspension of a conversation whose last response has calls without results, as a store keeps it.
+        """Return the suspension of a stored conversation with calls without results in its last response.
 
-        Only who knows how the run ended can tell a call that waits for people from one that was cut short: ask the
-        last entry's note whether it says `suspended`. Raises `InputError` where no call is without a result.
+        Only the end of the run tells a call that waits for people from one that was cut short: check first that the
+        note of the last entry says `suspended`. Raises `InputError` if every call has a result.
         """
         at, calls = unanswered_calls(context.messages)
         if not calls:
@@ -105,7 +105,7 @@ class Suspension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumption:
-    """A suspended run and the answers to all that it waits for. `sealed` ones are used up by it."""
+    """A suspended run and the answers to all its questions and approvals. It uses up a `sealed` one."""
 
     suspension: Suspension
     answers: Mapping[str, Answer]
@@ -113,7 +113,7 @@ class Resumption:
     changed_ok: bool
 
     def check(self, tools: Mapping[str, Tool]) -> None:
-        """Raises `SuspensionError` where the tools are others now, `InputError` where new arguments do not fit."""
+        """Raise `SuspensionError` if the tools have changed, `InputError` if new arguments do not fit."""
         then = self.suspension.tools
         if then and not self.changed_ok and (changed := _changed(then, digests(tools.values()))):
             raise refused("tools", changed=changed)
@@ -127,7 +127,7 @@ class Resumption:
                     raise InputError(f"the changed arguments do not fit the tool {one.name!r}: {error}") from error
 
     def results(self) -> list[ToolReturnPart]:
-        """The results that people themselves gave: answers and refusals."""
+        """Return the results that people themselves gave: answers and refusals."""
         said: list[ToolReturnPart] = []
         for one in self.suspension.pending:
             match self.answers[one.call_id]:
@@ -144,7 +144,7 @@ class Resumption:
         return said
 
     def calls(self) -> list[ToolCallPart]:
-        """The calls that may be made, with the arguments that were approved."""
+        """Return the approved calls, with the approved arguments."""
         made: list[ToolCallPart] = []
         for one in self.suspension.pending:
             answer = self.answers[one.call_id]
@@ -154,7 +154,7 @@ class Resumption:
         return made
 
     def with_note(self, result: ToolReturnPart) -> ToolReturnPart:
-        """The result of such a call, with what it was really called with, where that was changed."""
+        """Return the result of an approved call, with a note on the arguments if the user changed them."""
         answer = self.answers.get(result.tool_call_id)
         if not isinstance(answer, Approve) or answer.arguments is None:
             return result
@@ -162,30 +162,30 @@ class Resumption:
 
 
 def pending_call(call: ToolCallPart, tools: Mapping[str, Tool]) -> Pending | None:
-    """What this call waits for, None for one that may be made at once, or that fails anyway."""
+    """Return the question or approval that the call waits for. None if it can be made at once or will fail anyway."""
     tool = tools.get(call.tool_name)
     if tool is None or not (tool.needs_approval or needs_person(tool)):
         return None
     try:
         tool.arguments(call)
-    except Exception:  # the model is told; people are not asked about nonsense
+    except Exception:  # the model is told; people are not asked about invalid calls
         return None
     return _pending(call)
 
 
 def needs_person(tool: Tool) -> bool:
-    """Whether it is the tool that asks the user."""
+    """Return whether this is the tool that asks the user."""
     return tool.function is ask_user.function
 
 
 def ask_to_continue(limit: Limit, limits: Limits) -> Pending:
-    """The question of a run that has reached a bound."""
+    """Return the question of a run that has reached a limit."""
     question = f"{explain_limit(limit, limits)} Go on?"
     return Pending(call_id="limit", kind="question", name=limit, question=question, choices=(GO_ON, STOP))
 
 
 def match_answers(pending: Sequence[Pending], reply: Reply) -> dict[str, Answer]:
-    """The reply, by the ids of what it answers. Raises `InputError` where one is missing, unknown or empty."""
+    """Return the answers of a reply by call id. Raises `InputError` if one is missing, unknown, empty or unfit."""
     if isinstance(reply, Mapping):
         answers = dict(reply)
     elif len(pending) == 1:
@@ -212,7 +212,7 @@ def _fits(one: Pending, answer: object) -> bool:
 
 
 def digests(tools: Iterable[Tool]) -> dict[str, str]:
-    """What a model knows of the arguments of each tool, by its name, as a short digest."""
+    """Return a short digest of the argument schema of each tool, by tool name."""
     schemas = {tool.name: tool.definition.parameters_json_schema for tool in tools}
     return {name: sha256(dumps(schema, sort_keys=True).encode()).hexdigest()[:16] for name, schema in schemas.items()}
 

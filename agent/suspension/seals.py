@@ -1,7 +1,7 @@
-"""Seals: a suspended run as a text that only its owner can hand back, whole, in time and once.
+"""Sealed suspended runs: text that only its owner can hand back, unchanged, in time and once.
 
-The text is `key id . length . record . signature`: the record is canonical JSON in base64 and the signature covers all
-before it. It is signed, not encrypted: who has it can read the conversation in it.
+The text is `key id . length . record . signature`. The record is canonical JSON in base64, and the signature covers
+everything before it. The text is signed, not encrypted: everybody who has it can read the conversation.
 """
 
 import json
@@ -29,10 +29,10 @@ from agent.suspension.sentences import refused
 DAY = 24 * 3600.0
 SHORTEST_SECRET = 16
 _SIGNATURE = 43
-"""Characters of a SHA-256 in base64."""
+"""Characters of a SHA-256 digest in base64."""
 _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
-# As in the stores: a list, because an adapter of one dataclass takes no config, and bytes need this one.
+# A list, as in the stores: an adapter of one dataclass takes no config, and bytes need this one.
 _RECORDS = TypeAdapter(
     list[Suspension],
     config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", defer_build=True),
@@ -41,7 +41,7 @@ _RECORDS = TypeAdapter(
 
 @cache
 def _own_key() -> str:
-    """A key of this process alone."""
+    """Return a key of this process alone."""
     return secrets.token_urlsafe(32)
 
 
@@ -49,9 +49,9 @@ _used_here = MemoryLedger()
 
 
 def keys_of(env: Mapping[str, str] = os.environ) -> Mapping[str, str]:
-    """The keys of SUSPENSION_KEYS, "id:secret,id2:secret2", the one that signs first; without it, this process's own.
+    """Return the keys of SUSPENSION_KEYS ("id:secret,id2:secret2", the signing key first), else this process's own.
 
-    Raises `ConfigError` where they cannot be used. What is sealed with the process's own key, this process alone opens.
+    Raises `ConfigError` if they cannot be used. Only this process can open runs sealed with its own key.
     """
     text = env.get("SUSPENSION_KEYS", "").strip()
     if not text:
@@ -70,11 +70,11 @@ def keys_of(env: Mapping[str, str] = os.environ) -> Mapping[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Seals:
-    """How suspended runs are sealed: `keys` by their ids, of which the first signs and all open; for which owner;
-    for how many seconds (None: for ever); and the ledger of those that were used.
+    """Seals and opens suspended runs of one `owner`. The first of the `keys` (by id) signs, and all of them open.
 
-    By default the keys are those of SUSPENSION_KEYS, or one of this process, and the ledger is this process's memory.
-    Where several processes resume, give them the same keys and a `FileLedger` or `SqliteLedger`.
+    A sealed run expires after `seconds` (None: never). The `ledger` remembers the used ones. By default, the keys come
+    from SUSPENSION_KEYS or are this process's own, and the ledger is in this process's memory. If several processes
+    resume runs, give them the same keys and a `FileLedger` or `SqliteLedger`.
     """
 
     keys: Mapping[str, str] = field(default_factory=keys_of, repr=False)
@@ -87,13 +87,13 @@ class Seals:
             raise ConfigError("seals need at least one key, by an id of letters and digits")
 
     def seal(self, suspension: Suspension) -> str:
-        """The suspended run as a text of ASCII letters, digits and `-_.`, this owner's and with its time set."""
+        """Return the run as text of ASCII letters, digits and `-_.`, with this owner and its expiry set."""
         expires_at = None if self.seconds is None else now() + timedelta(seconds=self.seconds)
         record = canonical(replace(suspension, owner=self.owner, expires_at=expires_at))
         return signed(record, *next(iter(self.keys.items())))
 
     def open(self, sealed: str) -> Suspension:
-        """The suspended run in it. Raises `SuspensionError`, whose `reason` is what is wrong with it."""
+        """Return the suspended run in the text. Raises `SuspensionError` with the `reason` if it is not valid."""
         match sealed.strip().split("."):
             case [name, length, record, signature] if length.isascii() and length.isdecimal():
                 if len(record) < int(length[:12]) or (len(record) == int(length[:12]) and len(signature) < _SIGNATURE):
@@ -115,19 +115,19 @@ class Seals:
         return suspension
 
     async def use(self, suspension: Suspension) -> None:
-        """Take note that it is resumed. Raises `SuspensionError` where it was before."""
+        """Record that the run is resumed. Raises `SuspensionError` if it was resumed before."""
         if not await self.ledger.use(suspension.id, suspension.expires_at):
             raise refused("used")
 
 
 def canonical(suspension: Suspension) -> bytes:
-    """The whole record as JSON in UTF-8, in the one form that equal records have: sorted names, no white space."""
+    """Return the whole record as canonical JSON in UTF-8: sorted names, no white space, equal for equal records."""
     (plain,) = cast(list[Any], _RECORDS.dump_python([suspension], mode="json", warnings=False))
     return fix_surrogates(json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)).encode()
 
 
 def signed(record: bytes, name: str, secret: str) -> str:
-    """The record sealed with one key."""
+    """Return the record sealed with one key."""
     body = base64_encode(record).decode()
     return _signer(secret).sign(f"{name}.{len(body)}.{body}").decode()
 
@@ -137,7 +137,7 @@ def _signer(secret: str) -> Signer:
 
 
 def _canonical(signature: str) -> bool:
-    """Whether it is the one text for its bytes: the last letter of base64 has bits to spare."""
+    """Return whether this is the one valid text for its bytes: the last character of base64 has unused bits."""
     try:
         return base64_encode(base64_decode(signature)).decode() == signature
     except (BadData, ValueError):
@@ -145,7 +145,7 @@ def _canonical(signature: str) -> bool:
 
 
 def _read(record: bytes) -> Suspension:
-    """Raises `SuspensionError` for the record of another version; it was signed, so it is no stranger's."""
+    """Parse a record. Raises `SuspensionError` for another version; the signature proves that it is not forged."""
     plain = json.loads(record)
     if plain.get("schema") != SCHEMA:
         raise refused("schema")

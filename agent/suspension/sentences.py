@@ -1,4 +1,4 @@
-"""Why a suspended run cannot be resumed, in sentences that go by a name."""
+"""The reasons why a suspended run cannot be resumed, as sentences by name."""
 
 from functools import partial
 
@@ -18,5 +18,5 @@ SENTENCES = {
 
 
 def refused(reason: SuspensionReason, **values: str) -> SuspensionError:
-    """The refusal for that reason."""
+    """Return the error for that reason."""
     return localized_error(partial(SuspensionError, reason=reason), SENTENCES, f"suspended_{reason}", **values)

@@ -1,7 +1,7 @@
 """The contract of a tool: a function, its schema, and `execute`, which turns a call into a result and never raises.
 
-A tool that raises, times out, is unknown or is given arguments that do not fit yields a result marked as an error,
-which the model reads. Only cancellation passes through. A `Toolset` gives tools that live as long as its session.
+If a tool raises, times out, is unknown or gets arguments that do not fit, the result is marked as an error, and the
+model reads it. Only cancellation passes through. A `Toolset` provides tools that live as long as its session.
 """
 
 import asyncio
@@ -26,21 +26,21 @@ from agent.responses import fix_surrogates
 Function = Callable[..., Any]
 
 GRACE = 0.4
-"""Seconds that a cancelled tool may take to clean up before it is left behind."""
+"""Seconds that a cancelled tool has to clean up before it is abandoned."""
 
 _running: set[asyncio.Task[Any]] = set()
-"""The event loop holds tasks only weakly; what is left behind should end by itself, not by the garbage collector."""
+"""Strong references, because the event loop holds tasks only weakly: an abandoned tool must not be collected early."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that a model may call; the schema comes from its signature and docstring.
+    """A function that a model can call. The schema comes from its signature and docstring.
 
-    `timeout` is in seconds, None for the agent's own limit. A call of a tool that `needs_approval` suspends the run
-    until somebody has approved it; a `poller` is meant to be called again and again, so repeating it is no sign of a
-    model that goes in circles. Where others describe the tool (a server, a file), `schema` is the JSON schema of its
-    arguments and `description` its text: they are given by keyword, unchecked, as the model wrote them.
-    Raises `InputError` where the signature has no schema.
+    `timeout` is in seconds, None for the agent's own limit. A call of a tool with `needs_approval` suspends the run
+    until somebody approves it. A `poller` is meant to be called repeatedly, so repeated calls are no sign of a loop. If
+    a server or a file describes the tool, `schema` is the JSON schema of its arguments and `description` its text. The
+    arguments are then passed by keyword, unchecked, as the model wrote them. Raises `InputError` if no schema can be
+    made of the signature.
     """
 
     function: Function
@@ -54,7 +54,7 @@ class Tool:
     def __post_init__(self) -> None:
         try:
             _ = self._schema
-        except Exception as error:  # pydantic's own failures here have no common base
+        except Exception as error:  # pydantic's exceptions here have no common base
             raise InputError(f"tool {self.name!r}: no schema can be made of its signature: {error}") from error
 
     @cached_property
@@ -68,19 +68,19 @@ class Tool:
 
     @property
     def is_async(self) -> bool:
-        """Whether it can be interrupted; a plain function runs in a thread, which cannot."""
+        """Whether it can be interrupted. A plain function runs in a thread, which cannot."""
         return inspect.iscoroutinefunction(self.function)
 
     @property
     def definition(self) -> ToolDefinition:
-        """What a provider is told of this tool."""
+        """The description that providers get."""
         return self._schema.tool_def
 
     def arguments(self, call: ToolCallPart) -> tuple[list[Any], dict[str, Any]]:
-        """The call's arguments, validated. Raises `ValidationError` or `ValueError`."""
+        """Return the call's validated arguments. Raises `ValidationError` or `ValueError`."""
         given = dict(call.args_as_dict(raise_if_invalid=True))
         schema = self._schema.function_schema
-        if rest := schema.var_positional_field:  # which the library's schema demands, though Python does not
+        if rest := schema.var_positional_field:  # the library's schema requires it, although Python does not
             given.setdefault(rest, [])
         values: dict[str, Any] = dict(schema.validator.validate_python(given))
         positional = [values.pop(name) for name in schema.positional_fields]
@@ -89,7 +89,7 @@ class Tool:
         return positional, values
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function itself, as if it had not been made a tool."""
+        """Call the function itself, as if it were not a tool."""
         return self.function(*args, **kwargs)
 
 
@@ -108,7 +108,7 @@ def tool(
     needs_approval: bool = False,
     poller: bool = False,
 ) -> Tool | Callable[[Function], Tool]:
-    """Make a function a tool: `@tool`, or `@tool(timeout=5, needs_approval=True)`."""
+    """Turn a function into a tool: `@tool`, or `@tool(timeout=5, needs_approval=True)`."""
 
     def wrap(function: Function) -> Tool:
         named = name or getattr(function, "__name__", "tool")
@@ -119,17 +119,17 @@ def tool(
 
 @runtime_checkable
 class Toolset(Protocol):
-    """Tools that are there while a session is open. It may be shared: each run, or each chat, opens a session."""
+    """Tools that exist while a session is open. It can be shared: each run, or each chat, opens its own session."""
 
     @property
     def name(self) -> str:
-        """What it is called in sentences."""
+        """The name for sentences."""
         ...
 
     def session(self) -> AbstractAsyncContextManager[Sequence[Tool]]:
-        """Open it: its tools while it is open. It may be closed in another task than the one that opened it.
+        """Open a session and return its tools. Another task than the one that opened it can close it.
 
-        Raises an `AgentError` with a sentence where it cannot be opened. Opening may be cancelled.
+        Raises an `AgentError` with a sentence if it cannot be opened. Opening can be cancelled.
         """
         ...
 
@@ -146,12 +146,12 @@ async def ask_user(question: str, choices: list[str] = []) -> str:  # noqa: B006
 
 
 def as_tool(item: Tool | Function) -> Tool:
-    """A tool as it is, a plain function as a tool."""
+    """Return a tool unchanged, and a plain function as a tool."""
     return item if isinstance(item, Tool) else tool(item)
 
 
 async def execute(tools: Mapping[str, Tool], call: ToolCallPart, *, timeout: float) -> ToolReturnPart:  # noqa: ASYNC109 - not raised
-    """Run one call and return its result; `timeout` in seconds holds for tools that name none."""
+    """Run one call and return its result. `timeout` in seconds applies to tools without their own."""
     wanted = tools.get(call.tool_name)
     if wanted is None:
         known = ", ".join(tools) or "none"
@@ -162,7 +162,7 @@ async def execute(tools: Mapping[str, Tool], call: ToolCallPart, *, timeout: flo
         return _failed(call, f"The arguments do not fit: {_explain(error)}")
     except (ValueError, AssertionError):
         return _failed(call, f"The arguments are not a JSON object: {str(call.args)[:200]!r}")
-    except Exception as error:  # a validator of the tool's own
+    except Exception as error:  # from a validator of the tool itself
         return _failed(call, f"The arguments do not fit: {type(error).__name__}: {error}")
     limit = wanted.timeout or timeout
     work = asyncio.create_task(_invoke(wanted.function, args, kwargs), name=call.tool_call_id)
@@ -172,10 +172,10 @@ async def execute(tools: Mapping[str, Tool], call: ToolCallPart, *, timeout: flo
         if work.cancelled():
             return _failed(call, "The tool was cancelled by something that it waited for.")
         value = work.result()
-        if isinstance(value, ToolReturnPart):  # of a tool that was run another time
+        if isinstance(value, ToolReturnPart):  # the result of an earlier call
             return replace(cast(ToolReturnPart[Any], value), tool_name=call.tool_name, tool_call_id=call.tool_call_id)
         return ToolReturnPart(call.tool_name, _content(value), tool_call_id=call.tool_call_id)
-    except AgentError as error:  # which is a sentence already
+    except AgentError as error:  # its text is already a sentence
         return _failed(call, str(error))
     except Exception as error:
         return _failed(call, f"{type(error).__name__}: {error}")
@@ -189,10 +189,10 @@ async def execute_all(
     on_result: Callable[[ToolReturnPart], None],
     on_start: Callable[[ToolCallPart], None] = lambda _: None,
 ) -> None:
-    """Run calls at once and hand each result to `said` as it comes; return when each call has one.
+    """Run calls concurrently and pass each result to `on_result` as it comes. Return when each call has one.
 
-    `began` is given each call in the task in which it is made. Cancelled, it first gives a result to each call that has
-    none; its metadata says `left_running` where the tool could not be interrupted.
+    `on_start` gets each call in the task that makes it. On cancellation, each call without a result first gets one; its
+    metadata says `left_running` if the tool could not be interrupted.
     """
     if not calls:
         return
@@ -219,7 +219,7 @@ async def execute_all(
 
 
 def cancelled_result(call: ToolCallPart) -> ToolReturnPart:
-    """The result of a call that was not made, or not to its end, because the run was cancelled."""
+    """Return the result of a call that was not made or not finished because the run was cancelled."""
     text = "Cancelled before it finished."
     return ToolReturnPart(call.tool_name, text, tool_call_id=call.tool_call_id, outcome="interrupted")
 
@@ -233,7 +233,7 @@ def _given_up(call: ToolCallPart, tool: Tool | None) -> ToolReturnPart:
 
 
 async def _done(work: asyncio.Task[Any], limit: float) -> bool:
-    """Whether it is done in time. If not it is cancelled, and left behind when it does not heed that within `GRACE`."""
+    """Return whether the task ends in time. If not, cancel it, and abandon it if it is still running after `GRACE`."""
     _running.add(work)
     work.add_done_callback(_running.discard)
     try:
@@ -252,7 +252,7 @@ async def _done(work: asyncio.Task[Any], limit: float) -> bool:
 
 
 def _heard(work: asyncio.Task[Any]) -> None:
-    """Take note of a failure that nobody waits for any more."""
+    """Retrieve the exception of an abandoned task, so that asyncio does not report it."""
     if not work.cancelled():
         work.exception()
 
@@ -265,12 +265,12 @@ async def _invoke(function: Function, args: list[Any], kwargs: dict[str, Any]) -
         return await value if inspect.isawaitable(value) else value
     except (Exception, asyncio.CancelledError, GeneratorExit):
         raise
-    except BaseException as error:  # of SystemExit and KeyboardInterrupt the loop itself would end
+    except BaseException as error:  # SystemExit and KeyboardInterrupt would end the loop itself
         raise RuntimeError(f"the tool raised {type(error).__name__}") from error
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:
-    """Run in a daemon thread, which a cancelled run or an ending process leaves behind rather than waits for."""
+    """Run in a daemon thread, which a cancelled run or an ending process abandons instead of waiting for it."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
     context = contextvars.copy_context()
@@ -294,7 +294,7 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
 
 
 def _content(value: Any) -> Any:
-    """A string unchanged, pictures and sound as such, also in a list with strings; anything else as JSON."""
+    """Return strings, pictures and sound unchanged, also in a list; anything else as JSON."""
     if isinstance(value, str):
         return fix_surrogates(value)
     if isinstance(value, BinaryContent):
@@ -307,7 +307,7 @@ def _content(value: Any) -> Any:
 
 
 def with_note(result: ToolReturnPart, note: str) -> ToolReturnPart:
-    """The result with a note of ours for the model after it."""
+    """Return the result with our note to the model after it."""
     note, content = f"[{note}]", result.content
     if isinstance(content, str):
         return replace(result, content=f"{content}\n\n{note}")

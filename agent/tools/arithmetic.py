@@ -1,4 +1,4 @@
-"""Arithmetic, worked out in the sandbox: what a value costs is bounded before it is worked out. Knows no tools."""
+"""Arithmetic in the sandbox. The cost of each value is limited before it is computed. Knows nothing of tools."""
 
 import ast
 import json
@@ -11,9 +11,9 @@ from typing import Any
 Number = int | float
 
 MAX_EXPRESSION = 500
-"""Characters of an expression."""
+"""The most characters of an expression."""
 MAX_DIGITS = 1_000
-"""Digits of any value on the way."""
+"""The most digits of any intermediate value."""
 
 
 def evaluate(expression: str) -> str:
@@ -35,7 +35,7 @@ def evaluate(expression: str) -> str:
 
 
 def main(_: list[str]) -> int:
-    """Read an expression and write JSON: its `value`, or the `error` that says why it has none."""
+    """Read an expression from stdin and write JSON: its `value`, or an `error` with the reason why it has none."""
     try:
         said = {"value": evaluate(sys.stdin.buffer.read().decode())}
     except ValueError as error:
@@ -50,7 +50,7 @@ _UNARY: dict[type[ast.unaryop], Callable[[Number], Number]] = {ast.UAdd: operato
 
 
 def _power(base: Number, exponent: Number) -> Number:
-    """`base ** exponent`, refused before it is worked out where the whole number would be enormous."""
+    """Return `base ** exponent`. An enormous whole number is refused before it is computed."""
     if isinstance(base, int) and isinstance(exponent, int):
         if exponent > 0 and abs(base) > 1 and exponent * math.log10(abs(base)) > MAX_DIGITS:
             raise OverflowError
@@ -70,7 +70,7 @@ def _factorial(number: Number) -> int:
 
 
 def _round(number: Number, digits: Number = 0) -> Number:
-    """`round` with bounded `digits`: more change nothing, but 30 million of them take half a minute."""
+    """Call `round` with limited `digits`: more digits change nothing, but 30 million of them take half a minute."""
     return round(number, max(-MAX_DIGITS - 1, min(int(digits), MAX_DIGITS))) if digits else round(number)
 
 
@@ -114,7 +114,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def _value(node: ast.expr) -> Number:
-    """The value of one node of the tree; anything that is not plain arithmetic is refused by name."""
+    """Return the value of one node of the tree. Raises `ValueError` for anything but plain arithmetic."""
     match node:
         case ast.Constant(value=bool()):
             raise ValueError("True and False are not numbers here")
@@ -149,7 +149,7 @@ def _call(name: str, arguments: list[Number]) -> Number:
 
 
 def _bounded(number: Number) -> Number:
-    """The number itself, unless it is not finite or so large that a chain of products would get dear."""
+    """Return the number itself, unless it is not finite or so large that a chain of products would be expensive."""
     if isinstance(number, float):
         if not math.isfinite(number):
             raise OverflowError
@@ -159,5 +159,5 @@ def _bounded(number: Number) -> Number:
 
 
 def _show(number: Number) -> str:
-    """A float to 15 significant digits, because 0.1 + 0.2 is 0.3 to everybody but a computer."""
+    """Return a float with 15 significant digits, because 0.1 + 0.2 is 0.3 to everybody but a computer."""
     return f"{number:.15g}" if isinstance(number, float) else str(number)

@@ -1,4 +1,4 @@
-"""Secrets of tools: named by their environment variable, read once, and kept out of everything that is shown."""
+"""Secrets of tools: named by their environment variable, read once, and never shown."""
 
 import base64
 import html
@@ -16,14 +16,14 @@ from agent.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class Credentials:
-    """What a request adds to its headers and its query; neither is ever shown."""
+    """The headers and query fields that authorise a request. They are never shown."""
 
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     query: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def redacted(self, text: str) -> str:
-        """The text without the secrets, also where a server repeats them escaped or encoded."""
+        """Return the text without the secrets, even if a server repeats them escaped or encoded."""
         for form in sorted({form for secret in self.secrets for form in _forms(secret)}, key=len, reverse=True):
             text = text.replace(form, "[secret]")
         return text
@@ -31,10 +31,10 @@ class Credentials:
 
 @dataclass(frozen=True, kw_only=True)
 class Auth:
-    """How a request is authorised: by the secret in the environment variable `variable`.
+    """The authorisation of a request, with the secret from the environment variable `variable`.
 
-    `kind` is "bearer", "basic" (the secret is "user:password"), "header" or "query"; for the last two `name` is that of
-    the header or of the query's field.
+    `kind` is "bearer", "basic" (the secret is "user:password"), "header" or "query". For the last two, `name` is the
+    name of the header or the query field.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -50,7 +50,7 @@ class Auth:
             raise ConfigError(f"auth.name is needed for header and query, and for nothing else; kind is {self.kind!r}")
 
     def credentials(self, env: Mapping[str, str]) -> Credentials:
-        """Read the secret. Raises `ConfigError` naming the variable where there is none."""
+        """Read the secret. Raises `ConfigError` with the variable's name if there is none or it cannot be sent."""
         secret = env.get(self.variable, "").strip()
         if not secret:
             raise ConfigError(f"the environment variable {self.variable} is not set")

@@ -1,6 +1,6 @@
-"""MCP servers as toolsets: a session with one is opened, its tools become tools, and it is closed again.
+"""MCP servers as toolsets: opens a session with a server, offers its tools as ours, and closes the session.
 
-Over stdio the server is a child process that is gone with its session; over streamable HTTP it is a URL of the owner's.
+With stdio, the server is a child process that ends with its session. With streamable HTTP, it is a URL from the owner.
 """
 
 import asyncio
@@ -43,17 +43,17 @@ from agent.tools.mcp_stdio import Command, open_server
 log = logging.getLogger(__name__)
 
 LONGEST_NAME = 64
-"""Of a tool, for every provider."""
+"""Characters of a tool's name; all providers accept this many."""
 MAX_CHARACTERS = 100_000
 MAX_PAGES = 50
 
 _serving: set[asyncio.Task[None]] = set()
-"""Sessions that are open: the event loop holds tasks only weakly."""
+"""Tasks of open sessions. Strong references, because the event loop holds tasks only weakly."""
 
 
 @dataclass(frozen=True)
 class HttpAddress:
-    """Where a server listens; `headers`, such as Authorization, are never shown."""
+    """The address of a server. The `headers`, such as Authorization, are never shown."""
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -61,11 +61,11 @@ class HttpAddress:
 
 @dataclass(frozen=True)
 class McpServer:
-    """A server and what is wanted of it; made by `McpServer.stdio` or `McpServer.http`.
+    """An MCP server and the tools to use from it; made by `McpServer.stdio` or `McpServer.http`.
 
-    Its tools are named "name-tool". `tools` are the only ones that are taken, by the server's own names; None takes
-    all. Calls of those in `needs_approval` (True: of all) wait for somebody's approval. `timeout` is how many seconds a
-    call may take, `start_seconds` how many the server has to answer at all.
+    Its tools are named "name-tool". `tools` limits them to these, by the server's own names; None takes all. Calls of
+    those in `needs_approval` (True: all) wait for approval. `timeout` is in seconds for each call, `start_seconds` for
+    the start of a session.
     """
 
     where: Command | HttpAddress
@@ -93,18 +93,18 @@ class McpServer:
         cwd: Path | None = None,
         **more: Any,
     ) -> "McpServer":
-        """A program to start. It sees nothing of our environment but PATH, HOME and the like, and what `env` adds."""
+        """Return a server to start as a program. It sees only PATH, HOME and the like of our environment, and `env`."""
         return cls(Command(command, tuple(args), env or {}, cwd), name=name, **more)
 
     @classmethod
     def http(cls, url: str, *, name: str, headers: Mapping[str, str] | None = None, **more: Any) -> "McpServer":
-        """A server that listens at `url`, by streamable HTTP; `headers` go with every request to it."""
+        """Return a server at `url` with streamable HTTP. `headers` are sent with every request."""
         return cls(HttpAddress(url, headers or {}), name=name, **more)
 
     @asynccontextmanager
     async def session(self) -> AsyncGenerator[Sequence[Tool]]:
-        """Its tools, while the session is open. Raises `ToolError` with a sentence where none can be opened."""
-        # The client must be left in the task that entered it, while who uses the session may be another task each time.
+        """Open a session and yield its tools. Raises `ToolError` with a sentence if it cannot be opened."""
+        # The client must be closed in the task that opened it, but each caller of the session can be another task.
         ready: asyncio.Future[Sequence[Tool]] = asyncio.get_running_loop().create_future()
         over = asyncio.Event()
         serving = asyncio.create_task(self._serve(ready, over), name=f"MCP server {self.name}")
@@ -119,7 +119,7 @@ class McpServer:
             await asyncio.wait([serving])
 
     async def _serve(self, ready: "asyncio.Future[Sequence[Tool]]", over: asyncio.Event) -> None:
-        """Hold a session open until it is over. Never raises: what goes wrong is told to who waits for `ready`."""
+        """Hold a session open until `over` is set. Never raises: whoever waits for `ready` gets the failure."""
         last_words: deque[str] = deque(maxlen=20)
         try:
             async with AsyncExitStack() as stack:
@@ -138,12 +138,12 @@ class McpServer:
                 raise
 
     async def _connected(self, stack: AsyncExitStack, last_words: deque[str]) -> Client:
-        """A client whose handshake is done; all it stands on is closed by the stack."""
+        """Return a client after its handshake. The stack closes everything that it uses."""
         match self.where:
             case Command() as command:
                 transport = open_server(self.name, command, last_words)
             case HttpAddress(url, headers):
-                here = httpx2.URL(url).host in ("localhost", "127.0.0.1", "::1")  # no proxy leads to this machine
+                here = httpx2.URL(url).host in ("localhost", "127.0.0.1", "::1")  # proxies cannot reach this machine
                 http = httpx2.AsyncClient(
                     headers=dict(headers),
                     timeout=httpx2.Timeout(30, read=300),
@@ -156,7 +156,7 @@ class McpServer:
         return await stack.enter_async_context(Client(transport, client_info=us, cache=None))
 
     async def _tools(self, client: Client, last_words: deque[str]) -> "AsyncGenerator[Tool]":
-        """The tools that are wanted, as ours. Raises `ToolError` where one that is wanted is not there."""
+        """Yield the wanted tools as ours. Raises `ToolError` if the server lacks one of them."""
         listed = {tool.name: tool for tool in await _listed(client)}
         wanted = list(listed) if self.tools is None else self.tools
         approved = wanted if self.needs_approval is True else self.needs_approval or ()
@@ -209,7 +209,7 @@ class McpServer:
 
 
 def fit_name(server: str, tool: str) -> str:
-    """A tool's name with its server's in front, as every provider takes it; of two tools it is never the same."""
+    """Return a tool's name with its server's in front, in a form that all providers take, different for each tool."""
     name = f"{server}-{tool}"
     fit = re.sub(r"[^A-Za-z0-9_-]", "_", name)
     if fit == name and len(name) <= LONGEST_NAME:
@@ -230,7 +230,7 @@ async def _listed(client: Client) -> list[Described]:
 
 
 def _value(result: CallToolResult) -> Any:
-    """What the model gets: a text where there is nothing else, else texts, pictures and sound in their order."""
+    """Return the result for the model: one text if there is nothing else, else texts, pictures and sound in order."""
     contents = list(_contents(result))
     if not contents and result.structured_content is not None:
         return json.dumps(result.structured_content, ensure_ascii=False)
@@ -268,7 +268,7 @@ def _binary(coded: str, kind: str) -> "str | BinaryContent":
 
 
 def _leaf(failure: BaseException) -> BaseException:
-    """The first cause inside the groups in which task groups wrap what went wrong."""
+    """Return the first cause inside nested exception groups, which task groups raise."""
     while isinstance(failure, BaseExceptionGroup):
         failure = cast("BaseExceptionGroup[BaseException]", failure).exceptions[0]
     return failure

@@ -1,7 +1,7 @@
-"""An MCP server as a child process, spoken to over its stdin and stdout, that is gone when its block has ended.
+"""Runs an MCP server as a child process and talks to it over stdin and stdout. The child ends with the block.
 
-The client library has such a transport too; but a task that is cancelled twice leaves its child running, and so does a
-process that is killed. Here the last step is a kill that waits for nothing, and on Linux the kernel does it for us.
+The client library has such a transport, too, but it leaves the child running if its task is cancelled twice or the
+process is killed. Here the last step is a kill that waits for nothing, and on Linux the kernel kills it for us.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObj
 log = logging.getLogger(__name__)
 
 GRACE = 1.0
-"""Seconds that it has to end by itself when its stdin is closed, and again when it is told to terminate."""
+"""Seconds that the server has to end by itself after its stdin is closed, and again after SIGTERM."""
 MAX_LINE = 64 * 1024 * 1024
 MAX_LOG_LINE = 2_000
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
@@ -37,7 +37,7 @@ _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 @dataclass(frozen=True)
 class Command:
-    """What to start. Of our environment it gets PATH, HOME and the like, and then `env`, which is never shown."""
+    """A command to start. Of our environment it gets PATH, HOME and the like, and then `env`, which is never shown."""
 
     command: str
     args: tuple[str, ...] = ()
@@ -47,9 +47,9 @@ class Command:
 
 @asynccontextmanager
 async def open_server(name: str, command: Command, last_words: deque[str]) -> AsyncGenerator[Streams]:
-    """The streams of a session with it; what it writes to stderr goes to the log, and the last lines to `last_words`.
+    """Yield the streams of a session. The server's stderr goes to the log, and its last lines to `last_words`.
 
-    Raises `OSError` where it cannot be started.
+    Raises `OSError` if the server cannot be started.
     """
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
@@ -60,7 +60,7 @@ async def open_server(name: str, command: Command, last_words: deque[str]) -> As
         stderr=pipe,
         env={**get_default_environment(), **command.env},
         cwd=command.cwd,
-        start_new_session=True,  # Ctrl-C in the terminal is for us
+        start_new_session=True,  # Ctrl-C in the terminal reaches only us
         preexec_fn=_end_with_us if _libc else None,
     )
     try:
@@ -68,7 +68,7 @@ async def open_server(name: str, command: Command, last_words: deque[str]) -> As
             yield streams
     finally:
         _signal(process, signal.SIGKILL if sys.platform != "win32" else signal.SIGTERM)
-        # What a grandchild still holds open is let go; asyncio has no public way to say so.
+        # Release the pipes that a grandchild still holds open; asyncio has no public way to do so.
         cast(asyncio.SubprocessTransport, process._transport).close()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
 
@@ -104,7 +104,7 @@ async def _streams(name: str, process: asyncio.subprocess.Process, last_words: d
         yield heard, said
     finally:
         heard.close()
-        said.close()  # `speak` sends what it has and closes stdin, at which a server ends
+        said.close()  # `speak` sends the rest and closes stdin, which ends a server
         try:
             await _ended(process)
         finally:
@@ -114,7 +114,7 @@ async def _streams(name: str, process: asyncio.subprocess.Process, last_words: d
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
-    """Wait until it has ended, more and more firmly."""
+    """Wait for the end of the process, and enforce it with stronger and stronger signals."""
     for how in (None, signal.SIGTERM, signal.SIGKILL if sys.platform != "win32" else signal.SIGTERM):
         if how is not None:
             _signal(process, how)
@@ -136,7 +136,7 @@ def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None
 
 
 def _end_with_us() -> None:
-    """In the child, before it becomes the server: be killed when the thread that started it is gone."""
+    """Ask the kernel, in the child before it becomes the server, to kill it when the thread that started it ends."""
     assert _libc
     _libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
 
@@ -145,13 +145,13 @@ def _parsed(name: str, line: bytes) -> SessionMessage | None:
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError:
-        if line.strip():  # many a server prints a greeting
+        if line.strip():  # many servers print a greeting
             log.warning("%s wrote what is no message to its stdout: %.200r", name, line)
         return None
 
 
 async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """The lines, however long. Ends at the end, or where one is longer than any message may be."""
+    """Yield the lines, however long. Stops at the end, or if one is longer than any valid message."""
     rest = bytearray()
     while (data := await stream.read(65536)) and len(rest) < MAX_LINE:
         first, *others = data.split(b"\n")

@@ -1,15 +1,15 @@
-"""Tools by reference: a preset, which is a TOML file that describes a REST tool or an MCP server, or a Python function.
+"""Tools by reference: a preset (a TOML file that describes a REST tool or an MCP server) or a Python function.
 
     [rest]                                    [mcp]
     name = "rates"                            name = "files"
     description = "Exchange rates."           command = "npx"
     url = "https://.../{day}?base={base}"     args = ["-y", "@modelcontextprotocol/server-filesystem", "/srv/files"]
     [rest.parameters]                         tools = ["read_text_file"]
-    base = { description = "As in EUR." }     env = ["A_TOKEN"]    # variables of ours that it may see
-    day = { default = "latest" }              # or, of a server that listens: url = "https://.../mcp"
+    base = { description = "As in EUR." }     env = ["A_TOKEN"]    # our variables that it can see
+    day = { default = "latest" }              # or, for a server that listens: url = "https://.../mcp"
 
-The other keys are those of `rest_tool` and `McpServer`, and `allow`, a list of private hosts as in "127.0.0.1:8000".
-Secrets come by `auth = { kind = "bearer", variable = "A_KEY" }`.
+The other keys are those of `rest_tool` and `McpServer`, and `allow`, a list of private hosts such as "127.0.0.1:8000".
+Secrets come from `auth = { kind = "bearer", variable = "A_KEY" }`.
 """
 
 import os
@@ -32,10 +32,10 @@ FOLDER = Path(__file__).resolve().parent.parent.parent / "configs" / "tools"
 
 
 def load_presets(reference: str, *, env: Mapping[str, str] = os.environ, folder: Path = FOLDER) -> Tool | Toolset:
-    """The tool or the tools that a reference names; touches no network.
+    """Return the tool or toolset that a reference names. Touches no network.
 
-    "preset:currency" or "currency" is `configs/tools/currency.toml`, what ends with ".toml" is a preset's path, and
-    "module:name" is a function, a `Tool` or a `Toolset` in a module. Raises `ConfigError` naming file, line and key.
+    "preset:currency" or "currency" is `configs/tools/currency.toml`, a name that ends with ".toml" is a preset's path,
+    and "module:name" is a function, a `Tool` or a `Toolset` in a module. Raises `ConfigError` with file, line and key.
     """
     name = reference.removeprefix("preset:")
     if name.endswith(".toml"):
@@ -119,7 +119,7 @@ def _preset(path: Path, env: Mapping[str, str]) -> Tool | Toolset:
         raise ConfigError(f"the tool {path.name} cannot be read: {error}") from error
     try:
         file = _File.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:  # which says the line itself
+    except tomllib.TOMLDecodeError as error:  # its text names the line
         raise ConfigError(f"{path.name} is not valid TOML: {error}") from error
     except AgentError as error:
         raise ConfigError(f"{path.name}: {error}") from error
@@ -135,7 +135,7 @@ def _preset(path: Path, env: Mapping[str, str]) -> Tool | Toolset:
 
 
 def _explained(failure: ValidationError, text: str) -> str:
-    """The first thing that is wrong, by its line and key. The value is left out: it could be a secret."""
+    """Return the first error with its line and key. The value is left out: it could be a secret."""
     first = failure.errors(include_input=False, include_url=False)[0]
     keys = [key for key in first["loc"] if isinstance(key, str)]
     what = "is not known" if first["type"] in ("extra_forbidden", "unexpected_keyword_argument") else first["msg"]
@@ -143,7 +143,7 @@ def _explained(failure: ValidationError, text: str) -> str:
 
 
 def _line(text: str, keys: list[str]) -> str:
-    """Where the innermost of these keys that is written down is written down; TOML's reader does not tell."""
+    """Return the line of the innermost key that the text contains: TOML's reader does not report it."""
     for key in reversed(keys):
         for number, line in enumerate(text.splitlines(), 1):
             if re.search(rf"""(^|[\s.{{,\["']){re.escape(key)}["']?\s*([=\].]|$)""", line.partition("#")[0]):

@@ -1,7 +1,7 @@
-"""REST tools: a description of one request becomes a tool. What a model gives fills places of it and nothing more.
+"""REST tools: makes a tool from the description of one request. The model only supplies values for placeholders.
 
-A value in the path or the query is escaped, so that it stays the value of that place; host, headers and secrets are the
-author's alone.
+A value in the path or the query is escaped, so that it cannot change the rest of the URL. Only the tool's author sets
+the host, headers and secrets.
 """
 
 import inspect
@@ -26,16 +26,16 @@ from agent.tools.auth import Auth, Credentials
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 MAX_BYTES = 2_000_000
 MAX_CHARACTERS = 20_000
-"""Of a result; a model that is given more is helped less."""
+"""Characters of a result. More text does not help a model."""
 MAX_TROUBLE = 500
-"""Characters of what a server says with a status that is an error."""
+"""Characters of a server's text with an error status."""
 
 _PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _CHARSETS = re.compile(
     r"charset=\"?(utf-16|iso-8859-(?:[1-9]|1[0-6])|windows-125[0-8]|gb2312|gb18030|big5|shift_jis|euc-(?:jp|kr))\b",
     re.I,
 )
-"""Those on the web; Python knows some that are slow to read, or no character sets at all."""
+"""The character sets on the web. Python has others that are slow to decode, or are not character sets at all."""
 _TYPES: Mapping[str, Any] = {
     "string": str,
     "integer": int,
@@ -47,10 +47,9 @@ FORM = "application/x-www-form-urlencoded"
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """What a model may give: its JSON `type`, what it means, and the only values that there are, if they are few.
+    """A value that the model can give: its JSON `type`, its meaning, and the allowed `choices`, if any.
 
-    It must be given unless it has a `default` or is `optional`; what stands at the place of one that is not given is
-    left out.
+    It is required unless it has a `default` or is `optional`. If it is not given, its placeholder is left out.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -87,16 +86,16 @@ def rest_tool(
     guard: Guard = GUARD,
     env: Mapping[str, str] = os.environ,
 ) -> Tool:
-    """A tool that sends one request: `{name}` in the path or query of `url`, or in `body`, is the model's value.
+    """Make a tool that sends one request. `{name}` in `url` (path or query) or `body` stands for the model's value.
 
-    `body` is JSON; a string in it that is nothing but a place becomes the value with its type. With the header
-    "Content-Type: application/x-www-form-urlencoded" it is sent as a form. `result` is a JMESPath into the answer's
-    JSON. `guard` says which hosts may be reached: by itself public ones, `Guard(allow=("127.0.0.1:8000",))` for one of
-    your own. `timeout` is in seconds.
+    `body` is JSON. A string that is only a placeholder becomes the value with its type. With the header "Content-Type:
+    application/x-www-form-urlencoded" it is sent as a form. `result` is a JMESPath into the answer's JSON. `guard`
+    decides which hosts can be reached: public ones by default, and your own with `Guard(allow=("127.0.0.1:8000",))`.
+    `timeout` is in seconds.
 
-    The result is the answer's text, or its picture or sound; an answer that is no success, or does not fit, is an error
-    that the model reads. Secrets come by `auth` and are shown nowhere. Raises `InputError` where the description is
-    wrong, `ConfigError` where the environment has no such secret.
+    The result is the answer's text, picture or sound. If the answer has an error status or does not fit, the model
+    reads an error. Secrets come from `auth` and are shown nowhere. Raises `InputError` if the description is wrong,
+    `ConfigError` if the environment lacks the secret.
     """
     request = _Request(
         name=name,
@@ -127,15 +126,15 @@ def rest_tool(
             raise ToolError(request.credentials.redacted(str(error))) from None  # a cause could repeat a secret
 
     _describe(call, name, request.parameters)
-    # The guard ends it at its time with a sentence of its own; the loop's limit is the net below.
+    # The guard stops in time with a sentence of its own; the loop's limit is only a safety net.
     return Tool(call, name, timeout + 5, needs_approval=needs_approval, description=description)
 
 
 def _describe(call: Callable[..., Any], name: str, parameters: Mapping[str, Parameter]) -> None:
-    """Give the function the name, annotations and signature from which its schema is made."""
+    """Set the name, annotations and signature of the function. Its schema is made from them."""
     call.__name__ = call.__qualname__ = name
     call.__annotations__ = {key: _annotation(parameter) for key, parameter in parameters.items()}
-    call.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess]  what `inspect` looks for
+    call.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess]  `inspect` looks for it
         [
             inspect.Parameter(
                 key,
@@ -150,7 +149,7 @@ def _describe(call: Callable[..., Any], name: str, parameters: Mapping[str, Para
 
 @dataclass(frozen=True, kw_only=True)
 class _Request:
-    """The description, checked: each place has its parameter, each parameter its place."""
+    """The checked description: each placeholder has a parameter, and each parameter a placeholder."""
 
     name: str
     method: str
@@ -189,12 +188,12 @@ class _Request:
 
     @property
     def all_headers(self) -> dict[str, str]:
-        """What is sent; what a server may be asked for is JSON, if nothing else is said."""
+        """The headers to send. By default, they ask for JSON."""
         kind = {"Content-Type": "application/json"} if self.body is not None else {}
         return {"Accept": "application/json, */*;q=0.5", **kind, **self.headers, **self.credentials.headers}
 
     def address(self, given: Mapping[str, Any]) -> str:
-        """The URL with its values. Raises `ToolError` where one would lead out of its place."""
+        """Return the URL with its values. Raises `ToolError` if a value would leave its place in the path."""
         base, _, query = self.url.partition("#")[0].partition("?")
         start = base.index("/", base.index("//") + 2) if "/" in base.partition("//")[2] else len(base)
         path = _PLACE.sub(lambda place: _escaped(given[place[1]]), base[start:])
@@ -205,7 +204,7 @@ class _Request:
         return base[:start] + path + ("?" + "&".join(pairs) if pairs else "")
 
     def content(self, given: Mapping[str, Any]) -> bytes:
-        """The body with its values."""
+        """Return the body with its values."""
         if self.body is None:
             return b""
         filled = _filled(self.body, given)
@@ -216,7 +215,7 @@ class _Request:
 
 
 class _Absent:
-    """Stands for what is left out of a body."""
+    """A marker for parts to leave out of a body."""
 
 
 def _annotation(parameter: Parameter) -> Any:
@@ -270,7 +269,7 @@ def _text(value: Any) -> str:
 
 
 def _read(answer: FetchResponse, path: Any, credentials: Credentials) -> str | BinaryContent:
-    """What the model gets of an answer. Raises `ToolError`."""
+    """Return the part of an answer that the model gets. Raises `ToolError`."""
     kind = answer.media_type
     if not 200 <= answer.status < 300:
         said = credentials.redacted(_decoded(answer)).strip()
@@ -298,7 +297,7 @@ def _shown(value: Any) -> str:
 
 
 def _compact(text: str) -> str:
-    """JSON without its blanks, which a model would read for nothing; any other text as it is."""
+    """Return JSON without white space, which only costs the model tokens; any other text unchanged."""
     try:
         return _shown(json.loads(text))
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The contract of a ledger, which knows what was used up, and the one that forgets it with its process."""
+"""The contract of a ledger, which remembers used ids, and a ledger in memory that forgets them with its process."""
 
 from datetime import datetime
 from typing import Protocol
@@ -7,25 +7,25 @@ from agent.history import now
 
 
 class Ledger(Protocol):
-    """Says of each id once that it is used for the first time; `tests/test_ledgers.py` is the suite that all pass."""
+    """Remembers used ids. All implementations pass the suite in `tests/test_ledgers.py`."""
 
     async def use(self, id: str, expires_at: datetime | None) -> bool:
-        """Whether this is the first use; of any number of them at once, in any processes, only one is.
+        """Return whether this is the first use of the id. Of any uses at once, in any processes, exactly one is first.
 
-        After `expires_at` (None: never) the id need not be remembered: who asks has refused it before.
-        Raises an `AgentError` where that cannot be known.
+        The id can be forgotten after `expires_at` (None: never), because callers refuse expired ids themselves.
+        Raises an `AgentError` if the ledger cannot be read or written.
         """
         ...
 
 
 class MemoryLedger:
-    """A `Ledger` in this process's memory. Nothing in it awaits, so no other use can come between its steps."""
+    """A `Ledger` in this process's memory. It needs no lock: it never awaits, so no other use can interrupt it."""
 
     def __init__(self) -> None:
         self._used: dict[str, datetime | None] = {}
 
     async def use(self, id: str, expires_at: datetime | None) -> bool:
-        """As in `Ledger.use`."""
+        """Implement `Ledger.use`."""
         moment = now()
         for gone in [key for key, until in self._used.items() if until is not None and until <= moment]:
             del self._used[gone]

@@ -1,4 +1,4 @@
-"""What was used up, as a folder with a file for each id: creating one is what only one process can do."""
+"""A ledger in a folder, with one file for each used id: only one process can create a file."""
 
 import asyncio
 import os
@@ -13,13 +13,13 @@ _NEVER = "never"
 
 
 class FileLedger:
-    """A `Ledger` in a folder, for any number of processes of one machine. The folder is made when it is first used."""
+    """A `Ledger` in a folder, for any number of processes of one machine. The first use makes the folder."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder)
 
     async def use(self, id: str, expires_at: datetime | None) -> bool:
-        """As in `Ledger.use`. Raises `ConfigError` where the folder cannot be used."""
+        """Implement `Ledger.use`. Raises `ConfigError` if the folder cannot be used."""
         until = _NEVER if expires_at is None else repr(expires_at.timestamp())
         try:
             return await asyncio.to_thread(self._use, sha256(id.encode()).hexdigest(), until)
@@ -42,7 +42,7 @@ class FileLedger:
         for path in self._folder.iterdir():
             try:
                 text = path.read_text()
-                if text not in ("", _NEVER) and float(text) <= moment:  # "" is being written at this moment
+                if text not in ("", _NEVER) and float(text) <= moment:  # "" is just being written
                     path.unlink()
-            except (OSError, ValueError):  # another process was first, or it is no file of ours
+            except (OSError, ValueError):  # another process removed it first, or the file is not ours
                 continue

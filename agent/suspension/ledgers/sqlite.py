@@ -1,4 +1,4 @@
-"""What was used up, as a table of its own in a SQLite file, which may be the one of the history."""
+"""A ledger as a separate table in a SQLite file, which can be the file of the history."""
 
 import asyncio
 import os
@@ -16,13 +16,13 @@ _USE = "INSERT OR IGNORE INTO used (id, expires_at) VALUES (?, ?)"
 
 
 class SqliteLedger:
-    """A `Ledger` in a file, made when it is first used. A use is rare, so each has a connection of its own."""
+    """A `Ledger` in a file; the first use makes it. Uses are rare, so each opens its own connection."""
 
     def __init__(self, path: str | os.PathLike[str], *, busy_timeout: float = 5.0) -> None:
         self._path, self._timeout = Path(path), busy_timeout
 
     async def use(self, id: str, expires_at: datetime | None) -> bool:
-        """As in `Ledger.use`. Raises `ConfigError` where the file cannot be used."""
+        """Implement `Ledger.use`. Raises `ConfigError` if the file cannot be used."""
         until = None if expires_at is None else expires_at.timestamp()
         try:
             return await asyncio.to_thread(self._use, id, until)
