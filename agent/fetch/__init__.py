@@ -27,7 +27,7 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 MAX_URL = 8_000
 CONNECT_SECONDS = 5.0
-"""The time to connect to one address of a host before the next one is tried."""
+"""Seconds to wait for a connection to one address of a host before the next one is tried."""
 
 
 _lookups = ThreadPoolExecutor(8, thread_name_prefix="dns")

@@ -54,7 +54,7 @@ class Timings:
 class Note:
     """The facts that a reload needs around a message to show the same page. They are never sent to a model.
 
-    `ended` is None while more of the run will come, else how the run ended (see `agent.result.FinishReason`). `detail`
+    `ended` is None while the run goes on, else how the run ended (see `agent.result.FinishReason`). `detail`
     is the sentence shown with it, and `sayings` its translatable form if it is one of ours. `attachments` are ids,
     never bytes. `left_out` counts earlier messages that were not sent because they did not fit. `omitted` is the
     sentence on parts that the model cannot take, and `omitted_sayings` its translatable form. `cost` is in US dollars,

@@ -1,7 +1,7 @@
 """Converts entries and records to JSON text and back. All stores keep this form, so that they answer alike.
 
 Values that would not load again are refused before anything is written: one unreadable message would make its whole
-conversation unreadable. Knows nothing of the place of storage.
+conversation unreadable. Knows nothing of the storage itself.
 """
 
 import json

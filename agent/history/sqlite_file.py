@@ -64,7 +64,7 @@ def create_private(path: Path) -> None:
         # https://www.sqlite.org/howtocorrupt.html section 2.2
         mode = path.stat().st_mode
         if path.is_file() and mode & 0o077:
-            with suppress(PermissionError):  # The file belongs to somebody else, who must protect it.
+            with suppress(PermissionError):  # Another user owns the file and must protect it.
                 path.chmod(mode & 0o700)
 
 

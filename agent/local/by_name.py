@@ -10,7 +10,7 @@ from agent.providers import Connection, Endpoint, base_url_variable, connect, de
 from agent.settings import load_settings
 
 _OWN_SERVERS = ("vllm", "llama.cpp")
-"""Providers whose servers this machine can start."""
+"""Providers with servers that this machine can start."""
 
 
 def connect_by_name(model: str, provider: str | None, base_url: str | None, api_key: str | None = None) -> Connection:

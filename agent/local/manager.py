@@ -23,7 +23,7 @@ from agent.settings import ROOT, LocalSettings
 
 _ASK_AGAIN = 2.0  # seconds between two requests to a named server that does not answer
 _LOOK_AGAIN = 30.0  # seconds if it does answer: it may have been restarted with another model
-_RESTARTS, _WITHIN = 3, 300.0  # a server that crashes after this many restarts within so many seconds is given up
+_RESTARTS, _WITHIN = 3, 300.0  # restarts, seconds: a server that crashes more often in this time is given up
 _NO_BETTER = (
     "Using the bundled SmolLM2-135M (tiny, may be wrong). Connect once to fetch a better model, "
     "or set VLLM_BASE_URL or LOCAL_MODEL."

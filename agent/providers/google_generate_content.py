@@ -42,7 +42,7 @@ class GoogleConnection(ClientConnection):
         return nearest(cast(Effort, reasoning), self._levels)
 
     def settings(self, reasoning: Reasoning | None) -> ModelSettings:
-        """Return the thinking settings. The vendor sends the text of thoughts only on request, and limits answers.
+        """Return the thinking settings. Thoughts are sent only on request. The vendor itself limits the answer.
 
         True is the highest level or, for models with a budget, as much as the model sees fit. None is the vendor's own
         amount, with its text. Off is none, or the least for models that always think.

@@ -22,7 +22,7 @@ def sdk_client(endpoint: Endpoint, http: httpx2.AsyncClient, timeout: httpx2.Tim
     if vendor != "openai":
         # The SDK reads these from the environment and would reveal the owner's OpenAI account to other vendors.
         client.organization = client.project = None
-    client.chat.__dict__["completions"] = PlainCompletions(client)  # a cached property uses the value that is there
+    client.chat.__dict__["completions"] = PlainCompletions(client)  # presets a cached property
     client.__dict__["responses"] = PlainResponses(client)
     return client
 

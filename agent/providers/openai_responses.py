@@ -91,7 +91,7 @@ def _profile(spec: ModelSpec) -> OpenAIModelProfile:
         openai_responses_supports_prompt_cache_diagnostics=False,
     )
     if spec.provider == "xai":
-        # Models without efforts refuse to be asked for one.
+        # Models without efforts refuse a request for one.
         grok: GrokModelProfile = {**(grok_model_profile(spec.name) or {})}
         ours["openai_reasoning_efforts"] = frozenset(grok.get("grok_reasoning_efforts", ()))
     return ours

@@ -15,7 +15,7 @@ _LADDER: tuple[Effort, ...] = get_args(Effort)
 
 
 def is_reasoning(value: object) -> TypeGuard[Reasoning]:
-    """Return True for True, False and the known efforts. 0 and 1 are no bools, although they are equal to them."""
+    """Return whether this is a bool or a known effort. 0 and 1 do not count, although they equal False and True."""
     return isinstance(value, bool) or (isinstance(value, str) and value in _LADDER)
 
 

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 MOST_OVERTAKEN = 10
-"""The most requests that may overtake another one. Without a bound, a stream of new visitors would hold it up."""
+"""The most requests that can overtake another one. Without a limit, a stream of new visitors could delay it forever."""
 
 _visitor: ContextVar[str] = ContextVar("visitor", default="")
 

@@ -76,7 +76,7 @@ class ToolChoiceDecoder:
         self._plain = False
 
     def feed(self, chunk: str) -> str:
-        """Take a chunk and return what it adds to the reply's text, which is often nothing."""
+        """Take a chunk and return the text that it adds to the reply, often ""."""
         if self._plain:
             return chunk
         if self._string:
@@ -85,7 +85,7 @@ class ToolChoiceDecoder:
         return "" if self._undecided is None else self._decide(self._undecided + chunk)
 
     def finish(self) -> ToolChoice:
-        """Take the end of the input and return what has not been given out yet."""
+        """End the input and return the rest that has not been given out yet."""
         if self._plain:
             return ToolChoice()
         if self._string:
@@ -118,7 +118,7 @@ class ToolChoiceDecoder:
 
 
 class _JsonString:
-    """The inside of one JSON string, unescaped chunk by chunk up to its closing quote. `rest` is what follows."""
+    """The inside of one JSON string, unescaped chunk by chunk up to its closing quote. `rest` is the text after it."""
 
     def __init__(self) -> None:
         self.rest = ""
@@ -218,7 +218,7 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _accepted(schema: Any, *, prefix: str, definitions: dict[str, Any]) -> Any:
-    """Return the schema without what grammars refuse. Its definitions move to the root under a prefixed name.
+    """Return the schema without keywords that grammars refuse. Its definitions move to the root with a prefix.
 
     Leaving parts out only loosens it: when the tool is executed, the arguments are validated against the full schema.
     """

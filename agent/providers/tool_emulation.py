@@ -47,8 +47,8 @@ class ToolEmulationModel(StreamingModel, WrapperModel):
     parts, one part per response. A request without function tools passes through, except that the tool parts of its
     history become text. `tool_choice` is honoured.
 
-    It never raises for what the model wrote. JSON that was cut or is wrong gives the text so far, `state` "incomplete"
-    and the server's finish reason; the finish reason becomes "error" if the server claims a normal end.
+    Malformed output of the model never raises. JSON that was cut or is wrong gives the text so far, `state`
+    "incomplete" and the server's finish reason, or "error" if the server claims a normal end.
     """
 
     @asynccontextmanager
@@ -178,7 +178,7 @@ class ToolEmulationStream(StreamedResponse):
         return self.inner.timestamp
 
 
-# --- what is sent ---------------------------------------------------------------------------------------------------
+# --- the request ----------------------------------------------------------------------------------------------------
 
 
 def rewrite_history(

@@ -55,7 +55,7 @@ class Approve:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Refuses the call or the question. The model is told the reason."""
+    """Refuses the call or the question. The model reads the reason."""
 
     reason: str = ""
 
@@ -168,7 +168,7 @@ def pending_call(call: ToolCallPart, tools: Mapping[str, Tool]) -> Pending | Non
         return None
     try:
         tool.arguments(call)
-    except Exception:  # the model is told; people are not asked about invalid calls
+    except Exception:  # the model gets the error; people are not asked about invalid calls
         return None
     return _pending(call)
 

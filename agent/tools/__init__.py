@@ -68,7 +68,7 @@ class Tool:
 
     @property
     def is_async(self) -> bool:
-        """Whether it can be interrupted. A plain function runs in a thread, which cannot."""
+        """True if a call can be interrupted. A plain function cannot: it runs in a thread."""
         return inspect.iscoroutinefunction(self.function)
 
     @property

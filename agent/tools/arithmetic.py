@@ -159,5 +159,5 @@ def _bounded(number: Number) -> Number:
 
 
 def _show(number: Number) -> str:
-    """Return a float with 15 significant digits, because 0.1 + 0.2 is 0.3 to everybody but a computer."""
+    """Return the number as text. A float gets 15 significant digits: for people, 0.1 + 0.2 is 0.3."""
     return f"{number:.15g}" if isinstance(number, float) else str(number)

@@ -1,4 +1,4 @@
-"""The tools that need no network: arithmetic, the clock, units of measure. Plain functions; knows nothing of models."""
+"""Tools that need no network: arithmetic, the clock, units of measure. Plain functions that know nothing of models."""
 
 import json
 import math
@@ -11,12 +11,12 @@ from agent.media.sandbox import SandboxJob, SandboxProgram
 from agent.tools import arithmetic
 
 MAX_NAME = 100
-"""Characters of the name of a unit or a time zone."""
+"""The most characters of the name of a unit or a time zone."""
 
 _CALCULATOR = SandboxProgram(arithmetic, memory=128 * 1024 * 1024, seconds=2, timeout_seconds=5)
-"""A process for each calculation takes 25 ms. It can be killed; a thread that works out a large number can't."""
+"""Each calculation has its own process, which takes 25 ms. Unlike a thread, a process can be killed."""
 _PLACES = BoundedSemaphore(4)
-"""Calculations at the same time: a model may ask for hundreds at once."""
+"""The most calculations at the same time: a model can ask for hundreds at once."""
 
 
 def calculate(expression: str) -> str:
@@ -71,7 +71,7 @@ def current_time(timezone: str = "UTC") -> str:
         raise ValueError(f"no time zone {timezone!r}; use an IANA name like 'Europe/Berlin' or 'UTC'") from error
     now = datetime.now(zone)
     offset = now.strftime("%z")
-    # Weekdays by table: strftime's %A follows the process's locale, and the model reads English.
+    # Weekdays come from a table: strftime's %A follows the process's locale, but the model reads English.
     return f"{_WEEKDAYS[now.weekday()]}, {now:%Y-%m-%d %H:%M:%S %Z} (UTC{offset[:3]}:{offset[3:5]})"
 
 
@@ -110,7 +110,7 @@ _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
 
 
 class _Unit(NamedTuple):
-    """`factor` and `offset` lead to the base unit of its kind (m, kg, K, l, m/s): base = value * factor + offset."""
+    """A unit. The base unit of its kind (m, kg, K, l, m/s) follows from: base = value * factor + offset."""
 
     kind: str
     symbol: str
@@ -161,7 +161,7 @@ _UNITS: dict[str, _Unit] = {
 
 
 def _unit(name: str) -> _Unit:
-    """The unit of that symbol or name, in singular or plural, whatever its case, spaces, underscores or degree sign."""
+    """Return the unit with this symbol or name, singular or plural. Ignores case, spaces, underscores and "degrees"."""
     key = "".join(character for character in name.lower() if character not in " _-.").removeprefix("degrees")
     for candidate in (key, key.removesuffix("s"), key.removeprefix("degree"), key.removeprefix("us")):
         if candidate in _UNITS:

@@ -66,7 +66,7 @@ class Parameter:
 
     @property
     def required(self) -> bool:
-        """Whether a call without it is refused."""
+        """True if a call without it is refused."""
         return self.default is None and not self.optional
 
 
@@ -88,10 +88,10 @@ def rest_tool(
 ) -> Tool:
     """Make a tool that sends one request. `{name}` in `url` (path or query) or `body` stands for the model's value.
 
-    `body` is JSON. A string that is only a placeholder becomes the value with its type. With the header "Content-Type:
-    application/x-www-form-urlencoded" it is sent as a form. `result` is a JMESPath into the answer's JSON. `guard`
-    decides which hosts can be reached: public ones by default, and your own with `Guard(allow=("127.0.0.1:8000",))`.
-    `timeout` is in seconds.
+    `body` is JSON. A string that is only a placeholder becomes the value with its type. With the header
+    "Content-Type: application/x-www-form-urlencoded" it is sent as a form. `result` is a JMESPath into the answer's
+    JSON. `guard` decides which hosts can be reached: public ones by default, and your own with
+    `Guard(allow=("127.0.0.1:8000",))`. `timeout` is in seconds.
 
     The result is the answer's text, picture or sound. If the answer has an error status or does not fit, the model
     reads an error. Secrets come from `auth` and are shown nowhere. Raises `InputError` if the description is wrong,
@@ -193,7 +193,7 @@ class _Request:
         return {"Accept": "application/json, */*;q=0.5", **kind, **self.headers, **self.credentials.headers}
 
     def address(self, given: Mapping[str, Any]) -> str:
-        """Return the URL with its values. Raises `ToolError` if a value would leave its place in the path."""
+        """Return the URL with its values. Raises `ToolError` if a part of the path would be "." or ".."."""
         base, _, query = self.url.partition("#")[0].partition("?")
         start = base.index("/", base.index("//") + 2) if "/" in base.partition("//")[2] else len(base)
         path = _PLACE.sub(lambda place: _escaped(given[place[1]]), base[start:])
