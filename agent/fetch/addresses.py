@@ -27,7 +27,7 @@ _NO_HOST_V4 = tuple(
     )
 )
 _HOSTS_V6 = IPv6Network("2000::/3")
-"""All addresses that were ever given to hosts. Some forms of IPv4 in IPv6 (mapped, translated, NAT64) lie outside."""
+"""All addresses that were ever given to hosts. Mapped, translated and NAT64 addresses lie outside."""
 _NO_HOST_V6 = tuple(
     map(
         IPv6Network,

@@ -90,7 +90,7 @@ async def connect(path: Path, busy_timeout: float) -> aiosqlite.Connection:
 async def enable_wal(connection: aiosqlite.Connection, patience: float) -> None:
     """Switch the file to a write-ahead log, trying for `patience` seconds.
 
-    If two processes do this to a new file at once, each would wait for the other: SQLite refuses one immediately.
+    Two processes that do this to a new file at once would wait for each other, so SQLite refuses one immediately.
     """
     deadline = time.monotonic() + patience
     while True:

@@ -72,7 +72,7 @@ class ServerProcess:
 
     @property
     def alive(self) -> bool:
-        """True while the process runs, to our knowledge."""
+        """True while the process runs."""
         return self._process.returncode is None
 
     async def wait(self) -> LocalModelError:

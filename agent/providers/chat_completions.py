@@ -61,7 +61,7 @@ class ChatCompletionsConnection(ClientConnection):
 
 
 def _provider(id_: str, client: AsyncOpenAI) -> Provider[AsyncOpenAI]:
-    """Return the library's provider, named after the id. Messages carry this name: only their writer gets reasoning."""
+    """Return the library's provider, named after the id. Messages carry it: reasoning goes back only to its writer."""
     match id_:
         case "openai":
             return OpenAIProvider(openai_client=client)

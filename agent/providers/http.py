@@ -24,8 +24,7 @@ from agent.providers.request_queue import RequestQueue
 READ_EVERY = 0.03
 """Seconds between two reads of a stream that has begun. The first bytes are never held back.
 
-Waking up for every token is expensive: a reader that wakes each 30 to 40 ms parses the same bytes with about half the
-CPU."""
+Waking up for every token is expensive: waking each 30 to 40 ms parses the same bytes with about half the CPU."""
 
 TIMEOUT = httpx2.Timeout(connect=5.0, read=300.0, write=30.0, pool=5.0)
 LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=2.0)
