@@ -1,8 +1,8 @@
-"""The network address that a request comes from, for limits: only where nobody can make it up.
+"""Finds the network address that a request comes from, for rate limits, unless the address could be forged.
 
-A client can send any `X-Forwarded-For`, to which each proxy appends the address that it saw. uvicorn follows that list
-as far as it knows the proxies. Where every sender is taken for a proxy, as on a Space, it would believe the first
-entry, which is the client's own; there only the last one counts.
+A client can send any `X-Forwarded-For` header, and each proxy appends the address that it saw. Uvicorn follows that
+list back through the proxies that it knows. On a Space every sender counts as a proxy, so uvicorn would believe the
+first entry, which the client wrote itself. There, only the last entry counts.
 """
 
 import logging
@@ -17,13 +17,13 @@ log = logging.getLogger(__name__)
 
 ANY = "*"
 WARNING_SECONDS = 3600.0
-"""Between two log lines about a proxy that is not known; anybody can cause one."""
+"""Seconds between two log lines about an unknown proxy. Anybody can cause such a line."""
 HOME = 64
-"""Bits of an IPv6 address that name a subscriber; the others they choose themselves."""
+"""Bits of an IPv6 address that identify a subscriber. Subscribers choose the other bits themselves."""
 
 
 class ClientAddressMiddleware:
-    """The middleware that notes the address. `any_proxy`: requests come through a proxy whose address is not known."""
+    """Middleware that notes the address. `any_proxy` is True if requests come through a proxy of unknown address."""
 
     def __init__(self, app: ASGIApp, *, any_proxy: bool) -> None:
         self._app, self._any_proxy = app, any_proxy
@@ -38,7 +38,7 @@ class ClientAddressMiddleware:
         await self._app(scope, receive, send)
 
     def _warn_of_unknown_proxy(self, scope: Scope) -> None:
-        """Log that the address that counts says for whom it forwards, but is not believed."""
+        """Log a warning if the client forwards requests for others but is not a trusted proxy."""
         client = cast("tuple[str, int] | None", scope.get("client"))
         first = Headers(scope=scope).get("x-forwarded-for", "").partition(",")[0].strip()
         if client is None or not first or counted(first) in (None, counted(client[0])):
@@ -53,7 +53,7 @@ class ClientAddressMiddleware:
 
 
 def resolve_address(scope: Scope, *, any_proxy: bool) -> str | None:
-    """The address as limits count it: IPv6 by subscriber. None where it is not known for certain."""
+    """Return the address that limits count. IPv6 is counted per subscriber. None if the address is not certain."""
     if any_proxy:
         hops = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
         return counted(hops[-1].strip(), private=False)
@@ -62,12 +62,15 @@ def resolve_address(scope: Scope, *, any_proxy: bool) -> str | None:
 
 
 def client_address(scope: Scope) -> str | None:
-    """The address that the middleware noted."""
+    """Return the address that the middleware noted."""
     return cast("str | None", scope.get("state", {}).get("address"))
 
 
 def counted(host: str, *, private: bool = True) -> str | None:
-    """The address in one spelling. A loopback address is a proxy's, and so is a private one unless that is allowed."""
+    """Return the address in one spelling, or None if it cannot belong to a visitor.
+
+    A loopback address belongs to a proxy. So does a private address, unless `private` is True.
+    """
     if host.startswith("["):
         host = host[1:].partition("]")[0]
     elif host.count(":") == 1:

@@ -1,10 +1,11 @@
-"""Connections that are slow or too many cost the others nothing: time-outs for headers, bodies and answers, and a cap.
+"""Time-outs for headers, bodies and answers, and a cap on connections.
 
-Uvicorn has no time-out for a request that was begun and not finished, none for an answer that nobody reads, and no cap
-on connections. asyncio logs one line for each connection that it cannot accept, thousands a second.
+Slow or surplus connections must not cost other visitors anything. Uvicorn has no time-out for an unfinished request,
+none for an answer that nobody reads, and no cap on connections. asyncio logs one line for each connection that it
+cannot accept, which can be thousands per second.
 
-Connections are shared like the page's events (`agent.web.gradio_compat.event_queue`): a network address may have as
-many as are free.
+Connections are shared like the page's events (`agent.web.gradio_compat.event_queue`): a network address may hold as
+many connections as are free.
 """
 
 import asyncio
@@ -26,32 +27,32 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from agent.web.client_address import counted
 
 HEADER_SECONDS = 15.0
-"""From the first byte of a request, or from the connection, until its headers are complete."""
+"""Seconds from the first byte of a request, or from the connection, until its headers are complete."""
 BODY_SECONDS = 30.0
-"""Seconds that a body may pause, and that it may take in any case."""
+"""Seconds that a body may pause, and that every body may take in total."""
 BODY_BYTES_PER_SECOND = 2_000
-"""The least average rate of a body that takes longer than `BODY_SECONDS`."""
+"""The lowest average rate of a body that takes longer than `BODY_SECONDS`."""
 WRITE_SECONDS = 60.0
-"""Seconds in which the reader of an answer must take something of what waits to be sent."""
+"""Seconds within which the client must read some of the unsent answer."""
 UNSENT_BYTES = 65_536
-"""Bytes of an answer that the system keeps for a slow reader. It asks for more when half of them are sent."""
+"""Bytes of an answer that the system buffers for a slow client. It asks for more when half of them are sent."""
 MOST_CONNECTIONS = 4096
 ALWAYS = 64
-"""Connections that one network address may always have, unless there are too many."""
+"""Connections that one network address may always have, unless the server is full."""
 RESERVED_FILES = 256
-"""Open files that are kept for everything that is not a connection; at most half of those allowed."""
+"""Open files reserved for everything but connections, at most half of the allowed number."""
 LOG_SECONDS = 10.0
-"""Between two lines on connections that could not be accepted."""
+"""Seconds between two log lines about connections that could not be accepted."""
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 log = logging.getLogger(__name__)
 
 
 class ConnectionLimits:
-    """The open connections of one server. Those without a request are closed first if there are too many.
+    """The open connections of one server. If there are too many, those without a request are closed first.
 
-    `proxies` are the proxies that uvicorn believes, as its `forwarded_allow_ips` names them. They have no share,
-    because their connections are those of many people.
+    `proxies` are the proxies that uvicorn trusts, in the format of its `forwarded_allow_ips`. They have no share,
+    because each of them carries the connections of many people.
     """
 
     def __init__(self, most: int, proxies: str = "127.0.0.1") -> None:
@@ -63,18 +64,19 @@ class ConnectionLimits:
 
     @property
     def protocol(self) -> Callable[..., asyncio.Protocol]:
-        """What makes the protocol of a new connection, for uvicorn's `http` setting."""
+        """The factory of connection protocols, for uvicorn's `http` setting."""
         return partial(HttpConnection, self)
 
     def address(self, host: str) -> str | None:
-        """The address that a connection from this host counts for. None for a proxy."""
+        """Return the address that a connection from this host counts for. None for a proxy."""
         return None if host in self._proxies else counted(host) or host
 
     def add(self, connection: "HttpConnection") -> bool:
-        """Add a connection, in the place of the one that has waited longest without a request if there are too many.
+        """Add a connection. Return False if there is no room for it.
 
-        If there are too many of one address, only its own make room. Where all have a request, one that only listens to
-        heartbeats, which the page does not use, makes room. Returns False if there is none.
+        If there are too many connections, the one that has waited longest without a request is closed. If one address
+        has too many, only a connection of that address is closed. If all have a request, one that only listens to
+        Gradio's heartbeat, which the page does not use, is closed.
         """
         free, address = self.most - len(self._open), connection.address
         is_beyond_share = address is not None and self._of_address[address] >= max(free, ALWAYS)
@@ -110,9 +112,9 @@ class ConnectionLimits:
 
 
 class HttpConnection(H11Protocol):
-    """One connection, closed if the headers of a request do not come in time or nobody reads the answer.
+    """One connection. Closed if the headers of a request come too late or if nobody reads the answer.
 
-    `address` is the network address that it counts for, None if that is not known or a proxy's.
+    `address` is the network address that the connection counts for. None if it is unknown or a proxy.
     """
 
     def __init__(self, connections: ConnectionLimits, **given: Any) -> None:
@@ -123,7 +125,7 @@ class HttpConnection(H11Protocol):
         self._write_deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the time for the first request, or refuse the connection if there are too many."""
+        """Start the time-out for the first request, or refuse the connection if there are too many."""
         super().connection_made(cast(asyncio.Transport, transport))
         self.address = self._all.address(self.client[0]) if self.client else None
         _keep_little_unsent(self.transport)
@@ -141,17 +143,17 @@ class HttpConnection(H11Protocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Something of the answer waits to be sent: start the time in which its reader must take some of it."""
+        """Start the time-out within which the client must read some of the unsent answer."""
         super().pause_writing()
         self._expect_reader()
 
     def resume_writing(self) -> None:
-        """All was sent."""
+        """Stop the time-out, because everything was sent."""
         super().resume_writing()
         self._stop_write_clock()
 
     def data_received(self, data: bytes) -> None:
-        """Read on. Headers that have begun must be complete in time."""
+        """Read more data. Headers that have begun must be complete in time."""
         super().data_received(data)
         if self._has_request:
             self._stop_clock()
@@ -160,14 +162,14 @@ class HttpConnection(H11Protocol):
             self._expect_headers()
 
     def on_response_complete(self) -> None:
-        """The connection waits for its next request, unless that is there already."""
+        """Mark the connection as waiting, unless its next request is already there."""
         super().on_response_complete()
         if not self._has_request:
             self._all.mark(self, waiting=True)
 
     @property
     def is_heartbeat(self) -> bool:
-        """Whether its request is for Gradio's endless heartbeat."""
+        """True if the request is for Gradio's endless heartbeat."""
         return "/heartbeat/" in str(cast(Any, self.scope)["path"]) if self._has_request else False
 
     @property
@@ -188,11 +190,14 @@ class HttpConnection(H11Protocol):
         self._write_deadline = self.loop.call_later(WRITE_SECONDS, self._check_reader, unsent)
 
     def _check_reader(self, before: int) -> None:
-        """Close the connection if as much as before is unsent. An application adds nothing while it is paused."""
+        """Close the connection if nothing was read since the last check.
+
+        A paused application adds nothing to the buffer, so the buffer shrinks if the client reads.
+        """
         if self.transport.get_write_buffer_size() < before:
             self._expect_reader()
         else:
-            # Reset, so that the system does not keep what it has for this reader.
+            # Reset the connection, so that the system does not keep the buffered data.
             self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
             self.transport.abort()
 
@@ -207,25 +212,25 @@ class HttpConnection(H11Protocol):
 
 
 def _keep_little_unsent(transport: asyncio.Transport) -> None:
-    """Pause the application while anything is unsent, and let the system keep little.
+    """Pause the application while anything is unsent, and let the system buffer only a little.
 
-    It would keep megabytes for each connection, and take more only when a third of them has been read, so that a slow
-    reader would look like one that reads nothing.
+    By default the system keeps megabytes for each connection and asks for more only after a third of them was read. A
+    slow client would then look like one that reads nothing.
     """
     transport.set_write_buffer_limits(0)
-    option = getattr(socket, "TCP_NOTSENT_LOWAT", None)  # Windows has none
+    option = getattr(socket, "TCP_NOTSENT_LOWAT", None)  # absent on Windows
     if option is not None:
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, option, UNSENT_BYTES)
 
 
 class BodyTimeout:
-    """The middleware that gives up a request whose body pauses or trickles, and answers it with 408."""
+    """Middleware that answers 408 to a request with a body that pauses or trickles."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on, with a limit on the time until the body is complete. The application sees a lost connection."""
+        """Pass the request on with a time limit for its body. The application sees a lost connection if time is up."""
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
             await self._app(scope, receive, send)
             return
@@ -261,11 +266,11 @@ class BodyTimeout:
 
 
 def raise_file_limit() -> int:
-    """Allow this process as many open files as the system lets it have. Returns how many connections fit."""
+    """Raise the limit of open files to the system's maximum. Return how many connections fit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         wanted = MOST_CONNECTIONS * 2 if hard == resource.RLIM_INFINITY else hard
-        with suppress(ValueError, OSError):  # macOS refuses what is above a limit of its kernel
+        with suppress(ValueError, OSError):  # macOS refuses values above a limit of its kernel
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = MOST_CONNECTIONS * 2 if soft == resource.RLIM_INFINITY else soft
@@ -273,7 +278,7 @@ def raise_file_limit() -> int:
 
 
 def limit_accept_log(loop: asyncio.AbstractEventLoop) -> None:
-    """Log at most one line every `LOG_SECONDS` on connections that cannot be accepted."""
+    """Log at most one line per `LOG_SECONDS` about connections that cannot be accepted."""
     last = -LOG_SECONDS
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

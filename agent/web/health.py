@@ -1,4 +1,4 @@
-"""Whether messages are taken, for whoever supervises the program. Says why not, but nothing about the machine."""
+"""Checks whether the app can answer messages, for supervisors. Gives a reason, but nothing about the machine."""
 
 import asyncio
 import os
@@ -13,11 +13,11 @@ from agent.providers import Endpoint, Models, default_endpoint
 
 STORE_SECONDS = 3.0
 REMEMBERED = 5.0
-"""Seconds that the model server's last answer counts, so that those who ask us do not become its load."""
+"""Seconds for which the model server's last answer counts, so that health checks put no load on it."""
 
 
 class Health:
-    """Whether messages are taken. Owner of what is remembered of the model server's last answer."""
+    """The health of the app. Owns the remembered answer of the model server."""
 
     def __init__(
         self,
@@ -28,9 +28,10 @@ class Health:
         queue_trouble: Callable[[], str],
         env: Mapping[str, str] = os.environ,
     ) -> None:
-        """`ask` asks a model server for anything, and raises an `AgentError` if it does not answer.
+        """Keep the parts that are checked.
 
-        `queue_trouble` says why the page's events are not processed, "" while they are.
+        `ask` sends any request to a model server and raises an `AgentError` if it does not answer. `queue_trouble`
+        returns why the page's events are not processed, or "".
         """
         self._store, self._models, self._ask, self._queue_trouble = store, models, ask, queue_trouble
         hosted = [provider for provider in catalog.providers.values() if provider.base_url]
@@ -39,7 +40,7 @@ class Health:
         self._turn = asyncio.Lock()
 
     async def trouble(self) -> str:
-        """Why no message is taken at the moment, as a sentence; "" where one is."""
+        """Return a sentence on why the app cannot answer messages now, or ""."""
         if trouble := self._queue_trouble():
             return trouble
         if not await self._store_answers():
@@ -58,7 +59,7 @@ class Health:
         return True
 
     async def _model_answers(self) -> bool:
-        """Whether the first model's server answers now: one that was named by the user may have gone since."""
+        """Return True if the first model's server answers now. A server that the user named can have gone since."""
         served = self._models.served
         if not served:
             return False

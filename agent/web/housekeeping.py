@@ -1,4 +1,4 @@
-"""The tasks that remove what has expired, at start and every few minutes for as long as the server runs."""
+"""Tasks that remove expired data, at start and every few minutes while the server runs."""
 
 import asyncio
 import logging
@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable, Sequence
 log = logging.getLogger(__name__)
 
 Chore = Callable[[], Awaitable[int]]
-"""Removes things that have expired, a bounded number of them, and returns how many."""
+"""Removes a bounded number of expired things and returns how many."""
 Sleep = Callable[[float], Awaitable[object]]
 
 
 async def run_housekeeping(chores: Sequence[Chore], seconds: float, sleep: Sleep = asyncio.sleep) -> None:
-    """Do each chore again and again with so many seconds between, until cancelled.
+    """Repeat each chore with a pause of `seconds`, until cancelled.
 
-    No chore waits for another: an hour's work at one must not delay the others.
+    Chores run concurrently, so a chore that takes an hour does not delay the others.
     """
     async with asyncio.TaskGroup() as tasks:
         for chore in chores:
@@ -22,11 +22,11 @@ async def run_housekeeping(chores: Sequence[Chore], seconds: float, sleep: Sleep
 
 
 async def _repeat(chore: Chore, seconds: float, sleep: Sleep) -> None:
-    """Do a chore in rounds. One that fails is logged and done again in the next round."""
+    """Repeat a chore. A failure is logged, and the chore runs again in the next round."""
     while True:
         removed, more = 0, 1
         try:
-            while more:  # a chore removes a bounded number of things, so that others have their turn
+            while more:  # each chore removes a bounded number of things, so that others have their turn
                 more = await chore()
                 removed += more
                 await asyncio.sleep(0)

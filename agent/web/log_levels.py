@@ -1,6 +1,6 @@
-"""Log lines of libraries: those with what visitors say are left out, and those that anybody can cause are few.
+"""Keeps visitors' messages out of library logs, and limits log lines that anybody can cause.
 
-Loggers that write what visitors say stay at INFO whatever level is set for the rest.
+Loggers that write what visitors send stay at INFO, whatever level is set for the rest.
 """
 
 import logging
@@ -21,26 +21,26 @@ WITH_CONTENT = (
 
 
 def keep_content_out_of_logs() -> None:
-    """Raise those loggers to INFO if the root logger has a lower level."""
+    """Raise the loggers of `WITH_CONTENT` to INFO if the root logger has a lower level."""
     for name in WITH_CONTENT:
         logging.getLogger(name).setLevel(max(logging.INFO, logging.getLogger().level))
 
 
 FAILURE_SECONDS = 60.0
-"""Between two log entries about the same failure of a request, each of which has kilobytes of traceback."""
+"""Seconds between two log entries about the same failed request. Each has kilobytes of traceback."""
 MOST_FAILURES = 100
-"""Different failures that are told apart."""
+"""The number of different failures that are counted separately."""
 
 
 class FewFailures(logging.Filter):
-    """Lets a failure of a request through once a minute. The next entry says how many were left out."""
+    """Passes each kind of request failure once a minute. The next entry says how many were left out."""
 
     def __init__(self) -> None:
         super().__init__()
         self._seen: dict[tuple[str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to log this entry. Failures of one type at one place are the same."""
+        """Return True if this entry is to be logged. Failures of one type at one place are the same."""
         error = record.exc_info[1] if record.exc_info else None
         if error is None:
             return True
@@ -61,5 +61,5 @@ class FewFailures(logging.Filter):
 
 
 def log_few_failures() -> None:
-    """Limit what uvicorn logs about requests that fail."""
+    """Limit what uvicorn logs about failed requests."""
     logging.getLogger("uvicorn.error").addFilter(FewFailures())

@@ -1,4 +1,4 @@
-"""Makes the data folder, and what is kept in it, readable by this user alone."""
+"""Makes the data folder and its contents readable by this user alone."""
 
 import logging
 import os
@@ -9,16 +9,16 @@ from pathlib import Path
 from agent.errors import ConfigError
 
 KEPT = ("history.sqlite*", "secret", "media")
-"""The files of this app in it: a mounted folder may hold other files, programs among them."""
+"""The app's files in the data folder. A mounted folder may hold other files, such as programs."""
 
 log = logging.getLogger(__name__)
 
 
 def make_private(folder: Path) -> None:
-    """Create `folder` with mode 0700, or take the rights of others away from it, its files and its folders.
+    """Create `folder` with mode 0700, or remove the rights of other users from it and from the app's files in it.
 
-    The folder itself may be a link. Links in it are not followed, because what they name may belong to something else,
-    and what another user owns is left alone. Raises `ConfigError` where there can be no such folder.
+    The folder itself may be a link. Links inside it are not followed, because their targets may belong to something
+    else. Files of other users are left alone. Raises `ConfigError` if the folder cannot be created.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ def make_private(folder: Path) -> None:
     for path in _kept(folder):
         try:
             _close(path)
-        except OSError as error:  # a mounted folder may belong to somebody else
+        except OSError as error:  # a mounted folder may belong to another user
             failed = failed or error
     if failed is not None:
         log.warning(
@@ -50,7 +50,7 @@ def _kept(folder: Path) -> Iterator[Path]:
 
 
 def _close(path: Path) -> None:
-    """Take the rights of others away from one file or folder of this user's."""
+    """Remove the rights of other users from one file or folder of this user."""
     if not _is_open(path.lstat()):
         return
     opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -63,6 +63,6 @@ def _close(path: Path) -> None:
 
 
 def _is_open(found: os.stat_result) -> bool:
-    """Whether this is a file or folder of this user's, and others have rights to it."""
+    """Return True if this user owns the file or folder and other users have rights to it."""
     ours = found.st_uid == os.geteuid() and (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode))
     return ours and bool(found.st_mode & 0o077)

@@ -1,4 +1,4 @@
-"""Why an upload is refused, in sentences that go by a name."""
+"""The messages for refused uploads, by key."""
 
 SENTENCES = {
     "upload_broken": "The upload was not understood.",

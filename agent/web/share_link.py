@@ -1,4 +1,4 @@
-"""A public link through Gradio's own tunnel, or a sentence on what is missing for one."""
+"""Opens a public link through Gradio's own tunnel, or says what is missing."""
 
 import asyncio
 import secrets
@@ -10,7 +10,7 @@ NEEDS = "A share link needs the network: Gradio's relay and its frpc program, wh
 
 
 async def open_share_link(port: int, say: Callable[[str], None], opened: Callable[[str], None]) -> None:
-    """Open a tunnel to this port and say its URL, also to `opened`, or say why there is none. Never raises."""
+    """Open a tunnel to this port and report its URL, also to `opened`, or report why it failed. Never raises."""
     say("Opening a share link; everybody who has it can use this page.")
     try:
         networking: Any = import_module("gradio.networking")
@@ -27,7 +27,7 @@ def close_share_link() -> None:
     """End the tunnels of this process."""
     tunneling: Any = import_module("gradio.tunneling")
     for tunnel in tunneling.CURRENT_TUNNELS:
-        process, tunnel.proc = tunnel.proc, None  # its own way of ending prints
+        process, tunnel.proc = tunnel.proc, None  # Gradio's own way to end it prints
         if process is not None:
             process.terminate()
             process.wait(5)

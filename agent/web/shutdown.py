@@ -1,7 +1,7 @@
-"""What a signal does: the first lets answers end and keeps what they have, the second ends at once, the third kills.
+"""Handles signals: the first lets answers finish and saves them, the second ends at once, the third kills.
 
-Uvicorn's own way is to shut the door first, which cuts off the pages that watch an answer, and to die of the signal.
-Uses private API of the pinned Gradio, whose streams end only when they are told to.
+Uvicorn alone would close its connections first, which cuts off pages that watch an answer, and would then die of the
+signal. This module uses private API of the pinned Gradio, because its streams end only on request.
 """
 
 import asyncio
@@ -18,22 +18,23 @@ import uvicorn
 from fastapi import FastAPI
 
 LAST = 1.5
-"""Seconds, of those that the end may take, kept for saving, for the pages' last update and for the model's process."""
+"""Seconds of the shutdown time reserved for saving, for the pages' last update and for the model's process."""
 HURRY = 1.0
-"""Seconds that are left for saving after a second signal."""
+"""Seconds left for saving after a second signal."""
 ECHO = 1.0
-"""Seconds in which a second SIGTERM is the first one again: make passes on what its whole process group has got."""
+"""Seconds in which another SIGTERM counts as the first. `make` forwards one that its process group already got."""
 QUIET = 0.4
-"""Seconds without any event of a page, after which all pages have what they asked for."""
+"""Seconds without any page event after which all pages count as up to date."""
 AT_ONCE = 2.5
-"""Seconds after a second signal until the process is gone, whatever still closes; its children end by themselves."""
+"""Seconds from the second signal to the forced exit. Child processes end by themselves."""
 
 
 class GracefulServer(uvicorn.Server):
-    """Uvicorn with an end in order. `status` is the exit status: 0, or 128 and the signal where there was a second.
+    """Uvicorn with a graceful shutdown.
 
-    The app's `state` holds `conversations` and `page`. All is over `seconds` after the first signal, unless the store
-    or a process of the model takes longer to close.
+    `status` is the exit status: 0, or 128 plus the signal number after a second signal. The app's `state` holds
+    `conversations` and `page`. The shutdown takes at most `seconds` after the first signal, unless the store or a
+    process of the model takes longer to close.
     """
 
     def __init__(self, config: uvicorn.Config, seconds: float, say: Callable[[str], None]) -> None:
@@ -46,7 +47,7 @@ class GracefulServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Take the signals, and keep them until the process ends: nothing may disturb its end."""
+        """Handle the signals until the process ends, so that nothing disturbs the shutdown."""
         signal.signal(signal.SIGINT, self.handle_exit)
         signal.signal(signal.SIGTERM, self.handle_exit)
         if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # not under nohup
@@ -54,7 +55,7 @@ class GracefulServer(uvicorn.Server):
         yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal came. May be called at any moment, so it only tells the loop."""
+        """Handle a signal. Can run at any moment, so it only notifies the event loop."""
         if self._first is None:
             self._first = monotonic()
             self._loop.call_soon_threadsafe(self._begin, max(0.0, self._seconds - LAST))
@@ -74,7 +75,7 @@ class GracefulServer(uvicorn.Server):
         self._tasks.append(asyncio.create_task(self._down(seconds)))
 
     async def _down(self, seconds: float | None) -> None:
-        """Let answers go on for so many seconds, keep what the rest have, then let uvicorn end. None: at once."""
+        """Let answers run for `seconds` (None: no time), save what the rest have, then let uvicorn end."""
         app = cast(FastAPI, self.config.app)
         live, queue = app.state.conversations.live_runs, app.state.page._queue
         self.force_exit = self.force_exit or seconds is None
@@ -97,10 +98,10 @@ class GracefulServer(uvicorn.Server):
 
 
 async def _delivered(queue: Any, seconds: float) -> None:
-    """Wait until the pages have seen their last update, and what they ask for after it; at most so many seconds."""
+    """Wait at most `seconds` until the pages have their last update and have made no request after it."""
     end = monotonic() + seconds
     quiet = monotonic() + QUIET
     while monotonic() < min(end, quiet):
-        if any(queue.pending_event_ids_session.values()):  # an event's id is in it until its last message was sent
+        if any(queue.pending_event_ids_session.values()):  # holds an event's id until its last message was sent
             quiet = monotonic() + QUIET
         await asyncio.sleep(0.02)

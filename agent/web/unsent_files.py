@@ -1,6 +1,6 @@
-"""Files that visitors attached and have not sent yet: how much room they take, and when they are removed.
+"""Files that visitors attached but have not sent: their disk quota and their removal.
 
-They lie in a folder that belongs to this process alone. What an ended process left behind is therefore nobody's.
+They are in a folder that belongs to this process alone, so nobody needs what an ended process left behind.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ from agent.web.sentences import SENTENCES
 PREFIX = "switchboard-"
 LOCK = ".lock"
 LEAST = 64 * 1024
-"""The fewest bytes that a file counts for, because its folder and its entry in the table take space, too."""
+"""The least number of bytes that a file counts for, because its folder and table entry take space too."""
 GUESTS = ""
-"""The account of all visitors without a cookie, whom nothing tells apart."""
+"""The account of all visitors without a cookie, because they cannot be told apart."""
 FILES_PER_VISITOR = 500
 FILES_OF_GUESTS = 2_000
 FILES_IN_ALL = 10_000
-"""Unsent files of one visitor, of all guests together and of everybody."""
+"""The most unsent files of one visitor, of all guests together and of everybody."""
 MB = 1_000_000
 
 
@@ -45,7 +45,7 @@ class _Upload:
 
 
 class _Kept(OrderedDict[Path, None]):
-    """The files of one account, the oldest first. `size` is what they count for together."""
+    """The files of one account, oldest first. `size` is the number of bytes that they count for."""
 
     size = 0
 
@@ -59,9 +59,9 @@ class _Kept(OrderedDict[Path, None]):
 
 
 class UnsentFiles:
-    """Owner of the folder and of the table of who attached which file. `visitor` is None for a guest.
+    """Owns the folder of unsent files and the table of their visitors. `visitor` is None for a guest.
 
-    `free` says how many bytes the disk has left.
+    `free` returns how many bytes the disk has left.
     """
 
     def __init__(
@@ -78,24 +78,24 @@ class UnsentFiles:
         remove_leftovers(base)
         self.folder = Path(mkdtemp(prefix=PREFIX, dir=base)).resolve()
         self._lock = _lock(self.folder)
-        self._files = OrderedDict[Path, _Upload]()  # the oldest first
+        self._files = OrderedDict[Path, _Upload]()  # oldest first
         self._folders = set[str]()
         self._kept: dict[str, _Kept] = {}
         self._used, self._total = Counter[str](), 0
         self._in_use: list[Collection[Path]] = []
 
     def check(self, visitor: str | None, size: int, files: int = 0) -> None:
-        """Raise `Limited` unless there is or can be room for so many bytes and files more of this visitor's.
+        """Raise `Limited` unless this visitor has, or can get, room for `size` more bytes and `files` more files.
 
-        Nothing is removed: a length that a request only declares costs nobody a file.
+        Removes nothing: a length that a request only declares must not cost anybody a file.
         """
         self._victims(visitor, size, files)
 
     def count(self, visitor: str | None, size: int, files: int = 0) -> list[Path]:
-        """Count `size` bytes that this visitor sends, and make room for so many files. Raises `Limited`, counting none.
+        """Count `size` bytes of this visitor and make room for `files` files. Raises `Limited` and then counts nothing.
 
-        Returns the files that made room, which are off the table: the caller deletes them, in a thread. Where
-        all have too much together, these are the oldest files of whoever has most, if that is more than this visitor.
+        Returns the files that made room. They are off the table, and the caller deletes them in a thread. If the total
+        is too large, these are the oldest files of the largest account, provided that it is larger than this visitor's.
         """
         victims = self._victims(visitor, size, files)
         for path in victims:
@@ -104,11 +104,11 @@ class UnsentFiles:
         return victims
 
     def uncount(self, visitor: str | None, size: int) -> None:
-        """Take back what was counted."""
+        """Undo `count`."""
         self._add(visitor or GUESTS, -size)
 
     def keep(self, path: Path, visitor: str | None, size: int) -> None:
-        """Remember a file that is there, and count it."""
+        """Record an existing file and count it."""
         account, counted = visitor or GUESTS, max(size, LEAST)
         self._add(account, counted)
         self._files[path] = _Upload(account, counted, self._clock())
@@ -116,7 +116,7 @@ class UnsentFiles:
         self._kept.setdefault(account, _Kept()).add(path, counted)
 
     async def add(self, visitor: str | None, name: str, data: bytes) -> Path:
-        """Keep these bytes as if they had been uploaded. Raises `Limited`."""
+        """Store these bytes as if they had been uploaded. Raises `Limited`."""
         path, size = self.folder / new_id() / safe_name(name), len(data)
         victims = self.count(visitor, size, 1)
         try:
@@ -128,7 +128,7 @@ class UnsentFiles:
         return path
 
     def remove(self, paths: Iterable[str], visitor: str | None) -> None:
-        """Remove files that this visitor attached and has sent: they are kept with the message now."""
+        """Remove files that this visitor has sent, because the message stores them now."""
         for path in map(Path, paths):
             upload = self._files.get(path)
             if upload is not None and upload.account == (visitor or GUESTS):
@@ -137,7 +137,7 @@ class UnsentFiles:
 
     @contextmanager
     def using(self, paths: Collection[Path]) -> Generator[None]:
-        """Let nothing else remove these files within the block. The collection may grow meanwhile."""
+        """Protect these files from removal within the block. The collection may grow meanwhile."""
         self._in_use.append(paths)
         try:
             yield
@@ -145,10 +145,11 @@ class UnsentFiles:
             self._in_use = [others for others in self._in_use if others is not paths]
 
     async def expire(self, limit: int = 200) -> int:
-        """Remove the oldest files whose time is over, at most `limit`, and return how many they were.
+        """Remove the oldest expired files, at most `limit`, and return how many.
 
-        Folders as old that are not in the table, such as that of an interrupted upload, are removed as well. What is in
-        use stays. The files are taken off the table first and removed in a thread, so that nobody waits for the disk.
+        Folders of the same age that are not in the table are removed too, for example those of interrupted uploads.
+        Files in use stay. Files are taken off the table first and deleted in a thread, so that nobody waits for the
+        disk.
         """
         seconds, in_use = self.limits.minutes * 60, self._paths_in_use()
         before = self._clock() - seconds
@@ -171,7 +172,7 @@ class UnsentFiles:
             del self._used[account]
 
     def _victims(self, visitor: str | None, size: int, files: int) -> list[Path]:
-        """The files of others that have to go for so many bytes and files more of this visitor's. Raises `Limited`."""
+        """Return the files of others that must go for this visitor's new bytes and files. Raises `Limited`."""
         account = visitor or GUESTS
         most_files = FILES_PER_VISITOR if visitor else FILES_OF_GUESTS
         most = self.limits.mb_per_visitor if visitor else self.limits.mb_of_guests
@@ -187,7 +188,7 @@ class UnsentFiles:
         return self._oldest_of_largest(account, self._used[account] + size, missing, surplus)
 
     def _oldest_of_largest(self, account: str, least: int, missing: float, surplus: int) -> list[Path]:
-        """The oldest files of those who have more than `least`, until they have so many bytes and so many files."""
+        """Return the oldest files of accounts with more than `least` bytes, enough to free `missing` and `surplus`."""
         found: list[Path] = []
         if missing <= 0 and surplus <= 0:
             return found
@@ -222,9 +223,9 @@ class UnsentFiles:
             del self._kept[upload.account]
 
     def _delete_old(self, paths: Sequence[Path], known: Collection[str], before: float, limit: int) -> int:
-        """Delete these files, and at most `limit` folders not `known` and last changed before this Unix time.
+        """Delete these files, and at most `limit` folders not in `known` that last changed before this Unix time.
 
-        Returns how many such folders were deleted. Runs in a thread, without the table.
+        Returns how many folders were deleted. Runs in a thread and does not use the table.
         """
         delete(paths)
         swept = 0
@@ -235,14 +236,15 @@ class UnsentFiles:
                 with suppress(OSError):
                     if entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mtime < before:
                         shutil.rmtree(entry.path, ignore_errors=True)
-                        swept += not os.path.lexists(entry.path)  # housekeeping goes on until nothing goes any more
+                        swept += not os.path.lexists(entry.path)  # housekeeping repeats until nothing is removed
         return swept
 
 
 def remove_leftovers(base: Path) -> int:
-    """Remove the folders of processes that have ended, and return how many they were.
+    """Remove the folders of ended processes and return how many.
 
-    A process holds a lock in its folder as long as it runs. What has no such lock file is not ours, and stays.
+    A process holds a lock in its folder while it runs. A folder without this lock file belongs to something else and
+    stays.
     """
     removed = 0
     for folder in base.glob(f"{PREFIX}*"):
@@ -261,8 +263,11 @@ def remove_leftovers(base: Path) -> int:
 
 
 def _lock(folder: Path) -> BinaryIO:
-    """Hold the lock of this folder until the file is closed. On a disk without locks its folder is never taken over."""
-    draft = folder / f"{LOCK}-draft"  # another process that starts now must not find the file before it is locked
+    """Hold the lock of this folder until the file is closed.
+
+    On a file system without locks, no other process ever removes the folder.
+    """
+    draft = folder / f"{LOCK}-draft"  # a process that starts now must not find the file before it is locked
     lock = draft.open("wb")
     with suppress(OSError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -271,14 +276,14 @@ def _lock(folder: Path) -> BinaryIO:
 
 
 def delete(paths: Iterable[Path]) -> None:
-    """Delete files that are off the table. Blocks for as long as the disk does."""
+    """Delete files that are off the table. Blocks while the disk works."""
     for path in paths:
         with suppress(OSError):  # housekeeping finds the folder later
             _delete(path)
 
 
 def _delete(path: Path) -> None:
-    """Delete a file and the folder that it has for itself."""
+    """Delete a file and its own folder."""
     path.unlink(missing_ok=True)
     with suppress(OSError):
         path.parent.rmdir()

@@ -1,1 +1,1 @@
-"""Chats of visitors, without widgets and wire formats."""
+"""Visitors' chats, without widgets and wire formats."""

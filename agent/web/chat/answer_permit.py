@@ -1,4 +1,4 @@
-"""Leave to write one answer: a reserved place, and the connection to the model. Whatever begins an answer asks here."""
+"""The permit to write one answer: a reservation and a model connection. All code that begins an answer needs one."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -14,9 +14,9 @@ from agent.web.chat.visitor import Visitor
 
 @dataclass(slots=True)
 class AnswerPermit:
-    """Leave for one answer. `own`: the connection serves this answer alone and is closed with it.
+    """The permit for one answer. With `owns_connection`, the connection serves only this answer and is closed with it.
 
-    `reserve` is called with the bytes of a message before it is stored.
+    Call `reserve` with the size of a message in bytes before the message is stored.
     """
 
     connection: Connection
@@ -28,12 +28,12 @@ class AnswerPermit:
     handed_over: bool = False
 
     def hand_over(self) -> None:
-        """Hand it over to a run, whose end calls `aclose`."""
+        """Hand the permit over to a run. The end of the run calls `aclose`."""
         self.reservation.keep()
         self.handed_over = True
 
     async def aclose(self) -> None:
-        """Give everything back."""
+        """Release the reservation and the connection."""
         self.reservation.release()
         if self.owns_connection:
             await self.offers.close(self.connection, self.owner)
@@ -43,9 +43,9 @@ class AnswerPermit:
 async def permit_answer(
     gate: RateLimiter, offers: ModelMenu, quota: StorageQuota, busy: Busy, visitor: Visitor, choices: Choices
 ) -> AsyncGenerator[AnswerPermit]:
-    """Reserve a place before anything else is done. All is given back at the end, unless a run took it.
+    """Reserve a place before anything else happens. Everything is released at the end, unless a run took the permit.
 
-    Raises `InputError` for choices that are not accepted, `Limited`, and what `Offers.open` raises.
+    Raises `InputError` for invalid choices, `Limited`, and the errors of `ModelMenu.connect`.
     """
     choices.check()
     with gate.reserve_answer(visitor) as place:

@@ -1,4 +1,4 @@
-"""API keys that people typed, for as long as they are here: in memory, by who typed them, and nowhere else."""
+"""API keys that visitors typed, kept in memory by owner while the visitor is present, and nowhere else."""
 
 import asyncio
 import gc
@@ -13,9 +13,9 @@ log = logging.getLogger(__name__)
 
 LONGEST = 500
 COLLECT_AFTER_SECONDS = 1.0
-"""How long a collection of garbage waits, so that what is just ending is part of it."""
+"""Seconds before a garbage collection, so that what is just ending is included."""
 COLLECT_EVERY_SECONDS = 10.0
-"""The shortest time between two collections: each stops the server for a moment."""
+"""Seconds between two garbage collections, because each stops the server for a moment."""
 
 
 @dataclass
@@ -25,7 +25,7 @@ class _Ring:
 
 
 class ApiKeys:
-    """The keys by owner and provider. Forgets an owner's when `seconds` went by without a sign of theirs."""
+    """Keys by owner and provider. Forgets an owner's keys after `seconds` without a sign of life."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -34,7 +34,7 @@ class ApiKeys:
         self._collection: asyncio.TimerHandle | None = None
 
     def put(self, owner: str, provider: str, key: str) -> None:
-        """Keep a key. Raises `InputError` for what cannot be one; the sentence does not repeat it."""
+        """Store a key. Raises `InputError` for text that cannot be a key; the message does not repeat it."""
         key = key.strip()
         if not key:
             raise page_error(InputError, "key_first")
@@ -44,16 +44,16 @@ class ApiKeys:
         self.keep_alive(owner)
 
     def get(self, owner: str, provider: str) -> str | None:
-        """The key that this owner typed for a provider."""
+        """Return the key that this owner typed for a provider."""
         ring = self._rings.get(owner)
         return ring.keys.get(provider) if ring else None
 
     def has_any(self, owner: str) -> bool:
-        """Whether this owner has typed a key."""
+        """Return True if this owner has typed a key."""
         return owner in self._rings
 
     def keep_alive(self, owner: str) -> None:
-        """The owner is still here."""
+        """Restart the owner's timer."""
         ring = self._rings.get(owner)
         if ring is None:
             return
@@ -62,7 +62,7 @@ class ApiKeys:
         ring.timer = asyncio.get_running_loop().call_later(self._seconds, self.forget, owner)
 
     def forget(self, owner: str, provider: str | None = None) -> None:
-        """Drop one key, or all of them."""
+        """Drop one key, or all keys of the owner."""
         ring = self._rings.get(owner)
         if ring is None:
             return

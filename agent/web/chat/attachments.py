@@ -1,4 +1,4 @@
-"""What the composer sends: text and files as message parts, and what becomes of each file for the chosen model."""
+"""Converts what the composer sends to message parts, and plans how each file is handled for the chosen model."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -26,18 +26,18 @@ MAX_FILES = 16
 TEXT_SUFFIXES = {".txt", ".md", ".csv", ".json", ".py", ".log", ".toml", ".yaml", ".yml", ".html", ".css", ".js"}
 PICTURE_SUFFIXES = (".heic", ".heif", ".avif")
 SOUND_SUFFIXES = (".m4a", ".opus", ".webm")
-"""Kinds for which a browser may know no name of its own, or another."""
+"""File types that browsers may not know, or may know under another name."""
 
 Outcome = Literal["as it is", "converted", "read", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachmentPlan:
-    """What happens to one attachment for a model.
+    """How one attachment is handled for a model.
 
-    `sayings` are for people: what is done, or a sentence why it is refused. `others` are models that could take it.
-    `sent` is a quoted text, or the picture or sound as the model takes it; None: nothing. Of one that is to be "read",
-    it is what is kept and read, and the model gets the text in it.
+    `sayings` are the messages for people: what is done, or why it is refused. `others` are models that could take it.
+    `sent` is a quoted text, or the image or audio in the model's format, or None. If the outcome is "read", `sent` is
+    stored and transcribed, and the model gets the text.
     """
 
     name: str
@@ -48,7 +48,7 @@ class AttachmentPlan:
 
     @property
     def said(self) -> str:
-        """The sayings in English: "HEIC to JPEG, 4032 to 1568 px"."""
+        """The messages in English, for example "HEIC to JPEG, 4032 to 1568 px"."""
         return ENGLISH.render(self.sayings)
 
 
@@ -60,12 +60,11 @@ async def plan_attachments(
     menu: Iterable[ModelSpec] = (),
     reading: Transcriber | None = None,
 ) -> list[AttachmentPlan]:
-    """What happens to each of these files for this model, in their order. Nothing is kept; nothing is raised.
+    """Return a plan for each of these files, in their order. Stores nothing and raises nothing.
 
-    Files that are too many or too large together are refused as one, and none of them is read.
-
-    `menu` are the models that can be chosen, `max_bytes` is the most that one file may have; `reading` is there where
-    pictures and sounds are to be read for a model that cannot take them.
+    Files that are too many or too large together get one common refusal, and none of them is read. `menu` are the
+    models that can be chosen, and `max_bytes` is the largest size of one file. `reading` transcribes images and audio
+    for a model that cannot take them, if it is given.
     """
     try:
         await asyncio.to_thread(check_files, files, max_bytes)
@@ -87,11 +86,10 @@ async def message_parts(
     report: ReportProgress | None = None,
     reserve: Reserve | None = None,
 ) -> list[UserContent]:
-    """The parts of a submitted message. Raises `InputError` with a sentence; then nothing has been kept.
+    """Return the parts of a submitted message. Raises `InputError` with a message; then nothing was stored.
 
-    `reserve` is told the size of all before any of it is kept, and may raise `Limited`.
-    Behind each picture or sound that is read here stands its text; `report` is told while that takes its time, and None
-    after it.
+    `reserve` is called with the total size before anything is stored, and can raise `Limited`. Each transcribed image
+    or audio file is followed by its text. `report` is called during transcription, and with None after it.
     """
     text = str((value or {}).get("text") or "")
     given: list[Any] = (value or {}).get("files") or []
@@ -128,20 +126,20 @@ async def message_parts(
 
 
 def ids_of(parts: Sequence[UserContent]) -> list[str]:
-    """The ids of the files that were kept for these parts."""
+    """Return the ids of the files that were stored for these parts."""
     return [part.identifier for part in parts if isinstance(part, BinaryContent)]
 
 
 def check_length(text: str) -> None:
-    """Raise `InputError` for a text that is too long for a message, an edit or an answer."""
+    """Raise `InputError` if a text is too long for a message, an edit or an answer."""
     if len(text) > MAX_TEXT:
         raise page_error(InputError, "message_too_long", count=len(text), most=MAX_TEXT)
 
 
 def check_files(files: Sequence[Path], max_bytes: int) -> None:
-    """Raise `InputError` for files that one message cannot have. Reads none of them.
+    """Raise `InputError` if one message cannot have these files. Reads none of them.
 
-    A file that is named twice would be in memory twice. All together may have twice what one may have.
+    A file named twice would be in memory twice. All files together may have twice the size of one.
     """
     if len(files) > MAX_FILES:
         raise page_error(InputError, "too_many_files", count=len(files), most=MAX_FILES)
@@ -155,9 +153,9 @@ def check_files(files: Sequence[Path], max_bytes: int) -> None:
 
 
 def kinds(spec: ModelSpec | None = None, *, read_here: Collection[Kind] = ()) -> list[str]:
-    """The file types that a model can be given, as a file dialog names them; None: those of any model.
+    """Return the file types for a file dialog that this model takes, or that any model takes if `spec` is None.
 
-    `read_here` are the kinds that are read for a model that cannot take them.
+    `read_here` are the kinds that are transcribed for a model that cannot take them.
     """
     pictures = ["image/*", *PICTURE_SUFFIXES] if spec is None or spec.image or "image" in read_here else []
     sounds = ["audio/*", *SOUND_SUFFIXES] if spec is None or spec.audio or "audio" in read_here else []
@@ -187,7 +185,7 @@ async def _plan(
         return AttachmentPlan(name=name, outcome="refused", sayings=(said,), others=others)
     try:
         made = await convert_file(data, spec if senses else None)
-    except InputError as error:  # which goes on from the name
+    except InputError as error:  # its messages continue a sentence that begins with the name
         return AttachmentPlan(name=name, outcome="refused", sayings=tuple(_of(name, "wrong_file", error)))
     if not senses and reading is not None:
         try:
@@ -203,7 +201,7 @@ async def _plan(
 
 
 async def _reads(found: Kind, made: ConvertedMedia, reading: Transcriber) -> LocalizedText:
-    """What is said of a picture or sound that is to be read here."""
+    """Return the message for an image or audio file that is to be transcribed."""
     reader, missing = READERS[found], await reading.to_fetch(found)
     by: dict[str, Value] = {"reader": reader.label, "licence": reader.licence}
     said = (
@@ -227,7 +225,7 @@ def _noted(done: LocalizedText, made: ConvertedMedia) -> LocalizedText:
 
 
 def _counted(plan: AttachmentPlan, spec: ModelSpec, left: dict[str, int]) -> AttachmentPlan:
-    """The plan, refused where the message has as much already as the model takes in one request."""
+    """Return the plan, or a refusal if the message exceeds what the model takes in one request."""
     if not isinstance(plan.sent, ConvertedMedia) or plan.outcome == "read":
         return plan
     what = "picture" if plan.sent.media_type.startswith("image/") else "sound"
@@ -255,7 +253,7 @@ def _senses(spec: ModelSpec, found: str) -> bool:
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
-    except OSError:  # it is said of the file by itself that it is gone
+    except OSError:  # the file's own plan says that it is gone
         return 0
 
 
@@ -270,7 +268,7 @@ def _read(path: Path, max_bytes: int) -> bytes:
 
 
 def _is_text(data: bytes) -> bool:
-    """Whether a file that is called a text, and begins like something else, is a text all the same."""
+    """Return True if a file with a text suffix is text, although it begins like another type."""
     try:
         return "\0" not in data.decode("utf-8-sig")
     except UnicodeDecodeError:

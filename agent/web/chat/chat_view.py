@@ -1,4 +1,4 @@
-"""What a page may know of a conversation at one moment: its newest turns, and the answer that is being written."""
+"""The state of a conversation that a page shows: its newest turns, and the answer that is being written."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -27,7 +27,7 @@ class ChatView:
 
 
 async def live_views(live: LiveRun, entries: Sequence[Entry], *, has_earlier: bool) -> AsyncGenerator[ChatView]:
-    """The view after each update of a running answer, and once more when it has ended.
+    """Yield the view after each update of a running answer, and once more when it has ended.
 
     `entries` are the newest stored ones. The turns before the answer are the same object in all views.
     """
@@ -49,7 +49,7 @@ async def live_views(live: LiveRun, entries: Sequence[Entry], *, has_earlier: bo
 
 
 def _split(live: LiveRun, entries: Sequence[Entry]) -> tuple[list[Turn], Turn]:
-    """The turns before the run, and the run's own turn as far as it was stored before the run."""
+    """Return the turns before the run, and the run's own turn with what was stored before the run."""
     run = live.run
     own = [entry for entry in entries if entry.note.run_id == run.id]
     before = to_turns([entry for entry in entries if entry.note.run_id != run.id])
@@ -57,5 +57,5 @@ def _split(live: LiveRun, entries: Sequence[Entry]) -> tuple[list[Turn], Turn]:
         return before, Turn(user=own[0] if own else None, bubbles=(), note=None, run=run.id)
     turn = replace(before.pop(), run=run.id)
     for bubble in turn.bubbles:
-        bubble.began = live.started_at  # the calls that waited for people begin now
+        bubble.began = live.started_at  # calls that waited for a person begin now
     return before, turn

@@ -1,7 +1,7 @@
-"""One chat turn and what people do to turns: send, watch, stop, retry, edit, undo. Knows no widgets.
+"""The chat service: send, watch, stop, retry, edit and undo. Knows no widgets.
 
-The store is the truth; a run writes to it through a journal, and a page watches the run. Every call names the owner
-and is refused for what another owner has.
+The store is the single source of truth. A run writes to it through a journal, and a page watches the run. Every call
+names the owner and is refused for conversations of other owners.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -39,11 +39,11 @@ from agent.web.chat.transcript import is_prompt, message_content, message_text, 
 from agent.web.chat.visitor import Visitor
 
 WINDOW = 30
-"""Bubbles shown at first; the cost of an update grows with them, and only with them."""
+"""Bubbles shown at first. The cost of an update depends on their number alone."""
 
 
 class Conversations:
-    """All that a page can do with conversations. Owner of the runs going on."""
+    """All operations of a page on conversations. Owns the running answers."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Conversations:
         self.models = ModelMenu.of(settings, models)
         self.tools = tuple(tools)
         self.transcriber = Transcriber(settings.local.cache_dir, downloads=settings.local.downloads)
-        # On a page of one's own an answer that was asked for is finished; `run_seconds` bounds it.
+        # On a private page every answer is finished; `run_seconds` bounds it.
         self.live_runs = LiveRuns(settings.grace_seconds if settings.public else None, media)
         self._store = store
         self._quota = quota or StorageQuota(None, store, media, settings.data_dir)
@@ -66,36 +66,36 @@ class Conversations:
         self.remembered = RememberedSettings()
         self.replies = Replies()
 
-    # What there is
+    # Queries
 
     async def last_conversation(self, owner: str) -> str | None:
-        """The id of the conversation that this owner used last."""
+        """Return the id of the conversation that this owner used last."""
         found = await self._store.list(owner, limit=1)
         return found[0].id if found else None
 
     def choices(self, owner: str) -> Choices:
-        """What this owner has set, else the defaults."""
+        """Return what this owner has set, or the defaults."""
         return self.remembered.get(owner) or Choices()
 
     @property
     def is_settled(self) -> bool:
-        """Whether there is a model and none is on its way."""
+        """True if a model is ready and none is still loading."""
         status = self.models.local.status
         return status.phase == "ready" and (status.done is None or status.done >= 1)
 
     def model_for(self, owner: str, model: str | None) -> ModelSpec | None:
-        """The model of that name, else the one that this owner chose before, else the first that answers here."""
+        """Return the named model, or the one that this owner chose before, or the first local one."""
         return self.models.get(model) or self.models.get(self.choices(owner).model) or self.models.find("")
 
     def better_model(self, owner: str, model: str) -> ModelSpec | None:
-        """The first model, where the visitor has another that they did not pick themselves."""
+        """Return the first model if the visitor uses another one without having chosen it."""
         first = self.models.find("")
         if first is None or not model or self.choices(owner).picked or first.id == model:
             return None
         return first
 
     async def view(self, owner: str, conversation: str | None, window: int = WINDOW) -> ChatView:
-        """The newest turns of a stored conversation. An empty view if this owner has no conversation of that id."""
+        """Return the newest turns of a stored conversation, or an empty view if this owner has no such conversation."""
         try:
             entries, has_earlier = await self._newest(owner, conversation, window)
         except NotFound:
@@ -105,7 +105,7 @@ class Conversations:
         return ChatView(turns=turns, has_earlier=has_earlier, is_busy=live is not None)
 
     async def watch(self, owner: str, conversation: str | None, window: int = WINDOW) -> AsyncIterator[ChatView]:
-        """The view, after each update while an answer is being written, and once more when it has ended."""
+        """Yield the view after each update while an answer is being written, and once more when it has ended."""
         live = self.live_runs.get(conversation, owner)
         if live is None:
             yield await self.view(owner, conversation, window)
@@ -116,10 +116,10 @@ class Conversations:
                 yield view
 
     async def stream_answer(self, live: LiveRun) -> AsyncIterator[dict[str, Any]]:
-        """An answer as it is written, for programs: its text, its bubbles, and how it ended, once it has.
+        """Yield an answer while it is written, for programs: its text, its bubbles and, at the end, its finish reason.
 
-        Of an answer that has ended already, only that. Who stops listening ends the run: a program, unlike a page, does
-        not come back to look.
+        An answer that has already ended is yielded once. The run ends if the caller stops listening, because a program,
+        unlike a page, does not come back.
         """
         try:
             async with aclosing(live.bubbles()) as stream:
@@ -132,7 +132,7 @@ class Conversations:
         finally:
             live.run.cancel("client_disconnect")
 
-    # What people do
+    # Actions
 
     async def send(
         self,
@@ -142,10 +142,10 @@ class Conversations:
         choices: Choices,
         report: ReportProgress | None = None,
     ) -> LiveRun | None:
-        """Take a message and begin the answer; return that when the message is kept.
+        """Store a message and begin the answer. Return the live run once the message is stored.
 
-        While its files are read, `report` is told. Where an answer waits for people, a text is taken for what it asks;
-        None: it asks for more. Raises an `AgentError` with a sentence; then nothing has been kept.
+        `report` is called while files are read. If an answer waits for a person, the text is the reply; the result is
+        None if it asks for more. Raises an `AgentError` with a message; then nothing was stored.
         """
         self._check_not_busy(conversation)
         owner = visitor.owner
@@ -183,10 +183,10 @@ class Conversations:
     async def answer(
         self, visitor: Visitor, conversation: str | None, text: str, choices: Choices, asked: QuestionId | None = None
     ) -> LiveRun | None:
-        """Answer a question of a suspended run, which then goes on. None: it has more questions.
+        """Answer a question of a suspended run and resume it. Return None if it has more questions.
 
-        `asked` names the question of the pressed button. Raises `Conflict` if nothing, or something else, is asked now,
-        and `InputError` for words that are no answer.
+        `asked` names the question of the pressed button. Raises `Conflict` if there is no question or another one now,
+        and `InputError` for an invalid answer.
         """
         check_length(text)
         entries, record = await self._entries(visitor.owner, conversation)
@@ -218,7 +218,7 @@ class Conversations:
         return live
 
     async def retry(self, visitor: Visitor, conversation: str | None, entry_id: str, choices: Choices) -> None:
-        """Answer the last message again, on a branch of its own. Raises `Conflict` where another is the last by now."""
+        """Answer the last message again, on its own branch. Raises `Conflict` if it is no longer the last one."""
         self._check_not_busy(conversation)
         async with self._permit(visitor, choices) as grant:
             entry, record, _ = await self._last(visitor.owner, conversation, entry_id)
@@ -227,9 +227,9 @@ class Conversations:
     async def continue_answer(
         self, visitor: Visitor, conversation: str | None, entry_id: str, text: str, choices: Choices
     ) -> None:
-        """Ask for the rest of an answer that the length limit ended, once.
+        """Ask once for the rest of an answer that the length limit ended.
 
-        `text` asks for it, as a message like any other, because every vendor takes one. Raises `Conflict`.
+        `text` is sent as an ordinary message, because every vendor accepts one. Raises `Conflict`.
         """
         self._check_not_busy(conversation)
         async with self._permit(visitor, choices) as grant:
@@ -242,7 +242,7 @@ class Conversations:
     async def edit(
         self, visitor: Visitor, conversation: str | None, entry_id: str, text: str, choices: Choices
     ) -> None:
-        """Replace a message by another text, on a branch of its own, and answer that."""
+        """Replace the text of a message, on its own branch, and answer it."""
         if not text.strip():
             raise page_error(InputError, "write_first")
         check_length(text)
@@ -255,25 +255,25 @@ class Conversations:
             await self._answer_again(record, entry, text, choices, grant)
 
     async def undo(self, owner: str, conversation: str | None, entry_id: str) -> str:
-        """Take back the last message with its answer; return its text. Raises `Conflict` as `retry` does."""
+        """Remove the last message and its answer. Return its text. Raises `Conflict` like `retry`."""
         entry, record, _ = await self._last(owner, conversation, entry_id)
         await self._store.save(branch(record, entry.parent_id))
         return message_text(entry)
 
     def stop(self, owner: str, conversation: str | None) -> None:
-        """End the answer that is being written; nothing where there is none."""
+        """Cancel the answer that is being written, if there is one."""
         if live := self.live_runs.get(conversation, owner):
             live.run.cancel("user_request")
 
     async def aclose(self) -> None:
-        """End the runs, keep what they had, close the connections."""
+        """End the runs, save what they had, and close the connections."""
         await self.live_runs.close()
         await self.models.aclose()
 
-    # How
+    # Helpers
 
     async def _newest(self, owner: str, conversation: str | None, window: int) -> tuple[list[Entry], bool]:
-        """Entries enough for `window` bubbles, and whether there may be more. Raises `NotFound`."""
+        """Return enough entries for `window` bubbles, and True if there may be more. Raises `NotFound`."""
         if conversation is None:
             raise NotFound("there is no conversation")
         most = window * 2  # a question and its answer show at least one bubble each
@@ -281,7 +281,7 @@ class Conversations:
         return entries, len(entries) == most
 
     async def _last(self, owner: str, conversation: str | None, entry_id: str) -> tuple[Entry, Record, str | None]:
-        """The last message of the visitor, and how its answer ended. Raises `Conflict` where its id is another."""
+        """Return the visitor's last message and how its answer ended. Raises `Conflict` if its id differs."""
         entries, record = await self._entries(owner, conversation)
         last = next((entry for entry in reversed(entries) if is_prompt(entry)), None)
         if last is None or last.id != entry_id:
@@ -296,7 +296,7 @@ class Conversations:
         return await self._store.history(record), record
 
     def _permit(self, visitor: Visitor, choices: Choices) -> AbstractAsyncContextManager[AnswerPermit]:
-        """Leave for one answer. Every verb that begins one asks for it before it reads anything large."""
+        """Return the permit for one answer. Get it before reading anything large."""
         return permit_answer(self.rate_limiter, self.models, self._quota, self.live_runs.is_busy, visitor, choices)
 
     def _check_not_busy(self, conversation: str | None) -> None:
@@ -307,17 +307,17 @@ class Conversations:
     async def _answer_again(
         self, record: Record, entry: Entry, text: str | None, choices: Choices, grant: AnswerPermit
     ) -> None:
-        grant.reservation.count_for_all()  # files are read
+        grant.reservation.count_for_all()  # reads files
         [message] = await self.media.with_data(record.owner, [entry.message])
         content = message_content(replace(entry, message=message))
         parts: list[UserContent] = [content] if isinstance(content, str) else list(content)
         if text is not None:
-            parts = [text, *(parts[1:] if isinstance(parts[0], str) else parts)]  # what was typed stands before files
+            parts = [text, *(parts[1:] if isinstance(parts[0], str) else parts)]  # typed text comes before files
         await grant.reserve(size_of(parts))
         await self._start(branch(record, entry.parent_id), parts, choices, grant)
 
     async def _waits_for_answer(self, owner: str, conversation: str) -> bool:
-        """Whether the last answer is suspended and waits for people: the note of its last message says so."""
+        """Return True if the last answer is suspended and waits for a person, as the note of its last message says."""
         try:
             entries = await self._store.history(await self._store.get(conversation, owner=owner), limit=1)
         except NotFound:
@@ -325,7 +325,7 @@ class Conversations:
         return bool(entries) and entries[-1].note.ended == "suspended"
 
     async def _start(self, record: Record, parts: list[UserContent], choices: Choices, grant: AnswerPermit) -> LiveRun:
-        """Start the run and return it when the user's message is kept."""
+        """Start the run and return it once the user's message is stored."""
         start = await self._set_up(record, choices, grant, parts)
         prompt = cast(Prompt, parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts)
         run = start.agent.run(prompt, context=start.context, options=start.options, journal=start.journal)

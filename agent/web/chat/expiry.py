@@ -1,4 +1,4 @@
-"""How long conversations are kept, and the deletion of those whose time is over, together with their files."""
+"""Retention periods of conversations, and the deletion of expired ones with their files."""
 
 import logging
 from collections.abc import Callable
@@ -14,14 +14,14 @@ from agent.settings import Settings
 log = logging.getLogger(__name__)
 
 GUEST = "guest-"
-"""Prefix of the owner's name of a visitor without a cookie. Nobody can come back to these conversations."""
+"""Owner prefix of visitors without a cookie. Nobody can come back to their conversations."""
 MARGIN = timedelta(hours=1)
-"""A conversation whose run goes on is kept for at least the longest time of a run and this much more."""
+"""A conversation with a running answer is kept for at least the longest run time plus this margin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPeriods:
-    """How long a conversation is kept after its last message; None: for ever."""
+    """How long a conversation is kept after its last message. None keeps it for ever."""
 
     guest: timedelta | None = None
     visitor: timedelta | None = None
@@ -29,7 +29,7 @@ class RetentionPeriods:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """The lifetimes in the settings."""
+        """Return the periods from the settings."""
         return cls(
             guest=timedelta(hours=settings.guest_hours),
             visitor=timedelta(days=settings.kept_days) if settings.kept_days else None,
@@ -37,7 +37,10 @@ class RetentionPeriods:
         )
 
     def until(self, owner: str, *, running: bool, at: datetime | None = None) -> datetime | None:
-        """When a conversation expires; None: never. Its last message was `at` (now), and its run may still go on."""
+        """Return when a conversation expires, or None for never.
+
+        Its last message was written at `at` (default: now). With `running`, its run may still go on.
+        """
         kept = self.guest if owner.startswith(GUEST) else self.visitor
         if kept is None:
             return None
@@ -48,9 +51,10 @@ FOR_EVER = RetentionPeriods()
 
 
 async def add_missing_expiry(store: HistoryStore, settings: Settings) -> int:
-    """Let conversations that a version without expiry stored expire by the present rule, from their last message on.
+    """Set the expiry of conversations from versions without expiry, counted from their last message.
 
-    A share link is temporary: only guests' conversations get an end then, so that none of a private page is deleted.
+    A share link is temporary, so with one only guests' conversations get an expiry. Otherwise it could delete
+    conversations of a private page.
     """
     lifetimes = RetentionPeriods.of(settings)
     if settings.share:
@@ -64,9 +68,9 @@ async def add_missing_expiry(store: HistoryStore, settings: Settings) -> int:
 async def delete_expired(
     store: HistoryStore, media: MediaStore, busy: Callable[[str], bool], *, at: datetime | None = None, limit: int = 50
 ) -> int:
-    """Delete conversations whose time is over, but for `busy` ones; return how many.
+    """Delete expired conversations, except `busy` ones. Return how many.
 
-    The files go first: if the process is killed in between, the next round still finds the conversation.
+    Files are deleted first: if the process is killed in between, the next round still finds the conversation.
     """
     deleted = 0
     for record in await store.expiring(at or now(), limit=limit):
@@ -74,16 +78,16 @@ async def delete_expired(
             continue
         try:
             deleted += await delete_conversation(store, media, record)
-        except (OSError, HistoryError):  # the others are deleted all the same
+        except (OSError, HistoryError):  # the others must still be deleted
             log.exception("an expired conversation could not be deleted")
     return deleted
 
 
 async def delete_conversation(store: HistoryStore, media: MediaStore, record: Record) -> bool:
-    """Delete a conversation with its files; return whether it was there, and unchanged since `record` was loaded."""
+    """Delete a conversation with its files. Return True if it existed and was unchanged since `record` was loaded."""
     try:
         messages = [entry.message for entry in await store.entries(record)]
-    except HistoryError:  # A damaged conversation goes all the same.
+    except HistoryError:  # a damaged conversation is deleted all the same
         messages = []
     await media.remove(record.owner, files_named_in(messages))
     return await store.erase(record)

@@ -1,4 +1,4 @@
-"""The journal of a run on the page: each message behind the conversation's head in the store, one save each."""
+"""The journal of a run on the page: appends each message to the conversation in the store, one save each."""
 
 import asyncio
 import sys
@@ -17,22 +17,25 @@ from agent.web.chat.transcript import message_text
 
 @dataclass(frozen=True, slots=True)
 class Omitted:
-    """What the model was not sent: so many of the earliest messages, and what `omitted` says it could not take, by name
-    in `sayings`."""
+    """The part of the history that the model was not sent.
+
+    `left_out` is the number of earliest messages left out. `omitted` names what the model could not take, in English;
+    `sayings` is the translatable form.
+    """
 
     left_out: int = 0
     omitted: str = ""
     sayings: tuple[LocalizedText, ...] = ()
 
     def on(self, note: Note) -> Note:
-        """The note with that on it."""
+        """Return the note with these fields added."""
         return replace(note, left_out=self.left_out, omitted=self.omitted, omitted_sayings=self.sayings)
 
 
 class StoreJournal:
-    """Writes a run's messages behind a conversation's head, one save each. Owner of the newest record.
+    """Appends a run's messages to a conversation, one save each. Owns the newest record.
 
-    `unsent` is what the run's model is not sent, `lifetimes` how long the conversation is kept.
+    `unsent` is the part of the history that the model is not sent. `lifetimes` are the retention periods.
     """
 
     def __init__(
@@ -49,7 +52,7 @@ class StoreJournal:
         self._store, self._media, self._lifetimes = store, media, lifetimes
 
     async def write(self, message: ModelMessage, note: Note) -> None:
-        """See `agent.run.Journal`."""
+        """Store a message with its note. See `agent.run.Journal`."""
         note = self.omitted.on(note)
         try:
             kept = await self._media.with_references(self.record.owner, self.record.id, message)
@@ -58,7 +61,7 @@ class StoreJournal:
         except BaseException as failure:
             if not self.first_write.done():
                 self.first_write.set_exception(failure)
-                self.first_write.exception()  # which not everybody waits for; the run ends with it in any case
+                self.first_write.exception()  # not everybody waits for it; the run ends with it anyway
             raise
         if not self.first_write.done():
             self.first_write.set_result(None)
@@ -98,6 +101,6 @@ def _title(entry: Entry) -> str:
 
 
 def branch(record: Record, head_id: str | None) -> Record:
-    """The conversation with its end at another entry. The one it had is kept as a branch that was left."""
+    """Return the conversation with its head at another entry. The old head is kept as an abandoned branch."""
     left = (record.head_id,) if record.head_id else ()
     return replace(record, head_id=head_id, branches=tuple(dict.fromkeys((*record.branches, *left))))

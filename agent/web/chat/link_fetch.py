@@ -1,4 +1,4 @@
-"""Pictures that links lead to: fetched by this server behind the guard, when the page has asked and was told to."""
+"""Fetches linked images on the server, through the fetch guard, after the visitor has agreed on the page."""
 
 import asyncio
 import re
@@ -21,15 +21,15 @@ SECONDS = 20.0
 GIVEN_UP_EACH = 20
 GIVEN_UP_IN_ALL = 1000
 GIVEN_UP_SECONDS = 60.0
-"""How many fetches are remembered as given up before they came, of one visitor and in all, and for how long."""
+"""The number of fetches remembered as cancelled before they arrived, per visitor and in total, and for how long."""
 NUMBER = re.compile("[0-9]{1,9}")
 SAID = ("image/*", "application/octet-stream", "binary/octet-stream")
-"""What servers call pictures; some say of every file that it is one of bytes."""
+"""Media types that servers use for images. Some servers label every file as bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedPicture:
-    """A picture and what to call it; what it is, its own first bytes have shown."""
+    """An image and its name. `media_type` is detected from its first bytes."""
 
     name: str
     data: bytes
@@ -37,7 +37,7 @@ class FetchedPicture:
 
 
 class LinkFetcher:
-    """Owner of the fetches under way, by what the page calls each: an `ask` names one fetch and never another."""
+    """Fetches linked images. Owns the running fetches by `ask`, a name that is never used twice."""
 
     def __init__(
         self,
@@ -51,12 +51,12 @@ class LinkFetcher:
         self._guard, self._gate, self._max_bytes, self._seconds, self._clock = guard, gate, max_bytes, seconds, clock
         self._fetches: dict[str, asyncio.Task[FetchedPicture]] = {}
         self._given_up: OrderedDict[str, tuple[str, float]] = OrderedDict()
-        """By ask: the visitor who gave it up before it came, and when."""
+        """By ask: the visitor who cancelled it before it arrived, and when."""
 
     async def fetch(self, visitor: Visitor, ask: str, url: str) -> FetchedPicture | None:
-        """The picture at `url`; None where it was given up.
+        """Return the image at `url`, or None if the fetch was cancelled.
 
-        Raises `InputError` where the guard refuses, or what came is no picture, and `Limited`.
+        Raises `InputError` if the guard refuses or the file is no image, and `Limited`.
         """
         if self._given_up.pop(ask, None):
             return None
@@ -71,7 +71,7 @@ class LinkFetcher:
                     del self._fetches[ask]
 
     def cancel(self, visitor: Visitor, ask: str) -> None:
-        """End this fetch. One that has not come yet does not begin, if it comes soon."""
+        """Cancel this fetch. A fetch that arrives soon after its cancellation does not begin."""
         if task := self._fetches.get(ask):
             task.cancel()
             return
@@ -93,12 +93,12 @@ class LinkFetcher:
 
 
 def ask_of(session: str | None, number: str) -> str | None:
-    """The name of the fetch that a page session asks for by `number`; None if it is not one of the page's numbers."""
+    """Return the name of the fetch that a page session calls `number`, or None if that is not a page's number."""
     return f"{session} {number}" if NUMBER.fullmatch(number) else None
 
 
 def _name(url: str, found: str) -> str:
-    """What the file is called: as in the URL, without what no file name should have, with the suffix of its kind."""
+    """Return the file name: the name in the URL without unsafe characters, with the suffix of the detected type."""
     called = PurePosixPath(unquote(urlsplit(url).path)).name.partition(".")[0]
     stem = re.sub(r"[^\w-]+", "-", called).strip("-")[:60]
     return f"{stem or 'picture'}.{SUFFIXES[found]}"

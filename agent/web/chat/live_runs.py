@@ -1,4 +1,4 @@
-"""The runs going on and the pages that watch them. A public page ends a run that nobody watches any more."""
+"""The running answers and the pages that watch them. A public page cancels a run that nobody watches any more."""
 
 import asyncio
 import logging
@@ -15,12 +15,15 @@ from agent.web.chat.journal import Omitted
 from agent.web.chat.transcript import Bubble, fold_responses
 
 UPDATE_SECONDS = 0.1
-"""Seconds between two updates of a page, more where a bubble is long; the last one is not held back."""
+"""Seconds between two updates of a page, more if a bubble is long. The last update is not delayed."""
 CHARACTERS_PER_SECOND = 80_000
-"""Characters of a bubble that are worth a second between two updates: a browser draws the whole bubble each time, for
-50 ms at 12,000 characters, and the last update waits behind the one before it."""
+"""Characters of a bubble per second of pause between two updates.
+
+A browser redraws the whole bubble each time, which takes 50 ms at 12,000 characters, and the last update waits for the
+one before it.
+"""
 IDLE_SECONDS = 1.0
-"""Seconds after which a silent run updates the page all the same, so that a page that is gone is noticed."""
+"""Seconds after which a silent run updates the page anyway, so that the server notices if the page is gone."""
 
 log = logging.getLogger(__name__)
 
@@ -28,10 +31,10 @@ CloseCallback = Callable[[], Awaitable[None]]
 
 
 class LiveRun:
-    """A run and the number of pages that look at it. `resumed`: it goes on with a turn that was suspended.
+    """A run and the number of pages that watch it. `resumed` is True if it continues a suspended turn.
 
-    The run is cancelled when nobody has watched it for `grace` seconds; None: it is finished in any case. What is shown
-    of the files that its tools return is where `media` keeps them.
+    The run is cancelled if nobody has watched it for `grace` seconds; None: it always finishes. Files that tools return
+    are shown under their URLs in `media`.
     """
 
     def __init__(
@@ -53,7 +56,7 @@ class LiveRun:
         self._set_timer()
 
     async def bubbles(self) -> AsyncGenerator[list[Bubble]]:
-        """The bubbles so far, again and again while the answer is written, and once more when it has ended."""
+        """Yield all bubbles after each update while the answer is written, and once more when it has ended."""
         run, bubbles, seen = self.run, list[Bubble](), 0
         with self.watched():
             while True:
@@ -74,7 +77,7 @@ class LiveRun:
 
     @contextmanager
     def watched(self) -> Generator[None]:
-        """While a page looks. When the last one goes, the grace period begins, where there is one."""
+        """Count a watching page within the block. The grace period, if any, begins when the last page leaves."""
         self._watchers += 1
         if self._timer is not None:
             self._timer.cancel()
@@ -91,13 +94,16 @@ class LiveRun:
             self._timer = asyncio.get_running_loop().call_later(self._grace, self.run.cancel, "client_disconnect")
 
     def cancel_timer(self) -> None:
-        """The run has ended: no timer is needed any more."""
+        """Stop the timer, because the run has ended."""
         if self._timer is not None:
             self._timer.cancel()
 
 
 class LiveRuns:
-    """The runs by conversation, at most one each, with their `grace`. Owner of the tasks that wait for their ends."""
+    """The running answers, at most one per conversation. Owns the tasks that wait for their ends.
+
+    `grace` is the time in seconds after which an unwatched run is cancelled.
+    """
 
     def __init__(self, grace: float | None, media: MediaStore | None = None) -> None:
         self._grace, self._media = grace, media
@@ -106,7 +112,7 @@ class LiveRuns:
         self.closing = False
 
     def get(self, conversation: str | None, owner: str) -> LiveRun | None:
-        """The run of this owner's conversation, if one is going on."""
+        """Return the running answer of this owner's conversation, if there is one."""
         found = self._runs.get(conversation or "")
         return found if found is not None and found.owner == owner else None
 
@@ -120,9 +126,9 @@ class LiveRuns:
         *,
         resumed: bool = False,
     ) -> LiveRun:
-        """Start the run as a task of the server; `closing` is called after its end.
+        """Start the run as a task of the server. `closing` is called after its end.
 
-        Raises `Conflict` where one is going on in this conversation, and once the server is going down.
+        Raises `Conflict` if the conversation has a running answer already, or if the server is shutting down.
         """
         if self.closing:
             raise page_error(Conflict, "going_down")
@@ -136,22 +142,22 @@ class LiveRuns:
         task = asyncio.create_task(self._end(live, closing))
         self._ends.add(task)
         task.add_done_callback(self._ends.discard)
-        task.add_done_callback(lambda _: self._remove(live))  # also if the first step of the task never came
+        task.add_done_callback(lambda _: self._remove(live))  # also if the task never took its first step
         return live
 
     def is_busy(self, conversation: str) -> bool:
-        """Whether an answer is being written in this conversation."""
+        """Return True if an answer is being written in this conversation."""
         return conversation in self._runs
 
     @property
     def count(self) -> int:
-        """How many answers are being written."""
+        """The number of answers that are being written."""
         return len(self._runs)
 
     async def close(self, seconds: float = 0.0) -> None:
-        """Begin no more runs, let those going on go on for so many seconds, end the rest, wait until all is kept.
+        """Start no more runs, let running ones go on for `seconds`, cancel the rest, and wait until all is stored.
 
-        May be called again meanwhile, to end them sooner.
+        Can be called again meanwhile to end them sooner.
         """
         self.closing = True
         if self._ends and seconds:
@@ -162,7 +168,7 @@ class LiveRuns:
             await asyncio.wait(self._ends)
 
     async def _end(self, live: LiveRun, closing: CloseCallback | None) -> None:
-        """Wait for the end, then take the run off the table first: nothing that fails here may leave it busy."""
+        """Wait for the end, then remove the run first, so that a failure here cannot leave its conversation busy."""
         try:
             await live.run
         except InputError:

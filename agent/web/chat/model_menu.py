@@ -1,4 +1,4 @@
-"""Which models a visitor may choose: those that answer on this machine, hosted ones with a key, the owner's records."""
+"""The models that a visitor can choose: local ones, hosted ones with a key, and the owner's recorded runs."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -16,16 +16,16 @@ from agent.tracing.replay import PREFIX, Replay
 from agent.web.chat.api_keys import ApiKeys
 
 HUB = "huggingface"
-"""The provider that takes a login for a key."""
+"""The provider that accepts a login as a key."""
 
 
 class ModelMenu:
-    """The local models, the catalog and the keys, seen as one list. Owner of the connections that many runs share.
+    """The local models, the catalog and the keys as one list. Owns the connections that many runs share.
 
-    A `login` is the hub's token of who asks: it counts for the hub's models after a key that they typed and before
-    the owner's, for as long as the call. `may_log_in`: visitors may have one. In the folder `records` lie flight
-    records, which are played as `replay:` and the name of one. `lent` names the hosted models that are asked with the
-    owner's keys, None: all of them. Raises `ConfigError` for a name that is not known.
+    A `login` is the visitor's Hugging Face token. For models of that provider it is used after a key that the visitor
+    typed and before the owner's key, and it is kept only during the call. With `may_log_in`, visitors can log in. The
+    folder `records` holds flight records, which are replayed as the model `replay:` plus their name. `lent` names the
+    hosted models that can use the owner's keys; None: all of them. Raises `ConfigError` for an unknown name.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class ModelMenu:
 
     @classmethod
     def of(cls, settings: Settings, local: Models) -> Self:
-        """The models of a page with these settings."""
+        """Return the menu for a page with these settings."""
         public, space = settings.public, settings.space
         return cls(
             local,
@@ -62,7 +62,7 @@ class ModelMenu:
     def entries(
         self, owner: str, chosen: ModelSpec | None, login: str | None = None, words: Translator = ENGLISH
     ) -> list[tuple[str, str]]:
-        """(label, id) of each model: what answers here, then the hosted ones; the chosen one is always among them."""
+        """Return (label, id) of each model: local models, then hosted ones. Always contains the chosen model."""
         specs = self._usable(owner, login)
         if chosen is not None and chosen not in specs:
             specs.append(chosen)
@@ -79,13 +79,13 @@ class ModelMenu:
         ] + [(f"{path.stem} · {words('recorded')}", PREFIX + path.stem) for path in recorded]
 
     def choosable(self, owner: str, login: str | None = None) -> list[ModelSpec]:
-        """The models of the menu that can be asked now, then those for which a key is missing."""
+        """Return the models of the menu that can be used now, then those that lack a key."""
         return sorted(self._usable(owner, login), key=lambda spec: self.key_missing(owner, spec, login))
 
     def find(self, model: str) -> ModelSpec | None:
-        """The model of that id or name; the first local one, if there is any yet, where none is named.
+        """Return the model with this id or name. For "", return the first local model, or None if there is none yet.
 
-        Raises `UnknownModel` with what to write instead.
+        Raises `UnknownModel` with suggestions.
         """
         check_name(model)
         if self._records and model.startswith(PREFIX):
@@ -96,36 +96,35 @@ class ModelMenu:
         return self.catalog.find(model)
 
     def get(self, model: str | None) -> ModelSpec | None:
-        """The model of that id or name, if there is one."""
+        """Return the model with this id or name, or None."""
         try:
             return self.find(model) if model else None
         except AgentError:
             return None
 
     def provider(self, spec: ModelSpec) -> ProviderSpec | None:
-        """The hosted provider of a model; None for those that answer on this machine."""
+        """Return the hosted provider of a model, or None for a local model."""
         if spec.id.startswith(PREFIX):
             return None
         found = self.catalog.providers.get(spec.provider)
         return found if found is not None and found.base_url else None
 
     def may_log_in(self, spec: ModelSpec) -> bool:
-        """Whether a login would do for a key."""
+        """Return True if a login can replace a key."""
         return self._may_log_in and spec.provider == HUB
 
     def key_missing(self, owner: str, spec: ModelSpec, login: str | None = None) -> bool:
-        """Whether it cannot be asked for want of a key."""
+        """Return True if the model cannot be used because no key is available."""
         provider = self.provider(spec)
         if provider is None or self._visitors_key(owner, provider, login):
             return False
         return not self._lends(spec) or default_endpoint(provider).api_key is None
 
     async def connect(self, owner: str, model: str, login: str | None = None) -> tuple[Connection, bool]:
-        """The connection to a model, and whether it is the caller's to close.
+        """Return the connection to a model, and True if the caller must close it.
 
-        One with a visitor's key, or to a model that is not on the menu, serves one run.
-
-        Waits for a local model that is still on its way. Raises an `AgentError` with a sentence.
+        A connection with a visitor's key, or to a model that is not on the menu, serves one run. Waits for a local
+        model that is still loading. Raises an `AgentError` with a message.
         """
         check_name(model)
         if self._records and model.startswith(PREFIX):
@@ -144,10 +143,10 @@ class ModelMenu:
             raise page_error(partial(ProviderError, kind="key"), key_of, model=spec.label, provider=provider.label)
         if spec.menu:
             return self._shared(ServedModel(spec, endpoint)), False
-        return connect(spec, endpoint), True  # any name may be typed: kept connections would pile up
+        return connect(spec, endpoint), True  # any name can be typed, so kept connections would pile up
 
     async def close(self, connection: Connection, owner: str) -> None:
-        """Close a connection of one run. If its key was forgotten meanwhile, or was never kept, it is freed now."""
+        """Close the connection of one run. Frees its key now if the key was forgotten meanwhile or never kept."""
         await connection.aclose()
         if not self.keys.has_any(owner):
             self.keys.collect_soon()
@@ -159,30 +158,30 @@ class ModelMenu:
 
     @property
     def shared_models(self) -> tuple[str, ...]:
-        """The hosted models that strangers may use with the owner's keys, where that is limited."""
+        """The hosted models that strangers can use with the owner's keys, if these are limited."""
         return tuple(sorted(self._lent or ()))
 
     @property
     def own_keys_only(self) -> bool:
-        """Whether a hosted model that is not lent needs a visitor's own key, even where the owner has one."""
+        """True if a hosted model that is not lent needs a visitor's own key, even if the owner has one."""
         return self._lent is not None
 
     def _lends(self, spec: ModelSpec) -> bool:
         return self._lent is None or spec.id in self._lent
 
     def _usable(self, owner: str, login: str | None) -> list[ModelSpec]:
-        """The models of the menu, without those that need a key where none can be given."""
+        """Return the models of the menu, without those that need a key if visitors cannot give one."""
         if self.accepts_keys:
             return self.specs()
         return [spec for spec in self.specs() if not self.key_missing(owner, spec, login) or self.may_log_in(spec)]
 
     def specs(self) -> list[ModelSpec]:
-        """What answers here, then the hosted models of the menu."""
+        """Return the local models, then the hosted models of the menu."""
         specs = [one.spec for one in self.local.served]
         return specs + [spec for spec in self.catalog.menu() if spec not in specs]
 
     def _replay(self, model: str) -> Replay:
-        """A record of the owner's folder, and of no other: what follows the prefix is what a visitor typed."""
+        """Return a record from the owner's folder. A visitor typed the rest of the name, so no other folder is read."""
         assert self._records is not None
         return Replay(record_path(self._records, model.removeprefix(PREFIX)))
 

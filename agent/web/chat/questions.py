@@ -1,4 +1,4 @@
-"""What a suspended answer asks of people, and what their words mean: pure, from the calls that have no result."""
+"""Questions of a suspended answer, and the meaning of replies: pure functions of the calls without a result."""
 
 import html
 import json
@@ -14,7 +14,7 @@ from agent.suspension import Answer, Approve, Refuse
 from agent.tools import ask_user
 
 Call = Mapping[str, Any]
-"""`{id, name, arguments}`, as a `tool_call` response has it."""
+"""`{id, name, arguments}`, as in a `tool_call` response."""
 
 ASK_USER = ask_user.name
 ALLOW, REFUSE = "Allow", "Refuse"
@@ -22,9 +22,10 @@ ALLOW, REFUSE = "Allow", "Refuse"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PressedButton:
-    """What a button under the last answer asks for, as its value says it.
+    """The action of a button under the last answer, as encoded in its value.
 
-    "answer" gives `text` to the call of that run; "retry" and "continue" are about the visitor's message `entry`.
+    "answer" sends `text` to the call `call` of the run `run`. "retry" and "continue" refer to the visitor's message
+    `entry`.
     """
 
     do: Literal["answer", "retry", "continue"]
@@ -35,7 +36,7 @@ class PressedButton:
 
     @classmethod
     def of(cls, value: object) -> "PressedButton":
-        """The value that the browser sent, checked. Raises `Conflict`."""
+        """Validate the value that the browser sent. Raises `Conflict`."""
         try:
             return _PRESSED.validate_python(value)
         except ValidationError as error:
@@ -46,26 +47,26 @@ _PRESSED = TypeAdapter(PressedButton)
 
 
 class QuestionId(NamedTuple):
-    """A question by its names: the run that asks it and the call that waits."""
+    """The id of a question: the run that asks it and the call that waits."""
 
     run: str
     call: str
 
 
 def is_question(call: Call) -> bool:
-    """Whether the model asks something; else it waits for leave to call a tool."""
+    """Return True if the model asks a question, False if it waits for permission to call a tool."""
     return call["name"] == ASK_USER
 
 
 def question(call: Call) -> str:
-    """The question that the model asks."""
+    """Return the question that the model asks."""
     return str(call["arguments"].get("question") or "")
 
 
 def options(call: Call, run: str = "", words: Translator = ENGLISH) -> list[dict[str, Any]]:
-    """The buttons under the question: the answers that the model proposes, or leave and refusal.
+    """Return the buttons under the question: the model's proposed answers, or "allow" and "refuse".
 
-    The value of each names the question, because a page may still show one that was answered elsewhere.
+    The value of each button names the question, because a page may still show a question that was answered elsewhere.
     """
     if is_question(call):
         choices: Sequence[Any] = call["arguments"].get("choices") or []
@@ -77,7 +78,7 @@ def options(call: Call, run: str = "", words: Translator = ENGLISH) -> list[dict
 
 
 def render_question(call: Call, words: Translator = ENGLISH) -> str:
-    """The bubble that asks, as HTML."""
+    """Return the bubble of the question as HTML."""
     if is_question(call):
         hint = words("ask_choose" if options(call) else "ask_write")
         text = f"<p>{html.escape(question(call))}</p>"
@@ -90,7 +91,7 @@ def render_question(call: Call, words: Translator = ENGLISH) -> str:
 
 
 def parse_answer(call: Call, text: str) -> Answer:
-    """What was pressed or written, as an answer to the call. Raises `InputError` with a sentence."""
+    """Return the pressed or written text as an answer to the call. Raises `InputError` with a message."""
     text = text.strip()
     if not text:
         raise page_error(InputError, "answer_first")

@@ -1,7 +1,7 @@
-"""Limits of a page open to everybody: answers and fetched pictures at once and a minute, for each visitor and in all.
+"""Rate limits for public pages: concurrent answers and fetches, and their number per minute.
 
-All visitors without a cookie count as one, because each of their sessions would be a new visitor otherwise. Visitors
-who come from one network address share limits, too, where the address is known.
+They apply per visitor, per network address if it is known, and to all visitors together. Visitors without a cookie
+count as one, because otherwise each of their sessions would be a new visitor.
 """
 
 import math
@@ -19,17 +19,17 @@ from agent.web.chat.visitor import Visitor
 
 MINUTE = 60.0
 FETCHES = 2
-"""Pictures that are fetched at once for one visitor."""
+"""Images that are fetched at once for one visitor."""
 
 ALL = "all"
 Release = Callable[[], None]
 
 
 class Reservation:
-    """A reservation of one answer, or of one fetch. Leaving the `with` block releases it, unless it was handed over.
+    """A reservation of one answer or one fetch. The `with` block releases it at its end, unless it was handed over.
 
-    `uncount` takes a message back from those of all visitors in this minute. It is called for one that is refused
-    before anything costly was done: refusals that cost nothing would use up everybody's minute.
+    `uncount` removes a message from the count of all visitors in this minute. It is called if a message is refused
+    before anything costly was done. Otherwise refusals that cost nothing would use up everybody's minute.
     """
 
     def __init__(self, release: Release, uncount: Release | None = None) -> None:
@@ -48,22 +48,22 @@ class Reservation:
             self._uncount()
 
     def count_for_all(self) -> None:
-        """Something costly begins: the message counts for all visitors, even if it is refused."""
+        """Count the message for all visitors even if it is refused, because something costly begins."""
         self._uncount = None
 
     def keep(self) -> None:
-        """Hand it over: whoever goes on with it calls `release`."""
+        """Hand the reservation over. Its new owner calls `release`."""
         self._kept = True
 
     def release(self) -> None:
-        """Give the place back. A second call does nothing."""
+        """Release the place. A second call does nothing."""
         if self._release is not None:
             self._release, release = None, self._release
             release()
 
 
 class RateLimiter:
-    """Reserves places for answers and fetches, or says when to come again. Without limits it refuses nothing."""
+    """Reserves places for answers and fetches, or says when to try again. Without limits it refuses nothing."""
 
     def __init__(self, limits: PublicSettings | None, clock: Callable[[], float] = monotonic) -> None:
         self._limits = limits
@@ -85,7 +85,7 @@ class RateLimiter:
         )
 
     def reserve_fetch(self, visitor: Visitor) -> Reservation:
-        """Reserve a place for a picture fetched from a link. Raises `Limited`, which reserves and counts nothing."""
+        """Reserve a place for an image fetched from a link. Raises `Limited`, which reserves and counts nothing."""
         most = self._limits
         if most is None:
             return Reservation(lambda: None)
@@ -101,7 +101,7 @@ class RateLimiter:
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """What one bucket may have at once and a minute; `too_many` and `too_often` are the keys of what is said."""
+    """The limits of one bucket, at once and per minute. `too_many` and `too_often` are the keys of the messages."""
 
     too_many: str
     too_often: str
@@ -111,14 +111,14 @@ class _Bound:
 
 @dataclass(slots=True)
 class _Counted:
-    """When something was counted, and in which buckets it still is."""
+    """The time of a counted message, and the buckets that still count it."""
 
     at: float
     buckets: tuple[str, ...]
 
 
 class _Counts:
-    """How many there are now and were in the last minute, by bucket. Nothing awaits between a check and its count."""
+    """Current and last minute's counts by bucket. Nothing awaits between a check and its count."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -130,7 +130,7 @@ class _Counts:
     ) -> Reservation:
         """Count once in each bucket of this visitor, or raise `Limited` and count in none.
 
-        `refusals_free`: what is refused before anything costly is not counted among those of all visitors.
+        With `refusals_free`, what is refused before anything costly happens does not count for all visitors.
         """
         bounds = {visitor.rate_limit_key: each}
         if visitor.address is not None:
@@ -155,7 +155,7 @@ class _Counts:
 
     def _release(self, buckets: tuple[str, ...]) -> None:
         self._now.subtract(buckets)
-        self._now += Counter()  # drops those that are at zero
+        self._now += Counter()  # drops buckets at zero
 
     def _uncount(self, counted: _Counted) -> None:
         if ALL in counted.buckets:  # not forgotten yet

@@ -1,4 +1,4 @@
-"""What visitors have set on the page, for as long as the server runs, within bounds of number and of memory."""
+"""Settings of visitors, remembered while the server runs, with bounds on number and memory."""
 
 import sys
 from collections import OrderedDict
@@ -10,13 +10,13 @@ from agent.web.chat.visitor import Visitor
 MOST = 1000
 MOST_BYTES = 8_000_000
 LARGEST = 100_000
-"""Bytes of one visitor's choices: a system prompt of the greatest length, and a model's name, in any script."""
+"""The most bytes of one visitor's choices: the longest system prompt and a model's name, in any script."""
 
 
 class RememberedSettings:
-    """The choices by owner. Forgets those that were set longest ago. Guests are never remembered: none of them returns.
+    """The choices by owner. Forgets the oldest first.
 
-    A guest's page has an owner of its own, so that their choices would be kept for nobody.
+    Guests are never remembered: each guest page has its own owner, so nobody would come back to their choices.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
@@ -24,11 +24,11 @@ class RememberedSettings:
         self._choices: OrderedDict[str, Choices] = OrderedDict()
 
     def get(self, owner: str) -> Choices | None:
-        """What this owner has set, if it is remembered."""
+        """Return what this owner has set, if it is remembered."""
         return self._choices.get(owner)
 
     def put(self, visitor: Visitor, choices: Choices) -> None:
-        """Remember what this visitor has set, unless they are a guest or it is too large."""
+        """Remember what this visitor has set, unless the visitor is a guest or it is too large."""
         size = _size(choices)
         if visitor.guest or size > LARGEST:
             return

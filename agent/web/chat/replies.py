@@ -1,4 +1,4 @@
-"""What visitors have replied to answers that ask for several things, until all is replied. Bounded in memory."""
+"""Visitors' replies to answers with several questions, until all are answered. Bounded in memory."""
 
 import sys
 from collections.abc import Mapping
@@ -9,9 +9,9 @@ from agent.i18n.translator import page_error
 from agent.web.chat.attachments import MAX_TEXT
 
 MOST_BYTES = 20_000_000
-"""Bytes of all replies. If there are more, the conversation with the longest replies is asked again."""
+"""Bytes of all replies. Beyond this, the conversation with the longest replies is asked again."""
 ENTRY_BYTES = 500
-"""Bytes that a conversation or a reply needs beside its text."""
+"""Bytes that a conversation or a reply needs besides its text."""
 
 
 class Replies:
@@ -23,18 +23,21 @@ class Replies:
         """By conversation: its owner, the replies by call, and their size in bytes."""
 
     def get(self, conversation: str | None) -> Mapping[str, str] | None:
-        """The replies so far; None where there are none."""
+        """Return the replies so far, or None if there are none."""
         kept = self._kept.get(conversation or "")
         return kept[1] if kept else None
 
     def put(self, record: Record, replies: Mapping[str, str]) -> None:
-        """Keep the replies of a conversation. Raises `InputError` if they are too long together, and keeps the old."""
+        """Store the replies of a conversation.
+
+        Raises `InputError` if they are too long together, and keeps the old ones.
+        """
         count = sum(map(len, replies.values()))
         if count > MAX_TEXT:
             raise page_error(InputError, "message_too_long", count=count, most=MAX_TEXT)
         self._kept.pop(record.id, None)
         over = self.size + _size(replies) - self._most_bytes
-        if over > 0:  # longest first, not oldest: few long replies would push out the short ones of everybody else
+        if over > 0:  # longest first, not oldest: a few long replies would push out everybody's short ones
             for conversation in sorted(self._kept, key=lambda one: self._kept[one][2], reverse=True):
                 over -= self._kept.pop(conversation)[2]
                 if over <= 0:
@@ -43,7 +46,7 @@ class Replies:
 
     @property
     def size(self) -> int:
-        """Bytes of all replies."""
+        """The number of bytes of all replies."""
         return sum(size for _, _, size in self._kept.values())
 
     def forget(self, conversation: str) -> None:
@@ -51,7 +54,7 @@ class Replies:
         self._kept.pop(conversation, None)
 
     async def forget_deleted(self, store: HistoryStore) -> None:
-        """Forget the replies of conversations that are not stored any more."""
+        """Forget the replies of conversations that are no longer stored."""
         for conversation, (owner, *_) in list(self._kept.items()):
             try:
                 await store.get(conversation, owner=owner)

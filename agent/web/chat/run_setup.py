@@ -1,4 +1,4 @@
-"""What a run of a stored conversation starts with: what of its history the model takes, and the visitor's choices."""
+"""Prepares a run of a stored conversation: the history that the model can take, and the visitor's choices."""
 
 import math
 from collections.abc import Sequence
@@ -25,25 +25,25 @@ from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.system_prompt import default_prompt
 
 MAX_PROMPT = 20_000
-"""Characters of a system prompt."""
+"""The most characters of a system prompt."""
 
 HOTTEST = 2.0
 """The highest temperature that can be set."""
 MOST_TOKENS = 10_000_000
-"""The largest limit of an answer that can be set: more than any model writes."""
+"""The highest limit of an answer that can be set, more than any model writes."""
 PUBLIC_MOST = 16_384
-"""Tokens of an answer on a public page where the visitor sets no limit: strangers spend the owner's money."""
+"""Tokens of an answer on a public page if the visitor sets no limit, because strangers spend the owner's money."""
 THINKING = 8_192
 """Tokens of the context that are kept free for reasoning."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """What a visitor has set on the page; `picked` where the model was their own choice, not the first there was.
+    """The settings of a visitor on the page. `picked` is True if the visitor chose the model.
 
-    `max_tokens` is the visitor's own limit of an answer, None where they set none.
-    `system_message` is None where they have left it to the default, and "" where they want none.
-    `read_here`: text in pictures and speech in sounds are read on this machine for a model that cannot see or hear.
+    `max_tokens` is the visitor's own limit of an answer, or None. `system_message` is None for the default and "" for
+    no system prompt. With `read_here`, text in images and speech in audio are extracted on this machine for a model
+    that cannot see or hear.
     """
 
     model: str = ""
@@ -56,29 +56,29 @@ class Choices:
     read_here: bool = False
 
     def check(self) -> None:
-        """Raise `InputError` for a system prompt that is too long."""
+        """Raise `InputError` if the system prompt is too long."""
         count = len(self.system_message or "")
         if count > MAX_PROMPT:
             raise page_error(InputError, "prompt_too_long", count=count, most=MAX_PROMPT)
 
 
 def text_of(value: object, most: int | None = None) -> str:
-    """A text that a widget sent, its first `most` characters; "" for anything else."""
+    """Return the first `most` characters of a widget's text, or "" for anything else."""
     return value[:most] if isinstance(value, str) else ""
 
 
 def temperature_of(value: object) -> float | None:
-    """A temperature that a widget sent, within the range of all models; None for anything else."""
+    """Return a widget's temperature, clipped to the range of all models, or None for anything else."""
     return None if (number := _number(value)) is None else min(max(number, 0.0), HOTTEST)
 
 
 def limit_of(value: object) -> int | None:
-    """A greatest length of an answer that a widget sent, within what any model writes; None for anything else."""
+    """Return a widget's limit of an answer, clipped to what any model writes, or None for anything else."""
     return None if (number := _number(value)) is None else max(0, int(min(number, MOST_TOKENS))) or None
 
 
 def _number(value: object) -> float | None:
-    """The number, infinite if it is too large for a float; None for what is no number."""
+    """Return the number, infinite if it is too large for a float, or None if the value is no number."""
     if not isinstance(value, int | float):
         return None
     try:
@@ -90,7 +90,7 @@ def _number(value: object) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSetup:
-    """An agent, the history and the options of one run, and where it is written on."""
+    """The agent, history and options of one run, and the journal that stores it."""
 
     agent: Agent
     context: Context
@@ -110,10 +110,10 @@ async def set_up_run(
     adds: Sequence[UserContent],
     resumed: bool,
 ) -> RunSetup:
-    """Read the history of `record` and put together what a run behind it needs.
+    """Read the history of `record` and prepare a run that continues it.
 
-    `adds` are the parts of the new message, or the answers with which a suspended run goes on. Raises `InputError` if
-    they are more than the model reads.
+    `adds` are the parts of the new message, or the answers that resume a suspended run. Raises `InputError` if they
+    exceed the model's context.
     """
     spec = connection.spec
     stored = await store.history(record) if record.revision else []
@@ -141,7 +141,7 @@ async def set_up_run(
                 seconds=settings.run_seconds,
                 tool_seconds=settings.tool_seconds,
                 retries=settings.retries,
-                interactive=False,  # the page says which bound was reached, and the next message goes on
+                interactive=False,  # the page shows which limit was reached, and the next message goes on
             ),
         ),
         context=Context(session_id=record.id, messages=tuple(await media.with_data(record.owner, kept))),
@@ -155,9 +155,9 @@ async def set_up_run(
 
 
 def max_answer_tokens(spec: ModelSpec, wanted: int | None, *, public: bool = False) -> int | None:
-    """The greatest length of an answer to ask for, in tokens. None leaves it to the model's server.
+    """Return the length limit of an answer in tokens. None leaves it to the model's server.
 
-    A model on this machine is always given one: it might repeat itself until its context is full.
+    A local model always gets a limit, because it might repeat itself until its context is full.
     """
     if wanted is not None:
         return min(wanted, spec.max_output_tokens)
@@ -167,7 +167,7 @@ def max_answer_tokens(spec: ModelSpec, wanted: int | None, *, public: bool = Fal
 
 
 def _room(spec: ModelSpec, most: int | None) -> int:
-    """Tokens of the context that the history leaves to reasoning and answer."""
+    """Return the tokens of the context that are reserved for reasoning and the answer."""
     if most is not None:
         return min(most, spec.context_tokens // 2)
     usual = spec.usual_output_tokens + (THINKING if spec.reasoning else 0)

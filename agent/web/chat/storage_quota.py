@@ -1,4 +1,4 @@
-"""How much room the conversations of a public page may take with their files, and what makes room for a message."""
+"""The storage quota of conversations and files on a public page, and the deletions that make room for a message."""
 
 import asyncio
 import os
@@ -20,25 +20,26 @@ from agent.web.chat.visitor import Visitor
 
 MB = 1_000_000
 MESSAGE_BYTES = 2048
-"""What a message counts for besides its text and its files."""
+"""Bytes that a message counts for besides its text and files."""
 FILE_BYTES = 4096
 """The fewest bytes that a file counts for."""
 MOST_DELETED = 100
-"""Conversations that are deleted at most for one message."""
+"""The most conversations that are deleted for one message."""
 SETTLED_SECONDS = 2.0
-"""A folder that was changed within this time may change again without a sign: clocks of file systems are coarse."""
+"""Seconds in which a changed folder may change again unnoticed, because file system clocks are coarse."""
 
 Reserve = Callable[[int], Awaitable[None]]
-"""Reserves room for so many bytes. Raises `Limited`."""
+"""Reserves room for this number of bytes. Raises `Limited`."""
 Busy = Callable[[str], bool]
-"""Says whether an answer is being written in a conversation."""
+"""Returns True if an answer is being written in a conversation."""
 
 
 class StorageQuota:
     """Reserves room for messages before they are stored. Without limits it refuses nothing and deletes nothing.
 
-    A visitor who is over the own limit is refused. Where guests, or all together, have too much, the guests'
-    conversations that were unused for longest are deleted; nobody can come back to these. Nothing else is deleted.
+    A visitor over the limit per visitor is refused. If guests, or all visitors together, have too much, the guests'
+    conversations that were unused for longest are deleted, because nobody can come back to them. Nothing else is
+    deleted.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class StorageQuota:
 
     @asynccontextmanager
     async def reservation(self, visitor: Visitor, busy: Busy) -> AsyncGenerator[Reserve]:
-        """Let a message be stored within the block. What was reserved counts until its end, then what was stored."""
+        """Allow a message to be stored within the block. The reservation counts until its end, then the stored size."""
         account, reserved = GUEST if visitor.guest else visitor.owner, 0
 
         async def reserve(size: int) -> None:
@@ -73,10 +74,10 @@ class StorageQuota:
             yield reserve
         finally:
             self._reserved[account] -= reserved
-            self._reserved += Counter()  # drops those that are at zero
+            self._reserved += Counter()  # drops accounts at zero
 
     async def _make_room(self, limits: PublicSettings, visitor: Visitor, account: str, size: int, busy: Busy) -> None:
-        """Delete what has to go, or raise `Limited`. Nothing is deleted for a message that would be refused then."""
+        """Delete what must go, or raise `Limited`. Deletes nothing if the message would still be refused."""
         most_each = limits.stored_mb_per_visitor
         if not visitor.guest and await self._used(account) + size > most_each * MB:
             raise page_error(Limited, "stored_too_much", most=most_each)
@@ -94,7 +95,7 @@ class StorageQuota:
         raise page_error(Limited, "stored_full")
 
     async def _excess(self, limits: PublicSettings, visitor: Visitor, size: int) -> float:
-        """How many bytes there would be too many with `size` more, of guests or of all."""
+        """Return the bytes over the limit of guests or of all visitors if `size` more were stored."""
         used = await self._used("")
         free = await asyncio.to_thread(self._free, self._folder)
         most = min(limits.stored_mb_in_all * MB, limits.stored_disk_percent / 100 * (free + used))
@@ -104,7 +105,7 @@ class StorageQuota:
         return max(over, await self._used(GUEST) + size - limits.stored_mb_of_guests * MB)
 
     async def _used(self, owners: str) -> int:
-        """The bytes of all owners that begin with `owners`: stored text, files, and what is reserved."""
+        """Return the bytes of all owners with the prefix `owners`: stored text, files and reservations."""
         files = await asyncio.to_thread(self._files.read)
         reserved = {**self._reserved}
         found = [size for sizes in (files, reserved) for owner, size in sizes.items() if owner.startswith(owners)]
@@ -112,15 +113,15 @@ class StorageQuota:
 
 
 class _FolderSizes:
-    """The bytes in each folder of a folder. One that has not changed since it was counted is not read again."""
+    """Sizes of the subfolders of a folder in bytes. A subfolder is read again only if it has changed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._counted: dict[str, tuple[int, int]] = {}
-        """By name: when it was changed last, and its bytes."""
+        """By name: the time of the last change, and the size in bytes."""
 
     def read(self) -> dict[str, int]:
-        """Return the bytes of each folder by its name. Blocks."""
+        """Return the size in bytes of each subfolder by name. Blocks."""
         settled, counted = (time() - SETTLED_SECONDS) * 1e9, dict[str, tuple[int, int]]()
         sizes = dict[str, int]()
         with suppress(FileNotFoundError), os.scandir(self._folder) as owners:
@@ -136,7 +137,7 @@ class _FolderSizes:
 
 
 def size_of(parts: Iterable[object]) -> int:
-    """How many bytes a message of these parts adds. Files among them are stored already."""
+    """Return how many bytes a message of these parts adds. Files among them are stored already."""
     texts = (part if isinstance(part, str) else getattr(part, "content", "") for part in parts)
     return MESSAGE_BYTES + sum(len(text.encode(errors="replace")) for text in texts if isinstance(text, str))
 

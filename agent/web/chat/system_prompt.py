@@ -1,4 +1,4 @@
-"""The system prompt where the visitor has none of their own: it names the model that speaks and today's date."""
+"""The default system prompt, which names the model and today's date."""
 
 import re
 from collections.abc import Iterable
@@ -21,21 +21,21 @@ MAKERS = {
     "kimi": "Moonshot AI",
     "glm": "Z.ai",
 }
-"""Who makes a model, by how its name begins. Models often name the maker of others when they are asked."""
+"""The makers of models by the start of the model's name. When asked, models often name other models' makers."""
 DATE = r"\w{1,20}, \d{1,2} \w{1,20} \d{4}"
 
 
 def default_prompt(settings: Settings, spec: ModelSpec | None) -> str:
-    """Return the owner's system prompt with `{model}` and `{date}` filled in, or ours where they have set none."""
+    """Return the owner's system prompt with `{model}` and `{date}` filled in, or the app's prompt if none is set."""
     today = date.today()
     day = f"{today:%A}, {today.day} {today:%B %Y}"
     return _filled(settings, spec, day)
 
 
 def own_prompt(text: str, settings: Settings, specs: Iterable[ModelSpec]) -> str | None:
-    """Return what the visitor wrote, None where it is the default for one of these models or for none, of whatever day.
+    """Return the visitor's text, or None if it equals the default for any of these models or no model, on any date.
 
-    A page shows the default of the model before for a moment after another one was chosen.
+    For a moment after a model was chosen, a page still shows the default prompt of the previous model.
     """
     return None if any(_is_default(text, settings, spec) for spec in (None, *specs)) else text
 
@@ -51,7 +51,7 @@ def _filled(settings: Settings, spec: ModelSpec | None, day: str) -> str:
         named = f"You are {model}{_made_by(spec)}. " if spec is not None else ""
         return f"{named}You answer on the page {settings.title}. Today is {day}."
     values = {"{model}": model, "{date}": day}
-    # In one pass, and not with `format`: other braces are the owner's own.
+    # In one pass and without `format`, because other braces belong to the owner's text.
     return re.sub(r"\{(?:model|date)\}", lambda found: values[found[0]], settings.system_prompt)
 
 

@@ -1,6 +1,6 @@
-"""A conversation's entries as turns, and a run's responses as their bubbles: pure, the same live as after a reload.
+"""Converts stored entries to turns, and a run's responses to bubbles: pure, the same live as after a reload.
 
-It knows nothing of how a page shows them.
+Knows nothing of how a page shows them.
 """
 
 import math
@@ -27,18 +27,18 @@ from agent.responses import BubbleMarker, Piece, Response, pieces_of
 from agent.web.chat.questions import Call
 
 SILENCE = 3.0
-"""Seconds without a word in mid-text after which the page says that it waits."""
+"""Seconds of silence within a text after which the page shows that it waits."""
 UNSEEN = repeat(math.inf)
-"""The times of responses that are read from a store: nobody saw them arrive."""
+"""The arrival times of stored responses, which nobody saw arrive."""
 LOST = "Interrupted: the server went down before the answer was finished."
 NO_ENDING = Note(ended="error", detail=LOST, sayings=(LocalizedText("lost"),))
 
 
 @dataclass(slots=True)
 class Bubble:
-    """One bubble: its type, its text or its call, and, of a result, which call it belongs to.
+    """One bubble: its type, its text or call, and for a result the id of its call.
 
-    `began` is on the monotonic clock, where it was seen to.
+    `began` is its start on the monotonic clock, if that was observed.
     """
 
     first: Response
@@ -52,7 +52,7 @@ class Bubble:
 
     @property
     def content(self) -> Any:
-        """Its text, or the call or result it shows; of the files of a result, where they are kept."""
+        """Its text, or the call or result that it shows. Files of a result are given by their URLs."""
         if isinstance(self.first.content, str):
             return self.text
         content = dict(self.first.content)
@@ -67,13 +67,13 @@ class Bubble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What a user said (None where the history begins in mid-turn) and the bubbles of the answer.
+    """A user's message (None if the history begins within a turn) and the bubbles of the answer.
 
-    `note` is how it ended, None while it is still running; `reasoning` the seconds of its reasoning bubbles. `replies`,
-    by the ids of the calls that wait for them, are what was said so far to an answer that is suspended; None where it
-    asks for nothing (any more). `made` are the ids of the files that the model made. A page that looks at it while it
-    is running began to do so at `watched`, on the monotonic clock. `run` is the id of its last run, and `quiet` is when
-    that last said something or began, on the same clock.
+    `note` says how the turn ended; None while it runs. `reasoning` are the seconds of its reasoning bubbles. `replies`
+    are the replies so far to a suspended answer, by the ids of the waiting calls; None if nothing is asked. `files` are
+    the ids of the files that the model made. `watched_since` is when the page began to watch a running turn, and
+    `quiet_since` is when the last run began or last emitted something, both on the monotonic clock. `run` is the id of
+    the last run.
     """
 
     user: Entry | None
@@ -88,7 +88,7 @@ class Turn:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the model ended its answer without one: no text since the last result, and no file."""
+        """True if the model finished without an answer: no text since the last result, and no file."""
         if self.note is None or self.note.ended != "stop" or self.files:
             return False
         said = ""
@@ -101,7 +101,7 @@ class Turn:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether nothing comes from the model: no word yet, none since the last result, or silence in mid-text."""
+        """True if nothing comes from the model: no text yet, none since the last result, or silence within a text."""
         if self.note is not None or unanswered_tool_calls(self.bubbles):
             return False
         last = self.bubbles[-1].first.type if self.bubbles else "tool_call_result"
@@ -109,19 +109,19 @@ class Turn:
 
     @property
     def question(self) -> Call | None:
-        """The first call that still waits for somebody's word."""
+        """The first call that still waits for a person."""
         waiting = unanswered_tool_calls(self.bubbles) if self.replies is not None else []
         return next((call for call in waiting if call["id"] not in (self.replies or {})), None)
 
 
 def unanswered_tool_calls(bubbles: Sequence[Bubble]) -> list[Call]:
-    """The calls without a result."""
+    """Return the calls without a result."""
     answered = {call_id(bubble) for bubble in bubbles if bubble.first.type == "tool_call_result"}
     return [one.content for one in bubbles if one.first.type == "tool_call" and call_id(one) not in answered]
 
 
 def fold_responses(bubbles: list[Bubble], responses: Iterable[Response], said_at: Iterable[float] = UNSEEN) -> None:
-    """Add responses to the bubbles they belong to: the flag alone decides."""
+    """Add responses to their bubbles. `is_type_switched` alone decides where a new bubble begins."""
     for response, at in zip(responses, said_at, strict=False):
         text = response.content if isinstance(response.content, str) else ""
         if response.is_type_switched:
@@ -133,9 +133,9 @@ def fold_responses(bubbles: list[Bubble], responses: Iterable[Response], said_at
 def to_turns(
     entries: Sequence[Entry], *, running: str | None = None, replies: Mapping[str, str] | None = None
 ) -> list[Turn]:
-    """Stored entries as turns. A turn without an ending was lost, unless it is the one of the run named `running`.
+    """Return stored entries as turns. A turn without an ending was lost, unless it belongs to the run `running`.
 
-    `replies` are those to the last turn, which may be suspended.
+    `replies` are the replies to the last turn, which may be suspended.
     """
     out: list[Turn] = []
     groups = list(_groups(entries))
@@ -144,7 +144,7 @@ def to_turns(
         stamp, bubbles = BubbleMarker(), list[Bubble]()
         for entry in group:
             fold_responses(bubbles, map(stamp, pieces_of(entry.message)))
-        # One that was suspended and resumed has two runs, and ended with the last.
+        # A resumed turn has two runs and ended with the last one.
         ends = {entry.note.run_id: entry.note for entry in group if entry.note.ended}
         last = group[-1].note.run_id
         note = ends.get(last, None if last == running else NO_ENDING)
@@ -167,7 +167,7 @@ def to_turns(
 
 
 def generated_files(messages: Iterable[ModelMessage], conversation: str = "") -> tuple[str, ...]:
-    """The ids of the files that the model made since the last prompt, in messages as they are stored, or in a run's."""
+    """Return the ids of the files that the model made since the last prompt, in stored messages or those of a run."""
     found: list[str] = []
     for part in (part for message in messages for part in message.parts):
         if isinstance(part, UserPromptPart):
@@ -178,7 +178,7 @@ def generated_files(messages: Iterable[ModelMessage], conversation: str = "") ->
 
 
 def message_text(entry: Entry) -> str:
-    """The text of a user's message, without its attachments."""
+    """Return the text of a user's message without its attachments."""
     content = message_content(entry)
     if content is None or isinstance(content, str):
         return content or ""
@@ -186,18 +186,18 @@ def message_text(entry: Entry) -> str:
 
 
 def is_prompt(entry: Entry) -> bool:
-    """Whether it is a message of the visitor."""
+    """Return True if the entry is a message of the visitor."""
     return message_content(entry) is not None
 
 
 def first_part(entry: Entry) -> object:
-    """What stands first in the visitor's message: a text where they typed one, else a file."""
+    """Return the first part of the visitor's message: the text if they typed one, otherwise a file."""
     content = message_content(entry)
     return content if isinstance(content, str) else next(iter(content), None)
 
 
 def message_content(entry: Entry) -> Any:
-    """What the visitor said in it: a text or parts. None where it is no message of theirs."""
+    """Return the text or parts of the visitor's message, or None if the entry is another message."""
     if isinstance(entry.message, ModelRequest):
         for part in entry.message.parts:
             if isinstance(part, UserPromptPart):
@@ -222,6 +222,6 @@ def _error(note: Note) -> Iterator[Piece]:
 
 
 def call_id(bubble: Bubble) -> Any:
-    """The id of the call that a bubble shows, or whose result it shows."""
+    """Return the id of the call that a bubble shows, or of the call for its result."""
     content = bubble.first.content
     return content["id"] if isinstance(content, Mapping) else None

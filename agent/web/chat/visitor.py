@@ -1,4 +1,4 @@
-"""Who asks for something, as far as conversations and limits need to know."""
+"""The visitor of a request, with what conversations and limits need to know."""
 
 from dataclasses import dataclass, field
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 class Visitor:
     """A visitor of the page or of `/chat`.
 
-    `owner` is the id that conversations are stored under. A `guest` sent no cookie, so each of their pages has an owner
-    of its own. `address` is the network address they come from, None where it is not known for certain. `login` is the
-    hub's token of a visitor who has logged in there; it is never kept.
+    `owner` is the id that conversations are stored under. A `guest` sent no cookie, so each guest page has its own
+    owner. `address` is the visitor's network address, or None if it is not certain. `login` is the Hugging Face token
+    of a visitor who has logged in; it is never stored.
     """
 
     owner: str
@@ -19,5 +19,5 @@ class Visitor:
 
     @property
     def rate_limit_key(self) -> str:
-        """The name that limits of one visitor go by. All guests are one: each of their sessions would be new else."""
+        """The key of limits per visitor. All guests share one, because each of their sessions would be new."""
         return "guests" if self.guest else f"visitor {self.owner}"

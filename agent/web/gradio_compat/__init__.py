@@ -1,1 +1,1 @@
-"""Everything that reaches behind Gradio's public API."""
+"""All code that reaches behind Gradio's public API."""

@@ -1,12 +1,12 @@
-"""Gradio's event queue with bounds: no visitor takes all its slots or its memory, and it never stops for good.
+"""Gradio's event queue with bounds: no visitor takes all its slots or memory, and it never stops for good.
 
-Cookies are free, so a share for each visitor is not enough. A network address may therefore have at most as many events
-as there are free slots: half of all slots while it is alone, a third beside one other address that takes its full
+Cookies are free, so a share per visitor is not enough. A network address may therefore have at most as many events as
+there are free slots. This is half of all slots if the address is alone, a third if one other address takes its full
 share, and so on. Hundreds of people behind one address still have room, and others always find free slots.
 
-Gradio keeps one list of messages for each page session, with no limit on its length, and runs a limited number of
-events at once. Its processing loop ends for good when anything raises inside it. This subclass uses Gradio's private
-queue, so it belongs to the pinned version.
+Gradio keeps a message list of unlimited length for each page session, and runs a limited number of events at once. Its
+processing loop ends for good if anything raises inside it. This subclass uses Gradio's private queue, so it depends on
+the pinned version.
 """
 
 import asyncio
@@ -28,28 +28,28 @@ from gradio.utils import LRUCache
 from agent.web.client_address import client_address
 
 GUEST = "guest"
-"""The visitor's name in the sessions of all that have no cookie; see `agent.web.middleware.isolation`."""
+"""The visitor part of session names for visitors without a cookie; see `agent.web.middleware.isolation`."""
 EVENTS_PER_VISITOR = 32
 EVENTS_OF_GUESTS = 64
 """Events that may wait or run at once for one visitor, and for all guests together."""
 EVENTS_ALWAYS = 8
 GUEST_EVENTS_ALWAYS = 4
-"""Events that one network address may have at once however few slots are free: all its visitors, and its guests."""
+"""Events that one network address may always have at once: of all its visitors, and of its guests."""
 WATCHES_PER_PAGE = 4
-"""Events of one page session that show a conversation. A newer one ends the older ones within a second or so."""
+"""Events per page session that show a conversation. A newer one ends the older ones within about a second."""
 WAITING_EVENTS = 1000
 SESSIONS_PER_VISITOR = 32
 SESSIONS_OF_GUESTS = 256
 SESSIONS = 5000
-"""Sessions whose messages are kept. Those without events go first, and those of the same visitor before others'."""
+"""Sessions with stored messages. Those without events are dropped first, and the same visitor's before others'."""
 UNREAD_BYTES = 8_000_000
-"""Unread messages of one session, in bytes, without the newest, which may have any size."""
+"""Unread bytes per session. The newest message does not count and may have any size."""
 UNREAD_MESSAGES = 2
-"""An event produces nothing more while so many of its page's messages are unread."""
+"""An event pauses while its page has more than this many unread messages."""
 UNREAD_SECONDS = 60.0
-"""Seconds after which an event whose messages nobody reads is ended."""
+"""Seconds after which an event ends if nobody reads its messages."""
 STUCK_SECONDS = 30.0
-"""An event that has waited for a slot this long means that the queue is stuck."""
+"""The queue counts as stuck if an event has waited this many seconds for a slot."""
 FAILED_SECONDS = 10.0
 """Seconds for which a failure of the processing loop is reported."""
 
@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 
 
 class Unread(asyncio.Queue[EventMessage]):
-    """The messages that a page has not read. `size` is that of their outputs in bytes; each reading sets `read`."""
+    """The messages that a page has not read. `size` is the bytes of their outputs; each read sets `read`."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -72,7 +72,7 @@ class Unread(asyncio.Queue[EventMessage]):
     def _put(self, item: EventMessage) -> None:
         try:
             size = _size(item)
-        except TypeError as error:  # the stream could not carry it either, and would end for the whole page
+        except TypeError as error:  # the stream could not carry it either and would end for the whole page
             log.error("an event gave what JSON cannot carry: %s", error)
             item = ProcessCompletedMessage(event_id=item.event_id, output={"error": FAILED}, success=False)
             size = _size(item)
@@ -92,7 +92,7 @@ class Unread(asyncio.Queue[EventMessage]):
 
 
 class Sessions(LRUCache[str, asyncio.Queue[EventMessage]]):
-    """The messages of each page session. Gradio deletes a session once for each of its streams that is closed."""
+    """The messages of each page session. Gradio deletes a session once for each of its closed streams."""
 
     def __delitem__(self, session: str) -> None:
         if session in self:
@@ -100,9 +100,9 @@ class Sessions(LRUCache[str, asyncio.Queue[EventMessage]]):
 
 
 class BoundedQueue(Queue):
-    """Gradio's queue with a bound for each visitor and address. Its processing loop starts again after a failure.
+    """Gradio's queue with a bound per visitor and address. Its processing loop restarts after a failure.
 
-    `watches` are the names of the functions that show a conversation for as long as its answer is written.
+    `watches` are the names of the functions that show a conversation while its answer is written.
     """
 
     def __init__(self, blocks: Blocks, slots: int, watches: Collection[str] = ()) -> None:
@@ -114,7 +114,7 @@ class BoundedQueue(Queue):
             blocks=blocks,
             default_concurrency_limit=None,
         )
-        self.pending_messages_per_session = Sessions(SESSIONS + 1)  # the surplus is chosen here
+        self.pending_messages_per_session = Sessions(SESSIONS + 1)  # `_make_room` drops the surplus
         self._kept = cast("OrderedDict[str, asyncio.Queue[EventMessage]]", self.pending_messages_per_session)
         self._watches = watches
         self._failed_at: float | None = None
@@ -122,7 +122,7 @@ class BoundedQueue(Queue):
 
     @property
     def trouble(self) -> str:
-        """Why events are not processed as they should, as a sentence; "" while they are."""
+        """A sentence on why events are not processed normally, or ""."""
         now = monotonic()
         if self.stopped or (self._failed_at is not None and now - self._failed_at < FAILED_SECONDS):
             return "The page's event queue has stopped."
@@ -132,11 +132,11 @@ class BoundedQueue(Queue):
         return ""
 
     def has_session(self, session: str) -> bool:
-        """Whether messages of this page session are kept."""
+        """Return True if messages of this page session are kept."""
         return session in self._kept
 
     async def push(self, body: Any, request: fastapi.Request, username: str | None) -> Any:
-        """See `Queue.push`. Refuses an event beyond the share of the page session, the visitor or the address."""
+        """Add an event, or refuse it beyond the share of its page session, visitor or address. See `Queue.push`."""
         session = str(body.session_hash)
         pending = self._pending()
         mine = [event for event in pending if event.session_hash == session]
@@ -150,7 +150,7 @@ class BoundedQueue(Queue):
         return await super().push(body=body, request=request, username=username)
 
     def send_message(self, event: Event, event_message: EventMessage) -> None:
-        """Keep a message until the page reads it. An event ends if its page is gone or reads nothing."""
+        """Keep a message until the page reads it. End the event if its page is gone or reads nothing."""
         unread = self._kept.get(event.session_hash)
         if unread is None:
             event.alive = False
@@ -166,7 +166,7 @@ class BoundedQueue(Queue):
     async def wait_for_reader(self, event_id: str | None, session: str | None) -> None:
         """Wait until the page has read nearly all its messages.
 
-        Raises `Error` if it reads nothing for `UNREAD_SECONDS`, or is gone.
+        Raises `Error` if the page is gone or reads nothing for `UNREAD_SECONDS`.
         """
         end = monotonic() + UNREAD_SECONDS
         unread = self._kept.get(session or "")
@@ -181,7 +181,7 @@ class BoundedQueue(Queue):
                 continue
 
     async def start_processing(self) -> None:
-        """Process events until the queue is closed. A failure is logged and costs no event."""
+        """Process events until the queue is closed. A failure is logged, and no event is lost."""
         while not self._closed:
             try:
                 await super().start_processing()
@@ -197,7 +197,7 @@ class BoundedQueue(Queue):
         super().close()
 
     def _cancel_asyncio_tasks(self) -> None:
-        # Gradio calls this at every end of the loop. Events that are running need not end with a failure of the loop.
+        # Gradio calls this whenever the loop ends. A failure of the loop need not end the running events.
         if self._closed:
             super()._cancel_asyncio_tasks()
 
@@ -205,12 +205,12 @@ class BoundedQueue(Queue):
         return [event for job in self.active_jobs if job is not None for event in job]
 
     def _pending(self) -> list[Event]:
-        """Each event that waits or runs."""
+        """Return each event that waits or runs."""
         waiting = [event for queue in self.event_queue_per_concurrency_id.values() for event in queue.queue]
         return [*self._running(), *waiting]
 
     def _is_beyond_share(self, session: str, address: str | None) -> bool:
-        """Whether the session's visitor or address has its full share. An unknown address (None) has no share."""
+        """Return True if the session's visitor or address has its full share. An unknown address has no share."""
         pending, visitor = self._pending(), _visitor(session)
         of_visitor = [event for event in pending if _visitor(event.session_hash) == visitor]
         if len(of_visitor) >= (EVENTS_OF_GUESTS if visitor == GUEST else EVENTS_PER_VISITOR):
@@ -222,7 +222,7 @@ class BoundedQueue(Queue):
         return _has_share(address, pending, self.max_thread_count, EVENTS_ALWAYS)
 
     def _make_room(self, visitor: str, pending: set[str]) -> None:
-        """Forget sessions without events, oldest first, so that one more fits the visitor's share and the whole."""
+        """Forget the oldest sessions without events, so that one more fits the visitor's share and the total."""
         kept = self._kept
         mine = [session for session in kept if _visitor(session) == visitor]
         share = SESSIONS_OF_GUESTS if visitor == GUEST else SESSIONS_PER_VISITOR
@@ -236,7 +236,7 @@ class BoundedQueue(Queue):
 
 
 def bound_queue(page: Blocks, slots: int, watches: Collection[str]) -> BoundedQueue:
-    """Give the page a bounded queue, and let its events wait for whoever reads their messages."""
+    """Give the page a bounded queue, and make its events wait until the page reads their messages."""
     queue, untyped = BoundedQueue(page, slots, watches), cast(Any, page)
     process = untyped.process_api
 
@@ -247,7 +247,7 @@ def bound_queue(page: Blocks, slots: int, watches: Collection[str]) -> BoundedQu
             return await process(*args, **given)
         except Error:
             raise
-        except Exception as error:  # Gradio would print it, and its text may have what the visitor sent
+        except Exception as error:  # Gradio would print it, and its text can contain the visitor's message
             where = "".join(format_tb(error.__traceback__))
             log.error("an event failed with %s at\n%s", type(error).__name__, where)
             raise Error(FAILED, print_exception=False) from None
@@ -257,12 +257,12 @@ def bound_queue(page: Blocks, slots: int, watches: Collection[str]) -> BoundedQu
 
 
 def _visitor(session: str) -> str:
-    """The visitor that a session belongs to: the walls write "visitor-session"."""
+    """Return the visitor of a session. The isolation middleware names sessions "visitor-session"."""
     return session.partition("-")[0]
 
 
 def _has_share(address: str, events: Collection[Event], slots: int, always: int) -> bool:
-    """Whether an address has as many of these events as slots are free, and more than it may always have."""
+    """Return True if an address has as many of these events as free slots, and at least `always`."""
     mine = sum(client_address(event.request.scope) == address for event in events)
     return mine >= max(slots - len(events), always)
 

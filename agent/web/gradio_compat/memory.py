@@ -1,8 +1,8 @@
-"""Stops Gradio from keeping visitors' messages, files and typed keys in memory longer than it needs them.
+"""Stops Gradio from keeping visitors' messages, files and typed keys in memory longer than needed.
 
-For deep links, which are off here, it keeps the widgets' values of the last 500 sessions. And each event that raises
-leaves a reference cycle: the queue's frame holds the exception, whose traceback holds that frame and all below it, with
-everything that was sent. Only a full garbage collection frees it, and these are rare.
+Gradio keeps the widgets' values of the last 500 sessions for deep links, which this app does not use. Also, each event
+that raises leaves a reference cycle: the queue's frame holds the exception, and the traceback holds that frame and all
+frames below it, with everything that was sent. Only a full garbage collection frees such a cycle, and these are rare.
 """
 
 import traceback
@@ -20,7 +20,7 @@ _call: Callable[..., Awaitable[Any]] = cast(Any, route_utils).call_process_api
 
 
 def release_memory(queue: Any) -> None:
-    """Change what this queue, and all sessions, hold."""
+    """Patch this queue and all sessions so that they keep less."""
     cast(Any, SessionState)._update_value_in_config = nothing
     cast(Any, route_utils).call_process_api = _noted
     process: Callable[..., Awaitable[None]] = queue.process_events
@@ -46,7 +46,7 @@ async def _noted(*given: Any, **named: Any) -> Any:
 
 
 def _let_go(error: BaseException) -> None:
-    """Empty the frames in the tracebacks of an exception and of those that led to it."""
+    """Empty the frames in the tracebacks of an exception and of its causes."""
     found: BaseException | None = error
     while found is not None:
         traceback.clear_frames(found.__traceback__)

@@ -1,8 +1,9 @@
-"""No event may be lost because Gradio's event stream was just closing.
+"""Prevents lost events while Gradio's event stream closes.
 
-Gradio ends a page's stream when no event of it is pending, and tells the page so. A message sent at that very moment is
-queued, but the page, which still believes the stream open, opens no other, then closes the old one, and waits for ever.
-So the answer to a join waits until the page has read that its stream is closed. Knows HTTP and one word of Gradio's.
+Gradio ends a page's stream when no event of the page is pending, and tells the page so. A message sent at that moment
+is queued, but the page still believes that its stream is open. It opens no new stream, then closes the old one, and
+waits for ever. So the answer to a join request waits until the page has read that its stream is closed. Knows HTTP and
+one message of Gradio.
 """
 
 import asyncio
@@ -17,15 +18,15 @@ from agent.web.middleware.requests import refuse
 
 CLOSING = b'"msg":"close_stream"'
 SETTLE = 0.15
-"""Seconds from sending that word until a page is taken to have read it; only a join that falls into them waits."""
+"""Seconds until a page is assumed to have read that its stream closes. Only a join within this time waits."""
 REMEMBERED = 10_000
 
 
 class EventStreamMiddleware:
-    """The middleware, behind the walls. Owner of the times at which streams were closed.
+    """Middleware behind the isolation middleware. Owns the times at which streams were closed.
 
-    `has_session` says whether the queue has messages of a session or waits for some. Gradio begins an answer for any
-    other session, too, and then fails, with a traceback in the log.
+    `has_session` returns True if the queue keeps messages for a session. For any other session Gradio would start an
+    answer and then fail with a traceback in the log.
     """
 
     def __init__(self, app: ASGIApp, has_session: Callable[[str], bool] = lambda _: True) -> None:
@@ -33,7 +34,7 @@ class EventStreamMiddleware:
         self._closed: OrderedDict[str, float] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on; note that a stream closes; hold back what must not overtake it."""
+        """Pass the request on, note when a stream closes, and delay the answers to joins that would overtake it."""
         session = session_hash_of(scope)
         if session is not None and scope["path"] == f"{API}queue/data":
             if not self._has_session(session):

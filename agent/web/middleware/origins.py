@@ -1,4 +1,4 @@
-"""Decides under which host names a page is served and which origins may post to it. Knows HTTP alone."""
+"""Decides under which host names a page is served and which origins may post to it. Knows only HTTP."""
 
 import re
 from collections.abc import Iterable
@@ -11,17 +11,17 @@ from starlette.types import Scope
 from agent.web.middleware.requests import READ, RequestRefused, is_secure
 
 PROBES = ("/healthz", "/readyz")
-"""Supervisors ask for these by an address that nobody can know beforehand."""
+"""Supervisors request these paths under an address that is not known beforehand."""
 
 _AUTHORITY = re.compile(r"(?P<name>[a-z0-9._-]+|\[[0-9a-f:.]+\])(?P<port>:\d{1,5})?", re.IGNORECASE)
 
 
 class Origins:
-    """The names of this page. Owner of the set, which a share link joins once it is open.
+    """The host names of this page. Owns the set of names, to which a share link is added once it is open.
 
-    With `any_host` every name is served, for a page whose names only its proxy knows. Otherwise a name that is not
-    listed is refused, unless it is this machine's own: a hostile page can have its own name lead to this machine, and
-    would then be same-origin with ours (DNS rebinding).
+    With `any_host` every name is served, for a page with names that only its proxy knows. Otherwise an unlisted name is
+    refused, unless it is a loopback name. A hostile page could point its own name at this machine and would then be
+    same-origin with this page (DNS rebinding).
     """
 
     def __init__(self, names: Iterable[str] = (), *, any_host: bool = True) -> None:
@@ -29,12 +29,12 @@ class Origins:
         self._any = any_host
 
     def add(self, url: str) -> None:
-        """Serve the page under the host of this URL, too."""
+        """Also serve the page under the host of this URL."""
         if name := urlsplit(url).hostname:
             self._names.add(name)
 
     def check(self, scope: Scope) -> None:
-        """Raise `Refused` for a request under a foreign name, or one by which a foreign page changes something."""
+        """Raise `RequestRefused` for an unknown host name, or for a change that a foreign page requests."""
         headers = Headers(scope=scope)
         asked = [value for name in ("host", "x-forwarded-host") if (value := headers.get(name)) is not None]
         hosts = [value.split(",")[0].strip().lower() for value in asked]
@@ -54,7 +54,7 @@ class Origins:
         return self._any or name in self._names or is_loopback(name)
 
     def _owns(self, origin: str, hosts: list[str], secure: bool) -> bool:
-        """Whether an origin is the page's own: what the request was sent to, or a listed name."""
+        """Return True if the origin is the page's own: the host that the request was sent to, or a listed name."""
         try:
             parts = urlsplit(origin.lower())
             port = parts.port
@@ -69,12 +69,12 @@ class Origins:
 
 
 def is_foreign(headers: Headers) -> bool:
-    """Whether the browser says that a page of another site makes it ask."""
+    """Return True if the browser says that a page of another site made the request."""
     return headers.get("sec-fetch-site") in ("cross-site", "same-site")
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a host name or address is this machine's own, which nobody else can give a meaning to."""
+    """Return True if a host name or address belongs to this machine and nobody else can redefine it."""
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:

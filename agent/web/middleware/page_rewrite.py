@@ -1,4 +1,4 @@
-"""The middleware that changes the page on its way out. Knows HTTP; what is changed, its caller knows."""
+"""Middleware that changes the page before it is sent. Knows only HTTP; the caller provides the change."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ Change = Callable[[Request, str], str]
 
 
 class PageRewriteMiddleware:
-    """Passes the page at `/`, where it is HTML, through `change`. Leaves everything else alone."""
+    """Passes the HTML page at `/` through `change`. Leaves everything else alone."""
 
     def __init__(self, app: ASGIApp, change: Change) -> None:
         self._app, self._change = app, change

@@ -1,4 +1,4 @@
-"""Reads, rebuilds and refuses ASGI requests. Knows HTTP alone."""
+"""Reads, rebuilds and refuses ASGI requests. Knows only HTTP."""
 
 import json
 import re
@@ -27,17 +27,17 @@ _ENCODED_SLASH = re.compile(rb"%(2f|5c)", re.IGNORECASE)
 
 
 class RequestRefused(Exception):
-    """The answer is a status and nothing else: another's thing and a missing one look alike."""
+    """Refuses a request with a status and nothing else. Missing things and those of other visitors look alike."""
 
     def __init__(self, status: int = 404, location: bytes = b"") -> None:
         self.status, self.location = status, location
 
 
 def locate(scope: Scope, prefix: str) -> Scope:
-    """The request at its path below `prefix`, by which it is both checked and routed. Raises `Refused`.
+    """Return the request with its path below `prefix`, for both the checks and the routing. Raises `RequestRefused`.
 
-    A proxy may take the prefix off or leave it on. Gradio takes it off once more wherever a path begins with it, so no
-    path that still has it may pass: it would be checked as one thing and routed as another.
+    A proxy may remove the prefix or keep it. Gradio removes it once more if a path still begins with it. Such paths are
+    refused, because they would be checked as one path and routed as another.
     """
     path: str = scope["path"]
     if _AMBIGUOUS.search(path) or _ENCODED_SLASH.search(scope.get("raw_path") or b""):
@@ -60,13 +60,13 @@ def _is_below(path: str, prefix: str) -> bool:
 
 
 def is_secure(scope: Scope) -> bool:
-    """Whether the browser speaks https, as the server or a proxy says."""
+    """Return True if the browser uses https, as reported by the server or a proxy."""
     forwarded = Headers(scope=scope).get("x-forwarded-proto", "").split(",")[0].strip()
     return "https" in (scope.get("scheme"), forwarded)
 
 
 async def read_json(receive: Receive) -> dict[str, Any]:
-    """The JSON object of a small body. Raises `Refused`."""
+    """Read a small body and return its JSON object. Raises `RequestRefused`."""
     body = bytearray()
     while True:
         message = await receive()
@@ -87,9 +87,9 @@ async def read_json(receive: Receive) -> dict[str, Any]:
 
 
 def with_body(scope: Scope, receive: Receive, value: dict[str, Any]) -> tuple[Scope, Receive]:
-    """The request with this body and no other. Raises `Refused` for what JSON cannot say."""
+    """Return the request with this body. Raises `RequestRefused` if the value is not valid JSON."""
     try:
-        body = json.dumps(value, ensure_ascii=False, allow_nan=False).encode(errors="replace")  # half an emoji is a "?"
+        body = json.dumps(value, ensure_ascii=False, allow_nan=False).encode(errors="replace")  # half an emoji: "?"
     except (ValueError, RecursionError) as error:
         raise RequestRefused(400) from error
     kept = [pair for pair in scope["headers"] if pair[0] not in (b"content-length", b"transfer-encoding")]
@@ -106,12 +106,12 @@ def with_body(scope: Scope, receive: Receive, value: dict[str, Any]) -> tuple[Sc
 
 
 def with_query(scope: Scope, **query: str) -> Scope:
-    """The request with this query and no other."""
+    """Return the request with this query."""
     return {**scope, "query_string": urlencode(query).encode()}
 
 
 async def refuse(send: Send, status: int, location: bytes = b"") -> None:
-    """Answer with this status and a short sentence."""
+    """Send this status with a short message."""
     body = json.dumps({"detail": SENTENCES.get(status, "Not found.")}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if location:

@@ -1,4 +1,4 @@
-"""The headers of every answer: what a browser may load, show and keep. Knows HTTP alone."""
+"""The headers of every response: what a browser may load, show and keep. Knows only HTTP."""
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import Message, Send
@@ -17,11 +17,11 @@ POLICY = "; ".join(
         "form-action 'self'",
         "base-uri 'self'",
         "object-src 'none'",
-        " ".join(("frame-ancestors 'self'", *FRAMERS)),  # the last, because there may be more of them
+        " ".join(("frame-ancestors 'self'", *FRAMERS)),  # last, because more framers may be appended
     )
 )
 SELF_ONLY = ("autoplay", "camera", "clipboard-read", "clipboard-write", "fullscreen", "microphone")
-"""What the page uses: camera and microphone attach, the clipboard copies and pastes, pictures fill the screen."""
+"""Features that the page uses: camera and microphone to attach, clipboard to copy and paste, full-screen images."""
 OFF = (
     "accelerometer", "ambient-light-sensor", "bluetooth", "browsing-topics", "display-capture",
     "encrypted-media", "gamepad", "geolocation", "gyroscope", "hid", "idle-detection", "local-fonts", "magnetometer",
@@ -30,18 +30,18 @@ OFF = (
 )  # fmt: skip
 HEADERS = (
     ("permissions-policy", ", ".join((*(f"{one}=(self)" for one in SELF_ONLY), *(f"{one}=()" for one in OFF)))),
-    # It concerns a page of its own window, not one in a frame; a login comes back in the same window.
+    # Applies to a page in its own window, not in a frame. A login comes back in the same window.
     ("cross-origin-opener-policy", "same-origin"),
     ("x-content-type-options", "nosniff"),
     ("referrer-policy", "same-origin"),
-    ("cross-origin-resource-policy", "same-origin"),  # or another port of this host shows what the browser has cached
+    ("cross-origin-resource-policy", "same-origin"),  # or another port of this host could show what is cached
 )
 SESSION = b"session="
 """The cookie in which Gradio keeps a login."""
 
 
 class SecurityHeadersMiddleware:
-    """An ASGI `send` that adds the headers, and `cookies`, to the response, whoever made it."""
+    """An ASGI `send` that adds the headers and `cookies` to the response, wherever it comes from."""
 
     def __init__(self, send: Send, policy: str) -> None:
         self._send, self._policy = send, policy
@@ -57,7 +57,7 @@ class SecurityHeadersMiddleware:
             for name, value in HEADERS:
                 headers[name] = value
             headers.setdefault("cache-control", "private")
-            del headers["access-control-allow-credentials"]  # Gradio lets any site read in a visitor's name
+            del headers["access-control-allow-credentials"]  # Gradio lets any site read with a visitor's cookies
             del headers["access-control-allow-origin"]
             if headers.get("content-type", "").startswith("text/event-stream"):
                 headers["x-accel-buffering"] = "no"
@@ -68,5 +68,5 @@ class SecurityHeadersMiddleware:
 
 
 def _partitioned(name: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """A header; Gradio's session becomes a cookie that a browser without third-party cookies keeps in a frame."""
+    """Return the header. Gradio's session cookie becomes partitioned, so that browsers keep it in a frame."""
     return name, value + b"; Partitioned" if name == b"set-cookie" and value.startswith(SESSION) else value

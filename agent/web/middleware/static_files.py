@@ -1,8 +1,8 @@
-"""The page's scripts and styles, of which a visit takes eighty: read once, and kept by browsers for good.
+"""Serves the page's scripts and styles, about eighty per visit. They are read once and cached for good.
 
-Gradio looks each of them up and compresses it again for every visit, in the loop in which answers stream. Each has a
-hash of its content in its name, so none ever changes. The page itself, which does change, Gradio sends unpacked: packed
-it is a sixth. Knows HTTP, and of Gradio where these files are.
+Gradio looks up and compresses each of them again for every visit, in the event loop that also streams answers. Each
+file has a hash of its content in its name, so it never changes. The page itself does change, and Gradio sends it
+uncompressed; compressed it is a sixth of that. Knows HTTP, and the place of these files in Gradio.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ FOR_GOOD = {"cache-control": "public, max-age=31536000, immutable", "vary": "acc
 
 
 class StaticFilesMiddleware:
-    """The middleware, behind the walls. Owner of what was read: two contents for each file of `folder` at most."""
+    """Middleware behind the isolation middleware. Owns at most two cached contents per file of `folder`."""
 
     def __init__(self, app: ASGIApp, folder: Path) -> None:
         self._app, self._folder = app, folder
@@ -29,7 +29,7 @@ class StaticFilesMiddleware:
         self._kept: dict[tuple[str, bool], bytes] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer for a file that is there; pass on everything else, the page so that it comes back packed."""
+        """Answer requests for existing files. Pass everything else on, and compress the page itself."""
         answer = await self._answer(scope) if scope["type"] == "http" and scope["method"] == "GET" else None
         await (answer or self._app)(scope, receive, send)
 

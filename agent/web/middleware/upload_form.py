@@ -1,4 +1,4 @@
-"""Writes the files of one multipart form as its bytes come in. Knows the format, not HTTP and not who sends it."""
+"""Writes the files of a multipart form while its bytes arrive. Knows neither HTTP nor the sender."""
 
 import re
 from pathlib import Path
@@ -13,17 +13,17 @@ from agent.history import new_id
 from agent.web.sentences import SENTENCES
 
 FIELD = "files"
-"""The field of the form that holds files; others are read and dropped."""
+"""The form field that holds files. Other fields are read and dropped."""
 LONGEST_NAME = 200
-"""Bytes of a file's name."""
+"""The longest file name in bytes."""
 _FORBIDDEN = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f`$!{}]')
 
 
 class UploadForm:
-    """The parser of one request. Owns the files it writes until `finish`; `discard` removes them.
+    """The parser of one request. Owns the files that it writes until `finish`; `discard` removes them.
 
-    Each file gets a folder of its own under `folder`, so its path cannot be guessed. `name` is that of the newest file.
-    Raises `Limited` for too many files and for one that is too large, `InputError` for what is no form. `write` and
+    Each file gets its own folder under `folder`, so its path cannot be guessed. `name` is the name of the newest file.
+    Raises `Limited` for too many files or a file that is too large, and `InputError` for an invalid form. `write` and
     `discard` may be called from different threads.
     """
 
@@ -54,7 +54,7 @@ class UploadForm:
             raise localized_error(InputError, SENTENCES, "upload_broken") from error
 
     def write(self, data: bytes) -> None:
-        """Take the next bytes of the form. Blocks for as long as the disk does."""
+        """Parse the next bytes of the form. Blocks while the disk works."""
         with self._lock:
             if self._discarded:
                 return
@@ -64,7 +64,7 @@ class UploadForm:
                 raise localized_error(InputError, SENTENCES, "upload_broken") from error
 
     def finish(self) -> dict[Path, int]:
-        """Return the size of each file, by its path. Raises `InputError` where the form is cut off or has none."""
+        """Return the size of each file by path. Raises `InputError` if the form is cut off or has no file."""
         if not self._ended or not self.sizes:
             raise localized_error(InputError, SENTENCES, "upload_broken")
         return self.sizes
@@ -123,7 +123,10 @@ class UploadForm:
 
 
 def safe_name(name: str) -> str:
-    """The last part of a file's name without what file systems and shells misread, as Gradio's pages call it, too."""
+    """Return the last part of a file name without characters that file systems or shells misread.
+
+    Gradio's pages change names in the same way.
+    """
     cut = _FORBIDDEN.sub("", name.replace("\\", "/").rpartition("/")[2]).rstrip(" .")
     stem, dot, suffix = cut.rpartition(".")
     if not stem:

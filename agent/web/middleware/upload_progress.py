@@ -1,6 +1,6 @@
-"""Tells a page how far its uploads are, in Gradio's place, which looks 20 times a second for any number of pages.
+"""Tells a page the progress of its uploads. Gradio's own endpoint polls 20 times a second for any number of pages.
 
-Only an upload that was begun is told of, and each visitor and network address has a share of the listeners. Knows HTTP.
+Reports only uploads that were begun. Each visitor and each network address has a share of the listeners. Knows HTTP.
 """
 
 import asyncio
@@ -21,34 +21,34 @@ LISTENERS_OF_GUESTS = 32
 LISTENERS = 256
 """Requests that may listen at once: of one visitor, of all guests together and in all."""
 LISTENERS_ALWAYS = 4
-"""Requests with which one network address may listen however few are free; else it may have as many as are free."""
+"""Listeners that one network address may always have. Otherwise it may have as many as are free."""
 BEGIN_SECONDS = 3.0
-"""How long a listener waits for its upload to begin: the page asks for both at once."""
+"""Seconds that a listener waits for its upload to begin, because the page requests both at once."""
 PAUSE_SECONDS = 0.1
-"""Between two messages to a listener."""
+"""Seconds between two messages to a listener."""
 HEARTBEAT_SECONDS = 15.0
-"""Between messages to a listener whose upload stands still."""
+"""Seconds between messages to a listener while its upload stands still."""
 FORGET_SECONDS = 60.0
-"""How long an upload that has ended is kept, for a page that asks late."""
+"""Seconds for which an ended upload is kept, for a page that asks late."""
 MOST_KEPT = 10_000
-"""Uploads that are kept. The oldest are forgotten."""
+"""Uploads that are kept. The oldest are forgotten first."""
 
 
 @dataclass(eq=False, slots=True)
 class Upload:
-    """How many bytes of each file came, by its name."""
+    """The number of bytes received per file name."""
 
     sent: Counter[str] = field(default_factory=Counter[str])
     is_done: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(self, name: str, size: int) -> None:
-        """Note bytes that came."""
+        """Add received bytes."""
         self.sent[name] += size
         self._tell()
 
     def end(self) -> None:
-        """Note that nothing more comes."""
+        """Mark the upload as complete."""
         self.is_done = True
         self._tell()
 
@@ -58,7 +58,7 @@ class Upload:
 
 
 class UploadProgress:
-    """Owner of the table of uploads that have an id, and of the listeners. The walls make ids the visitor's own."""
+    """Owns the table of uploads with an id, and the listeners. The isolation middleware ties each id to a visitor."""
 
     def __init__(self) -> None:
         self._uploads = OrderedDict[str, Upload]()
@@ -66,7 +66,7 @@ class UploadProgress:
         self._begun = asyncio.Event()
 
     def begin(self, upload_id: str) -> Upload:
-        """Note an upload that begins. Without an id nobody is told of it."""
+        """Record an upload that begins. Nobody can listen to one without an id."""
         upload = Upload()
         if upload_id:
             self._uploads[upload_id] = upload
@@ -77,13 +77,13 @@ class UploadProgress:
         return upload
 
     def end(self, upload_id: str, upload: Upload) -> None:
-        """Note that an upload has ended, and forget it in a while."""
+        """Mark an upload as ended, and forget it after `FORGET_SECONDS`."""
         upload.end()
         if upload_id:
             asyncio.get_running_loop().call_later(FORGET_SECONDS, self._forget, upload_id, upload)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request that listens, until its upload has ended or the client is gone."""
+        """Answer a listening request until its upload has ended or the client is gone."""
         listener = visitor_id_of(scope), client_address(scope)
         if self._is_beyond_share(*listener):
             await refuse(send, 429)
@@ -101,7 +101,7 @@ class UploadProgress:
             self._listeners.remove(listener)
 
     async def _find(self, upload_id: str) -> Upload | None:
-        """The upload of this id, which may be about to begin."""
+        """Return the upload with this id. Waits briefly, because it may be about to begin."""
         with suppress(TimeoutError):
             async with asyncio.timeout(BEGIN_SECONDS):
                 while upload_id not in self._uploads:
@@ -113,7 +113,10 @@ class UploadProgress:
             del self._uploads[upload_id]
 
     def _is_beyond_share(self, visitor: str | None, address: str | None) -> bool:
-        """Whether all have too many listeners, or the visitor or the address its full share. None has no address."""
+        """Return True if no listener is free, or if the visitor or address has its full share.
+
+        An unknown address (None) has no share.
+        """
         of_visitor = sum(one == visitor for one, _ in self._listeners)
         if of_visitor >= (LISTENERS_PER_VISITOR if visitor else LISTENERS_OF_GUESTS):
             return True
@@ -150,6 +153,6 @@ async def _say(send: Send, message: dict[str, str | int]) -> None:
 
 
 async def _wait_for_end(receive: Receive) -> None:
-    """Wait until the client has gone."""
+    """Wait until the client is gone."""
     while (await receive())["type"] != "http.disconnect":
         pass

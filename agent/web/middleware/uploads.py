@@ -1,7 +1,7 @@
-"""Answers upload requests in Gradio's place, which would write whatever comes before it counts it.
+"""Answers upload requests, because Gradio would write all data before it counts any.
 
-Bytes are counted as they stream in, against the limits of one request and the room of the visitor. What was written of
-a request that is refused or broken off is removed. Knows HTTP; the answer has the form that Gradio's page expects.
+Bytes are counted while they stream in, against the limits of the request and the visitor's quota. If a request is
+refused or broken off, what it wrote is removed. Knows HTTP; the answer has the format that Gradio's page expects.
 """
 
 import asyncio
@@ -24,21 +24,22 @@ from agent.web.unsent_files import MB, UnsentFiles, delete
 OVERHEAD = 64 * 1024
 """Bytes of a form besides its files: boundaries, names, headers."""
 LINGER_SECONDS = 20.0
-"""How long the rest of a refused body is read and dropped. A browser reads no answer before it has sent all."""
+"""Seconds for which the rest of a refused body is read and dropped. Browsers send it all before they read the answer.
+"""
 
 Say = Callable[[str, AgentError], str]
-"""The sentence of an error in the language of an Accept-Language header."""
+"""Returns the message of an error in the language of an Accept-Language header."""
 
 
 class UploadMiddleware:
-    """The middleware, behind the walls. `most_bytes` is the largest file. It also tells how far uploads are."""
+    """Middleware behind the isolation middleware. `most_bytes` is the largest file. Also reports upload progress."""
 
     def __init__(self, app: ASGIApp, uploads: UnsentFiles, *, most_bytes: int, say: Say) -> None:
         self._app, self._uploads, self._most_bytes = app, uploads, most_bytes
         self._say, self._progress = say, UploadProgress()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take an upload; pass on everything else, with the table of uploads in its state."""
+        """Answer an upload. Pass everything else on, with the table of uploads in the request's state."""
         if scope["type"] == "http":
             scope.setdefault("state", {})["uploads"] = self._uploads
             if scope["method"] == "POST" and scope["path"] == f"{API}upload":
@@ -58,7 +59,7 @@ class UploadMiddleware:
             return
         except AgentError as error:
             sentence = self._say(headers.get("accept-language", ""), error)
-            if isinstance(error, Limited):  # Gradio's page shows the text of the answer as it is
+            if isinstance(error, Limited):  # Gradio's page shows the text of this answer unchanged
                 await _respond(send, 413, "text/plain; charset=utf-8", sentence.encode(), more=True)
             else:
                 await _respond(send, 400, "application/json", json.dumps({"detail": sentence}).encode(), more=True)
@@ -71,7 +72,7 @@ class UploadMiddleware:
         await _respond(send, 200, "application/json", json.dumps([str(path) for path in paths]).encode())
 
     async def _take(self, headers: Headers, receive: Receive, visitor: str | None, upload_id: str) -> list[Path]:
-        """Write the files of a request; return where they are. Raises `Limited`, `InputError` and `_Gone`."""
+        """Write the files of a request and return their paths. Raises `Limited`, `InputError` and `_Gone`."""
         kind, options = parse_options_header(headers.get("content-type"))
         if kind != b"multipart/form-data" or not options.get(b"boundary"):
             raise localized_error(InputError, SENTENCES, "upload_broken")
@@ -108,11 +109,11 @@ class UploadMiddleware:
 
 
 class _Gone(Exception):
-    """The client went away in the middle of its request."""
+    """The client disconnected in the middle of its request."""
 
 
 class _Request:
-    """What one request has sent so far. Its bytes count as the visitor's until its files do."""
+    """The bytes of one request so far. They count for the visitor until its files are counted."""
 
     def __init__(self, uploads: UnsentFiles, visitor: str | None) -> None:
         self._uploads, self._visitor, self._counted = uploads, visitor, 0
@@ -124,7 +125,7 @@ class _Request:
         self._uploads.check(self._visitor, declared, 1)
 
     async def count(self, size: int) -> None:
-        """Count the next bytes, and delete what makes room for them. Raises `Limited`."""
+        """Count the next bytes, and delete the files that make room for them. Raises `Limited`."""
         self._bound(self._counted + size)
         victims = self._uploads.count(self._visitor, size)
         self._counted += size
@@ -132,7 +133,7 @@ class _Request:
             await asyncio.to_thread(delete, victims)
 
     def uncount(self) -> None:
-        """Take the bytes back when the request is over."""
+        """Uncount the bytes when the request is over."""
         self._uploads.uncount(self._visitor, self._counted)
         self._counted = 0
 

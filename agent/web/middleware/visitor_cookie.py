@@ -1,4 +1,4 @@
-"""Identifies visitors by an id that is signed into an HttpOnly cookie and verified at every call."""
+"""Identifies visitors by an id in a signed HttpOnly cookie, which is verified in every request."""
 
 import os
 import re
@@ -24,9 +24,9 @@ COOKIE = "switchboard_visitor"
 """The stem of the cookie's name, and the whole name in older versions."""
 MAX_AGE = 365 * 24 * 3600
 KEY_BYTES = 32
-"""Random bytes of a new key for the signatures."""
+"""Random bytes of a new signing key."""
 KEY_LENGTH = 43
-"""Characters of such a key. A shorter one is what is left of a file that was cut off."""
+"""Characters of a signing key. A shorter key comes from a truncated file."""
 MOST_BYTES = 64 * 1024
 _MOST_SEGMENTS = 6
 
@@ -35,11 +35,11 @@ _PORT = re.compile(r":(\d{1,5})$")
 
 @dataclass(frozen=True, slots=True)
 class CookieJar:
-    """The cookie of one page: `secure` over https, the host and port that the browser knows, and the page's path.
+    """The cookie of one page: `secure` over https, host and port as the browser sees them, and the page's path.
 
     Browsers share cookies between the ports and paths of a host, and let a sibling host set cookies for the parent
     domain. So the name tells pages apart, and over https its `__Host-` prefix keeps sibling hosts out. Over http
-    nothing does, and a hostile server on another port of the same host can set any cookie of ours.
+    nothing does: a hostile server on another port of the same host can set any cookie of this page.
     """
 
     secure: bool
@@ -49,7 +49,7 @@ class CookieJar:
 
     @classmethod
     def of(cls, scope: Scope, prefix: str) -> "CookieJar":
-        """The jar that a request uses. A client that lies about its own request gains only another name."""
+        """Return the jar for a request. A client that lies about its own request gains only another name."""
         headers = Headers(scope=scope)
         host = headers.get("host", "localhost").lower()
         found = _PORT.search(host)
@@ -58,7 +58,7 @@ class CookieJar:
 
     @property
     def name(self) -> str:
-        """The cookie's name here."""
+        """The cookie's name on this page."""
         port = self.port or (443 if self.secure else 80)
         below = f"_{quote(self.prefix.strip('/'), safe='')}" if self.prefix else ""
         return (
@@ -67,23 +67,23 @@ class CookieJar:
 
     @property
     def path(self) -> str:
-        """The path that the browser sends the cookie to. A `__Host-` cookie has no choice."""
+        """The path that the browser sends the cookie to. A `__Host-` cookie requires "/"."""
         return "/" if self.secure else self.prefix or "/"
 
     def values(self, scope: Scope, name: str = "") -> set[str]:
-        """The different values that came with a request, under this name or another one."""
+        """Return the different values in a request, under this name or another one."""
         pairs = (pair.partition("=") for header in Headers(scope=scope).getlist("cookie") for pair in header.split(";"))
         return {value.strip() for key, _, value in pairs if key.strip() == (name or self.name)}
 
     def setting(self, value: str) -> str:
-        """The header that keeps this value."""
-        # Partitioned: a browser without third-party cookies keeps this one for the page in a frame.
+        """Return the header that sets this value."""
+        # Partitioned cookies work in a frame even if the browser blocks third-party cookies.
         site = "SameSite=None; Secure; Partitioned" if self.secure else "SameSite=Lax"
         return f"{self.name}={value}; Path={self.path}; Max-Age={MAX_AGE}; HttpOnly; {site}"
 
     def expiring(self, path: str) -> Iterator[str]:
-        """Headers that delete each cookie of this name that a request below `path` may have brought, but our own."""
-        if self.secure:  # the prefix leaves one place, and there only what is not partitioned is not ours
+        """Yield headers that delete every cookie of this name sent below `path`, except the page's own."""
+        if self.secure:  # the prefix leaves one place, and there only unpartitioned cookies are foreign
             yield f"{self.name}=; Path=/; Max-Age=0; Secure"
             return
         for domain in ("", *_domains(self.host)):
@@ -93,7 +93,7 @@ class CookieJar:
 
 
 def _domains(host: str) -> list[str]:
-    """The domains whose cookies a browser sends to this host."""
+    """Return the domains of the cookies that a browser sends to this host."""
     try:
         ip_address(host.strip("[]"))
     except ValueError:
@@ -103,21 +103,24 @@ def _domains(host: str) -> list[str]:
 
 
 def _paths_above(path: str) -> list[str]:
-    """The paths whose cookies a browser sends to this path."""
+    """Return the paths of the cookies that a browser sends to this path."""
     segments = [segment for segment in path.split("/") if segment][:_MOST_SEGMENTS]
     whole = ["/" + "/".join(segments[: count + 1]) for count in range(len(segments))]
     return ["/", *whole, *(f"{one}/" for one in whole)]
 
 
 class VisitorCookies:
-    """Mints and checks visitor cookies; the key lives in the data folder, so that a restart forgets nobody."""
+    """Creates and checks visitor cookies. The key is in the data folder, so visitors are known after a restart."""
 
     def __init__(self, key: str) -> None:
         self._signer = URLSafeSerializer(key, salt="visitor")
 
     @classmethod
     def in_folder(cls, folder: Path) -> "VisitorCookies":
-        """With the key kept in `folder`, made at first use; `SWITCHBOARD_SECRET` wins over it. Raises `ConfigError`."""
+        """Return an instance with the key from `folder`, created at first use. Raises `ConfigError`.
+
+        The variable `SWITCHBOARD_SECRET` takes precedence over the file.
+        """
         if given := os.environ.get("SWITCHBOARD_SECRET"):
             return cls(given)
         path = folder / "secret"
@@ -136,16 +139,16 @@ class VisitorCookies:
         return cls(key)
 
     def mint(self) -> tuple[str, str]:
-        """A new visitor: the id and the cookie's value."""
+        """Create a new visitor. Return the id and the cookie's value."""
         visitor = new_id()
         return visitor, self.cookie(visitor)
 
     def cookie(self, visitor: str) -> str:
-        """The cookie's value for a visitor."""
+        """Return the cookie's value for a visitor."""
         return str(self._signer.dumps(visitor))
 
     def read(self, cookie: str | None) -> str | None:
-        """The visitor's id, or None for a cookie that is absent or not ours."""
+        """Return the visitor's id, or None if the cookie is absent or its signature is invalid."""
         if not cookie:
             return None
         try:
@@ -156,7 +159,7 @@ class VisitorCookies:
 
 
 def _make_key(path: Path) -> None:
-    """Write a new key where there is none. The first of two processes wins, and both read the winner's."""
+    """Write a new key if there is none. The first of two processes wins, and both read the winner's key."""
     handle, draft = mkstemp(prefix=".secret-", dir=path.parent)  # readable by this user alone
     try:
         with os.fdopen(handle, "w") as file:
@@ -168,7 +171,7 @@ def _make_key(path: Path) -> None:
 
 
 def _read_key(path: Path) -> str:
-    """The key in this file. Raises `ConfigError` for anything but a file: a pipe would be waited for without end."""
+    """Return the key in this file. Raises `ConfigError` for anything but a file, because a pipe would block."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ConfigError(f"The key of the visitors' cookies, {path}, is not a file.")

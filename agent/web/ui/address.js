@@ -1,10 +1,10 @@
-// Which message an edit, a retry or an undo is about. The server is told the id of the message, never its position:
-// the server's list may have changed since the page got its own.
+// Addresses messages for edit, retry and undo by their ids. The server never gets a position, because its list may have
+// changed since the page got its own.
 ({ $, box }) => {
   const buttons = (row) => [...(row?.nextElementSibling?.querySelectorAll("button") ?? [])];
   const open = () => $("#chat .user-row:has(textarea.edit-textarea)");
   const find = (id) => $(`#chat .user-row[data-message="${CSS.escape(id)}"]`);
-  let editing; // the id of the message whose edit box is open, and what has been typed into the box
+  let editing; // the id of the message with the open edit box, and the text typed into the box
   let structure = "", later;
 
   // Gradio calls this with each list that the chat shows. A row is a run of messages of one role.
@@ -35,8 +35,8 @@
     });
   };
 
-  // Gradio's edit box stays at a place in the list. When the list moves under it, the box goes after its message; when
-  // the message is gone, what was typed goes into the composer.
+  // Gradio's edit box stays at a place in the list. If the list changes, the box moves to its message. If the message
+  // is gone, the typed text goes into the composer.
   const follow = () => {
     clearTimeout(later);
     if (!editing || open()?.dataset.message === editing.id) return;
@@ -59,7 +59,7 @@
     const area = $("textarea.edit-textarea", row);
     const all = buttons(row);
     if (!area) {
-      // Without typed words there is only the file's own Markdown to change, which is not the visitor's.
+      // Without typed text, Gradio would offer the file's Markdown, which the visitor did not write.
       if (button === all.at(-1)) begin(row, row.hasAttribute("data-untyped") ? "" : undefined);
     } else if (button !== all[0]) editing = undefined;
     else {
@@ -78,7 +78,7 @@
     last: "",
     held,
     edited: () => [editing?.id ?? "", editing?.text ?? ""],
-    // The box stays open until the server has the edit, so that a refused one loses nothing.
+    // The box stays open until the server has accepted the edit, so that a refusal loses nothing.
     done: () => {
       editing = undefined;
       buttons(open()).at(-1)?.click();

@@ -1,4 +1,4 @@
-"""The page for programs: the one public endpoint, `/chat`."""
+"""The public endpoint for programs, `/chat`."""
 
 import json
 from collections.abc import AsyncIterator
@@ -17,11 +17,11 @@ from agent.web.ui.page_sessions import PageSessions
 from agent.web.ui.submit import submit, toast_errors
 
 RUNS = ("reasoning", "temperature", "max_tokens")
-"""The options of a run that a program may set."""
+"""The run options that a program can set."""
 
 
 class ChatApi:
-    """The endpoint over the same conversations as the page's."""
+    """The endpoint. It uses the same conversations as the page."""
 
     def __init__(self, conversations: Conversations) -> None:
         self._conversations = conversations
@@ -34,11 +34,12 @@ class ChatApi:
         options: dict[str, Any] | None,
         request: gr.Request,
     ) -> AsyncIterator[dict[str, Any]]:
-        """Send a message; stream the answer's bubbles.
+        """Send a message and stream the answer's bubbles.
 
-        `message` is `{"text": ..., "files": [...]}`, `model` a model's id ("" for the first), `options` may hold
-        system_message, reasoning, temperature, max_tokens, tools, read_here and new (true: a new conversation). Each
-        value is `{"text", "bubbles": [{"type", "content"}], "finish_reason"}`, the last one with a finish_reason.
+        `message` is `{"text": ..., "files": [...]}`. `model` is a model's id, or "" for the first one. `options` can
+        hold system_message, reasoning, temperature, max_tokens, tools, read_here and new (true starts a new
+        conversation). Each value is `{"text", "bubbles": [{"type", "content"}], "finish_reason"}`; only the last one
+        has a finish_reason.
         """
         seat = self._sessions.get(request)
         options = dict(options or {})
@@ -56,11 +57,11 @@ class ChatApi:
 
 
 OWN: dict[str, type] = {"system_message": str, "tools": bool, "read_here": bool}
-"""The options of this page, with their types; all others are those of a run."""
+"""The options of this page with their types. All others are run options."""
 
 
 def _portable(value: Any) -> Any:
-    """The value, with numbers that the stream's JSON cannot carry as text: those beyond 64 bits, and infinity."""
+    """Return the value with numbers that the stream's JSON cannot carry (beyond 64 bits, infinite) as text."""
     if isinstance(value, dict):
         return {key: _portable(item) for key, item in cast(dict[str, Any], value).items()}
     if isinstance(value, list | tuple):
@@ -71,7 +72,7 @@ def _portable(value: Any) -> Any:
 
 
 async def _options(model: str, options: dict[str, Any]) -> Choices:
-    """The options as choices. Nothing is converted: the text "false" is not taken for a bool."""
+    """Return the options as choices. Converts nothing, so the text "false" is not accepted as a bool."""
     runs = {name: value for name, value in options.items() if name not in OWN}
     if unknown := sorted(runs.keys() - RUNS):
         raise InputError(f"unknown options: {', '.join(unknown)}; known are {', '.join([*OWN, *RUNS])} and new")

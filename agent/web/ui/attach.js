@@ -1,6 +1,6 @@
-// What the composer takes besides text and picked files: files dropped anywhere on the page, pictures that links lead to,
-// after asking, and shots of the camera; and what stands for a picture that the browser cannot show. The server alone
-// fetches, and only what was agreed to.
+// Further inputs of the composer: files dropped anywhere on the page, linked images after the visitor agrees, and
+// camera shots. Also shows a placeholder for images that the browser cannot display. Only the server fetches links, and
+// only those that the visitor agreed to.
 ({ said, $, box, when, hint }) => {
   const button = (text, then, name = "") => {
     const made = document.createElement("button");
@@ -11,7 +11,7 @@
     return made;
   };
 
-  // The composer takes these as it takes picked files, with the same checks. False where it cannot take any now.
+  // Attaches files as if they had been picked, with the same checks. Returns false if the composer cannot take any now.
   const attach = (files) => {
     const input = $("#composer input[type=file]");
     if (!input || !files.length) return false;
@@ -23,7 +23,7 @@
     return true;
   };
 
-  // Drops. The window hears them before Gradio and the browser, which would leave the page for the dropped file or link.
+  // Drops. The window handles them before Gradio and the browser, which would navigate to the dropped file or link.
   const overlay = document.createElement("div");
   overlay.id = "drop";
   overlay.popover = "manual"; // so that it lies above an open dialog too
@@ -37,7 +37,7 @@
   const show = () => {
     if (!overlay.matches(":popover-open")) overlay.showPopover();
     clearTimeout(hiding);
-    hiding = setTimeout(hide, 1000); // a drag that goes on is heard of several times a second
+    hiding = setTimeout(hide, 1000); // a continuing drag fires several times a second
   };
   const takesText = (target) => {
     const field = target.closest?.("textarea, input:not([type]), input:is([type=text], [type=password], [type=number])");
@@ -71,7 +71,7 @@
   window.addEventListener("dragstart", () => (ours = true), true);
   window.addEventListener("dragend", () => (ours = false), true);
 
-  // Links. Of a link the box holds, by its text: whom it asks, and how far that is. One is fetched at a time.
+  // Links. The map holds the state of each link in the box by its text. One link is fetched at a time.
   const links = new Map();
   let fetching, asked = 0, pasted = "", drawn = "";
   const kinds = "png|jpe?g|gif|webp|avif|hei[cf]";
@@ -80,7 +80,7 @@
   const asFormat = new RegExp(`^(${kinds})$`, "i");
   const picture = (text) => {
     if (!/^https?:\/\/\S+$/i.test(text) || !URL.canParse(text)) return;
-    const url = new URL(text); // its host is as it will be asked: in Punycode, numbers as an address
+    const url = new URL(text); // its host is as it will be requested: in Punycode, numbers as an address
     url.username = url.password = url.hash = "";
     const named = inPath.test(url.pathname) || [...url.searchParams].some(([name, value]) =>
       inQuery.test(value) || (/^(format|fm|ext)$/i.test(name) && asFormat.test(value)));
@@ -102,7 +102,7 @@
     fetching = { link: waiting[0], one: waiting[1], number: ++asked };
     press("#fetch", fetching);
   };
-  // What the fetch gave goes into the composer's value as it is by now; nothing where it is not wanted any more.
+  // Adds the fetched file to the composer's current value, unless it is no longer wanted.
   window.linked = (value, found) => {
     const { link, one } = fetching ?? {};
     fetching = undefined;
@@ -169,7 +169,7 @@
   }, true);
   document.addEventListener("input", (event) => event.target === box() && look());
 
-  // The camera: one dialog, its light on only while that is open.
+  // The camera: one dialog. The camera is on only while the dialog is open.
   const dialog = document.createElement("dialog");
   dialog.id = "camera";
   dialog.setAttribute("aria-labelledby", "camera-title");
@@ -197,7 +197,7 @@
     try {
       const ideal = { facingMode: facing, width: { ideal: 1920 }, height: { ideal: 1080 } };
       got = await navigator.mediaDevices.getUserMedia({ video: ideal });
-      if (!mine()) return dark(got); // closed while the browser asked
+      if (!mine()) return dark(got); // closed while the browser asked for permission
       stream = video.srcObject = got;
       got.getVideoTracks()[0].addEventListener("ended", () => mine() && tell(said.camera_trouble, true));
       await video.play();
@@ -257,7 +257,7 @@
     look();
   });
 
-  // A picture of a kind that this browser cannot show, such as HEIC, has its kind in its place.
+  // Images that this browser cannot show, such as HEIC, show their type instead.
   const shown = (event) => {
     const thumbnail = event.target.closest?.("#composer .thumbnail-item");
     if (!thumbnail) return;

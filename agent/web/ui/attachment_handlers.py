@@ -1,4 +1,4 @@
-"""What is attached: what becomes of it, whether it is read here, and pictures that links lead to."""
+"""Handles attachments: how each is handled, whether it is transcribed, and images fetched from links."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,11 +23,11 @@ from agent.web.ui.page_sessions import PageSession, PageSessions
 from agent.web.ui.submit import owns_files, poll_until_done
 
 LOOKED_AT = 4
-"""Messages whose files are looked at at once; those of one can fill twice the size of the largest upload."""
+"""Messages with files checked at the same time. The files of one can be twice the largest upload."""
 
 
 class AttachmentHandlers:
-    """The handlers of the panel above the composer. Holds what pages fetch; `guard` says from where they may."""
+    """Event handlers of the attachment panel. Owns the pages' fetches; `guard` decides which hosts are allowed."""
 
     def __init__(self, conversations: Conversations, seats: PageSessions, guard: Guard) -> None:
         self._conversations, self._sessions = conversations, seats
@@ -36,7 +36,7 @@ class AttachmentHandlers:
         self._links = LinkFetcher(guard, conversations.rate_limiter, max_bytes=conversations.settings.max_upload_bytes)
 
     async def read_here(self, on: bool, model: str | None, request: gr.Request) -> tuple[Any, Any]:
-        """The switch was turned: more can be attached, or less."""
+        """Switch the text extraction from images and audio, which changes the files that can be attached."""
         seat = self._sessions.get(request)
         self._conversations.remembered.put(
             seat.visitor, replace(self._conversations.choices(seat.owner), read_here=bool(on))
@@ -53,7 +53,7 @@ class AttachmentHandlers:
     async def attached(
         self, value: dict[str, Any] | None, model: str | None, read_here: bool, request: gr.Request
     ) -> AsyncIterator[str]:
-        """Say what becomes of each attachment for the chosen model, before anything is sent."""
+        """Yield how each attachment will be handled for the chosen model, before anything is sent."""
         seat = self._sessions.get(request)
         spec = self._conversations.model_for(seat.owner, model)
         files = [Path(str(file)) for file in (value or {}).get("files") or []]
@@ -69,7 +69,7 @@ class AttachmentHandlers:
     async def _plans(
         self, files: list[Path], spec: ModelSpec, seat: PageSession, read_here: bool
     ) -> list[AttachmentPlan]:
-        """Look at the files when it is this visitor's turn: one message of theirs at a time, and a few of all."""
+        """Plan the files when it is their turn: one message per visitor at a time, and a few in total."""
         turn = self._turns.setdefault(seat.visitor.rate_limit_key, asyncio.Lock())
         most, menu = (
             self._conversations.settings.max_upload_bytes,
@@ -81,7 +81,10 @@ class AttachmentHandlers:
             )
 
     async def fetched(self, asked: str, request: gr.Request) -> dict[str, Any]:
-        """The picture at a link, `asked` as in "7 https://...": among `files`, as if uploaded, or why not in `text`."""
+        """Fetch the image at a link. Return it in `files`, as if uploaded, or the reason for a failure in `text`.
+
+        `asked` has a number and the URL, for example "7 https://...".
+        """
         assert request.request is not None
         seat, scope = self._sessions.get(request), request.request.scope
         number, _, url = str(asked).partition(" ")
@@ -100,7 +103,7 @@ class AttachmentHandlers:
         return {"text": "", "files": [file]}
 
     def fetch_cancelled(self, asked: str, request: gr.Request) -> None:
-        """The picture that was `asked` for is not wanted any more."""
+        """Cancel the fetch of the image that was `asked` for."""
         ask = ask_of(request.session_hash, str(asked).partition(" ")[0])
         if ask is not None:
             self._links.cancel(self._sessions.get(request).visitor, ask)

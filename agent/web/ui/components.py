@@ -1,4 +1,4 @@
-"""What the widgets show of a model and of a run: pure functions to widget updates."""
+"""Widget updates for a model and a run: pure functions."""
 
 import html
 from collections.abc import Sequence
@@ -18,27 +18,27 @@ from agent.web.ui.examples import examples
 
 TEMPERATURE = 0.7
 KEYS = 4
-"""Widgets that have to do with keys: what `key_panel` gives, and the timer of its page's signs of life."""
+"""Widgets for keys: the results of `key_panel`, and the timer of the page's sign of life."""
 FOR_MODEL = 8 + KEYS
-"""Widgets that depend on the chosen model: the system prompt, what `switches` gives, and those."""
+"""Widgets that depend on the chosen model: the system prompt, the results of `switches`, and the key widgets."""
 
 LOGIN = "/login/huggingface?_target_url=/"
-"""Gradio's own way to the hub and back."""
+"""Gradio's own route to log in to Hugging Face and return."""
 
 OTHERS = 3
-"""Models that are offered beside an attachment that the chosen one cannot take."""
+"""Models that are suggested beside an attachment that the chosen one cannot take."""
 
 Given = dict[Any, Any]
-"""What Gradio passes where inputs are given as a set: the values by widget."""
+"""Gradio's value for inputs given as a set: the values by widget."""
 
 
 def values(given: Given) -> dict[str, Any]:
-    """The values by the widgets' names in the page."""
+    """Return the values by the widgets' element ids."""
     return {str(widget.elem_id): value for widget, value in given.items()}
 
 
 def choices_of(given: Given) -> Choices:
-    """What the settings say."""
+    """Return the settings as choices."""
     said = values(given)
     return Choices(
         model=text_of(said["model"], LONGEST_NAME + 1),  # a longer one is refused, but need not be kept
@@ -52,14 +52,14 @@ def choices_of(given: Given) -> Choices:
 
 
 def menu(choices: Sequence[tuple[str, str]], spec: ModelSpec | None, *, chosen: bool = True) -> Any:
-    """The list of models as (label, id), `spec` chosen, or what the page has."""
+    """Return the list of models as (label, id) with `spec` selected. Without `chosen` the selection stays."""
     if not chosen:
         return gr.Dropdown(choices=list(choices))
     return gr.Dropdown(choices=list(choices), value=spec.id if spec else None)
 
 
 def notice(status: Status, words: Translator = ENGLISH) -> str:
-    """The line that says what the model to come is doing, with a bar where it is known how far that is."""
+    """Return the status line of a model that is loading, with a progress bar if the progress is known."""
     bar = "" if status.done is None else f'<progress max="1" value="{status.done:.3f}"></progress>'
     return (
         f'<p class="{status.phase}" role="status">{html.escape(words.render(status.sayings) or status.text)} {bar}</p>'
@@ -67,12 +67,12 @@ def notice(status: Status, words: Translator = ENGLISH) -> str:
 
 
 def offer(better: ModelSpec | None, words: Translator = ENGLISH) -> Any:
-    """The button that offers a better model, gone where there is none."""
+    """Return the button that offers a better model. Hidden if there is none."""
     return gr.Button(words("better", model=words.model(better)) if better else "", visible=better is not None)
 
 
 def composer(*, busy: bool | None = None, **more: Any) -> Any:
-    """The composer, its buttons as they belong, or as they are where `busy` is None."""
+    """Return the composer with the buttons for `busy`. None leaves the buttons unchanged."""
     if busy is not None:
         more |= {"submit_btn": not busy, "stop_btn": busy}
     return gr.MultimodalTextbox(**more)
@@ -86,11 +86,11 @@ def switches(
     *,
     reading: Transcriber | None = None,
 ) -> tuple[Any, ...]:
-    """Reasoning, tools, temperature, the most tokens, the composer with its files, the examples of the empty chat,
-    what is said of the model.
+    """Return the widgets that depend on the model.
 
-    The switches have the values `chosen` before, where there are any, else those that suit the model. `reading`
-    reads what the model cannot take.
+    These are reasoning, tools, temperature, the token limit, the composer, the examples of the empty chat and the
+    description of the model. They show what was `chosen`, or else values that suit the model. `reading` transcribes
+    files that the model cannot take.
     """
     empty = gr.Chatbot(
         placeholder=f'<div class="empty">{html.escape(words("empty"))}</div>', examples=cast(Any, examples(spec, words))
@@ -121,16 +121,16 @@ def switches(
 
 
 def usual_temperature(spec: ModelSpec) -> float:
-    """The temperature where the visitor has set none."""
+    """Return the temperature that is used if the visitor has set none."""
     return dict(spec.defaults).get("temperature", TEMPERATURE)
 
 
 def takes(
     spec: ModelSpec, words: Translator = ENGLISH, busy: bool | None = None, *, reading: Transcriber | None = None
 ) -> tuple[Any, str]:
-    """The composer with what can be attached for a model, and what is said of that model.
+    """Return the composer with the file types for a model, and a description of the model.
 
-    Kinds that `reading` cannot read now cannot be attached, and why is said before anybody records a sound.
+    Types that `reading` cannot transcribe now are not offered. The description says why, before anybody records audio.
     """
     absent = reading.absent if reading else {}
     read_here: list[Kind] = [kind for kind in READERS if reading and kind not in absent]
@@ -148,7 +148,7 @@ def takes(
 
 
 def attachments(planned: Sequence[AttachmentPlan], words: Translator = ENGLISH) -> str:
-    """What becomes of each attachment; beside one that is refused, models that could take it, to be pressed."""
+    """Return how each attachment is handled. A refused one has buttons with models that could take it."""
     rows: list[str] = []
     for plan in planned:
         said = words.render(plan.sayings)
@@ -159,13 +159,13 @@ def attachments(planned: Sequence[AttachmentPlan], words: Translator = ENGLISH) 
 
 
 def being_checked(names: Sequence[str], words: Translator) -> str:
-    """The same while it is being found out; page.js says for how long."""
+    """Return the same list while the files are being checked. page.js shows for how long."""
     rows = [f'<li class="doing">{html.escape(words("looking_at", name=name))}</li>' for name in names]
     return f'<ul role="status">{"".join(rows)}</ul>'
 
 
 def being_sent(files: Sequence[str], *, ready: bool, words: Translator) -> str:
-    """What a message waits for on its way to being kept; `ready`: there is a model."""
+    """Return what a message waits for before it is stored. `ready`: a model is available."""
     if not ready:
         said = words("sent_later")
     else:
@@ -188,10 +188,10 @@ def key_panel(
     login: Literal["possible", "done"] | None = None,
     words: Translator = ENGLISH,
 ) -> tuple[Any, Any, Any]:
-    """What stands between the chosen model and an answer: what is said of it, the box for a key, the way to forget it.
+    """Return the key panel: its text, the box for a key, and the button to forget the keys.
 
     The box is emptied whenever it is shown: a key goes from the browser to the server and never back. `login` is None
-    where none would do for a key. `own`: only a visitor's own key helps, not one that the owner sets.
+    if a login cannot replace a key. With `own`, only a visitor's own key helps, not one that the owner sets.
     """
     said = [html.escape(words.render(spec.advice(date.today())))] if spec else []
     if spec is not None and provider is not None and missing:

@@ -1,4 +1,4 @@
-"""The events of the page: which handler each calls, with which widgets."""
+"""Connects the events of the page with their handlers and widgets."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ ASKED_LINK = "() => [document.getElementById('links').dataset.asked]"
 
 
 class Events:
-    """Connects the widgets of one page with their handlers. Each method makes the events of one part of the page."""
+    """Connects the widgets of one page with their handlers. Each method handles one part of the page."""
 
     def __init__(self, page: gr.Blocks, widgets: Widgets, handlers: Handlers) -> None:
         self._page, self._widgets, self._handlers = page, widgets, handlers
@@ -44,7 +44,7 @@ class Events:
         ]
 
     def connect(self) -> None:
-        """Make all events of the page."""
+        """Connect all events of the page."""
         self._connect_messages()
         self._connect_chat()
         self._connect_attachments()
@@ -53,9 +53,9 @@ class Events:
         self._connect_login()
 
     def _follow(self, event: Any) -> None:
-        """After `event`, show the answer as it comes, then give the buttons back, however it ended.
+        """After `event`, show the answer while it is written, then re-enable the buttons, however it ended.
 
-        A refused event may mean that another page of the same visitor asked for the answer that is being written.
+        A refused event can mean that another page of the same visitor requested the answer that is being written.
         """
         handlers, chat, composer = self._handlers, self._widgets.chat, self._widgets.composer
         refused = event.failure(handlers.refused, None, [composer.box, composer.sending], **QUIET)
@@ -65,7 +65,7 @@ class Events:
                 after(handlers.refresh_buttons, None, [composer.box, chat.earlier], **QUIET)
 
     def _connect_messages(self) -> None:
-        """Events that begin an answer."""
+        """Connect the events that begin an answer."""
         handlers, widgets, follow = self._handlers, self._widgets, self._follow
         chatbot, box, sending = widgets.chat.chatbot, widgets.composer.box, widgets.composer.sending
         loaded = [widgets.settings.read_here, *self._menu, *self._for_model]
@@ -81,7 +81,7 @@ class Events:
         follow(sent)
 
     def _connect_chat(self) -> None:
-        """Events that show another part of the conversation, another conversation, or end the answer."""
+        """Connect the events that show other turns or another conversation, or end the answer."""
         handlers, chat, box = self._handlers, self._widgets.chat, self._widgets.composer.box
         chat.chatbot.change(None, chat.chatbot, None, js="(messages) => window.addressed.held(messages)", **QUIET)
         undo = "() => [window.addressed.last]"
@@ -91,12 +91,12 @@ class Events:
         chat.new.click(handlers.new, None, [chat.chatbot, chat.earlier, box], **QUIET)
 
     def _connect_attachments(self) -> None:
-        """Events of attached files and of links to pictures."""
+        """Connect the events of attached files and of links to images."""
         handlers, composer = self._handlers.attaching, self._widgets.composer
         composer.look.click(handlers.attached, self._attached, composer.attached, trigger_mode="always_last", **QUIET)
         each: dict[str, Any] = {"js": ASKED_LINK, "trigger_mode": "multiple", **QUIET}
         got = composer.fetch.click(handlers.fetched, composer.links, composer.fetched, **each)
-        # In the browser alone, where what was typed meanwhile is known.
+        # Runs only in the browser, which knows what was typed meanwhile.
         linked, failed = "(value, found) => window.linked(value, found)", "(value) => window.linked(value)"
         got.success(None, [composer.box, composer.fetched], composer.box, js=linked, **QUIET)
         got.failure(None, composer.box, composer.box, js=failed, **QUIET)
@@ -107,11 +107,11 @@ class Events:
         return [self._widgets.composer.box, self._widgets.composer.model, self._widgets.settings.read_here]
 
     def _connect_settings(self) -> None:
-        """Events of the menu of models and of the side bar."""
+        """Connect the events of the model menu and the side bar."""
         handlers, settings, composer = self._handlers, self._widgets.settings, self._widgets.composer
         attached = handlers.attaching.attached
         last: dict[str, Any] = {"trigger_mode": "always_last", **QUIET}
-        # Leaving the list counts as input, too, so another choice may follow while this one is answered.
+        # Leaving the list counts as input too, so another choice can arrive while this one is handled.
         chosen = composer.model.input(
             handlers.model_chosen, [composer.model, settings.system], [*self._menu, *self._for_model], **last
         )
@@ -121,7 +121,7 @@ class Events:
         )
         turned.then(attached, self._attached, composer.attached, **QUIET)
         remember = handlers.settings
-        for written in (settings.system.input, settings.system.blur):  # Gradio sends no input when the box is emptied
+        for written in (settings.system.input, settings.system.blur):  # no input event comes from an emptied box
             written(remember.set_prompt, settings.system, None, **last)
         settings.reasoning.input(remember.set_reasoning, settings.reasoning, None, **last)
         settings.tools.input(remember.set_tools, settings.tools, None, **last)
@@ -132,14 +132,14 @@ class Events:
         timer.tick(handlers.refresh_models, composer.model, [timer, *self._menu, *self._for_model], **QUIET)
 
     def _connect_keys(self) -> None:
-        """Events of the panel for a key."""
+        """Connect the events of the key panel."""
         handlers, chat, model = self._handlers, self._widgets.chat, self._widgets.composer.model
         chat.key.submit(handlers.key_typed, [chat.key, model], [*self._menu, *self._keys], **QUIET)
         chat.forget_keys.click(handlers.key_forgotten, model, [*self._menu, *self._keys], **QUIET)
         self._widgets.sign_of_life.tick(handlers.still_here, model, self._keys, **QUIET)
 
     def _connect_login(self) -> None:
-        """The event that Gradio would name to programs, which have no use for it."""
+        """Connect the login event without listing it in the API, where programs have no use for it."""
         button = self._widgets.settings.login
         if button is None:
             return
@@ -149,7 +149,7 @@ class Events:
 
 
 def connect_endpoint(api: ChatApi) -> None:
-    """Make `/chat`, the one public endpoint. It has page sessions of its own: one client is one conversation."""
+    """Create `/chat`, the one public endpoint. It has its own page sessions: one client is one conversation."""
     with gr.Column(visible=False):
         message = gr.MultimodalTextbox(label="message", file_count="multiple", max_plain_text_length=200_000)
         model = gr.Textbox(label="model", value="")

@@ -1,4 +1,4 @@
-"""What an empty chat offers to try: examples that suit the chosen model, a picture and a sound where it takes them."""
+"""Examples for an empty chat that suit the chosen model. Includes an image and audio if the model takes them."""
 
 import base64
 from pathlib import Path
@@ -11,7 +11,7 @@ from agent.models.catalog import ModelSpec
 SAMPLES = Path(__file__).parent / "samples"
 FILES = {"picture": str(SAMPLES / "chart.png"), "sound": str(SAMPLES / "notes.wav")}
 SHOWN = 4
-DRAWN = {  # each on a field of 24 x 24
+DRAWN = {  # each in a 24 x 24 box
     "question": "M4 5h16v11H9l-5 4zM9 10h6",
     "riddle": "M9 18h6M10 21h4M8 14a6 6 0 1 1 8 0c-1 1-1 2-1 2H9s0-1-1-2z",
     "code": "M9 7l-5 5 5 5M15 7l5 5-5 5",
@@ -26,7 +26,7 @@ DRAWN = {  # each on a field of 24 x 24
 
 
 def examples(spec: ModelSpec | None, words: Translator) -> list[dict[str, Any]]:
-    """The examples as the chatbot takes them, without their files: Gradio would copy those for each visitor."""
+    """Return the examples for the chatbot, without their files, which Gradio would copy for each visitor."""
     return [
         {
             "text": words(f"asks_{name}"),
@@ -38,14 +38,14 @@ def examples(spec: ModelSpec | None, words: Translator) -> list[dict[str, Any]]:
 
 
 def example_message(text: str, words: Translator) -> dict[str, Any]:
-    """The message that an example of this text sends: it, and the file that it asks about."""
+    """Return the message for an example: its text, and the file that it is about."""
     return {"text": text, "files": [file for name, file in FILES.items() if text == words(f"asks_{name}")]}
 
 
 def _names(spec: ModelSpec | None) -> list[str]:
     takes = {"picture": spec is not None and spec.image, "sound": spec is not None and spec.audio}
     names = [name for name, possible in takes.items() if possible]
-    if spec is not None and spec.examples:  # a tiny model: only what it has been seen to answer rightly
+    if spec is not None and spec.examples:  # a tiny model: only examples that it has been seen to answer correctly
         names += ["tiny_capital", "tiny_list", "tiny_code", "tiny_term"]
     elif spec is not None and spec.tools == "none":
         names += ["question", "letter"]
@@ -55,7 +55,7 @@ def _names(spec: ModelSpec | None) -> list[str]:
 
 
 def _icon(name: str) -> str:
-    """As a data URL: files in Gradio's cache belong to who uploaded them."""
+    """Return a data URL, because files in Gradio's cache belong to the visitor who uploaded them."""
     if name == "picture":
         return "data:image/png;base64," + base64.b64encode(Path(FILES[name]).read_bytes()).decode()
     drawn = (

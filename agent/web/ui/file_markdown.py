@@ -1,4 +1,4 @@
-"""Files in a bubble: pictures, sounds and others that are kept, and what was read of them, as the page's Markdown."""
+"""Renders stored files, and the text extracted from them, as the page's Markdown."""
 
 import html
 from collections.abc import Mapping
@@ -8,20 +8,20 @@ from agent.i18n.translator import Translator
 from agent.media.mime import SUFFIXES
 
 SHOWN_AS = {suffix: kind.partition("/")[0] for kind, suffix in SUFFIXES.items()}
-"""By how the name of a file ends."""
+"""The way a file is shown, by its suffix."""
 READ_AS = {"image": "read_image", "audio": "read_audio"}
 
 
 def shown_reading(read: Mapping[str, str], words: Translator) -> str:
-    """What was read here of a file, marked as that."""
+    """Return the text that was extracted from a file, marked as such."""
     title = html.escape(words(READ_AS[read["kind"]], name=read["name"]))
-    text = html.escape(read["read"]).replace("\n", "&#10;")  # an empty line would end what Markdown leaves alone
+    text = html.escape(read["read"]).replace("\n", "&#10;")  # an empty line would end the HTML block in Markdown
     return f'<details class="read" open><summary>{title}</summary><pre>{text}</pre></details>'
 
 
 def shown_file(url: str, words: Translator, name: str = "") -> str:
-    """What is kept under that URL, to be seen, heard or saved under its name."""
-    url = url.removeprefix("/")  # relative, because behind a proxy the page may be at a path of its host
+    """Return the file at this URL as an image, a player or a download link with its name."""
+    url = url.removeprefix("/")  # relative, because a proxy may serve the page below a path
     match SHOWN_AS.get(url.rpartition(".")[2]):
         case "image":
             return f"![{words('picture')}]({url})"

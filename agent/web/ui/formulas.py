@@ -1,13 +1,13 @@
-"""Marks which `$...$` of an answer are formulas, for a page whose renderer would take prices for formulas too.
+"""Marks the `$...$` in an answer that are formulas, because the renderer would also take prices for formulas.
 
-Pure and linear in the length of the text. Code, links and HTML tags stay as they are.
+Pure and linear in the length of the text. Code, links and HTML tags stay unchanged.
 """
 
 import re
 from collections.abc import Iterator
 
 MARK = "\u2063"
-"""An invisible character, which no model writes beside a `$`. Without it the text is the model's again."""
+"""An invisible character that no model writes beside a `$`. Removing it restores the model's text."""
 LEFT, RIGHT = f"${MARK}", f"{MARK}$"
 
 _FENCE = re.compile(r"[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++[ \t>]*+)*+(`{3,}|~{3,})([^\n]*)")
@@ -31,27 +31,27 @@ _PROSE = re.compile(
     r"[^\W\d_]*[a-z][^\W\d_]{3,}|[^\W\d_]{3,}[a-z]|[A-Z]{5,}"  # long words
     r"|[^\W\d_A-Za-z\u0370-\u03ff]"  # letters neither Latin nor Greek
     r"|[\s(](?:is|or|and|to|of|in|if|at|on|as|by|the|for|per|und|bis|et|ou|de)[\s)]"
-    r"|^\d[\d.,]*\s+[A-Za-z]{2}"  # an amount and what it is of
-    r"|(?<![_^])(?<!^)[-+*/=<(:,;&]$"  # an end that waits for more
+    r"|^\d[\d.,]*\s+[A-Za-z]{2}"  # an amount and its unit
+    r"|(?<![_^])(?<!^)[-+*/=<(:,;&]$"  # an end that needs a continuation
 )
 
 
 def mark_formulas(text: str) -> str:
-    """Put `MARK` inside both dollar signs of what is clearly a formula."""
+    """Put `MARK` inside both dollar signs of each clear formula."""
     if text.count("$") < 2:
         return text
     return "".join(piece if code else _marked(piece) for code, piece in _pieces(text))
 
 
 def is_formula(content: str) -> bool:
-    """Whether what stands between two dollar signs on a line is a formula, and not text between two prices or names."""
+    """Return True if the text between two dollar signs on a line is a formula, not text between prices or names."""
     if content[0].isspace() or content[-1].isspace():
         return False
     return bool(_COMMAND.search(content)) or not _PROSE.search(content)
 
 
 def _pieces(text: str) -> Iterator[tuple[bool, str]]:
-    """The text as code blocks (True) and paragraphs (False), in order and complete."""
+    """Yield the text as code blocks (True) and paragraphs (False), in order and complete."""
     paragraph: list[str] = []
     fence = ""
     in_list = after_blank = code = False
@@ -82,7 +82,7 @@ def _pieces(text: str) -> Iterator[tuple[bool, str]]:
 
 
 def _marked(text: str) -> str:
-    """A paragraph with its formulas marked."""
+    """Return a paragraph with its formulas marked."""
     if text.count("$") < 2:
         return text
     out: list[str] = []
@@ -109,7 +109,7 @@ def _marked(text: str) -> str:
 
 
 def _code_spans(text: str) -> dict[int, int]:
-    """Where each code span of a paragraph begins and ends: at the next backticks of the same number."""
+    """Return the start and end of each code span. It ends at the next run of equally many backticks."""
     spans: dict[int, int] = {}
     begun: dict[int, int] = {}
     at = 0

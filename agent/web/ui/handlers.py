@@ -1,4 +1,4 @@
-"""What the page's events do: find out who is asking, call `Conversations`, say the outcome in widget values."""
+"""Event handlers of the page: identify the page session, call `Conversations`, and return widget values."""
 
 import asyncio
 import html
@@ -44,9 +44,9 @@ from agent.web.ui.view import ViewRenderer, render_view
 
 
 class Handlers:
-    """One method for each event. Holds which page shows which conversation, which looks, what each sends and fetches.
+    """One method per event. Owns the page sessions, the watching pages and the running submissions.
 
-    `guard` says from where pictures may be fetched.
+    `guard` decides which hosts images can be fetched from.
     """
 
     def __init__(self, conversations: Conversations, guard: Guard = GUARD) -> None:
@@ -57,10 +57,10 @@ class Handlers:
         self.attaching = AttachmentHandlers(conversations, self._sessions, guard)
         self.settings = SettingHandlers(conversations, self._sessions)
 
-    # Showing
+    # Display
 
     async def page_loaded(self, request: gr.Request) -> tuple[Any, ...]:
-        """`/` was loaded: the visitor's last conversation, their settings, the models there are."""
+        """Return the settings and the models for a loaded page. Selects the visitor's last conversation."""
         seat = self._sessions.get(request)
         seat = self._sessions.save(
             request, replace(seat, conversation=await self._conversations.last_conversation(seat.owner))
@@ -74,9 +74,9 @@ class Handlers:
         return chosen.read_here, *self._menu_widgets(seat, spec), *self._model_widgets(seat, spec, busy=busy)
 
     async def watch(self, request: gr.Request) -> AsyncGenerator[list[WireMessage] | dict[str, Any]]:
-        """The conversation, and its answer while it is being written."""
+        """Yield the conversation, and its answer while it is being written."""
         seat = self._sessions.get(request)
-        if seat.conversation is None:  # nothing, rather than an empty list that would come after a first message
+        if seat.conversation is None:  # nothing, rather than an empty list that would arrive after a first message
             yield gr.skip()
             return
         page, this = str(request.session_hash), object()
@@ -92,7 +92,7 @@ class Handlers:
                 del self._watching[page]
 
     async def watch_other(self, request: gr.Request) -> AsyncGenerator[list[WireMessage] | dict[str, Any]]:
-        """The same, after something was refused: where this page is not looking already."""
+        """Watch after a refused event, unless this page is already watching."""
         if str(request.session_hash) in self._watching:
             yield gr.skip()
             return
@@ -101,10 +101,9 @@ class Handlers:
                 yield messages
 
     async def refresh_buttons(self, request: gr.Request) -> tuple[Any, Any]:
-        """Give the buttons back when nothing is being written.
+        """Re-enable the composer only if no run is active.
 
-        A message may be sent while this is on its way: it looks at the run last, and gives back nothing that it did not
-        find free.
+        A message can be sent while this runs, so the active run is checked last.
         """
         seat = self._sessions.get(request)
         if seat.conversation is None:
@@ -113,15 +112,15 @@ class Handlers:
         return gr.skip() if view.is_busy else composer(busy=False), gr.Button(visible=view.has_earlier)
 
     def earlier(self, request: gr.Request) -> None:
-        """Show twice as much of the conversation, within what a store counts."""
+        """Show twice as many bubbles of the conversation, up to `LONGEST_WINDOW`."""
         seat = self._sessions.get(request)
         self._sessions.save(request, replace(seat, window=min(seat.window * 2, LONGEST_WINDOW)))
 
     def refresh_models(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
-        """The models there are and what the one to come is doing; asked for every second until all is settled.
+        """Return the available models and the status of the loading one. Called every second until all are ready.
 
-        Where the page names a model that there is, nothing that a visitor sets is touched: another model may have been
-        chosen, or a key given, since the page asked.
+        If the page names an available model, nothing that a visitor sets is changed, because the visitor may have
+        chosen another model or typed a key since the page asked.
         """
         seat = self._sessions.get(request)
         timer = gr.Timer(active=not self._conversations.is_settled)
@@ -132,9 +131,9 @@ class Handlers:
         return timer, *self._menu_widgets(seat, spec), gr.skip() if spec is None else prompt, *others
 
     async def model_chosen(self, model: str | None, prompt: str | None, request: gr.Request) -> tuple[Any, ...]:
-        """A model was picked from the list, or its name typed. What it can take decides which switches there are.
+        """Select a model that was picked from the list or typed. Its abilities decide which switches are available.
 
-        A `prompt` of the visitor's own stays: that of a guest is not remembered.
+        A visitor's own `prompt` stays, because a guest's prompt is not remembered.
         """
         seat = self._sessions.get(request)
         chosen = self._conversations.choices(seat.owner)
@@ -147,14 +146,14 @@ class Handlers:
         if spec is not None:
             self._conversations.remembered.put(seat.visitor, replace(chosen, model=spec.id, picked=True))
             asyncio.get_running_loop().run_in_executor(None, preload, spec.dialect)  # while the question is typed
-        # The list has that value already, or a newer one by now, which must stay.
+        # The list has that value already, or a newer one, which must stay.
         new = spec is None or spec.id != model
         default, *others = self._model_widgets(seat, spec)
         own = own_prompt(prompt or "", self._conversations.settings, self._conversations.models.specs()) is not None
         return *self._menu_widgets(seat, spec, chosen=new), gr.skip() if own else default, *others
 
     async def switch(self, request: gr.Request) -> tuple[Any, ...]:
-        """The better model that has come was accepted."""
+        """Select the better model that has become available."""
         seat, spec = self._sessions.get(request), self._conversations.models.find("")
         if spec is not None:
             self._conversations.remembered.put(
@@ -162,10 +161,10 @@ class Handlers:
             )
         return *self._menu_widgets(seat, spec), *self._model_widgets(seat, spec)
 
-    # Keys: in the loop of the server, where their clocks run
+    # Keys: coroutines, because their timers run in the event loop of the server
 
     async def key_typed(self, key: str, model: str | None, request: gr.Request) -> tuple[Any, ...]:
-        """A key was given for the chosen model's provider. It goes into memory, and out of the box in any case."""
+        """Store a key for the chosen model's provider in memory, and always empty the box."""
         seat = self._sessions.get(request)
         spec = self._conversations.model_for(seat.owner, model)
         provider = self._conversations.models.provider(spec) if spec else None
@@ -177,37 +176,37 @@ class Handlers:
         return *self._menu_widgets(seat, spec), *self._key_widgets(seat, spec)
 
     async def key_forgotten(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
-        """The keys this visitor typed are to be forgotten, all of them."""
+        """Forget all keys that this visitor typed."""
         seat = self._sessions.get(request)
         self._conversations.models.keys.forget(seat.owner)
         spec = self._conversations.model_for(seat.owner, model)
         return *self._menu_widgets(seat, spec), *self._key_widgets(seat, spec)
 
     async def still_here(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
-        """A page is open in which a key was typed. Without this sign it is forgotten."""
+        """Keep the visitor's keys alive. An open page calls this; without it they are forgotten."""
         seat, keys = self._sessions.get(request), self._conversations.models.keys
         keys.keep_alive(seat.owner)
         if keys.has_any(seat.owner):
-            return tuple([gr.skip()] * KEYS)  # nothing changes while another key may be half typed
+            return tuple([gr.skip()] * KEYS)  # change nothing, because another key may be half typed
         return self._key_widgets(seat, self._conversations.model_for(seat.owner, model))
 
-    # Doing
+    # Actions
 
     async def submit(self, given: Given, request: gr.Request) -> AsyncIterator[tuple[Any, str]]:
-        """A message was sent. The composer is emptied only when the message is kept."""
+        """Send a message. The composer is emptied only once the message is stored."""
         async with aclosing(self._submit(values(given)["composer"], given, request, emptied=True)) as sending:
             async for shown in sending:
                 yield shown
 
     async def example(self, event: gr.SelectData, given: Given, request: gr.Request) -> AsyncIterator[tuple[Any, str]]:
-        """A starter example was pressed: it is sent as if typed."""
+        """Send a starter example as if it had been typed."""
         message = example_message(str(event.value["text"]), self._sessions.get(request).words)
         async with aclosing(self._submit(message, given, request)) as sending:
             async for shown in sending:
                 yield shown
 
     async def option(self, event: gr.SelectData, given: Given, request: gr.Request) -> Any:
-        """A button under the last answer was pressed. It names the question or the message that it is about."""
+        """Handle a button under the last answer. Its value names the question or message that it is about."""
         seat = self._sessions.get(request)
         busy = await toast_errors(self._press_button(event.value, seat, self._choices(seat, given)), seat.words)
         return composer(busy=busy)
@@ -220,46 +219,46 @@ class Handlers:
         return composer(busy=True)
 
     async def edit(self, given: Given, request: gr.Request) -> Any:
-        """Send a message again with another text, in its place. The page names the message by its id."""
+        """Replace the text of a message and send it. The page names the message by its id."""
         seat, said = self._sessions.get(request), values(given)
         entry, text, choices = str(said["addressed"]), str(said["edited"] or ""), self._choices(seat, given)
         await toast_errors(self._conversations.edit(seat.visitor, seat.conversation, entry, text, choices), seat.words)
         return composer(busy=True)
 
     async def undo(self, addressed: str, request: gr.Request) -> Any:
-        """Take back the last message and its answer. The text goes into the composer."""
+        """Remove the last message and its answer. Its text goes into the composer."""
         seat = self._sessions.get(request)
         text = await toast_errors(self._conversations.undo(seat.owner, seat.conversation, addressed), seat.words)
         return composer(busy=False, value=text)
 
     def refused(self, request: gr.Request) -> tuple[Any, Any]:
-        """Something was refused. An answer that is being written can be stopped, whichever page asked for it."""
+        """Handle a refused event. A running answer can be stopped, whichever page requested it."""
         seat = self._sessions.get(request)
         if (request.session_hash or "") in self._submissions:
             return gr.skip(), gr.skip()
         return composer(busy=self._conversations.live_runs.get(seat.conversation, seat.owner) is not None), ""
 
     def stop(self, request: gr.Request) -> None:
-        """End the answer that is being written, or the reading of files before it."""
+        """Cancel the answer that is being written, or the file processing before it."""
         seat = self._sessions.get(request)
         if sending := self._submissions.get(request.session_hash or ""):
             sending.stop()
         self._conversations.stop(seat.owner, seat.conversation)
 
     def new(self, request: gr.Request) -> tuple[Any, ...]:
-        """Show an empty page. The conversation stays stored; for an answer in it this is as if the tab was closed."""
+        """Show an empty page. The conversation stays stored; for a running answer this is like closing the tab."""
         seat = self._sessions.get(request)
         self._sessions.save(request, replace(seat, conversation=None, window=WINDOW))
         return [], gr.Button(visible=False), composer(busy=False)
 
-    # How
+    # Helpers
 
     async def _submit(
         self, message: dict[str, Any] | None, given: Given, request: gr.Request, *, emptied: bool = False
     ) -> AsyncGenerator[tuple[Any, str]]:
-        """Send it. While that takes its time it is said what is done; then what becomes of the composer.
+        """Send a message. Yield the composer and the status line while it is processed.
 
-        Files that are read here can be stopped in that, and are when the page is gone.
+        The transcription of files can be stopped, and stops when the page is gone.
         """
         seat, page = self._sessions.get(request), request.session_hash or ""
         if page in self._submissions:
@@ -287,7 +286,7 @@ class Handlers:
             await sending.aclose()
 
     async def _press_button(self, value: object, seat: PageSession, choices: Choices) -> bool:
-        """Do what a pressed button says; return whether an answer is being written then."""
+        """Do what a pressed button says. Return True if an answer is being written then."""
         pressed, who = PressedButton.of(value), (seat.visitor, seat.conversation)
         match pressed.do:
             case "answer":
@@ -300,7 +299,7 @@ class Handlers:
         return True
 
     def _menu_widgets(self, seat: PageSession, spec: ModelSpec | None, *, chosen: bool = True) -> tuple[Any, Any, Any]:
-        """The list of models, what is said of the one on its way, and the offer of one that has come."""
+        """Return the model menu, the status of a loading model, and the offer of a better one."""
         said = "" if self._conversations.is_settled else notice(self._conversations.models.local.status, seat.words)
         better = self._conversations.better_model(seat.owner, spec.id if spec else "")
         return (
@@ -310,7 +309,7 @@ class Handlers:
         )
 
     def _model_widgets(self, seat: PageSession, spec: ModelSpec | None, busy: bool | None = None) -> tuple[Any, ...]:
-        """All that depends on the chosen model. What the visitor has set holds wherever the model can do it."""
+        """Return all widgets that depend on the chosen model, with the visitor's settings that the model supports."""
         chosen = self._conversations.choices(seat.owner)
         prompt = (
             default_prompt(self._conversations.settings, spec)
@@ -340,10 +339,10 @@ class Handlers:
         return *panel, gr.Timer(active=offers.keys.has_any(seat.owner))
 
     def _choices(self, seat: PageSession, given: Given) -> Choices:
-        """What this page's widgets say.
+        """Return the settings of this page's widgets.
 
-        The model is remembered, and the rest only where nothing is, as after a restart: a page that was opened before
-        does not undo what was set on another.
+        The model is remembered. The other settings are remembered only if none are, for example after a restart, so
+        that a page opened earlier does not undo what was set on another page.
         """
         kept, said = self._conversations.choices(seat.owner), choices_of(given)
         spec = self._conversations.model_for(seat.owner, said.model)

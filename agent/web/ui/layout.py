@@ -1,4 +1,4 @@
-"""The layout of the page: which widgets there are, and where. `agent.web.ui.events` connects them."""
+"""The layout of the page: its widgets and their places. `agent.web.ui.events` connects them."""
 
 import os
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ LATEX: list[dict[str, str | bool]] = [
     {"left": formulas.LEFT, "right": formulas.RIGHT, "display": False},
 ]
 LOCALES = {locale: locale for locale in LANGUAGES} | {"zh-CN": "zh", "zh-TW": "zh"}
-"""Our name of a language by Gradio's."""
+"""The page's language code by Gradio's locale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """The widgets above the composer: the bar, the conversation, and the panel for a key."""
+    """The widgets above the composer: the bar, the conversation, and the key panel."""
 
     new: gr.Button
     notice: gr.HTML
@@ -51,9 +51,9 @@ class Chat:
 
 @dataclass(frozen=True, slots=True)
 class Composer:
-    """The composer, the menu of models, and what is said around them.
+    """The composer, the model menu, and the texts around them.
 
-    The scripts of the page press `fetch`, `give_up` and `look`, and read `fetched`.
+    The page's scripts click `fetch`, `give_up` and `look`, and read `fetched`.
     """
 
     links: gr.HTML
@@ -70,7 +70,7 @@ class Composer:
 
 @dataclass(frozen=True, slots=True)
 class Widgets:
-    """All widgets of the page. The browser fills in `addressed` and `edited`: a message by its id, and its new text."""
+    """All widgets of the page. The browser fills in `addressed` (a message id) and `edited` (its new text)."""
 
     addressed: gr.Textbox
     edited: gr.Textbox
@@ -82,21 +82,21 @@ class Widgets:
 
 
 def i18n() -> gr.I18n:
-    """The words of widgets that never change, as Gradio gives them to the browser."""
+    """Return the texts of widgets that never change, in the form that Gradio sends to the browser."""
     return gr.I18n(**{locale: column(language, "static") for locale, language in LOCALES.items()})
 
 
 def static(key: str) -> Any:
-    """A word that the browser looks up in `i18n`."""
+    """Return a text that the browser looks up in `i18n`."""
     return gr.I18n()(key)
 
 
 def lay_out(title: str, *, sign_of_life: float, login: bool, fleeting: bool, days: float) -> Widgets:
-    """Make the widgets of the page, inside of a `gr.Blocks`. See `agent.web.ui.page.build` for the arguments.
+    """Create the widgets of the page, inside a `gr.Blocks`. See `agent.web.ui.page.build` for the arguments.
 
     Widgets hold no conversation: the chatbot is an output, and its value is never read back.
     """
-    # First, so that the scripts of the page find them first among the inputs.
+    # First, so that the page's scripts find them first among the inputs.
     addressed = gr.Textbox(visible=False, elem_id="addressed")
     edited = gr.Textbox(visible=False, elem_id="edited")
     settings = _settings(login=login, days=days)
@@ -143,9 +143,9 @@ def _settings(*, login: bool, days: float) -> Settings:
 
 
 def _login_button() -> gr.LoginButton:
-    # Elsewhere Gradio would log everybody in as the owner. The hub's own images set this, those of Docker do not.
+    # Without this Gradio would log everybody in as the owner. The Hub's own images set it, Docker images do not.
     os.environ["SYSTEM"] = "spaces"
-    # Its icon is a file in Gradio's cache, which no visitor may read.
+    # Its icon is a file in Gradio's cache, which no visitor can read.
     return gr.LoginButton("Log in with Hugging Face", "Log out ({})", icon=None, size="md", elem_id="login")
 
 
@@ -170,7 +170,7 @@ def _chat(title: str) -> Chat:
         allow_tags=False,
         autoscroll=False,  # page.js does it
     )
-    edit = gr.Button("", elem_id="edit", visible="hidden")  # pressed by address.js
+    edit = gr.Button("", elem_id="edit", visible="hidden")  # clicked by address.js
     with gr.Column(elem_id="key"):
         key_text = gr.HTML(elem_id="key-said", padding=False, visible=False)
         key = gr.Textbox(
@@ -188,11 +188,11 @@ def _chat(title: str) -> Chat:
 
 def _composer() -> Composer:
     links = gr.HTML('<div role="status"><ul></ul></div>', elem_id="links", padding=False)  # attach.js writes into it
-    fetch = gr.Button("", elem_id="fetch", visible="hidden")  # pressed by attach.js, as is the next
+    fetch = gr.Button("", elem_id="fetch", visible="hidden")  # clicked by attach.js, like the next one
     give_up = gr.Button("", elem_id="give-up", visible="hidden")
     attached = gr.HTML(elem_id="attached", padding=False)
     sending = gr.HTML(elem_id="sending", padding=False)
-    look = gr.Button("", elem_id="look", visible="hidden")  # pressed by page.js when something was attached
+    look = gr.Button("", elem_id="look", visible="hidden")  # clicked by page.js when something was attached
     with gr.Column(elem_id="dock"):
         box = gr.MultimodalTextbox(
             elem_id="composer",
@@ -200,7 +200,7 @@ def _composer() -> Composer:
             show_label=False,
             placeholder=static("message"),
             file_count="multiple",
-            # For every model: a file that was attached for one model is not lost with another.
+            # For every model, so that a file attached for one model is not lost when another is chosen.
             file_types=["image", "audio", *(one for one in kinds() if one.startswith("."))],
             max_plain_text_length=200_000,
             max_lines=12,
@@ -208,5 +208,5 @@ def _composer() -> Composer:
         )
         model = gr.Dropdown([], label=static("model"), container=False, elem_id="model", allow_custom_value=True)
     about = gr.HTML(elem_id="about", padding=False)
-    fetched = gr.MultimodalTextbox(visible="hidden")  # what was fetched, in the form that the composer takes
+    fetched = gr.MultimodalTextbox(visible="hidden")  # the fetched files, in the composer's format
     return Composer(links, fetch, give_up, attached, sending, look, box, model, about, fetched)

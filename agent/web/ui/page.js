@@ -1,12 +1,12 @@
-// What the page does in the browser besides Gradio: copying an answer alone, keys, following an answer down the page,
-// speaking it to a screen reader, seconds that a tool takes, labels in the visitor's language, a draft that is kept.
-// Nothing here looks at the whole page on each token.
+// Browser behaviour that Gradio lacks: copying only the answer, keyboard shortcuts, following an answer down the page,
+// screen reader output, the seconds that a tool takes, labels in the visitor's language, and a saved draft. Nothing
+// here scans the whole page on each token.
 ({ said, $, box, when, hint }) => {
   const last = (selector) => [...document.querySelectorAll(selector)].at(-1);
   const stop = () => $("#composer .input-row > .stop-button");
   const text = (bubble) => (bubble.getAttribute("aria-label") ?? "").replace(/^bot's message: /, "").replaceAll("\u2063", "");
 
-  // Gradio's copy takes everything in the group, reasoning, tool calls and captions too. People want the answer.
+  // Gradio copies everything in the group, with reasoning, tool calls and captions. People want only the answer.
   document.addEventListener("click", (event) => {
     const button = event.target.closest?.("#chat .message-buttons button");
     const row = button?.closest(".message-buttons")?.previousElementSibling;
@@ -22,7 +22,7 @@
     setTimeout(() => button.classList.remove("copied"), 1200);
   }, true);
 
-  // Keys. The window hears them before Gradio.
+  // Keys. The window handles them before Gradio.
   const shortcuts = document.createElement("dialog");
   shortcuts.id = "shortcuts";
   shortcuts.setAttribute("aria-labelledby", "shortcuts-title");
@@ -54,7 +54,7 @@
     buttons[sends ? 0 : 1].click();
     box()?.focus();
   };
-  // A message with nothing in it is not sent, nor one beside an answer that is being written: its text stays.
+  // Does not send an empty message, nor a message while an answer is being written. The text stays in the box.
   const holdBack = (event) => {
     const empty = !box().value.trim() && !$("#composer :is(.thumbnail-item, .loader, .recording-overlay)");
     if (!empty && !stop()) return;
@@ -64,8 +64,8 @@
     box().focus();
   };
   document.addEventListener("click", (event) => event.target.closest?.("#composer .submit-button") && holdBack(event), true);
-  // The list of models. Gradio filters it by the text as it was before the key, and opens it again after Tab. So keys that
-  // change the text are kept from it, and it hears of one once the text is new.
+  // The list of models. Gradio filters it by the text before the key, and opens it again after Tab. So keys that change
+  // the text are hidden from Gradio, and it gets a key event once the text is new.
   const names = () => [...document.querySelectorAll("#model [role=option]")];
   let chosen = "", fresh = false, moved = false, restoring = false;
   const refilter = (input) => input.dispatchEvent(new KeyboardEvent("keydown", { key: "Unidentified", bubbles: true }));
@@ -88,7 +88,7 @@
   when("#model", (model) => {
     model.addEventListener("focus", ({ target }) => {
       [chosen, fresh, moved] = [target.value, true, false];
-      target.select?.(); // what is typed takes the place of the model's name
+      target.select?.(); // so that typed text replaces the model's name
     }, true);
     model.addEventListener("click", ({ target }) => {
       if (fresh) target.select?.(); // the click has set the cursor
@@ -98,7 +98,7 @@
       fresh = moved = false;
       if (!restoring) refilter(target);
     });
-    new MutationObserver(() => { // news of models show all of them again
+    new MutationObserver(() => { // updates of the models show all of them again
       const input = $("input", model), typed = input?.value.toLowerCase();
       if (input !== document.activeElement || input.value === chosen) return;
       if (names().some((name) => !name.getAttribute("aria-label").toLowerCase().includes(typed))) refilter(input);
@@ -107,13 +107,13 @@
   let composing = false;
   window.addEventListener("keypress", (event) => {
     if (event.key !== "Enter" || !(composing || event.isComposing)) return;
-    event.stopPropagation(); // Gradio would send what an input method has not finished
+    event.stopPropagation(); // Gradio would send unfinished text of an input method
     event.preventDefault();
   }, true);
   window.addEventListener("keydown", (event) => {
     const area = event.target.closest?.("#chat textarea.edit-textarea");
     const typing = event.target.closest?.("input, textarea, select");
-    composing = event.isComposing || event.keyCode === 229; // 229: Safari has ended the composition by then
+    composing = event.isComposing || event.keyCode === 229; // 229: Safari has already ended the composition
     if (composing) return;
     if (event.isTrusted && event.target.matches?.("#model input")) inList(event, event.target);
     if (area) editing(event, area);
@@ -132,12 +132,12 @@
       if (edit(last("#chat .user-row"))) event.preventDefault();
     } else if (event.key === "Enter" && !event.shiftKey && event.target === box()) holdBack(event);
     else if (event.key === " " && event.target.matches?.('#chat [role="button"]')) {
-      event.preventDefault(); // Gradio's folds know Enter alone
+      event.preventDefault(); // Gradio's folds react only to Enter
       event.target.click();
     }
   }, true);
 
-  // What was attached is looked at by the server at once: what becomes of it is said before it is sent.
+  // The server checks attachments at once, so that the page shows how they are handled before they are sent.
   when("#composer", (composer) => {
     let seen = 0;
     const look = () => {
@@ -151,14 +151,14 @@
       const takes = $("#about [data-takes]")?.dataset.takes;
       for (const input of composer.querySelectorAll("input[type=file]")) if (takes) input.accept = takes;
     };
-    // What is being read is what will be sent: until it is, the words beside it stay as they are.
+    // While a message is being sent, its text must not change.
     when("#sending", (panel) => new MutationObserver(() => {
       if (box()) box().readOnly = Boolean($("p", panel));
     }).observe(panel, { childList: true, subtree: true }));
     when("#about", (about) => new MutationObserver(offer).observe(about, { childList: true, subtree: true }));
     offer();
   });
-  // What is on its way says how far it is. Gradio sends files by fetch, which does not know.
+  // Shows the progress of uploads. Gradio uploads with fetch, which reports no progress.
   const fetched = window.fetch;
   window.fetch = (where, how) => {
     if (!(how?.body instanceof FormData) || !/\/upload\?upload_id=/.test(String(where))) return fetched(where, how);
@@ -208,12 +208,12 @@
     setTimeout(() => input.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", code: "Enter", bubbles: true })));
   });
 
-  // A tool or a thought that takes its time says for how long; Gradio says so only afterwards.
+  // Shows the seconds of a running tool or thought. Gradio shows them only afterwards.
   let wait;
   const sayWait = () => {
     const dots = last("#chat .bot-row .waiting:has(span)");
     if (!dots) return void (wait = undefined);
-    const key = $("span", dots).textContent; // seconds before the page began to look, and which wait it is
+    const key = $("span", dots).textContent; // seconds before the page began to watch, and the number of the wait
     if (wait?.key !== key) wait = { key, since: Date.now() - 1000 * parseFloat(key) };
     const seconds = Math.floor((Date.now() - wait.since) / 1000);
     if (seconds >= 3) dots.dataset.waited = said.waited.replace("{seconds}", seconds);
@@ -228,14 +228,14 @@
     }
     for (const spinner of last("#chat .bot-row")?.querySelectorAll(".title .loading-spinner") ?? []) {
       const title = spinner.closest(".title");
-      // What went on before this page looked is in Gradio's own place, which is hidden meanwhile.
+      // The time before this page began to watch is in Gradio's own element, which is hidden meanwhile.
       title.dataset.since ??= Date.now() - 1000 * parseFloat($(".duration", title)?.textContent.match(/[\d.]+/)?.[0] ?? 0);
       const seconds = Math.floor((Date.now() - title.dataset.since) / 1000);
       if (seconds) title.dataset.seconds = `${seconds} s`;
     }
   };
 
-  // What is wider than its bubble scrolls there, so the keyboard must reach it. A block is drawn anew when it changes.
+  // Blocks wider than their bubble scroll there, so the keyboard must reach them. A block is redrawn when it changes.
   const wide = new ResizeObserver((all) => {
     for (const { target } of all) {
       if (!target.isConnected) wide.unobserve(target);
@@ -254,7 +254,7 @@
     const name = words.map((node) => node.textContent).join("").replace(/\s+/g, " ").trim();
     tick.setAttribute("aria-label", name || said.task);
   };
-  // A toast's head is a button around another one. It need not be one: what it folds is short.
+  // A toast's head is a button around another button. It need not be one, because the text that it folds is short.
   when(".toast-wrap", (toasts) => new MutationObserver(() => {
     for (const head of toasts.querySelectorAll(".toast-header[role]")) {
       head.removeAttribute("role");
@@ -262,7 +262,7 @@
     }
   }).observe(toasts, { childList: true, subtree: true }));
 
-  // What Gradio leaves out of its chat: what a fold is, and that its arrow is none; that a bubble may have a name.
+  // Adds ARIA attributes that Gradio's chat lacks: the state of folds, inert arrows, and the role of bubbles.
   const mend = () => {
     for (const arrow of document.querySelectorAll("#chat .thought-group .arrow:not([inert])")) arrow.inert = true;
     for (const title of document.querySelectorAll("#chat .thought-group .title")) {
@@ -278,7 +278,7 @@
   };
   document.addEventListener("click", (event) => event.target.closest?.("#chat") && requestAnimationFrame(mend), true);
 
-  // A screen reader hears finished sentences. Gradio's log would have it hear every token.
+  // A screen reader hears finished sentences. Gradio's log would announce every token.
   const spoken = document.createElement("div");
   spoken.id = "spoken";
   spoken.className = "sr-only";
@@ -332,9 +332,9 @@
     later();
   };
 
-  // The newest line stays in view until the reader scrolls up, and again once the next answer begins. Content that shrinks
-  // moves the view up too, so a move counts as the reader's only after input of theirs or while the content is still.
-  // What a message says may have ids like the page's own. They are taken off before a script can look for one.
+  // The newest line stays in view until the reader scrolls up, and again once the next answer begins. Shrinking content
+  // also moves the view up, so a move counts as the reader's only after their input or while the content is still.
+  // Messages can contain ids like those of the page. They are removed before a script can look for one.
   const unnamed = (node) => {
     for (const one of [node, ...(node.querySelectorAll?.("[id]") ?? [])]) {
       if (one.id && one.closest(".prose") && !one.closest("svg")) one.removeAttribute("id");
@@ -349,7 +349,7 @@
     let top = 0, following = true, held = false, touched = -Infinity, changed = -Infinity;
     const follow = (yes) => {
       following = yes;
-      log.style.overflowAnchor = yes ? "none" : ""; // the browser must not hold on to a line that is to move up
+      log.style.overflowAnchor = yes ? "none" : ""; // the browser must not anchor to a line that is to move up
     };
     const down = () => {
       changed = performance.now();
@@ -393,7 +393,7 @@
     speak(log, () => (changed = performance.now()));
   });
 
-  // Gradio's own labels are English; and what unfolds says whether it is.
+  // Translates Gradio's English labels, and sets the state of what unfolds.
   const label = (root) => {
     for (const element of [root, ...root.querySelectorAll("[aria-label]")]) {
       const other = said.labels?.[element.getAttribute("aria-label")];
@@ -413,7 +413,7 @@
     open();
   });
 
-  // By its English text Gradio knows whether to log in or out, so only what is shown of it is in another language.
+  // Gradio decides by the English text whether to log in or out, so only the displayed text is translated.
   when("#login", (button) => {
     const translate = () => {
       const texts = document.createTreeWalker(button, NodeFilter.SHOW_TEXT);
@@ -427,12 +427,12 @@
     translate();
   });
 
-  // Gradio loads the page anew when a server that was gone comes back: what was being typed must outlive that.
+  // Gradio reloads the page when a lost server comes back. The draft must survive this.
   const storage = (() => {
     try {
       return sessionStorage;
     } catch {
-      return undefined; // a browser without third-party cookies gives none to a page in a frame
+      return undefined; // a browser that blocks third-party cookies gives no storage to a page in a frame
     }
   })();
   addEventListener("pagehide", () => storage?.setItem("draft", box()?.value ?? ""));

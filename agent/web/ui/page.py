@@ -20,9 +20,9 @@ def build(
 ) -> gr.Blocks:
     """Build the page.
 
-    A page in which a key was typed calls the server every `sign_of_life` seconds. `login`: visitors of this Space may
-    log in to the hub. `fleeting`: conversations are lost when the Space restarts. `days`: a conversation is deleted so
-    many days after its last message; 0: never.
+    A page with a typed key calls the server every `sign_of_life` seconds. With `login`, visitors of this Space can log
+    in to Hugging Face. `fleeting`: conversations are lost when the Space restarts. `days`: a conversation is deleted
+    this many days after its last message; 0: never.
     """
     with gr.Blocks(title=title, fill_height=True, fill_width=True, analytics_enabled=False) as page:
         widgets = lay_out(title, sign_of_life=sign_of_life, login=login, fleeting=fleeting, days=days)

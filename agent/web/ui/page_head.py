@@ -1,4 +1,4 @@
-"""The head of the page: its title, its icons, what a link to it shows elsewhere, and what is seen while it loads."""
+"""The head of the page: its title, icons, link preview and loading screen."""
 
 import html
 import re
@@ -17,7 +17,7 @@ ICONS = {
     "/icon-512.png": ("icon-512.png", "image/png"),
     "/preview.png": ("preview.png", "image/png"),
 }
-"""The pictures by their paths: the file in `static` and its type. All are drawn from `mark.svg`."""
+"""The images by path: the file in `static` and its type. All are drawn from `mark.svg`."""
 MANIFEST = "/manifest.json"
 
 _METAS = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>\s*')
@@ -27,11 +27,11 @@ _CHARSET = re.compile(r"<meta\s+charset[^>]*>")
 
 
 def with_our_head(page: str, title: str, root: str, words: Translator) -> str:
-    """Return Gradio's page with our head in place of what its template says of Gradio.
+    """Return Gradio's page with the app's own head in place of Gradio's.
 
-    `root` is the page's absolute URL without a slash at its end.
+    `root` is the page's absolute URL without a trailing slash.
     """
-    # What the template says is before the first script; scripts hold what visitors are shown.
+    # The template's tags stand before the first script. Scripts contain what visitors are shown.
     before, script, after = page.partition("<script")
     before = _TITLE.sub("", _METAS.sub("", before))
     ours = _head(title, root, words)
@@ -85,7 +85,7 @@ def _head(title: str, root: str, words: Translator) -> str:
 
 
 def _loading() -> str:
-    """Return the style of the loading screen: our mark in place of Gradio's, in the colours of the page to come."""
+    """Return the style of the loading screen: the app's mark instead of Gradio's, in the colours of the page."""
     mark = quote((STATIC / "mark.svg").read_text(encoding="utf-8"), safe="")
     loader = 'gradio-app svg[viewBox="-1200 -1200 3000 3000"]'
     light, dark = (" ".join(f"--{name}: {COLOURS[name][one]};" for name in ("ground", "ink")) for one in (0, 1))

@@ -11,11 +11,11 @@ SCRIPTS = ("shared.js", "page.js", "address.js", "attach.js")
 
 
 def script() -> str:
-    """What the page does in the browser, with its words."""
+    """Return the page's script with its texts."""
     words: dict[str, dict[str, Any]] = {
         one: column(one, "browser") | {"labels": column(one, "labels")} for one in LANGUAGES
     }
     shared, *parts = ((HERE / name).read_text(encoding="utf-8").strip() for name in SCRIPTS)
-    # One that fails must not keep the others from the page.
+    # A failing script must not prevent the others.
     calls = "".join(f"try {{ (\n{part}\n)(shared); }} catch (error) {{ console.error(error); }}" for part in parts)
     return f"() => {{ const shared = (\n{shared}\n)({json.dumps(words, ensure_ascii=False)});{calls} }}"

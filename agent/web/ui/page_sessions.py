@@ -1,7 +1,7 @@
-"""Who sits at which page: the conversation it shows, by Gradio's session hash, which the walls tie to the visitor.
+"""Page sessions: the conversation that each page shows, by Gradio's session hash.
 
-Not a `gr.State`: Gradio forgets those when many pages were opened, and keeps a connection open for each page that has
-one, of which a browser allows six.
+The isolation middleware ties the hash to the visitor. A `gr.State` does not work here: Gradio forgets states when many
+pages were opened, and keeps a connection open for each page that has one. A browser allows six.
 """
 
 from collections import OrderedDict
@@ -21,16 +21,15 @@ from agent.web.middleware.isolation import visitor_id_of
 
 MAX_SESSIONS = 50_000
 LONGEST_WINDOW = 100_000
-"""Bubbles that a page can show at most."""
+"""The most bubbles that a page can show."""
 
 
 @dataclass(frozen=True)
 class PageSession:
-    """One page: who looks, which conversation it shows, how many bubbles of it. A guest is known by the page alone.
+    """One page: its visitor, its conversation, and how many bubbles it shows. A guest is known only by the page.
 
-    `login` is the token of a visitor who has logged in to the hub. It comes with each request and is never kept, as is
-    the network `address`.
-    `words` are those of the language that the request asks for.
+    `login` is the token of a visitor who has logged in to Hugging Face. It comes with each request and is never stored,
+    like the network `address`. `words` translates to the language that the request asks for.
     """
 
     owner: str
@@ -43,18 +42,18 @@ class PageSession:
 
     @property
     def visitor(self) -> Visitor:
-        """Who looks, for conversations and limits."""
+        """The visitor, for conversations and limits."""
         return Visitor(owner=self.owner, guest=self.guest, address=self.address, login=self.login)
 
 
 class PageSessions:
-    """The seats of one kind of page. Forgets those longest unused, whose next message begins a new conversation."""
+    """The sessions of one kind of page. Forgets those unused for longest; their next message starts a conversation."""
 
     def __init__(self) -> None:
         self._seats: OrderedDict[str, PageSession] = OrderedDict()
 
     def get(self, request: gr.Request) -> PageSession:
-        """The seat of the page that asks, if it is this visitor's; else a fresh one. The cookie is read each time."""
+        """Return the page session of a request if it is this visitor's, or a new one. Reads the cookie each time."""
         visitor = visitor_id_of(request.request.scope) if request.request else None
         seat = self._seats.get(request.session_hash or "")
         if seat is None or not (seat.owner == visitor or (visitor is None and seat.guest)):
@@ -64,7 +63,7 @@ class PageSessions:
         return replace(seat, login=_login(request), address=address, words=negotiate(accepted))
 
     def save(self, request: gr.Request, seat: PageSession) -> PageSession:
-        """Remember the seat of the page that asks, without its login and address."""
+        """Store the session of the requesting page, without its login and address."""
         if request.session_hash:
             self._seats[request.session_hash] = replace(seat, login=None, address=None)
             self._seats.move_to_end(request.session_hash)
@@ -74,7 +73,7 @@ class PageSessions:
 
 
 def _login(request: gr.Request) -> str | None:
-    """The token in the session that comes with a request, as long as it is good."""
+    """Return the valid token in the session of a request, or None."""
     try:
         return require_oauth_token(request.request) if request.request else None
     except HTTPException:

@@ -1,7 +1,7 @@
-"""Turns of a conversation as the chatbot's wire messages: pure, and the same live as after a reload.
+"""Renders turns as the chatbot's wire messages: pure, and the same live as after a reload.
 
-Gradio is told `postprocess=False`, so what is made here is what the browser gets (shape: gradio's normalised message).
-Text travels as a text part, never as a bare string, which Gradio would dedent.
+Gradio gets `postprocess=False`, so the browser gets exactly these values, in the shape of Gradio's normalised messages.
+Text is sent as a text part, never as a bare string, which Gradio would dedent.
 """
 
 import html
@@ -29,7 +29,7 @@ WireMessage = dict[str, Any]
 
 
 def render_turn(turn: Turn, waiting: str = "", words: Translator = ENGLISH) -> list[WireMessage]:
-    """The messages of one turn; `waiting` says why nothing comes at the moment, while it runs."""
+    """Return the messages of one turn. `waiting` says why a running turn gets nothing from the model at the moment."""
     out: list[WireMessage] = []
     if turn.user is not None:
         untyped = not isinstance(first_part(turn.user), str)
@@ -46,7 +46,7 @@ def render_turn(turn: Turn, waiting: str = "", words: Translator = ENGLISH) -> l
 class _Answer:
     """Renders the bubbles of one turn, in their order.
 
-    `_near` holds the calls whose result can be shown inside of them, because nobody spoke in between.
+    `_near` holds the calls with results that can be shown inside them, because no message came in between.
     """
 
     def __init__(self, turn: Turn, words: Translator) -> None:
@@ -57,7 +57,7 @@ class _Answer:
         self._near: set[str] = set()
 
     def render(self) -> list[WireMessage]:
-        """The messages of all bubbles."""
+        """Return the messages of all bubbles."""
         return [message for bubble in self._turn.bubbles for message in self._bubble(bubble)]
 
     def _bubble(self, bubble: Bubble) -> list[WireMessage]:
@@ -87,7 +87,7 @@ class _Answer:
         return _assistant(mark_formulas(bubble.text), metadata)
 
     def _asked(self, call: Call) -> list[WireMessage]:
-        """A question and its reply. The question that still waits is shown at the end of the turn instead."""
+        """Render a question and its reply. The question that still waits is shown at the end of the turn instead."""
         out = [] if call == self._turn.question else [_assistant(_question(call), None)]
         reply = (self._turn.replies or {}).get(call["id"])
         if reply is not None:
@@ -120,7 +120,7 @@ class _Answer:
 
 
 def _ending(turn: Turn, waiting: str, words: Translator) -> list[WireMessage]:
-    """What stands under the bubbles: that the answer is empty, then a question, the caption, or that it waits."""
+    """Return what follows the bubbles: a notice of an empty answer, then a question, the caption, or a wait."""
     out = [_problem(words("empty_answer"))] if turn.is_empty else []
     if (call := turn.question) is not None:
         out.append(
@@ -134,16 +134,16 @@ def _ending(turn: Turn, waiting: str, words: Translator) -> list[WireMessage]:
 
 
 def _button(turn: Turn) -> tuple[str, str] | None:
-    """The label of the button under an answer, and what it does. Gradio shows the one of the last turn."""
+    """Return the label of the button under an answer and its action. Gradio shows only the last turn's button."""
     if turn.is_empty:
         return "try_again", "retry"
     return ("go_on", "continue") if turn.note is not None and turn.note.ended == "length" else None
 
 
 def _waiting(turn: Turn, why: str, words: Translator) -> str:
-    """Dots, with the reason for the wait if it is known. If it is not, page.js shows how long the wait has been.
+    """Return dots, with the reason for the wait if it is known. Otherwise page.js shows how long the wait has been.
 
-    It reads this from a span: the seconds of the wait so far, and a number that differs for each wait.
+    page.js reads a span with the seconds of the wait so far and a number that differs for each wait.
     """
     in_text = bool(turn.bubbles) and turn.bubbles[-1].first.type == "output_text"
     before = max(SILENCE if in_text else 0.0, turn.watched_since - turn.quiet_since)
@@ -153,7 +153,7 @@ def _waiting(turn: Turn, why: str, words: Translator) -> str:
 
 
 def _failures(turn: Turn) -> dict[str, str]:
-    """Why calls of the turn failed, by their ids; "" for one that has no result and gets none any more."""
+    """Return why calls of the turn failed, by id. The value is "" for a call that will never get a result."""
     results = [bubble.content for bubble in turn.bubbles if bubble.first.type == "tool_call_result"]
     reasons = {one["id"]: failure_reason(str(one["content"])) for one in results if one["is_error"]}
     lost = unanswered_tool_calls(turn.bubbles) if turn.note is not None and turn.replies is None else []
@@ -161,7 +161,7 @@ def _failures(turn: Turn) -> dict[str, str]:
 
 
 def _going_on(bubble: Bubble, turn: Turn) -> WireMessage:
-    """For how long it had been going on when the page began to look; the page counts on from there by itself."""
+    """Return the time before the page began to watch. The page itself counts on from there."""
     before = turn.watched_since - bubble.began
     return {"duration": round(before, 1)} if before >= 0.1 else {}
 
@@ -180,12 +180,12 @@ def _user_parts(entry: Entry, words: Translator) -> list[WireMessage]:
 
 
 def _user(parts: list[WireMessage], metadata: WireMessage | None = None) -> WireMessage:
-    """A message of the visitor. Gradio hands its metadata to the page's script, which addresses it by the id in it."""
+    """Return a message of the visitor. Gradio hands its metadata to the page's script, which uses the id in it."""
     return {"role": "user", "metadata": metadata, "content": parts, "options": None}
 
 
 def _problem(text: str) -> WireMessage:
-    """A message that something went wrong; `text` is HTML."""
+    """Return a message that something went wrong. `text` is HTML."""
     return _assistant(f'<div class="problem" role="alert">{text}</div>', None)
 
 
@@ -202,7 +202,7 @@ def _code(value: object) -> str:
 
 
 def _caption(note: Note, words: Translator) -> str:
-    """How it ended and its figures, in one line under the answer; "≈" marks what was estimated here."""
+    """Return how the turn ended and its figures, in one line under the answer. "≈" marks estimates."""
     said: list[str] = []
     if note.ended == "cancelled":
         said.append(html.escape((words.render(note.sayings) or note.detail).rstrip(".。")))
@@ -229,6 +229,6 @@ def _caption(note: Note, words: Translator) -> str:
 
 
 def _dollars(cost: float) -> str:
-    """Two figures that say something: $1.20, $0.034, $0.00012."""
+    """Return the cost with two significant figures: $1.20, $0.034, $0.00012."""
     digits = 2 if cost >= 0.1 else 1 - math.floor(math.log10(cost))
     return f"${cost:.{digits}f}"

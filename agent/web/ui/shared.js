@@ -1,4 +1,4 @@
-// What the parts of the page's script share. `words` are those of words.toml for the browser, by language.
+// Helpers of all scripts of the page. `words` are the browser texts of words.toml, by language.
 (words) => {
   const language = (navigator.language || "en").slice(0, 2).toLowerCase();
   const $ = (selector, root = document) => root.querySelector(selector);
@@ -7,7 +7,7 @@
     if (found) return then(found);
     setTimeout(() => when(selector, then), 50);
   };
-  // A word above the composer that goes away by itself.
+  // A hint above the composer that disappears by itself.
   const note = document.createElement("p");
   note.id = "hint";
   note.setAttribute("role", "status");

@@ -1,4 +1,4 @@
-"""A message on its way from the composer into the store: whose files it has, what takes its time, what goes wrong."""
+"""Sends a message from the composer to the store: checks its files, reports progress and shows errors."""
 
 import asyncio
 import html
@@ -22,44 +22,44 @@ from agent.web.ui.examples import FILES
 from agent.web.ui.page_sessions import PageSession
 
 POLL_SECONDS = 0.5
-"""Seconds after which it is said what takes so long; as often a page that is gone is noticed."""
+"""Seconds before progress is shown, and between checks whether the page is gone."""
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 class Submission(Generic[T]):
-    """Runs `work`, which reports what it reads. Owner of its task."""
+    """Runs `work`, which reports its progress. Owns its task."""
 
     def __init__(self, work: Callable[[ReportProgress], Awaitable[T]]) -> None:
         self._status: Status | None = None
         self._task = asyncio.ensure_future(work(self._report))
 
     async def progress(self) -> AsyncIterator[Status | None]:
-        """What is being read, or None where nothing is, again and again until all is done."""
+        """Yield what is being read, or None if nothing is, repeatedly until all is done."""
         async for _ in poll_until_done(self._task):
             yield self._status
 
     def stop(self) -> None:
-        """Give up, where files are still being read. What comes after that is soon done."""
+        """Cancel while files are being read. The steps after that are short."""
         if self._status is not None:
             self._task.cancel()
 
     @property
     def stopped(self) -> bool:
-        """Whether it was given up."""
+        """True if the work was cancelled."""
         return self._task.cancelled()
 
     def result(self) -> T:
-        """What the work returned; raises what it raised."""
+        """Return the result of the work, or raise its exception."""
         return self._task.result()
 
     async def aclose(self) -> None:
-        """End it, if it has not ended."""
+        """Cancel the work if it has not ended."""
         self._task.cancel()
         await asyncio.wait({self._task})
-        # Its exception holds this frame's callers, and so all that the visitor sent: a reference cycle, which would
-        # keep megabytes until the next full garbage collection.
+        # The exception of the task holds this frame's callers and everything that the visitor sent. This reference
+        # cycle would keep megabytes until the next full garbage collection.
         del self._task
 
     def _report(self, status: Status | None) -> None:
@@ -74,9 +74,9 @@ async def submit(
     request: gr.Request,
     report: ReportProgress | None = None,
 ) -> tuple[PageSession, LiveRun | None]:
-    """Take a message whose files this visitor brought; return the seat at its conversation, and the answer.
+    """Send a message with this visitor's files. Return the page session at its conversation, and the live answer.
 
-    There is none where the message answered one of several questions. `report` is told while files are read.
+    The answer is None if the message answered one of several questions. `report` is called while files are read.
     """
     files = [str(file) for file in (value or {}).get("files") or []]
     if not owns_files(files, request):
@@ -90,12 +90,12 @@ async def submit(
         uploads = scope["state"]["uploads"]
         with uploads.using([Path(file) for file in files]):  # housekeeping must not remove them before they are read
             live = await toast_errors(work, seat.words)
-        uploads.remove(files, visitor_id_of(scope))  # what was sent is kept with the message
+        uploads.remove(files, visitor_id_of(scope))  # the message stores what was sent
     return (replace(seat, conversation=live.conversation) if live else seat), live
 
 
 async def poll_until_done(work: asyncio.Future[Any]) -> AsyncIterator[None]:
-    """Now and again while the work takes its time. It is given up with whoever waits for it."""
+    """Yield regularly until the work is done. Cancels the work if the caller stops waiting."""
     try:
         while not (await asyncio.wait({work}, timeout=POLL_SECONDS))[0]:
             yield
@@ -104,7 +104,7 @@ async def poll_until_done(work: asyncio.Future[Any]) -> AsyncIterator[None]:
 
 
 def owns_files(files: Sequence[str], request: gr.Request) -> bool:
-    """Whether this visitor brought the files, or they are ours to be tried."""
+    """Return True if this visitor uploaded the files, or if they are files of the examples."""
     assert request.request is not None
     scope = request.request.scope
     visitor, walls = visitor_id_of(scope), scope["state"]["walls"]
@@ -112,7 +112,7 @@ def owns_files(files: Sequence[str], request: gr.Request) -> bool:
 
 
 async def toast_errors(work: Awaitable[T], words: Translator = ENGLISH) -> T:
-    """Await; say what goes wrong in a toast, in a sentence of ours or in none of anybody's."""
+    """Await the work and show errors as toasts. Unexpected errors get a general message."""
     try:
         return await work
     except AgentError as error:
@@ -127,6 +127,6 @@ async def toast_errors(work: Awaitable[T], words: Translator = ENGLISH) -> T:
 
 
 def ask_to_wait(said: str, words: Translator) -> gr.Error:
-    """Ask the visitor to wait, in a notice; return the error that ends the event and is not shown."""
+    """Show a notice that asks the visitor to wait. Return the invisible error that ends the event."""
     gr.Info(html.escape(said), title=words("not_sent"))
     return gr.Error(said, visible=False, print_exception=False)

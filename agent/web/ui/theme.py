@@ -1,4 +1,4 @@
-"""Colour, type and spacing of the page, in one place: the variables of `page.css`, and Gradio's set to the same."""
+"""Colours, type and spacing of the page: the variables of `page.css`, and Gradio's variables with the same values."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from gradio.themes import Base
 from gradio.themes.utils import colors, sizes
 
-COLOURS = {  # light, dark; what is read stands out from what it stands on by 4.5:1, the edge of a control by 3:1
+COLOURS = {  # light, dark; text has a contrast of at least 4.5:1, the edge of a control 3:1
     "ground": ("#fcfcfd", "#101217"),
     "surface": ("#ffffff", "#191c23"),
     "sunken": ("#f3f4f8", "#15181e"),
@@ -40,7 +40,7 @@ SIZES = {
 }
 SANS = ("ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "Noto Sans CJK SC")
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
-GRADIO = {  # Gradio's name for it: ours
+GRADIO = {  # Gradio's variable: the page's variable
     "body_background_fill": "ground",
     "body_text_color": "ink",
     "body_text_color_subdued": "quiet",
@@ -80,7 +80,7 @@ GRADIO = {  # Gradio's name for it: ours
 
 
 def theme() -> Base:
-    """A quiet theme without remote fonts; dark is Gradio's own dark mode with our colours."""
+    """Return a quiet theme without remote fonts. Dark mode is Gradio's own with the page's colours."""
     base = Base(
         primary_hue=colors.indigo,
         neutral_hue=colors.slate,
@@ -94,13 +94,14 @@ def theme() -> Base:
 
 
 def head() -> str:
-    """The page's style: the variables, and the rules of `page.css` that use them.
+    """Return the page's style: the variables, and the rules of `page.css` that use them.
 
-    Not given to Gradio as `css`, because it rewrites rules, leaves some out, and applies them late."""
+    Not passed to Gradio as `css`, because Gradio rewrites rules, leaves some out and applies them late.
+    """
     light = {name: light for name, (light, _) in COLOURS.items()} | SIZES
     dark = {name: dark for name, (_, dark) in COLOURS.items()}
     rules = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
-    both = "--color-accent: var(--accent);"  # which Gradio has once for light and dark
+    both = "--color-accent: var(--accent);"  # Gradio sets it once for light and dark
     return f"<style>:root {{ {_declared(light)} {both} }}\n.dark {{ {_declared(dark)} {both} }}\n{rules}</style>"
 
 

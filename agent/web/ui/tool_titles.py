@@ -1,15 +1,15 @@
-"""Titles of the folds of tool calls: Gradio renders them as Markdown with HTML, and they quote strangers."""
+"""Titles of the folds of tool calls. Gradio renders them as Markdown with HTML, and they quote untrusted text."""
 
 import re
 
 from agent.i18n.translator import Translator
 
 REASON_LENGTH = 80
-"""Characters of a tool's error in the title of its call."""
+"""The most characters of a tool's error in the title of its call."""
 
 
 def call_title(name: str, failure: str | None, words: Translator) -> str:
-    """Name the tool and, where `failure` is not None, say that the call failed and why; "": it has no result."""
+    """Return a title with the tool's name. `failure` is the reason of a failed call, or "" if it has no result."""
     name = _literal(name)
     if failure is None:
         return words("tool", name=name)
@@ -18,13 +18,13 @@ def call_title(name: str, failure: str | None, words: Translator) -> str:
 
 
 def failed_title(title: str) -> str:
-    """Mark a title as that of a failure, which `page.css` shows with an icon."""
+    """Mark a title as a failure. `page.css` shows it with an icon."""
     return f'<span class="failed">{title}</span>'
 
 
 def failure_reason(error: str) -> str:
     """Return the first line of a tool's error, short enough for a title."""
-    # A tool's ValueError is a sentence for people; the name of its class is not.
+    # The text of a tool's ValueError is written for people; the name of its class is not.
     line = " ".join(error.strip().partition("\n")[0].removeprefix("ValueError: ").split()).removesuffix(".")
     return line if len(line) <= REASON_LENGTH else line[: REASON_LENGTH - 1].rstrip() + "…"
 
@@ -32,6 +32,6 @@ def failure_reason(error: str) -> str:
 def _literal(text: str) -> str:
     """Return the text with each punctuation mark as an entity, so that none of them is markup.
 
-    A backslash would not do: before a bracket it begins a formula.
+    A backslash does not work: before a bracket it begins a formula.
     """
     return re.sub(r"[!-/:-@\[-`{-~]", lambda found: f"&#{ord(found[0])};", " ".join(text.split()))

@@ -1,4 +1,4 @@
-"""Renders a conversation for one page: its newest turns, as many as fit the page's window."""
+"""Renders a conversation for one page: as many of its newest turns as fit the page's window."""
 
 import math
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from agent.web.chat.transcript import Turn
 from agent.web.ui.render import WireMessage, render_turn
 
 SHORT_WAIT_SECONDS = 5
-"""A shorter pause is shown without its remaining seconds."""
+"""A shorter wait is shown without its remaining seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PageView:
-    """What the chatbot shows. `has_earlier`: older turns are stored. `is_busy`: an answer is being written."""
+    """The content of the chatbot. `has_earlier`: older turns are stored. `is_busy`: an answer is being written."""
 
     messages: list[WireMessage]
     has_earlier: bool = False
@@ -36,7 +36,7 @@ class ViewRenderer:
         self._before: PageView | None = None
 
     def render(self, view: ChatView) -> PageView:
-        """The view as messages of the chatbot."""
+        """Return the view as messages of the chatbot."""
         if view.live is None:
             return self._newest(view, self._window)
         messages = render_turn(view.live, wait_text(view.wait, self._words), self._words)
@@ -47,7 +47,7 @@ class ViewRenderer:
         )
 
     def _newest(self, view: ChatView, window: int) -> PageView:
-        """The newest turns with at most `window` bubbles, and at least one turn. Leaves out an incomplete turn."""
+        """Return the newest complete turns with at most `window` bubbles, but at least one turn."""
         turns: Sequence[Turn] = view.turns
         if view.has_earlier and turns and turns[0].user is None:
             turns = turns[1:]
@@ -67,12 +67,12 @@ class ViewRenderer:
 
 
 def render_view(view: ChatView, window: int = WINDOW, words: Translator = ENGLISH) -> PageView:
-    """One view by itself."""
+    """Render a single view."""
     return ViewRenderer(window, words).render(view)
 
 
 def wait_text(wait: Wait | None, words: Translator = ENGLISH) -> str:
-    """Why nothing comes from the model at the moment; "" if the run does not wait."""
+    """Return why nothing comes from the model at the moment, or "" if the run does not wait."""
     if wait is None:
         return ""
     text = words.render((wait.saying,)) or wait.sentence
