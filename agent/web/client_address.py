@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 ANY = "*"
 WARNING_SECONDS = 3600.0
-"""Seconds between two log lines about an unknown proxy. Anybody can cause such a line."""
+"""Seconds between two log lines about an unknown proxy, because anybody can cause these lines."""
 HOME = 64
 """Bits of an IPv6 address that identify a subscriber. Subscribers choose the other bits themselves."""
 

@@ -28,7 +28,7 @@ class Health:
         queue_trouble: Callable[[], str],
         env: Mapping[str, str] = os.environ,
     ) -> None:
-        """Keep the parts that are checked.
+        """Take the parts to check.
 
         `ask` sends any request to a model server and raises an `AgentError` if it does not answer. `queue_trouble`
         returns why the page's events are not processed, or "".

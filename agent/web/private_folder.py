@@ -9,7 +9,7 @@ from pathlib import Path
 from agent.errors import ConfigError
 
 KEPT = ("history.sqlite*", "secret", "media")
-"""The app's files in the data folder. A mounted folder may hold other files, such as programs."""
+"""The app's files in the data folder. A mounted folder can hold other files, such as programs."""
 
 log = logging.getLogger(__name__)
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 def make_private(folder: Path) -> None:
     """Create `folder` with mode 0700, or remove the rights of other users from it and from the app's files in it.
 
-    The folder itself may be a link. Links inside it are not followed, because their targets may belong to something
+    The folder itself can be a link. Links inside it are not followed, because their targets can belong to something
     else. Files of other users are left alone. Raises `ConfigError` if the folder cannot be created.
     """
     try:
@@ -29,7 +29,7 @@ def make_private(folder: Path) -> None:
     for path in _kept(folder):
         try:
             _close(path)
-        except OSError as error:  # a mounted folder may belong to another user
+        except OSError as error:  # a mounted folder can belong to another user
             failed = failed or error
     if failed is not None:
         log.warning(

@@ -98,7 +98,7 @@ class GracefulServer(uvicorn.Server):
 
 
 async def _delivered(queue: Any, seconds: float) -> None:
-    """Wait at most `seconds` until the pages have their last update and have made no request after it."""
+    """Wait at most `seconds` until the pages have read their last update and what they requested after it."""
     end = monotonic() + seconds
     quiet = monotonic() + QUIET
     while monotonic() < min(end, quiet):

@@ -104,7 +104,7 @@ class UnsentFiles:
         return victims
 
     def uncount(self, visitor: str | None, size: int) -> None:
-        """Undo `count`."""
+        """Undo `count` for `size` bytes."""
         self._add(visitor or GUESTS, -size)
 
     def keep(self, path: Path, visitor: str | None, size: int) -> None:
@@ -147,7 +147,7 @@ class UnsentFiles:
     async def expire(self, limit: int = 200) -> int:
         """Remove the oldest expired files, at most `limit`, and return how many.
 
-        Folders of the same age that are not in the table are removed too, for example those of interrupted uploads.
+        Folders of the same age that are not in the table are removed too, for example after an interrupted upload.
         Files in use stay. Files are taken off the table first and deleted in a thread, so that nobody waits for the
         disk.
         """
@@ -188,7 +188,7 @@ class UnsentFiles:
         return self._oldest_of_largest(account, self._used[account] + size, missing, surplus)
 
     def _oldest_of_largest(self, account: str, least: int, missing: float, surplus: int) -> list[Path]:
-        """Return the oldest files of accounts with more than `least` bytes, enough to free `missing` and `surplus`."""
+        """Return the oldest files of accounts over `least` bytes, enough for `missing` bytes and `surplus` files."""
         found: list[Path] = []
         if missing <= 0 and surplus <= 0:
             return found

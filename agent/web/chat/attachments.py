@@ -26,14 +26,14 @@ MAX_FILES = 16
 TEXT_SUFFIXES = {".txt", ".md", ".csv", ".json", ".py", ".log", ".toml", ".yaml", ".yml", ".html", ".css", ".js"}
 PICTURE_SUFFIXES = (".heic", ".heif", ".avif")
 SOUND_SUFFIXES = (".m4a", ".opus", ".webm")
-"""File types that browsers may not know, or may know under another name."""
+"""File types that some browsers do not know, or know under another name."""
 
 Outcome = Literal["as it is", "converted", "read", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachmentPlan:
-    """How one attachment is handled for a model.
+    """The plan for one attachment and a model.
 
     `sayings` are the messages for people: what is done, or why it is refused. `others` are models that could take it.
     `sent` is a quoted text, or the image or audio in the model's format, or None. If the outcome is "read", `sent` is

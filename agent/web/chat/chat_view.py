@@ -15,7 +15,7 @@ from agent.web.chat.transcript import Turn, generated_files, to_turns
 class ChatView:
     """The newest turns of a conversation.
 
-    `has_earlier` is True if older entries are stored, so the first turn may be incomplete. `live` is the turn that is
+    `has_earlier` is True if older entries are stored; then the first turn can be incomplete. `live` is the turn that is
     being written, and `wait` is what it waits for at the moment. `is_busy` is True while an answer is being written.
     """
 

@@ -273,7 +273,7 @@ class Conversations:
     # Helpers
 
     async def _newest(self, owner: str, conversation: str | None, window: int) -> tuple[list[Entry], bool]:
-        """Return enough entries for `window` bubbles, and True if there may be more. Raises `NotFound`."""
+        """Return enough entries for `window` bubbles, and True if more can be stored. Raises `NotFound`."""
         if conversation is None:
             raise NotFound("there is no conversation")
         most = window * 2  # a question and its answer show at least one bubble each

@@ -21,7 +21,7 @@ MARGIN = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPeriods:
-    """How long a conversation is kept after its last message. None keeps it for ever."""
+    """The time that a conversation is kept after its last message. None keeps it for ever."""
 
     guest: timedelta | None = None
     visitor: timedelta | None = None
@@ -39,7 +39,7 @@ class RetentionPeriods:
     def until(self, owner: str, *, running: bool, at: datetime | None = None) -> datetime | None:
         """Return when a conversation expires, or None for never.
 
-        Its last message was written at `at` (default: now). With `running`, its run may still go on.
+        Its last message was written at `at` (default: now). `running` is True if its run has not ended.
         """
         kept = self.guest if owner.startswith(GUEST) else self.visitor
         if kept is None:

@@ -66,7 +66,7 @@ def question(call: Call) -> str:
 def options(call: Call, run: str = "", words: Translator = ENGLISH) -> list[dict[str, Any]]:
     """Return the buttons under the question: the model's proposed answers, or "allow" and "refuse".
 
-    The value of each button names the question, because a page may still show a question that was answered elsewhere.
+    The value of each button names the question, because a page can still show a question that was answered elsewhere.
     """
     if is_question(call):
         choices: Sequence[Any] = call["arguments"].get("choices") or []

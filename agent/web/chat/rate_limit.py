@@ -118,7 +118,7 @@ class _Counted:
 
 
 class _Counts:
-    """Current and last minute's counts by bucket. Nothing awaits between a check and its count."""
+    """The counts by bucket, now and in the last minute. Nothing awaits between a check and its count."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

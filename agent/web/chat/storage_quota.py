@@ -26,7 +26,7 @@ FILE_BYTES = 4096
 MOST_DELETED = 100
 """The most conversations that are deleted for one message."""
 SETTLED_SECONDS = 2.0
-"""Seconds in which a changed folder may change again unnoticed, because file system clocks are coarse."""
+"""Seconds in which a changed folder can change again unnoticed, because file system clocks are coarse."""
 
 Reserve = Callable[[int], Awaitable[None]]
 """Reserves room for this number of bytes. Raises `Limited`."""

@@ -135,7 +135,7 @@ def to_turns(
 ) -> list[Turn]:
     """Return stored entries as turns. A turn without an ending was lost, unless it belongs to the run `running`.
 
-    `replies` are the replies to the last turn, which may be suspended.
+    `replies` are the replies to the last turn if that is suspended.
     """
     out: list[Turn] = []
     groups = list(_groups(entries))
@@ -167,7 +167,7 @@ def to_turns(
 
 
 def generated_files(messages: Iterable[ModelMessage], conversation: str = "") -> tuple[str, ...]:
-    """Return the ids of the files that the model made since the last prompt, in stored messages or those of a run."""
+    """Return the ids of the files that the model made since the last prompt, in a run's messages or in stored ones."""
     found: list[str] = []
     for part in (part for message in messages for part in message.parts):
         if isinstance(part, UserPromptPart):

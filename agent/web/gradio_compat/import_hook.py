@@ -58,7 +58,7 @@ class _WhenUsed(Loader):
     """Replaces a module until Gradio is imported. Its names are functions that import the module when called.
 
     After Gradio is imported, it has the module's own names. `importlib.util.LazyLoader` does not work here: if two
-    threads use such a module at once, one of them finds it empty.
+    threads use a lazy module at once, one of them finds it empty.
     """
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
@@ -94,4 +94,4 @@ class _WithoutStubs(Loader):
 
 
 def nothing(*_given: object, **_named: object) -> None:
-    """Replace a function of Gradio that a page does not need."""
+    """Do nothing. Replaces functions of Gradio that a page does not need."""

@@ -27,7 +27,7 @@ _ENCODED_SLASH = re.compile(rb"%(2f|5c)", re.IGNORECASE)
 
 
 class RequestRefused(Exception):
-    """Refuses a request with a status and nothing else. Missing things and those of other visitors look alike."""
+    """Refuses a request with a status and nothing else. Missing files and other visitors' files look alike."""
 
     def __init__(self, status: int = 404, location: bytes = b"") -> None:
         self.status, self.location = status, location

@@ -57,7 +57,7 @@ class SecurityHeadersMiddleware:
             for name, value in HEADERS:
                 headers[name] = value
             headers.setdefault("cache-control", "private")
-            del headers["access-control-allow-credentials"]  # Gradio lets any site read with a visitor's cookies
+            del headers["access-control-allow-credentials"]  # Gradio would let any site read with a visitor's cookies
             del headers["access-control-allow-origin"]
             if headers.get("content-type", "").startswith("text/event-stream"):
                 headers["x-accel-buffering"] = "no"

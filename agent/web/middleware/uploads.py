@@ -24,8 +24,7 @@ from agent.web.unsent_files import MB, UnsentFiles, delete
 OVERHEAD = 64 * 1024
 """Bytes of a form besides its files: boundaries, names, headers."""
 LINGER_SECONDS = 20.0
-"""Seconds for which the rest of a refused body is read and dropped. Browsers send it all before they read the answer.
-"""
+"""Seconds for which the rest of a refused body is read and dropped. Browsers send it all before they read an answer."""
 
 Say = Callable[[str, AgentError], str]
 """Returns the message of an error in the language of an Accept-Language header."""

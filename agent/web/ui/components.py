@@ -159,13 +159,13 @@ def attachments(planned: Sequence[AttachmentPlan], words: Translator = ENGLISH) 
 
 
 def being_checked(names: Sequence[str], words: Translator) -> str:
-    """Return the same list while the files are being checked. page.js shows for how long."""
+    """Return the list of attachments while they are being checked. page.js shows for how long."""
     rows = [f'<li class="doing">{html.escape(words("looking_at", name=name))}</li>' for name in names]
     return f'<ul role="status">{"".join(rows)}</ul>'
 
 
 def being_sent(files: Sequence[str], *, ready: bool, words: Translator) -> str:
-    """Return what a message waits for before it is stored. `ready`: a model is available."""
+    """Return the status line of a message that is not stored yet. `ready`: a model is available."""
     if not ready:
         said = words("sent_later")
     else:

@@ -119,8 +119,8 @@ class Handlers:
     def refresh_models(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
         """Return the available models and the status of the loading one. Called every second until all are ready.
 
-        If the page names an available model, nothing that a visitor sets is changed, because the visitor may have
-        chosen another model or typed a key since the page asked.
+        If the page names an available model, nothing that a visitor sets is changed. The visitor could have chosen
+        another model or typed a key since the page asked.
         """
         seat = self._sessions.get(request)
         timer = gr.Timer(active=not self._conversations.is_settled)

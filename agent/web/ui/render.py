@@ -161,7 +161,7 @@ def _failures(turn: Turn) -> dict[str, str]:
 
 
 def _going_on(bubble: Bubble, turn: Turn) -> WireMessage:
-    """Return the time before the page began to watch. The page itself counts on from there."""
+    """Return the duration before the page began to watch. The page counts on from there."""
     before = turn.watched_since - bubble.began
     return {"duration": round(before, 1)} if before >= 0.1 else {}
 

@@ -42,6 +42,6 @@ class SettingHandlers:
         self._set(request, max_tokens=limit_of(value))
 
     def _set(self, request: gr.Request, **changed: Any) -> None:
-        """Remember only this setting: other widgets may show what the model supports, not what was set."""
+        """Remember only this setting: other widgets can show what the model supports, not what was set."""
         seat = self._sessions.get(request)
         self._conversations.remembered.put(seat.visitor, replace(self._conversations.choices(seat.owner), **changed))
