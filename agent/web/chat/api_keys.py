@@ -53,7 +53,7 @@ class ApiKeys:
         return owner in self._rings
 
     def keep_alive(self, owner: str) -> None:
-        """Restart the owner's timer."""
+        """Restart the time after which the owner's keys are forgotten."""
         ring = self._rings.get(owner)
         if ring is None:
             return

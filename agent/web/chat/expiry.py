@@ -53,8 +53,8 @@ FOR_EVER = RetentionPeriods()
 async def add_missing_expiry(store: HistoryStore, settings: Settings) -> int:
     """Set the expiry of conversations from versions without expiry, counted from their last message.
 
-    A share link is temporary, so with one only guests' conversations get an expiry. Otherwise it could delete
-    conversations of a private page.
+    With a share link, which is temporary, only guests' conversations get an expiry. So no conversation of a private
+    page is deleted.
     """
     lifetimes = RetentionPeriods.of(settings)
     if settings.share:

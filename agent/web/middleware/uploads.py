@@ -1,4 +1,4 @@
-"""Answers upload requests, because Gradio would write all data before it counts any.
+"""Answers upload requests instead of Gradio, which would write all data before it counts any.
 
 Bytes are counted while they stream in, against the limits of the request and the visitor's quota. If a request is
 refused or broken off, what it wrote is removed. Knows HTTP; the answer has the format that Gradio's page expects.

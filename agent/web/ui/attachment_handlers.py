@@ -1,4 +1,4 @@
-"""Handles attachments: how each is handled, whether it is transcribed, and images fetched from links."""
+"""Handlers for attachments: their plans, their transcription, and images fetched from links."""
 
 import asyncio
 from collections.abc import AsyncIterator

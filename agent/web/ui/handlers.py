@@ -133,7 +133,7 @@ class Handlers:
     async def model_chosen(self, model: str | None, prompt: str | None, request: gr.Request) -> tuple[Any, ...]:
         """Select a model that was picked from the list or typed. Its abilities decide which switches are available.
 
-        A visitor's own `prompt` stays, because a guest's prompt is not remembered.
+        A visitor's own `prompt` stays in its box, because nothing else remembers a guest's prompt.
         """
         seat = self._sessions.get(request)
         chosen = self._conversations.choices(seat.owner)

@@ -31,7 +31,7 @@ def with_our_head(page: str, title: str, root: str, words: Translator) -> str:
 
     `root` is the page's absolute URL without a trailing slash.
     """
-    # The template's tags stand before the first script. Scripts contain what visitors are shown.
+    # Only the part before the first script is searched for them, because scripts contain texts that visitors see.
     before, script, after = page.partition("<script")
     before = _TITLE.sub("", _METAS.sub("", before))
     ours = _head(title, root, words)

@@ -16,6 +16,6 @@ def script() -> str:
         one: column(one, "browser") | {"labels": column(one, "labels")} for one in LANGUAGES
     }
     shared, *parts = ((HERE / name).read_text(encoding="utf-8").strip() for name in SCRIPTS)
-    # A failing script must not prevent the others.
+    # A failing script must not prevent the others from running.
     calls = "".join(f"try {{ (\n{part}\n)(shared); }} catch (error) {{ console.error(error); }}" for part in parts)
     return f"() => {{ const shared = (\n{shared}\n)({json.dumps(words, ensure_ascii=False)});{calls} }}"

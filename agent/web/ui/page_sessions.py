@@ -47,7 +47,7 @@ class PageSession:
 
 
 class PageSessions:
-    """The sessions of one kind of page. Forgets those unused for longest; their next message starts a conversation."""
+    """The sessions of one kind of page. Forgets those unused for longest; they begin a new conversation."""
 
     def __init__(self) -> None:
         self._seats: OrderedDict[str, PageSession] = OrderedDict()

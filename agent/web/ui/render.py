@@ -229,6 +229,6 @@ def _caption(note: Note, words: Translator) -> str:
 
 
 def _dollars(cost: float) -> str:
-    """Return the cost with two significant figures: $1.20, $0.034, $0.00012."""
+    """Return the cost with at least two significant figures: $1.20, $0.034, $0.00012."""
     digits = 2 if cost >= 0.1 else 1 - math.floor(math.log10(cost))
     return f"${cost:.{digits}f}"
