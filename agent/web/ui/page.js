@@ -332,8 +332,6 @@
     later();
   };
 
-  // The newest line stays in view until the reader scrolls up, and again once the next answer begins. Shrinking content
-  // also moves the view up, so a move counts as the reader's only after their input or while the content is still.
   // Messages can contain ids like those of the page. They are removed before a script can look for one.
   const unnamed = (node) => {
     for (const one of [node, ...(node.querySelectorAll?.("[id]") ?? [])]) {
@@ -341,6 +339,8 @@
     }
   };
 
+  // The newest line stays in view until the reader scrolls up, and again once the next answer begins. Shrinking content
+  // also moves the view up, so a move counts as the reader's only after their input or while the content is still.
   when("#chat .bubble-wrap", (log) => {
     unnamed(log);
     new MutationObserver((changes) => {
