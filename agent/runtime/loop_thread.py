@@ -29,7 +29,7 @@ class LoopThread:
     def wait(self, work: Coroutine[Any, Any, _T], interrupted: Callable[[], None] | None = None) -> _T:
         """Run the work in the loop and block this thread until it is done.
 
-        Ctrl-C calls `interrupted` and waits on; without `interrupted` it cancels the work. Raises `LoopEnded`, and `Busy`
+        Ctrl-C calls `interrupted` and waits on. Without `interrupted` it cancels the work. Raises `LoopEnded`, and `Busy`
         if this thread is the loop's own.
         """
         if threading.current_thread() is self._thread:
