@@ -18,7 +18,8 @@ from tests.scripted_server import Config, Running, running
 
 MODELS = ("Qwen/Qwen3-8B", "Qwen/Qwen3-VL-8B-Instruct")
 SECTION = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## The package\n")[1].split("\n## ")[0]
-BLOCKS = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
+PAGE = (ROOT / "docs" / "package.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", SECTION + PAGE, re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +98,7 @@ def test_what_the_readme_shows_runs(number: int, capsys: pytest.CaptureFixture[s
 
 
 def test_the_readme_is_true() -> None:
-    assert len(BLOCKS) == 3
+    assert len(BLOCKS) == 4
     history = next(block for block in BLOCKS if "talk.json" in block)
     body = history.split("async def")[1].split("print(")[0]
     assert len([line for line in body.splitlines() if line.strip()]) <= 10, "history in ten lines"
