@@ -21,6 +21,7 @@ from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor as Asker
+from agent.web.ui.api import stream_answer
 from agent.web.ui.components import FOR_MODEL
 from agent.web.ui.handlers import Handlers
 from tests import media_files
@@ -183,7 +184,7 @@ async def test_an_answer_that_ended_before_anybody_listened_is_heard_all_the_sam
         await live.run
         await conversations.live_runs.close()  # waits until it is forgotten
         assert not conversations.live_runs.is_busy(live.conversation)
-        answers = [answer async for answer in conversations.stream_answer(live)]
+        answers = [answer async for answer in stream_answer(live)]
         await conversations.aclose()
     assert (answers[-1]["text"], answers[-1]["finish_reason"]) == ("Quick.", "stop")
 

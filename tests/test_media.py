@@ -29,6 +29,7 @@ from agent.web.chat.attachments import message_parts, plan_attachments
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor
+from agent.web.ui.api import stream_answer
 from tests import dialects, test_claude, test_gemini, test_hosted_chat, test_responses
 from tests.dialect_server import Playing, Reply
 from tests.media_files import MP3, PNG, SECRET, WAV, drawn, encoded, exif, heard, picture, red_corner, sound, tone
@@ -382,7 +383,7 @@ async def test_what_tools_return_is_shown_live_as_after_a_reload_and_is_there(
     assert (await view_of(page, OWNER, live.conversation)).messages == view.messages
     assert live.run.result is not None
     assert sorted(file.data for file in live.run.result.files) == sorted([PNG, WAV, b"PK"])
-    [said] = [one async for one in page.stream_answer(live)]
+    [said] = [one async for one in stream_answer(live)]
     assert "media/" in json.dumps(said), "a program is told, too"
     again = await page.send(Visitor(owner=OWNER), live.conversation, {"text": "!text Yes."}, Choices(tools=True))
     assert again is not None

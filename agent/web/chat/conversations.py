@@ -115,23 +115,6 @@ class Conversations:
             async for view in views:
                 yield view
 
-    async def stream_answer(self, live: LiveRun) -> AsyncIterator[dict[str, Any]]:
-        """Yield an answer while it is written, for programs: its text, its bubbles and, at the end, its finish reason.
-
-        An answer that has already ended is yielded once. The run ends if the caller stops listening, because a program,
-        unlike a page, does not come back.
-        """
-        try:
-            async with aclosing(live.bubbles()) as stream:
-                async for bubbles in stream:
-                    yield {
-                        "text": "\n\n".join(one.text for one in bubbles if one.first.type == "output_text"),
-                        "bubbles": [{"type": one.first.type, "content": one.content} for one in bubbles],
-                        "finish_reason": live.run.result.finish_reason if live.run.result else None,
-                    }
-        finally:
-            live.run.cancel("client_disconnect")
-
     # Actions
 
     async def send(

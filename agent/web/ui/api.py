@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import replace
 from math import isfinite
 from typing import Any, cast
@@ -12,6 +13,7 @@ from agent.errors import InputError
 from agent.i18n.translator import page_error
 from agent.result import checked_options
 from agent.web.chat.conversations import Conversations
+from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.run_setup import Choices
 from agent.web.ui.page_sessions import PageSessions
 from agent.web.ui.submit import submit, toast_errors
@@ -52,8 +54,26 @@ class ChatApi:
         if live is None:  # one of several questions was answered
             yield {"text": "", "bubbles": [], "finish_reason": "suspended"}
             return
-        async for answer in self._conversations.stream_answer(live):
+        async for answer in stream_answer(live):
             yield {**answer, "bubbles": [{**one, "content": _portable(one["content"])} for one in answer["bubbles"]]}
+
+
+async def stream_answer(live: LiveRun) -> AsyncIterator[dict[str, Any]]:
+    """Yield an answer while it is written, for programs: its text, its bubbles and, at the end, its finish reason.
+
+    An answer that has already ended is yielded once. The run ends if the caller stops listening, because a program,
+    unlike a page, does not come back.
+    """
+    try:
+        async with aclosing(live.bubbles()) as stream:
+            async for bubbles in stream:
+                yield {
+                    "text": "\n\n".join(one.text for one in bubbles if one.first.type == "output_text"),
+                    "bubbles": [{"type": one.first.type, "content": one.content} for one in bubbles],
+                    "finish_reason": live.run.result.finish_reason if live.run.result else None,
+                }
+    finally:
+        live.run.cancel("client_disconnect")
 
 
 OWN: dict[str, type] = {"system_message": str, "tools": bool, "read_here": bool}

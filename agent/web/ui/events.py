@@ -134,9 +134,9 @@ class Events:
     def _connect_keys(self) -> None:
         """Connect the events of the key panel."""
         handlers, chat, model = self._handlers, self._widgets.chat, self._widgets.composer.model
-        chat.key.submit(handlers.key_typed, [chat.key, model], [*self._menu, *self._keys], **QUIET)
-        chat.forget_keys.click(handlers.key_forgotten, model, [*self._menu, *self._keys], **QUIET)
-        self._widgets.sign_of_life.tick(handlers.still_here, model, self._keys, **QUIET)
+        chat.key.submit(handlers.keys.key_typed, [chat.key, model], [*self._menu, *self._keys], **QUIET)
+        chat.forget_keys.click(handlers.keys.key_forgotten, model, [*self._menu, *self._keys], **QUIET)
+        self._widgets.sign_of_life.tick(handlers.keys.still_here, model, self._keys, **QUIET)
 
     def _connect_login(self) -> None:
         """Connect the login event without listing it in the API, where programs have no use for it."""

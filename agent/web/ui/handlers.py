@@ -12,30 +12,26 @@ import gradio as gr
 
 from agent.errors import AgentError
 from agent.fetch import GUARD, Guard
-from agent.models.catalog import ModelSpec
 from agent.providers import preload
 from agent.web.chat.conversations import WINDOW, Conversations
 from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.questions import PressedButton, QuestionId
 from agent.web.chat.run_setup import Choices
-from agent.web.chat.system_prompt import default_prompt, own_prompt
+from agent.web.chat.system_prompt import own_prompt
 from agent.web.ui.attachment_handlers import AttachmentHandlers
 from agent.web.ui.components import (
     FOR_MODEL,
-    KEYS,
     Given,
     being_sent,
     choices_of,
     composer,
-    key_panel,
-    menu,
     notice,
-    offer,
-    switches,
     usual_temperature,
     values,
 )
 from agent.web.ui.examples import example_message
+from agent.web.ui.key_handlers import KeyHandlers
+from agent.web.ui.model_widgets import ModelWidgets
 from agent.web.ui.page_sessions import LONGEST_WINDOW, PageSession, PageSessions
 from agent.web.ui.render import WireMessage
 from agent.web.ui.setting_handlers import SettingHandlers
@@ -56,6 +52,8 @@ class Handlers:
         self._submissions: dict[str, Submission[tuple[PageSession, LiveRun | None]]] = {}
         self.attaching = AttachmentHandlers(conversations, self._sessions, guard)
         self.settings = SettingHandlers(conversations, self._sessions)
+        self._widgets = ModelWidgets(conversations)
+        self.keys = KeyHandlers(conversations, self._sessions, self._widgets)
 
     # Display
 
@@ -71,7 +69,7 @@ class Handlers:
             await self._conversations.transcriber.look()
         spec = self._conversations.model_for(seat.owner, None)
         busy = seat.conversation is not None and self._conversations.live_runs.is_busy(seat.conversation)
-        return chosen.read_here, *self._menu_widgets(seat, spec), *self._model_widgets(seat, spec, busy=busy)
+        return chosen.read_here, *self._widgets.menu(seat, spec), *self._widgets.for_model(seat, spec, busy=busy)
 
     async def watch(self, request: gr.Request) -> AsyncGenerator[list[WireMessage] | dict[str, Any]]:
         """Yield the conversation, and its answer while it is being written."""
@@ -125,10 +123,10 @@ class Handlers:
         seat = self._sessions.get(request)
         timer = gr.Timer(active=not self._conversations.is_settled)
         if named := self._conversations.models.get(model):
-            return timer, *self._menu_widgets(seat, named, chosen=False), *([gr.skip()] * FOR_MODEL)
+            return timer, *self._widgets.menu(seat, named, chosen=False), *([gr.skip()] * FOR_MODEL)
         spec = self._conversations.model_for(seat.owner, None)
-        prompt, *others = self._model_widgets(seat, spec)
-        return timer, *self._menu_widgets(seat, spec), gr.skip() if spec is None else prompt, *others
+        prompt, *others = self._widgets.for_model(seat, spec)
+        return timer, *self._widgets.menu(seat, spec), gr.skip() if spec is None else prompt, *others
 
     async def model_chosen(self, model: str | None, prompt: str | None, request: gr.Request) -> tuple[Any, ...]:
         """Select a model that was picked from the list or typed. Its abilities decide which switches are available.
@@ -148,9 +146,9 @@ class Handlers:
             asyncio.get_running_loop().run_in_executor(None, preload, spec.dialect)  # while the question is typed
         # The list has that value already, or a newer one, which must stay.
         new = spec is None or spec.id != model
-        default, *others = self._model_widgets(seat, spec)
+        default, *others = self._widgets.for_model(seat, spec)
         own = own_prompt(prompt or "", self._conversations.settings, self._conversations.models.specs()) is not None
-        return *self._menu_widgets(seat, spec, chosen=new), gr.skip() if own else default, *others
+        return *self._widgets.menu(seat, spec, chosen=new), gr.skip() if own else default, *others
 
     async def switch(self, request: gr.Request) -> tuple[Any, ...]:
         """Select the better model that has become available."""
@@ -159,36 +157,7 @@ class Handlers:
             self._conversations.remembered.put(
                 seat.visitor, replace(self._conversations.choices(seat.owner), model=spec.id)
             )
-        return *self._menu_widgets(seat, spec), *self._model_widgets(seat, spec)
-
-    # Keys: coroutines, because their timers run in the event loop of the server
-
-    async def key_typed(self, key: str, model: str | None, request: gr.Request) -> tuple[Any, ...]:
-        """Store a key for the chosen model's provider in memory, and always empty the box."""
-        seat = self._sessions.get(request)
-        spec = self._conversations.model_for(seat.owner, model)
-        provider = self._conversations.models.provider(spec) if spec else None
-        if provider is not None and self._conversations.models.accepts_keys:
-            try:
-                self._conversations.models.keys.put(seat.owner, provider.id, key or "")
-            except AgentError as error:
-                gr.Warning(seat.words.render(error.sayings) or str(error), title=seat.words("not_taken"))
-        return *self._menu_widgets(seat, spec), *self._key_widgets(seat, spec)
-
-    async def key_forgotten(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
-        """Forget all keys that this visitor typed."""
-        seat = self._sessions.get(request)
-        self._conversations.models.keys.forget(seat.owner)
-        spec = self._conversations.model_for(seat.owner, model)
-        return *self._menu_widgets(seat, spec), *self._key_widgets(seat, spec)
-
-    async def still_here(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
-        """Keep the visitor's keys alive. An open page calls this; without it they are forgotten."""
-        seat, keys = self._sessions.get(request), self._conversations.models.keys
-        keys.keep_alive(seat.owner)
-        if keys.has_any(seat.owner):
-            return tuple([gr.skip()] * KEYS)  # change nothing, because another key may be half typed
-        return self._key_widgets(seat, self._conversations.model_for(seat.owner, model))
+        return *self._widgets.menu(seat, spec), *self._widgets.for_model(seat, spec)
 
     # Actions
 
@@ -297,46 +266,6 @@ class Handlers:
             case "continue":
                 await self._conversations.continue_answer(*who, pressed.entry, seat.words("continue"), choices)
         return True
-
-    def _menu_widgets(self, seat: PageSession, spec: ModelSpec | None, *, chosen: bool = True) -> tuple[Any, Any, Any]:
-        """Return the model menu, the status of a loading model, and the offer of a better one."""
-        said = "" if self._conversations.is_settled else notice(self._conversations.models.local.status, seat.words)
-        better = self._conversations.better_model(seat.owner, spec.id if spec else "")
-        return (
-            menu(self._conversations.models.entries(seat.owner, spec, seat.login, seat.words), spec, chosen=chosen),
-            said,
-            offer(better, seat.words),
-        )
-
-    def _model_widgets(self, seat: PageSession, spec: ModelSpec | None, busy: bool | None = None) -> tuple[Any, ...]:
-        """Return all widgets that depend on the chosen model, with the visitor's settings that the model supports."""
-        chosen = self._conversations.choices(seat.owner)
-        prompt = (
-            default_prompt(self._conversations.settings, spec)
-            if chosen.system_message is None
-            else chosen.system_message
-        )
-        reading = self._conversations.transcriber if chosen.read_here else None
-        shown = switches(spec, chosen, busy, seat.words, reading=reading)
-        return prompt, *shown, *self._key_widgets(seat, spec)
-
-    def _key_widgets(self, seat: PageSession, spec: ModelSpec | None) -> tuple[Any, ...]:
-        offers = self._conversations.models
-        provider = offers.provider(spec) if spec else None
-        typed = provider is not None and offers.keys.get(seat.owner, provider.id) is not None
-        missing = spec is not None and offers.key_missing(seat.owner, spec, seat.login)
-        login = None if spec is None or not offers.may_log_in(spec) else "done" if seat.login else "possible"
-        panel = key_panel(
-            spec,
-            provider,
-            missing=missing,
-            typed=typed,
-            taken=offers.accepts_keys,
-            own=offers.own_keys_only,
-            login=login,
-            words=seat.words,
-        )
-        return *panel, gr.Timer(active=offers.keys.has_any(seat.owner))
 
     def _choices(self, seat: PageSession, given: Given) -> Choices:
         """Return the settings of this page's widgets.

@@ -1,0 +1,45 @@
+"""The events of the panel for a key, which a visitor types for a hosted provider."""
+
+from typing import Any
+
+import gradio as gr
+
+from agent.errors import AgentError
+from agent.web.chat.conversations import Conversations
+from agent.web.ui.components import KEYS
+from agent.web.ui.model_widgets import ModelWidgets
+from agent.web.ui.page_sessions import PageSessions
+
+
+class KeyHandlers:
+    """One method per event. They are coroutines, because the timers of keys run in the event loop of the server."""
+
+    def __init__(self, conversations: Conversations, sessions: PageSessions, widgets: ModelWidgets) -> None:
+        self._conversations, self._sessions, self._widgets = conversations, sessions, widgets
+
+    async def key_typed(self, key: str, model: str | None, request: gr.Request) -> tuple[Any, ...]:
+        """Store a key for the chosen model's provider in memory, and always empty the box."""
+        seat = self._sessions.get(request)
+        spec = self._conversations.model_for(seat.owner, model)
+        provider = self._conversations.models.provider(spec) if spec else None
+        if provider is not None and self._conversations.models.accepts_keys:
+            try:
+                self._conversations.models.keys.put(seat.owner, provider.id, key or "")
+            except AgentError as error:
+                gr.Warning(seat.words.render(error.sayings) or str(error), title=seat.words("not_taken"))
+        return *self._widgets.menu(seat, spec), *self._widgets.keys(seat, spec)
+
+    async def key_forgotten(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
+        """Forget all keys that this visitor typed."""
+        seat = self._sessions.get(request)
+        self._conversations.models.keys.forget(seat.owner)
+        spec = self._conversations.model_for(seat.owner, model)
+        return *self._widgets.menu(seat, spec), *self._widgets.keys(seat, spec)
+
+    async def still_here(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
+        """Keep the visitor's keys alive. An open page calls this; without it they are forgotten."""
+        seat, keys = self._sessions.get(request), self._conversations.models.keys
+        keys.keep_alive(seat.owner)
+        if keys.has_any(seat.owner):
+            return tuple([gr.skip()] * KEYS)  # change nothing, because another key may be half typed
+        return self._widgets.keys(seat, self._conversations.model_for(seat.owner, model))

@@ -1,0 +1,62 @@
+"""The widgets that depend on the chosen model: the menu, the settings that it supports, and the panel for a key."""
+
+from typing import Any
+
+import gradio as gr
+
+from agent.models.catalog import ModelSpec
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.system_prompt import default_prompt
+from agent.web.ui.components import key_panel, notice, offer, switches
+from agent.web.ui.components import menu as model_menu
+from agent.web.ui.page_sessions import PageSession
+
+
+class ModelWidgets:
+    """Makes the updates of these widgets for one page session. Knows no event."""
+
+    def __init__(self, conversations: Conversations) -> None:
+        self._conversations = conversations
+
+    def menu(self, seat: PageSession, spec: ModelSpec | None, *, chosen: bool = True) -> tuple[Any, Any, Any]:
+        """Return the model menu, the status of a loading model, and the offer of a better one."""
+        said = "" if self._conversations.is_settled else notice(self._conversations.models.local.status, seat.words)
+        better = self._conversations.better_model(seat.owner, spec.id if spec else "")
+        return (
+            model_menu(
+                self._conversations.models.entries(seat.owner, spec, seat.login, seat.words), spec, chosen=chosen
+            ),
+            said,
+            offer(better, seat.words),
+        )
+
+    def for_model(self, seat: PageSession, spec: ModelSpec | None, busy: bool | None = None) -> tuple[Any, ...]:
+        """Return all widgets that depend on the chosen model, with the visitor's settings that the model supports."""
+        chosen = self._conversations.choices(seat.owner)
+        prompt = (
+            default_prompt(self._conversations.settings, spec)
+            if chosen.system_message is None
+            else chosen.system_message
+        )
+        reading = self._conversations.transcriber if chosen.read_here else None
+        shown = switches(spec, chosen, busy, seat.words, reading=reading)
+        return prompt, *shown, *self.keys(seat, spec)
+
+    def keys(self, seat: PageSession, spec: ModelSpec | None) -> tuple[Any, ...]:
+        """Return the widgets of the panel for a key."""
+        models = self._conversations.models
+        provider = models.provider(spec) if spec else None
+        typed = provider is not None and models.keys.get(seat.owner, provider.id) is not None
+        missing = spec is not None and models.key_missing(seat.owner, spec, seat.login)
+        login = None if spec is None or not models.may_log_in(spec) else "done" if seat.login else "possible"
+        panel = key_panel(
+            spec,
+            provider,
+            missing=missing,
+            typed=typed,
+            taken=models.accepts_keys,
+            own=models.own_keys_only,
+            login=login,
+            words=seat.words,
+        )
+        return *panel, gr.Timer(active=models.keys.has_any(seat.owner))
