@@ -1,1 +1,1 @@
-"""Files that people attach and that models and tools make: kept, recognised, converted, decoded in a sandbox."""
+"""Files that people attach and that models and tools make: stored, recognised, converted, and decoded in a sandbox."""

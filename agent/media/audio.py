@@ -1,7 +1,7 @@
-"""Sounds as a model takes them: 16 kHz, mono, WAV, or an MP3 as it is. Pure; trusts no byte.
+"""Audio conversion for models: to 16 kHz mono WAV, or an MP3 unchanged. Pure functions that trust no byte of the input.
 
-Another process (`agent.media.sandbox_worker`) decodes a sound within limits of memory and time, and looks at every
-sample. In this process that would stop all other threads for a tenth of a second.
+Another process (`agent.media.sandbox_worker`) decodes audio within limits of memory and time, and inspects every
+sample. Inspecting the samples in this process would stop all other threads for a tenth of a second.
 """
 
 from collections.abc import Callable
@@ -23,18 +23,18 @@ FORMATS = {
     "audio/mp4": "mp4",
     "audio/aac": "aac",
 }
-"""What is read, and what FFmpeg calls it."""
+"""The media types that can be decoded, each with FFmpeg's name for the format."""
 
 AS_IS = 5_000_000
-"""Bytes up to which an MP3 is sent as it is."""
+"""The largest MP3, in bytes, that is sent unchanged."""
 
 _SHIFTS = (21, 14, 7, 0)
-"""The four bytes of a tag's length have seven bits each."""
+"""The four bytes of an ID3 tag's length hold seven bits each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoundLimits:
-    """What a model takes: media types, of which WAV always is one; seconds; bytes."""
+    """Audio limits of a model: media types (WAV is always accepted), length in seconds, and size in bytes."""
 
     types: tuple[str, ...] = ("audio/wav",)
     seconds: int = 600
@@ -44,11 +44,12 @@ class SoundLimits:
 def convert_audio(
     data: bytes, limits: SoundLimits, *, began: Callable[[SandboxJob], None] = lambda _: None
 ) -> ConvertedMedia:
-    """The sound within these limits, and how long it is; a small MP3 as it is, but for its tags, where they are taken.
+    """Return the audio converted to fit these limits, with its length.
 
-    That it is silent or clipped is noted, not refused. The same bytes give the same, and the result, given
-    again, is left as it is. `began` is given the job that decodes, which may be killed. Raises `InputError` for what is
-    no sound, is broken, empty, too long or too large.
+    A small MP3 only loses its tags if the model accepts MP3. Silent or clipped audio gets a note and is not refused.
+    The same input always gives the same bytes, and converting a result again leaves it unchanged. `began` receives the
+    decoding job, which can be killed. Raises `InputError` if the data is not audio, or is broken, empty, too long or
+    too large.
     """
     found = detect_mime(data)
     if found not in FORMATS:
@@ -66,7 +67,7 @@ def convert_audio(
     seconds = len(samples) / 2 / RATE
     if not samples:
         raise refused("no_sound")
-    if seconds > limits.seconds + 0.1:  # a resampler has a little more or less than there was
+    if seconds > limits.seconds + 0.1:  # the resampler's output can be slightly longer or shorter than its input
         key, most = too_long(limits.seconds)
         raise refused(key, most=most)
     note = _note(heard)
@@ -89,12 +90,12 @@ def _became(found: str) -> LocalizedText:
 
 
 def _samples(data: bytes) -> bytes | None:
-    """The samples of a WAV that is just as this module writes it, None for any other."""
+    """Return the samples if the WAV has exactly the form that this module writes, else None."""
     return data[44:] if len(data) % 2 == 0 and data[:44] == _head(len(data) - 44) else None
 
 
 def _head(length: int) -> bytes:
-    """The header of a WAV with so many bytes of samples."""
+    """Return the WAV header for `length` bytes of samples."""
     return b"".join(
         (
             b"RIFF",
@@ -111,7 +112,7 @@ def _head(length: int) -> bytes:
 
 
 def _note(heard: bytes) -> LocalizedText | None:
-    """What people should know of the sound, by the byte that the decoder says. It may have been taken over."""
+    """Return the note for people, from the flag byte of the decoder. An attack can have taken over the decoder."""
     flags = heard[0] if heard else 0
     if flags & IS_SILENT:
         return LocalizedText("silent")
@@ -119,7 +120,7 @@ def _note(heard: bytes) -> LocalizedText | None:
 
 
 def _without_tags(data: bytes) -> bytes:
-    """An MP3 without its ID3 tags, which say who made it, and where."""
+    """Remove the ID3 tags from an MP3, because they tell who made it and where."""
     start, end = 0, len(data)
     while data.startswith(b"ID3", start) and end - start > 10:
         length = sum((byte & 0x7F) << shift for byte, shift in zip(data[start + 6 : start + 10], _SHIFTS, strict=True))

@@ -1,7 +1,7 @@
-"""What a model is sent of pictures and sounds: each as this model takes it, converted once, few at a time, in threads.
+"""Conversion of images and audio for the model that is asked: done once per file, a few at a time, in threads.
 
-A history keeps what people gave; this is what goes out. The same file for the same model is always the same bytes, so
-that what a provider has cached of earlier turns stays good.
+A history keeps the files that people gave; this module makes what is sent. The same file for the same model always
+gives the same bytes, so that the provider's cache of earlier turns stays valid.
 """
 
 import asyncio
@@ -31,16 +31,16 @@ NO_FILE = "[A file was here ({kind}), which this model cannot read.]"
 TOO_MANY = "[A {what} was here; this model takes no more than the later ones.]"
 
 PAPERS = ("responses", "messages", "generate")
-"""The dialects that have a place for a PDF."""
+"""The dialects that accept PDF documents."""
 _TEXTS = ("application/json", "application/xml", "application/yaml", "application/x-yaml", "application/toml")
 AT_ONCE, EACH = 3, 2
-"""Files that are converted at the same time, of all and of one visitor; each may hold 300 MB."""
+"""Files converted at the same time, in total and for one visitor. Each can take 300 MB of memory."""
 REMEMBERED = 64_000_000
-"""Bytes of converted files that are kept, so that not every step of every run converts them again."""
+"""Bytes of converted files kept in memory, so that not every step of every run converts them again."""
 
 
 def image_limits(spec: ModelSpec) -> ImageLimits:
-    """How this model takes pictures."""
+    """Return the model's limits for images."""
     usual, provider = ImageLimits(), _provider(spec)
     if provider is None or not provider.image_types:
         return usual
@@ -52,7 +52,7 @@ def image_limits(spec: ModelSpec) -> ImageLimits:
 
 
 def sound_limits(spec: ModelSpec) -> SoundLimits:
-    """How this model takes sounds."""
+    """Return the model's limits for audio."""
     usual, provider = SoundLimits(types=("audio/wav", "audio/mpeg")), _provider(spec)
     if provider is None or not provider.audio_types:
         return usual
@@ -64,7 +64,7 @@ def sound_limits(spec: ModelSpec) -> SoundLimits:
 
 
 def media_limits(spec: ModelSpec) -> Mapping[str, int]:
-    """How many "picture"s and "sound"s, and how many "bytes" of both, one request may have; 0: any number."""
+    """Return the most "picture"s and "sound"s, and the most "bytes" of both, in one request. 0 means no limit."""
     provider = _provider(spec)
     if provider is None:
         return {"picture": 0, "sound": 0, "bytes": 0}
@@ -72,9 +72,9 @@ def media_limits(spec: ModelSpec) -> Mapping[str, int]:
 
 
 async def convert_file(data: bytes, spec: ModelSpec | None) -> ConvertedMedia:
-    """The picture or sound as the model takes it. Without `spec`: as `agent.media.transcribe` takes it, a sound as WAV.
+    """Convert an image or audio for the model. Without `spec`, convert it for `agent.media.transcribe` (audio to WAV).
 
-    Raises `InputError`, whose text goes on from the file's name.
+    Raises `InputError`. Its text continues a sentence that begins with the file's name.
     """
     if detect_mime(data).startswith("image/"):
         limits = image_limits(spec) if spec else ImageLimits()
@@ -96,10 +96,11 @@ async def convert_file(data: bytes, spec: ModelSpec | None) -> ConvertedMedia:
 
 
 async def convert_messages(messages: Sequence[ModelMessage], spec: ModelSpec) -> list[ModelMessage]:
-    """The messages with their pictures, sounds and files as the model takes them; of too many, the latest.
+    """Convert the images, audio and files in the messages for the model. If there are too many, keep the latest.
 
-    A file that cannot be read is a short text, like one too many; in the last prompt it is an `InputError`. Messages
-    that need nothing are returned as they are, and what a file is called by stays.
+    A short text replaces a file that is unreadable or exceeds the count. In the last prompt, such files raise
+    `InputError` instead. Messages that need no change are returned as the same objects. The identifiers of files do not
+    change.
     """
     prompts = [number for number, message in enumerate(messages) if _is_prompt(message)]
     left = dict(media_limits(spec))
@@ -152,14 +153,14 @@ async def _item(item: Any, spec: ModelSpec, left: dict[str, int], *, refuse: boo
         BinaryContent(
             made.data,
             media_type=made.media_type,
-            identifier=item.identifier,  # by which a tool's result names it; else the new bytes would give it another
+            identifier=item.identifier,  # a tool's result names it; by default it would change with the bytes
             vendor_metadata=item.vendor_metadata,
         )
     )
 
 
 def _document(item: BinaryContent, spec: ModelSpec, *, refuse: bool) -> BinaryContent | str:
-    """A file that is neither: its text, a PDF where there is a place for it, else what kind of file it was."""
+    """Convert any other file: text to a string, a PDF unchanged if the model accepts it, others to a note."""
     if item.media_type == "application/pdf" and spec.dialect in PAPERS:
         return item
     if item.media_type.startswith("text/") or item.media_type in _TEXTS:
@@ -170,7 +171,7 @@ def _document(item: BinaryContent, spec: ModelSpec, *, refuse: bool) -> BinaryCo
 
 
 def _counted(what: str, size: int, left: dict[str, int]) -> bool:
-    """Take it off what is left; False where that has been used up, which then holds for all earlier ones too."""
+    """Subtract the item from `left`. Return False if it does not fit; then no earlier item fits either."""
     for name, amount in ((what, 1), ("bytes", size)):
         if left[name] < 0 or (left[name] and left[name] < amount):
             left[name] = -1
@@ -200,7 +201,7 @@ def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
 
 
 class _Memory:
-    """What was converted lately, up to so many bytes. One for the process, for any thread."""
+    """Recently converted files, up to `most` bytes. One instance serves the process; it is thread-safe."""
 
     def __init__(self, most: int) -> None:
         self._most, self._size = most, 0

@@ -1,8 +1,8 @@
-"""Pictures as a model takes them: upright, no larger than it looks at, without metadata. Pure; trusts no byte.
+"""Image conversion for models: upright, no larger than the model uses, without metadata. Trusts no byte of the input.
 
-`normalised` and `opened` decode, so only the sandbox calls them (`agent.media.sandbox_worker`). The app calls `apart`.
-Nothing is decoded before its header was found to be within bounds: the decoder of its own kind alone is opened, which
-reads the header, and `_MOST` says how many pixels of that kind fit into 200 MB.
+`convert_image` and `open_image` decode, so only `agent.media.sandbox_worker` calls them; the app calls
+`agent.media.sandbox.convert_image`. Each checks the header before it decodes: it opens only the decoder of the detected
+type, which reads the header, and `_MOST` gives the number of pixels of that type that fit into 200 MB.
 """
 
 import re
@@ -18,9 +18,9 @@ from agent.media.sentences import refused
 
 KINDS = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/heic", "image/avif")
 MAX_RATIO = 100
-"""Of the longer to the shorter side."""
+"""The largest ratio of the longer to the shorter side."""
 MAX_SCANS = 64
-"""A progressive JPEG goes over all its pixels once for each scan; cameras and editors make about ten."""
+"""A progressive JPEG passes over all pixels once per scan; cameras and editors write about ten scans."""
 
 _MOST = {
     "image/png": 24_000_000,
@@ -31,26 +31,26 @@ _MOST = {
     "image/jpeg": 85_000_000,
 }
 _MOST_PROGRESSIVE = 25_000_000
-"""The decoder of a JPEG reduces it while it reads, but must hold all of a progressive one first."""
+"""The decoder shrinks a JPEG while it reads, but must first hold all of a progressive one in memory."""
 
 _KEPT = {"PNG": "image/png", "JPEG": "image/jpeg", "MPO": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
-"""Kinds of picture that providers take, by Pillow's names."""
+"""Image formats that providers accept, by Pillow's names."""
 _PNG_MODES = ("1", "L", "LA", "I;16", "P", "RGB", "RGBA")
-_ORDINARY = ("1", "L", "LA", "P", "RGB", "RGBA")  # every model's server can be expected to read these colours
+_ORDINARY = ("1", "L", "LA", "P", "RGB", "RGBA")  # colour modes that every model's server is expected to read
 _NEAREST_MODE = {"I": "I;16", "La": "LA", "RGBa": "RGBA", "PA": "RGBA"}
 
 _PLAIN_PNG = 1_500_000
-"""Bytes; a picture that would be a longer PNG is a photograph, and sent as JPEG."""
+"""In bytes. An image with a larger PNG is probably a photograph and is sent as JPEG."""
 _QUALITIES = (90, 75, 60, 40)
 _MAX_PROFILE = 100_000
 
-Image = Any  # Pillow's, which is imported when the first picture comes
+Image = Any  # Pillow's class; Pillow is imported when the first image arrives
 _BARE = LocalizedText("without_metadata")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageLimits:
-    """What a model takes: media types, of which PNG and JPEG always are; the longest side in pixels; bytes."""
+    """Image limits of a model: media types (PNG and JPEG always work), longest side in pixels, size in bytes."""
 
     types: tuple[str, ...] = ("image/png", "image/jpeg")
     side: int = 1568
@@ -58,11 +58,11 @@ class ImageLimits:
 
 
 def convert_image(data: bytes, limits: ImageLimits) -> ConvertedMedia:
-    """The picture within these limits. What is within them keeps its bytes, but for metadata; nothing is enlarged.
+    """Return the image converted to fit these limits. An image that fits only loses its metadata; none is enlarged.
 
-    Of an animation it is the first picture. Transparency is kept as PNG; where that has too many bytes it becomes a
-    JPEG on white, and `done` tells so. The same bytes give the same, and the result, given again, is left as it is.
-    Raises `InputError` for what is no picture, is broken, or has more pixels than are read.
+    An animation becomes its first image. A transparent image becomes PNG, or if that is too large a JPEG on white,
+    which `done` mentions. The same input gives the same bytes, and converting a result again leaves it unchanged.
+    Raises `InputError` if the data is not an image, is broken, or has too many pixels.
     """
     found = detect_mime(data)
     if found not in KINDS:
@@ -73,14 +73,14 @@ def convert_image(data: bytes, limits: ImageLimits) -> ConvertedMedia:
         return _within(image, data, found, limits)
     except InputError:
         raise
-    except Exception as error:  # what libraries make of broken files is of no one kind
+    except Exception as error:  # libraries raise exceptions of many types for broken files
         raise refused("broken_picture", kind=label(found)) from error
 
 
 def open_image(data: bytes) -> tuple[str, bytes]:
-    """The media type of a picture and b"", if its bytes may stay as they are; else "image/png" and the picture as PNG.
+    """Return the media type and b"" if the bytes can stay unchanged, else "image/png" and the image as PNG.
 
-    Reads all that Pillow reads. Raises `OSError`, `ValueError` and others where it can't be read to its end.
+    Reads all formats of Pillow. Raises `OSError`, `ValueError` and others if the image can't be read completely.
     """
     from PIL import Image as pillow
 
@@ -92,7 +92,7 @@ def open_image(data: bytes) -> tuple[str, bytes]:
 
 
 def as_png(image: Image) -> bytes:
-    """Pillow's picture as PNG, upright. Raises `OSError`, `ValueError` or `SystemError`."""
+    """Return Pillow's image as upright PNG. Raises `OSError`, `ValueError` or `SystemError`."""
     from PIL import ImageOps
 
     upright: Image = ImageOps.exif_transpose(image)
@@ -104,7 +104,7 @@ def as_png(image: Image) -> bytes:
 
 
 def _opened(data: bytes, found: str) -> Image:
-    """The picture with its header read and nothing else, by the decoder of its kind alone."""
+    """Open the image with the decoder of its type alone, which reads only the header."""
     if found == "image/heic":
         import pillow_heif
 
@@ -120,13 +120,13 @@ def _opened(data: bytes, found: str) -> Image:
     }
     AvifImagePlugin.DEFAULT_MAX_THREADS = 1
     if found == "image/webp":
-        _check_size(_webp_size(data), found)  # its decoder makes room for all of it when it is opened
+        _check_size(_webp_size(data), found)  # the WebP decoder allocates memory for the whole image when it opens it
     return decoders[found](BytesIO(data))
 
 
 def _check(image: Image, data: bytes, found: str) -> None:
     _check_size(image.size, found, progressive="progressive" in image.info)
-    # Two bytes that stand for nothing else, in the data between the scans least of all.
+    # In a valid JPEG these two bytes always mark a scan; they never occur in the data between the scans.
     if found == "image/jpeg" and data.count(b"\xff\xda") > MAX_SCANS:
         raise refused("many_scans", most=MAX_SCANS)
 
@@ -146,18 +146,18 @@ def _within(image: Image, data: bytes, found: str, limits: ImageLimits) -> Conve
     size = _scaled(image.size, limits.side)
     large, turn, moving = size != image.size, 1, False
     if found == "image/heic":
-        image = image.to_pillow()  # its decoder has turned it already
+        image = image.to_pillow()  # its decoder has already rotated it
     elif found == "image/avif":
         turn, moving = image.getexif().get(0x0112, 1), image.is_animated
-        image.load()  # what is coded in it may be far more than its header says, which the sandbox's memory bounds
+        image.load()  # the image can be far larger than its header says; the sandbox limits its memory
     else:
         moving = bool(getattr(image, "is_animated", False))
         if large:
             image.draft(None, size)
         image.load()
         turn = image.getexif().get(0x0112, 1)
-    _check_size(image.size, found)  # headers lie
-    cleaning = _CLEAN.get(found) if found in limits.types else None  # HEIC and AVIF are never cleaned, but written anew
+    _check_size(image.size, found)  # headers can lie
+    cleaning = _CLEAN.get(found) if found in limits.types else None  # HEIC and AVIF are always written anew
     if cleaning and not large and turn == 1 and not moving and image.mode in _ORDINARY:
         clean = cleaning(data)
         if clean is not None and len(clean) <= limits.max_bytes:
@@ -187,8 +187,8 @@ def _scaled(size: tuple[int, int], side: int) -> tuple[int, int]:
 
 
 def _coloured(image: Image) -> Image:
-    """The picture in 8 bits, grey or red, green and blue, with transparency where any of it is transparent."""
-    if image.mode.startswith("I"):  # 16 bits, of which the upper eight are kept
+    """Convert the image to 8-bit grey or RGB, with an alpha channel if any pixel is transparent."""
+    if image.mode.startswith("I"):  # keep the upper eight of 16 bits
         return image.convert("I").point(_upper_half).convert("L")
     if image.mode in ("LA", "PA", "RGBA", "RGBa") or "transparency" in image.info:
         full = image.convert("RGBA")
@@ -210,7 +210,7 @@ def _scaled_to(image: Image, size: tuple[int, int]) -> Image:
 
 
 def _turned(image: Image, turn: int) -> Image:
-    """The picture as its camera was held. Of what no camera says, nothing is made."""
+    """Rotate or flip the image by its EXIF orientation. Leave it unchanged if there is none."""
     from PIL.Image import Transpose
 
     ways = {
@@ -226,9 +226,9 @@ def _turned(image: Image, turn: int) -> Image:
 
 
 def _encoded(image: Image, found: str, profile: bytes, limits: ImageLimits) -> tuple[bytes, str, bool]:
-    """The bytes, their kind, and whether what was transparent is white now. Raises `InputError` where none are few."""
+    """Return the bytes, their type, and whether transparency became white. Raises `InputError` if no encoding fits."""
     drawn = found in ("image/png", "image/gif") or (found == "image/webp" and image.mode == "RGBA")
-    # Colours are numbers of a profile; without it those of a wide one would fade.
+    # Keep the colour profile: without it, the colours of a wide profile would fade.
     spaces = {b"RGB ": ("RGB", "RGBA"), b"GRAY": ("L",)}
     fits = len(profile) <= _MAX_PROFILE and image.mode in spaces.get(profile[16:20], ())
     options: dict[str, Any] = {"icc_profile": profile if fits else None}
@@ -252,7 +252,7 @@ def _encoded(image: Image, found: str, profile: bytes, limits: ImageLimits) -> t
 
 def _saved(image: Image, format_: str, options: dict[str, Any]) -> bytes:
     out = BytesIO()
-    image.info = {}  # or the encoder would write what it finds there
+    image.info = {}  # or the encoder would write the metadata in it
     image.save(out, format_, **options)
     return out.getvalue()
 
@@ -279,14 +279,14 @@ def _clean_png(data: bytes) -> bytes | None:
 
 
 def _clean_jpeg(data: bytes) -> bytes | None:
-    """Of the application's segments those of JFIF, Adobe and the colour profile stay, which say what colours mean."""
+    """Keep only the JFIF, Adobe and ICC application segments, which define the colours."""
     out, at = [data[:2]], 2
     while at + 4 <= len(data):
         marker, end = data[at + 1], at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
         if data[at] != 0xFF or not 0xC0 <= marker <= 0xFE:
-            return None  # some filling between segments; it is written anew
+            return None  # padding between segments; the caller encodes the image anew
         if marker == 0xD9:
-            return b"".join([*out, b"\xff\xd9"])  # what follows is no part of the picture
+            return b"".join([*out, b"\xff\xd9"])  # bytes after this marker are no part of the image
         if marker == 0xDA:
             following = _MARKER.search(data, end)
             if following is None:
@@ -311,7 +311,7 @@ def _clean_webp(data: bytes) -> bytes | None:
     out: list[bytes] = []
     for name, body in _riff(data):
         if name == b"VP8X":
-            body = bytes([body[0] & ~0x0C]) + body[1:]  # says that there is EXIF or XMP
+            body = bytes([body[0] & ~0x0C]) + body[1:]  # the flags for EXIF and XMP
         if name in _WEBP_KEPT:
             out.append(name + len(body).to_bytes(4, "little") + body + b"\0" * (len(body) % 2))
     whole = b"WEBP" + b"".join(out)
@@ -319,7 +319,7 @@ def _clean_webp(data: bytes) -> bytes | None:
 
 
 def _clean_gif(data: bytes) -> bytes | None:
-    """As it is where it has no words in it; otherwise it is written anew."""
+    """Return the GIF unchanged if it has no comment or extension text, else None; then it is encoded anew."""
     return data if b"\x21\xfe" not in data and b"\x21\xff" not in data and data.endswith(b"\x3b") else None
 
 
@@ -332,7 +332,7 @@ _CLEAN: dict[str, Callable[[bytes], bytes | None]] = {
 
 
 def _riff(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The chunks of a RIFF file. Raises `ValueError` where one is longer than the file."""
+    """Yield the chunks of a RIFF file. Raises `ValueError` if a chunk is longer than the file."""
     at = 12
     while at + 8 <= len(data):
         end = at + 8 + int.from_bytes(data[at + 4 : at + 8], "little")

@@ -1,4 +1,4 @@
-"""What bytes are, by their own first ones and never by a name; what the kinds are called; and what a file became."""
+"""Media types found from the first bytes of a file and never from its name, their labels, and the converted file."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ SUFFIXES = {
     "audio/aiff": "aiff",
     "application/pdf": "pdf",
 }
-"""The kinds that are known by their bytes, and how the names of such files end."""
+"""The media types that can be detected, with the file name suffix of each."""
 
 _LABELS = {"image/jpeg": "JPEG", "image/webp": "WebP", "audio/ogg": "Ogg", "audio/webm": "WebM"}
 _STARTS = (
@@ -49,10 +49,10 @@ _AVIF = (b"avif", b"avis")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertedMedia:
-    """A file as a model takes it; `done` is what was done to it, nothing where its bytes are as they were.
+    """A file converted for a model. `done` lists the changes and is empty if the bytes are unchanged.
 
-    `note` is what people should know of what is in it: that a sound is silent, say. `seconds` is how long a sound is,
-    0 for a picture. Of what is said, `agent.media.sentences` has the words.
+    `note` tells people about the content, for example that audio is silent. `seconds` is the length of audio, 0 for an
+    image. `agent.media.sentences` has the texts.
     """
 
     data: bytes
@@ -63,12 +63,12 @@ class ConvertedMedia:
 
     @property
     def said(self) -> str:
-        """What was done, in English: "HEIC to JPEG, 4032 to 1568 px"."""
+        """The changes in English: "HEIC to JPEG, 4032 to 1568 px"."""
         return english(*self.done)
 
 
 def detect_mime(data: bytes) -> str:
-    """The media type that the bytes show, "" for one that is not known here."""
+    """Return the media type that the bytes show, or "" if it is unknown."""
     for start, found in _STARTS:
         if data.startswith(start):
             return found
@@ -85,5 +85,5 @@ def detect_mime(data: bytes) -> str:
 
 
 def label(media_type: str) -> str:
-    """What people call that kind: HEIC, WebM."""
+    """Return the name that people use for the media type: HEIC, WebM."""
     return _LABELS.get(media_type) or SUFFIXES.get(media_type, media_type).upper()

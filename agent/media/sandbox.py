@@ -1,4 +1,4 @@
-"""The sandbox: runs a program in a process of its own, without our keys, within limits of memory and time."""
+"""The sandbox: runs a program in a separate process, without our keys, with limits of memory and time."""
 
 import json
 import os
@@ -17,16 +17,16 @@ from agent.media.mime import ConvertedMedia, detect_mime, label
 from agent.media.sentences import refused
 
 _ENV = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
-"""The only variables of our environment that a sandboxed process gets; others may hold keys."""
+"""The only environment variables that a sandboxed process gets. Others can hold keys."""
 _LAUNCHER = Path(__file__).with_name("sandbox_limits.py")
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxProgram:
-    """A module whose `main` runs in the sandbox.
+    """A module whose `main` function runs in the sandbox.
 
-    `memory` is in bytes of data and `seconds` is processor time, both kept by the system. `patience` is in seconds of
-    the clock, after which the process is killed.
+    `memory` is in bytes of data and `seconds` is processor time; the system enforces both. `timeout_seconds` is
+    wall-clock time, after which the process is killed.
     """
 
     module: ModuleType
@@ -35,13 +35,13 @@ class SandboxProgram:
     timeout_seconds: int
 
     def command(self, *arguments: str) -> list[str]:
-        """The command line that starts it."""
+        """Return the command line that starts the program."""
         limits = (str(self.memory), str(self.seconds))
         return [sys.executable, "-I", "-B", str(_LAUNCHER), self.module.__name__, *limits, *arguments]
 
 
 class SandboxJob:
-    """One run of a program in the sandbox. Owner of its process."""
+    """One run of a program in the sandbox. Owns the process."""
 
     def __init__(self, program: SandboxProgram, *arguments: str) -> None:
         self._program, self._arguments = program, arguments
@@ -64,9 +64,9 @@ class SandboxJob:
             return self._process
 
     def run(self, data: bytes) -> tuple[int, bytes]:
-        """Run it on `data`; return the exit status and the output.
+        """Run it on `data` and return the exit status and the output.
 
-        Raises `TimeoutError` when the process takes longer than the program's `patience`.
+        Raises `TimeoutError` when the process takes longer than the program's `timeout_seconds`.
         """
         with self.start() as process:
             try:
@@ -78,7 +78,7 @@ class SandboxJob:
         return process.returncode, out
 
     def kill(self) -> None:
-        """End the process now. May be called from any thread, also before the process starts."""
+        """End the process now. Can be called from any thread, also before the process starts."""
         with self._lock:
             self._killed = True
             if self._process is not None:
@@ -86,21 +86,21 @@ class SandboxJob:
 
 
 def environment() -> dict[str, str]:
-    """The environment of a sandboxed process."""
+    """Return the environment of a sandboxed process."""
     few = {"MALLOC_ARENA_MAX": "1", "OPENBLAS_NUM_THREADS": "1"}
     return few | {name: os.environ[name] for name in _ENV if name in os.environ}
 
 
 DECODING = SandboxProgram(sandbox_worker, memory=400 * 1024 * 1024, seconds=20, timeout_seconds=60)
-"""The libraries take 120 MB before anything is decoded. The longest sound that is taken needs a few seconds."""
+"""The libraries take 120 MB before they decode anything. The longest accepted audio needs a few seconds."""
 
 
 def convert_image(
     data: bytes, limits: ImageLimits, *, began: Callable[[SandboxJob], None] = lambda _: None
 ) -> ConvertedMedia:
-    """The picture as a model with these limits takes it, decoded in the sandbox (see `images.normalised`).
+    """Convert an image for a model with these limits, in the sandbox (see `agent.media.images.convert_image`).
 
-    `began` is given the job, which may be killed. Raises `InputError` where it isn't taken.
+    `began` receives the job, which can be killed. Raises `InputError` if the image is refused.
     """
     found = detect_mime(data)
     if found not in KINDS:
@@ -113,7 +113,7 @@ def convert_image(
 
 
 def open_image(data: bytes) -> tuple[str, bytes]:
-    """The media type of a picture, and its bytes where it had to become PNG. Raises `ValueError` for what is none."""
+    """Return the media type, and new bytes if it had to become PNG. Raises `ValueError` if it is not an image."""
     media_type, _, png = run_decoder("open", data=data).partition(b"\n")
     if media_type.decode() not in KINDS or (png and detect_mime(png) != "image/png"):
         raise ValueError("the decoder said what it cannot say")
@@ -121,7 +121,7 @@ def open_image(data: bytes) -> tuple[str, bytes]:
 
 
 def _normal(out: bytes, limits: ImageLimits) -> ConvertedMedia:
-    """The picture that a process says it made; it may have been taken over. Raises `ValueError` for any other."""
+    """Validate the worker's output: an attack can have taken over the worker. Raises `ValueError` if invalid."""
     head, _, body = out.partition(b"\n")
     try:
         said = json.loads(head)
@@ -135,7 +135,7 @@ def _normal(out: bytes, limits: ImageLimits) -> ConvertedMedia:
 
 
 def run_decoder(name: str, *args: str, data: bytes, began: Callable[[SandboxJob], None] = lambda _: None) -> bytes:
-    """What `decoding` makes of the data. Raises `InputError` for what it refuses, `ValueError` for the broken."""
+    """Return the output of a `DECODING` job. Raises `InputError` for a refused file, `ValueError` for a broken one."""
     job = SandboxJob(DECODING, name, *args)
     began(job)
     try:
@@ -150,7 +150,7 @@ def run_decoder(name: str, *args: str, data: bytes, began: Callable[[SandboxJob]
 
 
 def _refused(said: bytes) -> InputError:
-    """What the process says of a file, which may have taken it over. Raises `ValueError` for what it could not say."""
+    """Parse the worker's refusal without trusting the worker. Raises `ValueError` if it is not a known refusal."""
     try:
         key, values = json.loads(said)
         plain = {name: one if isinstance(one, int | float) else str(one)[:40] for name, one in values.items()}

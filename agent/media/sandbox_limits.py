@@ -1,16 +1,16 @@
-"""The first code of a sandboxed process: it sets limits that the system keeps, then runs the `main` of a module.
+"""The entry point of a sandboxed process: sets limits that the system enforces, then runs the `main` of a module.
 
     python -I -B sandbox_limits.py MODULE MEMORY SECONDS ARGUMENT...
 
-MEMORY is bytes of data, SECONDS is processor time. The process can't write files. Packages of this project are found,
-but their `__init__` is not run: it would take a second, and a worker needs none of it.
+MEMORY is bytes of data, SECONDS is processor time. The process can't write files. It can import packages of this
+project, but does not run their `__init__`: that would take a second, and a worker does not need it.
 
-Where the Linux kernel has Landlock (5.13), the process can open nothing but Python's and the system's libraries, this
-package, and what its arguments and LD_LIBRARY_PATH name by absolute paths, and those only to read. So the server's
-environment, memory, history and cookie key are out of reach, although they belong to the same user. Newer kernels also
-keep it from TCP (6.7) and from signals to other processes (6.12). Programs that it starts are confined in the same way
-(ctypes starts `ldconfig` to find a library). Landlock stops neither UDP nor a Unix socket that has a path. The doctor
-says what this kernel has. Elsewhere only the limits hold.
+On Linux kernels with Landlock (5.13), the process can read only Python's and the system's libraries, this package, and
+the absolute paths in its arguments and in LD_LIBRARY_PATH. It can open no other file. So the server's environment,
+memory, history and cookie key are out of reach, although they belong to the same user. Newer kernels also block TCP
+(6.7) and signals to other processes (6.12). Programs that the process starts have the same limits (ctypes starts
+`ldconfig` to find a library). Landlock blocks neither UDP nor a Unix socket that has a path. The doctor reports the
+kernel's support. On other systems only the limits of memory and time apply.
 """
 
 import importlib
@@ -22,16 +22,16 @@ from types import ModuleType
 
 LIBRARIES = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/nix/store", "/etc/ld.so.cache", "/etc/localtime")
 DEVICES = ("/dev/null", "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu")
-"""What a sandboxed process may read besides Python and this package: libraries, and what they ask of the machine."""
+"""The files that a sandboxed process can read besides Python and this package: libraries and machine facts."""
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _NO_NEW_PRIVILEGES = 38
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = (1 << bit for bit in range(4))
 _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}
-"""From which version of Landlock on it knows so many rights to files. All are taken away but those above."""
+"""The number of file rights that Landlock knows, by its version. The sandbox drops all rights but those above."""
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PACKAGES = ("media", "tools")
-"""The packages in which workers lie and what they import."""
+"""The packages that contain the workers and their imports."""
 
 
 def limit(memory: int, seconds: int) -> None:
@@ -40,7 +40,7 @@ def limit(memory: int, seconds: int) -> None:
         import resource
     except ImportError:
         return
-    # The second limit of processor time is later, so that the first signal says that it was the time.
+    # The hard limit of processor time is later, so that the first signal identifies the time limit.
     wanted = {
         resource.RLIMIT_DATA: (memory, memory),
         resource.RLIMIT_CPU: (seconds, seconds + 1),
@@ -55,7 +55,7 @@ def limit(memory: int, seconds: int) -> None:
 
 
 def landlock() -> int:
-    """Return the version of Landlock that the kernel has; 0 where it has none."""
+    """Return the kernel's version of Landlock, or 0 if it has none."""
     if sys.platform != "linux":
         return 0
     import ctypes
@@ -64,9 +64,9 @@ def landlock() -> int:
 
 
 def confine(paths: list[str]) -> None:
-    """Let this process open no files but those below `paths`, and those only to read; see the top of this file.
+    """Allow this process to open only files below `paths`, for reading. See the top of this file.
 
-    Raises `OSError` if a kernel that has Landlock refuses it.
+    Raises `OSError` if a kernel with Landlock refuses the restriction.
     """
     version = landlock()
     if not version:
@@ -100,7 +100,7 @@ def confine(paths: list[str]) -> None:
 
 
 def main() -> None:
-    """Run the module that the command line names; its `main` gets the other arguments and returns the exit status."""
+    """Run the module named on the command line. Its `main` gets the other arguments and returns the exit status."""
     module, memory, seconds, *arguments = sys.argv[1:]
     limit(int(memory), int(seconds))
     given = (*os.environ.get("LD_LIBRARY_PATH", "").split(":"), *arguments)

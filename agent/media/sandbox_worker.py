@@ -1,14 +1,14 @@
 """A program that runs in the sandbox (`agent.media.sandbox`) and decodes its input.
 
-    picture LIMITS          a picture as a model takes it: a line of JSON with its `media_type` and what was `done`,
-                            then its bytes; LIMITS are those of `images`, as JSON
-    open                    any picture that Pillow reads: its media type, a line break, and its bytes if they are new
-    sound FORMAT SECONDS    16 kHz, mono, 16 bits, at most so much and a little of it; then a byte: is it "clipped" (1),
-                            "silent" (2)
-    listen                  of samples as `sound` makes them, that byte alone
+    picture LIMITS          an image converted for a model: a line of JSON with `media_type` and `done`, then the
+                            bytes; LIMITS are the fields of `images.ImageLimits`, as JSON
+    open                    any image that Pillow reads: its media type, a line break, and the bytes if they are new
+    sound FORMAT SECONDS    16 kHz mono samples of 16 bits, for at most SECONDS and a little more; then one byte of
+                            flags: `IS_CLIPPED` (1), `IS_SILENT` (2)
+    listen                  only the byte of flags, for samples in the form that `sound` writes
 
-What cannot be taken is said on the last line, as JSON, with `REFUSED` for the exit status: the name of a sentence and
-what stands in it. Any other status means a broken file.
+To refuse a file, the program exits with status `REFUSED` and writes JSON to its last line: the key of a sentence and
+its values. Any other status except 0 means a broken file.
 """
 
 import json
@@ -23,22 +23,22 @@ from agent.media import images
 REFUSED = 3
 RATE = 16_000
 SPARE = 1.0
-"""Seconds that are decoded beyond the longest, to see that there are more."""
+"""Seconds decoded beyond the limit, to detect longer audio."""
 CLIPPED = 0.01
-"""Of the samples; a tone just as loud as can be has a little less at its top."""
+"""The share of clipped samples that counts as clipped. A tone at full scale has a smaller share at its peaks."""
 SILENT = 33
-"""The largest sample that nobody hears: 60 dB below the loudest."""
+"""The largest inaudible sample: 60 dB below full scale."""
 IS_CLIPPED, IS_SILENT = 1, 2
 MAX_CHANNELS = 8
 RATES = range(4_000, 400_000)
 CODECS = ("aac", "alac", "flac", "mp3", "mp3float", "opus", "libopus", "vorbis")
-"""What FFmpeg may decode; it could do hundreds, and each is a way in."""
+"""The codecs that FFmpeg can use here. It has hundreds, and each could have an exploitable bug."""
 
 _BLOCK = 1 << 16
 
 
 class DecodeRefused(Exception):
-    """The file is whole, but not taken; says why, by the name of a sentence."""
+    """The file is valid but not accepted. Carries the key of the sentence and its values."""
 
     def __init__(self, key: str, **values: str | float) -> None:
         super().__init__(key)
@@ -46,7 +46,7 @@ class DecodeRefused(Exception):
 
 
 def picture(data: bytes, limits: str) -> Iterator[bytes]:
-    """The picture as a model with these limits takes it."""
+    """Convert an image for a model with these limits."""
     given: dict[str, Any] = json.loads(limits)
     made = images.convert_image(data, images.ImageLimits(types=tuple(given.pop("types")), **given))
     done = [(one.key, dict(one.values)) for one in made.done]
@@ -55,14 +55,14 @@ def picture(data: bytes, limits: str) -> Iterator[bytes]:
 
 
 def open_(data: bytes) -> Iterator[bytes]:
-    """Describe the picture, and what it becomes where no provider takes it as it is."""
+    """Yield the image's media type, and a PNG of it if no provider accepts the image unchanged."""
     media_type, png = images.open_image(data)
     yield f"{media_type}\n".encode()
     yield png
 
 
 def sound(data: bytes, format_: str, seconds: str) -> Iterator[bytes]:
-    """The samples, stopped soon after so many seconds: how long a sound is only shows when it has been decoded."""
+    """Yield the samples, and stop soon after `seconds`. Only decoding shows how long audio really is."""
     import av
 
     resampler: Any = av.AudioResampler(format="s16", layout="mono", rate=RATE)
@@ -86,7 +86,7 @@ def sound(data: bytes, format_: str, seconds: str) -> Iterator[bytes]:
 
 
 def listen(data: bytes) -> Iterator[bytes]:
-    """Whether samples of 16 bits are clipped or silent."""
+    """Yield the byte of flags for samples of 16 bits."""
     import numpy as np
 
     values = np.frombuffer(data, "<i2").reshape(1, -1)
@@ -94,17 +94,17 @@ def listen(data: bytes) -> Iterator[bytes]:
 
 
 def _heard(full: int, every: int, loudest: int) -> bytes:
-    """The byte that says whether a sound is clipped or silent."""
+    """Return the byte of flags for clipped and silent audio."""
     return bytes([(full > CLIPPED * every) * IS_CLIPPED | (loudest <= SILENT) * IS_SILENT])
 
 
 def _peak(values: Any) -> int:
-    """The largest distance of a sample from zero."""
+    """Return the largest distance of a sample from zero."""
     return max(int(values.max()), -int(values.min())) if values.size else 0
 
 
 def _full(values: Any) -> int:
-    """How many samples are as loud as can be, as are both beside them: the top of a wave that was cut off."""
+    """Count the samples at full scale with both neighbours at full scale: the top of a clipped wave."""
     import numpy as np
 
     most = 0.9999 * (1 if values.dtype.kind == "f" else np.iinfo(values.dtype).max)
@@ -119,7 +119,7 @@ def _frames(data: bytes, format_: str, seconds: float) -> Iterator[Any]:
         try:
             file: Any = soundfile.SoundFile(BytesIO(data))
         except soundfile.LibsndfileError:
-            pass  # a codec that only FFmpeg knows
+            pass  # FFmpeg must decode this codec
         else:
             return _from_sndfile(file, seconds)
     return _from_ffmpeg(data, format_, seconds)
@@ -141,7 +141,7 @@ def _from_ffmpeg(data: bytes, format_: str, seconds: float) -> Iterator[Any]:
     import av
     from av.stream import Disposition
 
-    # The format is named, so that FFmpeg takes nothing for a playlist and opens no other file.
+    # Name the format, so that FFmpeg does not detect a playlist and open other files.
     container: Any = av.open(BytesIO(data), format=format_, metadata_errors="ignore")
     with container:
         if any(not stream.disposition & Disposition.attached_pic for stream in container.streams.video):
@@ -160,14 +160,14 @@ def _from_ffmpeg(data: bytes, format_: str, seconds: float) -> Iterator[Any]:
 
 
 def _claimed(length: float, seconds: float) -> None:
-    """A header that claims too much is believed, which saves the work; one that claims little is not."""
+    """Refuse a file if its header claims too much, which saves decoding. A small claim is not trusted."""
     if length > seconds + SPARE:
         key, most = too_long(seconds)
         raise DecodeRefused(key, most=most)
 
 
 def too_long(seconds: float) -> tuple[str, float]:
-    """The name of the sentence for a sound that is longer than that, and the number in it."""
+    """Return the sentence key and the number in it, for audio longer than `seconds`."""
     return ("long_minutes", seconds / 60) if seconds >= 60 else ("long_seconds", seconds)
 
 

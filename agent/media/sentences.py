@@ -1,4 +1,4 @@
-"""What is said of a file: why it is refused, what was done to it, and what people should know of what is in it."""
+"""Texts about files: reasons for a refusal, the changes made to a file, and notes about its content."""
 
 from functools import partial
 
@@ -7,7 +7,7 @@ from agent.i18n import LocalizedText
 from agent.i18n import in_english as in_english
 
 SENTENCES = {
-    # Why it is refused; each goes on from the file's name.
+    # Reasons for a refusal. Each continues a sentence that begins with the file's name.
     "no_readable_picture": "is not a picture that can be read; PNG, JPEG, WebP, GIF, HEIC and AVIF are",
     "broken_picture": "is a {kind} that is broken or cut off",
     "many_scans": "is a JPEG of more than {most} scans, which no camera makes",
@@ -24,7 +24,7 @@ SENTENCES = {
     "odd_sound": "has {channels} channels of {rate} samples a second",
     "video": "is a video; its sound alone would be taken",
     "unknown_codec": "has sound of a kind that is not taken, {codec}",
-    # What was done to it.
+    # Changes made to the file.
     "became": "{kind} to {into}",
     "scaled": "{before} to {after} px",
     "first_picture": "its first picture",
@@ -32,10 +32,10 @@ SENTENCES = {
     "without_metadata": "without its metadata",
     "without_tags": "without its tags",
     "resampled": "to {rate} kHz, mono",
-    # What is in it.
+    # Notes about the content.
     "silent": "It is silent.",
     "clipped": "It is clipped: it was recorded too loud.",
-    # What of a message a model does not take.
+    # Content of a message that the model does not accept.
     "wrong_picture": "The picture ({kind}) in the message {said}.",
     "wrong_sound": "The sound ({kind}) in the message {said}.",
     "so_many_pictures": "{model} does not take so many pictures in one message.",
@@ -45,9 +45,9 @@ SENTENCES = {
 
 
 def english(*sayings: LocalizedText) -> str:
-    """The sayings in English, with commas between them."""
+    """Return the texts in English, joined with commas."""
     return ", ".join(in_english(SENTENCES, one) for one in sayings)
 
 
 refused = partial(localized_error, InputError, SENTENCES)
-"""Why a file is refused; the text goes on from its name."""
+"""Create the error for a refused file. Its text continues a sentence that begins with the file's name."""

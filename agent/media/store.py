@@ -1,4 +1,4 @@
-"""What people attach and what models and tools make: kept under its owner's folder, referred to in histories by id."""
+"""Storage of files that people attach and that models and tools make: one folder per owner, ids in histories."""
 
 import asyncio
 import re
@@ -34,7 +34,7 @@ from agent.responses import Response
 
 ROUTE = "/media/"
 SHOWN = ("image/", "audio/")
-"""What a browser may show in the page; anything else it may only save, whatever its bytes would make it do."""
+"""The media types that a browser can show in the page. It can only save other types, so that they cannot do harm."""
 UNKNOWN = "bin"
 LONGEST_NAME = 100
 DELETED = "(An attachment that was deleted.)"
@@ -45,19 +45,19 @@ Url = ImageUrl | AudioUrl | DocumentUrl
 
 
 class MediaStore:
-    """Files under `folder/<owner>/<id>`; who does not own a file cannot tell it from a missing one."""
+    """Files under `folder/<owner>/<id>`. A visitor cannot tell another owner's file from a missing one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     async def add(self, owner: str, data: bytes, media_type: str) -> BinaryContent:
-        """Keep the bytes; the content's `identifier` is the id they are known by."""
+        """Store the bytes. The `identifier` of the returned content is the id of the file."""
         id_ = f"{new_id()}.{SUFFIXES.get(media_type, UNKNOWN)}"
         await asyncio.to_thread(_write, self._path(owner, id_), data)
         return BinaryContent(data, media_type=media_type, identifier=id_)
 
     async def read(self, owner: str, id_: str) -> BinaryContent:
-        """The content of one file. Raises `NotFound`."""
+        """Return the content of one file. Raises `NotFound`."""
         path = self._path(owner, id_)
         try:
             data = await asyncio.to_thread(path.read_bytes)
@@ -66,11 +66,11 @@ class MediaStore:
         return BinaryContent(data, media_type=_TYPES[path.suffix[1:]], identifier=id_)
 
     async def remove(self, owner: str, ids: Iterable[str]) -> None:
-        """Delete these files of the owner; those that are gone already do not matter."""
+        """Delete these files of the owner. Missing files are ignored."""
         await asyncio.to_thread(_remove, [self._path(owner, id_) for id_ in ids])
 
     async def with_references(self, owner: str, conversation: str, message: ModelMessage) -> ModelMessage:
-        """The message with references in the place of bytes, which are kept first where they are not yet."""
+        """Return the message with references instead of bytes. Bytes that are not stored yet are stored first."""
         if isinstance(message, ModelResponse):
             made = [await self._file(owner, conversation, part) for part in message.parts]
             return message if made == list(message.parts) else replace(message, parts=made)
@@ -82,7 +82,7 @@ class MediaStore:
         return message if parts == list(message.parts) else replace(message, parts=parts)
 
     async def with_urls(self, owner: str, conversation: str, response: Response) -> Response:
-        """The response with references in the place of the bytes of its files, which are kept first."""
+        """Return the response with references instead of the bytes of its files, which are stored first."""
         content: Any = response.content
         if not isinstance(content, Mapping) or "files" not in content:
             return response
@@ -91,7 +91,7 @@ class MediaStore:
         return replace(response, content={**given, "files": files})
 
     async def with_data(self, owner: str, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-        """The messages with bytes in the place of references; what has been deleted becomes a sentence."""
+        """Return the messages with bytes instead of references. A sentence replaces each deleted file."""
         return [await self._loaded(owner, message) for message in messages]
 
     async def _loaded(self, owner: str, message: ModelMessage) -> ModelMessage:
@@ -114,7 +114,7 @@ class MediaStore:
             return DELETED
         if isinstance(part, UserPromptPart):
             return found
-        # What a tool returned is called by the name that the model was told.
+        # Keep the name under which the model knows the file of a tool.
         return BinaryContent(found.data, media_type=item.media_type, identifier=item.identifier)
 
     async def _made(self, owner: str, part: ModelResponsePart) -> ModelResponsePart:
@@ -142,7 +142,7 @@ class MediaStore:
         return replace(part, content=BinaryContent(b"", media_type=part.content.media_type, identifier=id_))
 
     async def _keep(self, owner: str, conversation: str, item: BinaryContent) -> str:
-        """The id of these bytes in this conversation; they are written once."""
+        """Return the id of these bytes in this conversation. They are written once."""
         for id_ in (item.identifier, media_id(conversation, item)):
             if _ID.fullmatch(id_) and await asyncio.to_thread(self._path(owner, id_).exists):
                 return id_
@@ -157,7 +157,7 @@ class MediaStore:
 
 
 def files_named_in(messages: Iterable[ModelMessage]) -> set[str]:
-    """The ids of the kept files that these messages refer to."""
+    """Return the ids of the stored files that these messages refer to."""
     ids: set[str] = set()
     for message in messages:
         if isinstance(message, ModelResponse):
@@ -169,19 +169,19 @@ def files_named_in(messages: Iterable[ModelMessage]) -> set[str]:
 
 
 def media_id(conversation: str, item: BinaryContent) -> str:
-    """The id of what a model or a tool made in that conversation: the same for who writes it and who shows it."""
+    """Return the id of a file that a model or tool made in this conversation; the same for storing and showing."""
     digest = sha256(conversation.encode() + b"\0" + item.data).hexdigest()[:32]
     return f"{digest}.{SUFFIXES.get(item.media_type, UNKNOWN)}"
 
 
 def display_name(identifier: str, media_type: str) -> str:
-    """A name under which a browser may save a file, made of what who made it calls it."""
+    """Return a safe file name for saving in a browser, made from the identifier."""
     name = re.sub(r"[^\w.() -]+", "_", identifier).strip(". ")[-LONGEST_NAME:]
     return name if "." in name else f"{name}{guess_extension(media_type) or f'.{UNKNOWN}'}"
 
 
 def headers_of(content: BinaryContent, name: str = "") -> dict[str, str]:
-    """What a browser is told of a file besides its kind; `name` is what to call it where it is saved."""
+    """Return the HTTP headers of a file except its type. `name` is the file name for saving."""
     shown = content.media_type.startswith(SHOWN)
     saved = quote(display_name(name or content.identifier, content.media_type))
     how = "inline" if shown else f"attachment; filename*=UTF-8''{saved}"
@@ -203,12 +203,12 @@ def _remove(paths: Sequence[Path]) -> None:
     for path in paths:
         path.unlink(missing_ok=True)
     for folder in {path.parent for path in paths}:
-        with suppress(OSError):  # others are left in it
+        with suppress(OSError):  # the folder still has other files
             folder.rmdir()
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all, as somebody may ask for it meanwhile."""
+    """Write the whole file or nothing, because another task can read it at the same time."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
         file.write(data)

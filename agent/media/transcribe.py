@@ -1,7 +1,7 @@
-"""Text in pictures and speech in sounds, read on this machine for models that cannot see or hear.
+"""Text in images and speech in audio, extracted on this machine for models that cannot see or hear.
 
-The models are fetched when they are first needed, and run in a process of their own (`program.py`), one file at a time:
-nothing of them is in this process, and what a file does to that one harms no other.
+The models are downloaded when they are first needed. They run in a separate process (`transcribe_worker`), one file at
+a time. This process loads nothing of them, and a file that harms the other process harms nothing else.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ log = logging.getLogger(__name__)
 
 Kind = Literal["image", "audio"]
 ReportProgress = Callable[[Status | None], None]
-"""Told what is being done; None: nothing any more."""
+"""A callback that receives the current activity, or None when there is none."""
 
 PROGRAM = SandboxProgram(transcribe_worker, memory=2 * 1024**3, seconds=1800, timeout_seconds=900)
-"""Whisper takes 600 MB, the largest picture less. Ten minutes of speech take 300 seconds, all cores together."""
+"""Whisper takes 600 MB, the largest image less. Ten minutes of speech take 300 seconds on all cores together."""
 MOST = 200_000
-"""Characters that are taken of what was read."""
+"""The most characters that are kept of the extracted text."""
 SENTENCES = {
     "waiting_to_read": "Waiting to read {name}: another file is being read.",
     "reading": "Reading {name} …",
@@ -51,7 +51,7 @@ _refused = partial(localized_error, InputError, SENTENCES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptionModel:
-    """What reads one kind of file: its name for people, with whose it is and its licence, and its model's files."""
+    """The model that reads one kind of file: its name for people, origin, licence and files."""
 
     job: str
     label: str
@@ -61,7 +61,7 @@ class TranscriptionModel:
 
     @property
     def size(self) -> int:
-        """Bytes of all its files."""
+        """The size of all its files in bytes."""
         return sum(file.size for file in self.files)
 
 
@@ -108,7 +108,7 @@ READERS: dict[Kind, TranscriptionModel] = {"image": OCR, "audio": SPEECH}
 
 
 class Transcriber:
-    """Reads files, one at a time. Owner of the processes that do; their models are kept under `cache_dir`.
+    """Extracts text from files, one at a time. Owns the worker processes; their models are stored under `cache_dir`.
 
     Visitors take turns.
     """
@@ -120,11 +120,11 @@ class Transcriber:
 
     @property
     def absent(self) -> Mapping[Kind, LocalizedText]:
-        """The kinds of files that could not be read at the last `look`, and why."""
+        """The kinds of files that could not be read at the last `look`, each with the reason."""
         return self._absent
 
     async def look(self) -> None:
-        """Find out which kinds of files can be read: whether their models are here, or can be fetched."""
+        """Find out which kinds of files can be read: their models are on this disk or can be downloaded."""
         for kind in READERS:
             try:
                 await self.to_fetch(kind)
@@ -134,7 +134,7 @@ class Transcriber:
                 self._absent[kind] = LocalizedText(key, {"reader": READERS[kind].label})
 
     async def to_fetch(self, kind: Kind) -> int:
-        """Bytes to fetch before the first file of that kind. Raises `InputError` where they cannot be had."""
+        """Return the bytes to download before the first file of that kind. Raises `InputError` if it is impossible."""
         there = [await find(file, self._cache) is not None for file in READERS[kind].files]
         missing = [file for file, found in zip(READERS[kind].files, there, strict=True) if not found]
         if missing and not self._downloads:
@@ -144,10 +144,10 @@ class Transcriber:
         return sum(file.size for file in missing)
 
     async def text(self, name: str, made: ConvertedMedia, report: ReportProgress) -> str:
-        """What is written in that picture or said in that sound, called `name`. It is never empty.
+        """Return the text in the image, or the speech in the audio, called `name`. The text is never empty.
 
-        Raises `InputError` with a sentence: nothing was found, it took too much, its model cannot be had. Cancelled, it
-        ends the process that reads.
+        Raises `InputError` if nothing was found, if it took too much time or memory, or if the model is not available.
+        Cancelling it ends the worker process.
         """
         kind: Kind = "image" if made.media_type.startswith("image/") else "audio"
         reader = READERS[kind]
@@ -185,7 +185,7 @@ class Transcriber:
 
 async def _read(reader: TranscriptionModel, name: str, data: bytes, files: list[Path]) -> str:
     process = await asyncio.create_subprocess_exec(
-        # Absolute, but not resolved: links in the hub's cache have the names, and their targets have none.
+        # Absolute, but not resolved: links in the hub's cache have the file names, and their targets do not.
         *PROGRAM.command(reader.job, str(len(data)), *(str(file.absolute()) for file in files)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -197,11 +197,11 @@ async def _read(reader: TranscriptionModel, name: str, data: bytes, files: list[
     assert process.stderr
     try:
         async with asyncio.timeout(PROGRAM.timeout_seconds):
-            with suppress(ConnectionError):  # it ended before it had read all; its status says why
+            with suppress(ConnectionError):  # it ended before it had read everything; its status tells why
                 process.stdin.write(data)
                 await process.stdin.drain()
             out, complaint = await asyncio.gather(process.stdout.read(), process.stderr.read())
-            status = await process.wait()  # and only then its input ends, which would end it, too
+            status = await process.wait()  # wait before closing its input, because the worker ends when its input ends
     except TimeoutError as error:
         raise _refused("reading_late", name=name) from error
     finally:

@@ -1,8 +1,9 @@
-"""A program that runs in the sandbox: the text in a picture, or the speech in a sound, by the models it is given.
+"""A program that runs in the sandbox and extracts text from an image or speech from audio, with the given models.
 
-    picture|sound LENGTH FILE...    LENGTH bytes of input: a PNG or JPEG, or a WAV of 16 kHz, mono
+    picture|sound LENGTH FILE...    LENGTH bytes of input: a PNG or JPEG, or a 16 kHz mono WAV
 
-It says the text, which may be empty. It ends when its input does, so that it never outlives who started it.
+It writes the text, which can be empty. It ends when its input ends, so that it never outlives the process that started
+it.
 """
 
 # numpy's results are known only in part.
@@ -20,28 +21,28 @@ from pathlib import Path
 from typing import Any
 
 LONGEST = 1600
-"""Pixels of the longer side in which text is looked for."""
+"""The most pixels of the longer side in the detector's input."""
 SHORTEST = 480
-"""Pixels that the longer side is blown up to, because letters of a few pixels are not seen."""
+"""Smaller images are enlarged to this longer side, in pixels, because the detector misses tiny letters."""
 INK, SURE = 0.3, 0.4
-"""How likely a pixel must be text, and all of a line on the average."""
+"""The least probability of text for one pixel, and the least average of a line."""
 WIDER = 1.6
-"""The detector sees the inner part of a line: how much further out it goes, as its authors have it."""
+"""The detector finds the inner part of a line. This is how far its authors extend the box outwards."""
 LINE = 48
-"""The height of a line, in pixels, as the recogniser takes it; its width may be any."""
+"""The height of a line in pixels that the recogniser expects. The width can be any."""
 WIDEST = 3200
 READABLE, UPRIGHT = 0.5, 0.85
-"""How sure the recogniser must be of a line, and how sure it is of most that stand upright."""
+"""The least confidence to accept a line, and the confidence that most upright lines reach."""
 MOST_LINES = 1000
 
 THREADS = max(1, min(4, (os.cpu_count() or 2)))
 
 
-# Pictures: PP-OCR, a detector of lines and a recogniser of what they say
+# Images: PP-OCR, a detector of lines and a recogniser of their letters
 
 
 def picture(data: bytes, files: Sequence[str]) -> str:
-    """The lines of text in a picture, from the top down; what stands side by side is one line, with tabs."""
+    """Return the lines of text in an image, from the top down. Tabs separate texts that stand side by side."""
     from PIL import Image
 
     given: Any = Image.open(BytesIO(data)).convert("RGBA")
@@ -68,7 +69,7 @@ def _session(model: str) -> Any:
 
 
 def _run(session: Any, pixels: Any) -> Any:
-    """One picture (height, width, 3), 0 to 255, through a network of PaddleOCR's, which takes blue first."""
+    """Run one image (height, width, 3), 0 to 255, through a network of PaddleOCR, which expects blue first."""
     import numpy as np
 
     given = (np.asarray(pixels, np.float32)[:, :, ::-1] / 127.5 - 1).transpose(2, 0, 1)[None]
@@ -76,7 +77,7 @@ def _run(session: Any, pixels: Any) -> Any:
 
 
 def _boxes(session: Any, image: Any) -> Iterator[Any]:
-    """The four corners (4, 2) of each line in the picture, in its pixels: the first two are those above the text."""
+    """Yield the four corners (4, 2) of each line in pixels of the image. The first two are above the text."""
     import numpy as np
 
     longer = max(image.size)
@@ -97,7 +98,7 @@ def _boxes(session: Any, image: Any) -> Iterator[Any]:
 
 
 def _thicker(mask: Any) -> Any:
-    """The mask grown by a pixel to the right and down, which closes gaps between letters."""
+    """Return the mask grown by a pixel to the right and down, which closes gaps between letters."""
     out = mask.copy()
     out[:, 1:] |= mask[:, :-1]
     out[1:] |= mask[:-1]
@@ -106,7 +107,7 @@ def _thicker(mask: Any) -> Any:
 
 
 def _islands(mask: Any) -> Iterator[tuple[Any, Any]]:
-    """(rows, columns) of the pixels of each connected part, by the runs of its rows."""
+    """Yield (rows, columns) of the pixels of each connected part, found from the runs of each row."""
     import numpy as np
 
     edges = np.diff(np.pad(mask.astype(np.int8), ((0, 0), (1, 1))), axis=1)
@@ -123,7 +124,7 @@ def _islands(mask: Any) -> Iterator[tuple[Any, Any]]:
     for row in range(1, mask.shape[0]):
         above, here = first[row - 1], first[row]
         while above < first[row] and here < first[row + 1]:
-            if starts[above] <= ends[here] and starts[here] <= ends[above]:  # also where only corners touch
+            if starts[above] <= ends[here] and starts[here] <= ends[above]:  # corners that touch count as connected
                 parent[root(above)] = root(here)
             if ends[above] < ends[here]:
                 above += 1
@@ -138,9 +139,9 @@ def _islands(mask: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _rectangle(points: Any) -> tuple[Any, Any, Any]:
-    """The smallest rectangle around points (n, 2): its middle, the direction of its text, half its length and height.
+    """Return the smallest rectangle around points (n, 2): centre, text direction, half its length and height.
 
-    One of its sides lies on a side of their hull.
+    One of its sides lies on a side of their convex hull.
     """
     import numpy as np
 
@@ -157,7 +158,7 @@ def _rectangle(points: Any) -> tuple[Any, Any, Any]:
             best = area, (turn.T @ ((low + high) / 2), turn[0], turn[1], (high - low) / 2)
     assert best is not None
     middle, one, other, half = best[1]
-    # Text goes along the longer side, unless that is about as long as the other; and to the right, or down.
+    # Text runs along the longer side, unless both sides are similar. It runs to the right or down.
     if half[1] > 1.5 * half[0] or (abs(one[0]) < abs(other[0]) and half[0] < 1.5 * half[1]):
         one, half = other, half[::-1]
     if one[0] < -0.01 or (abs(one[0]) <= 0.01 and one[1] < 0):
@@ -166,10 +167,10 @@ def _rectangle(points: Any) -> tuple[Any, Any, Any]:
 
 
 def _hull(points: Any) -> Any:
-    """The corners of the convex hull, one after the other (Andrew's monotone chain)."""
+    """Return the corners of the convex hull in order (Andrew's monotone chain)."""
     import numpy as np
 
-    # Of each row only the outermost pixels can be corners.
+    # In each row, only the outermost pixels can be corners.
     order = np.lexsort((points[:, 0], points[:, 1]))
     rows = points[order]
     first = np.r_[True, rows[1:, 1] != rows[:-1, 1]]
@@ -192,21 +193,21 @@ def _hull(points: Any) -> Any:
 
 
 def _cut(image: Any, box: Any) -> Any:
-    """The line in that box, upright, as high as the recogniser takes it."""
+    """Cut the line out of the image, upright and with the recogniser's height."""
     from PIL import Image
 
     length = math.dist(box[0], box[1])
     height = max(1.0, math.dist(box[0], box[3]))
     width = min(WIDEST, max(LINE // 3, round(length * LINE / height)))
     corners = [float(value) for at in (0, 3, 2, 1) for value in box[at]]
-    # Shrunk in two steps, because the transform looks at four pixels only.
+    # Shrink in two steps, because the transform samples only four pixels.
     step = max(1, round(height / LINE))
     cut = image.transform((width * step, LINE * step), Image.Transform.QUAD, corners, Image.Resampling.BICUBIC)
     return cut.resize((width, LINE), Image.Resampling.BOX) if step > 1 else cut
 
 
 def _said(session: Any, letters: list[str], image: Any) -> str:
-    """What the line says, "" where that is a guess. One that is hard to read may stand on its head."""
+    """Return the text of the line, or "" if it is a guess. Try a doubtful line upside down, too."""
     sure, text = _line(session, letters, image)
     if sure < UPRIGHT:
         sure, text = max((sure, text), _line(session, letters, image.rotate(180)))
@@ -214,21 +215,21 @@ def _said(session: Any, letters: list[str], image: Any) -> str:
 
 
 def _line(session: Any, letters: list[str], image: Any) -> tuple[float, str]:
-    """How sure the recogniser is of a line, on the average, and its letters."""
+    """Return the recogniser's average confidence in a line, and its letters."""
     import numpy as np
 
     padded = np.full((LINE, max(320, image.width), 3), 127.5, np.float32)
     padded[:, : image.width] = np.asarray(image, np.float32)
     scores = _run(session, padded)
     best = scores.argmax(axis=1)
-    kept = (best != 0) & np.r_[True, best[1:] != best[:-1]]  # a letter that goes on is said again, after a pause twice
+    kept = (best != 0) & np.r_[True, best[1:] != best[:-1]]  # repeats are one letter, unless a blank separates them
     if not kept.any():
         return 0.0, ""
     return float(scores.max(axis=1)[kept].mean()), "".join(letters[one] for one in best[kept]).strip()
 
 
 def _in_order(read: Sequence[tuple[Any, str]]) -> list[str]:
-    """The lines from the top down, each from the left; two are one where the middle of one lies in the other."""
+    """Return the lines from the top down, each from the left. Join boxes if their centres have a similar height."""
     rows: list[list[tuple[Any, str]]] = []
     for box, text in sorted(read, key=lambda one: float(one[0][:, 1].mean())):
         middle = box[:, 1].mean()
@@ -240,11 +241,11 @@ def _in_order(read: Sequence[tuple[Any, str]]) -> list[str]:
     return ["\t".join(text for _, text in sorted(row, key=lambda one: float(one[0][:, 0].min()))) for row in rows]
 
 
-# Sounds: Whisper
+# Audio: Whisper
 
 
 def sound(data: bytes, files: Sequence[str]) -> str:
-    """What is said in a sound, in the language that it is said in."""
+    """Return the speech in the audio, in the language that was spoken."""
     import numpy as np
     from faster_whisper import WhisperModel
 
@@ -257,10 +258,10 @@ def sound(data: bytes, files: Sequence[str]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Read the input, say the text."""
+    """Read the input and write the text."""
     job, length, *files = arguments
     data = sys.stdin.buffer.read(int(length))
     threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
     sys.stdout.buffer.write({"picture": picture, "sound": sound}[job](data, files).encode())
     sys.stdout.buffer.flush()
-    os._exit(0)  # the thread still reads
+    os._exit(0)  # the watching thread still reads
