@@ -1,4 +1,4 @@
-"""The contender to beat: the pattern of most Gradio chat demos, which yields the whole conversation for each token.
+"""The page to compare with: the pattern of most Gradio chat demos, which yields the whole conversation for each token.
 
 python -m bench.naive --base-url http://127.0.0.1:9000/v1 --port 7861 --turns 40
 """
@@ -22,11 +22,11 @@ def said(text: str, history: History) -> tuple[str, History]:
 
 
 def build(base_url: str, turns: int) -> gr.Blocks:
-    """The page, with `turns` earlier turns in it."""
+    """Build the page, with `turns` earlier turns in it."""
     client = OpenAI(base_url=base_url, api_key="none")
 
     def answer(history: History) -> Iterator[History]:
-        # The chatbot is the database: what it shows is what the model is sent.
+        # The chatbot's value is the only storage, so the model receives what the chatbot shows.
         messages: Any = [{"role": message["role"], "content": message["content"]} for message in history]
         history.append({"role": "assistant", "content": ""})
         for chunk in client.chat.completions.create(model=MODEL, messages=messages, stream=True):
@@ -42,7 +42,7 @@ def build(base_url: str, turns: int) -> gr.Blocks:
 
 
 def main() -> None:
-    """Serve the page until ended."""
+    """Serve the page until stopped."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--base-url", required=True)
     parser.add_argument("--port", type=int, required=True)

@@ -1,4 +1,4 @@
-"""A chat page in Chromium: types a prompt and notes when each tenth token of the answer can be seen."""
+"""A chat page in Chromium: types a prompt and records when each tenth token of the answer becomes visible."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -10,10 +10,10 @@ from playwright.sync_api import CDPSession, ConsoleMessage, Locator, Page, sync_
 
 from tests.chromium import launch
 
-# Watches `#chat` for the scripted server's tokens, `word0`, `word1`, ... It looks only at what a mutation brought and
-# only at the end of it, so that watching costs the same in every contender. The clock is Date.now(): it is the
-# system's, as the server's is, while performance.timeOrigin was read when the browser started. It reports by console
-# messages, because asking a page that is behind means waiting until it has caught up: no cap would hold.
+# Watches `#chat` for the scripted server's tokens `word0`, `word1`, ... It inspects only the end of the nodes in a
+# mutation, so that watching costs the same in every contender. The clock is Date.now(), because it is the system clock,
+# as on the server; performance.timeOrigin was read when the browser started. It reports through console messages,
+# because a page that is behind answers no question until it has caught up, and the time limit would not hold.
 WATCH = """
 ([every, last]) => {
   let top = -1;
@@ -41,9 +41,9 @@ PAINTED = 0
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """When tokens could be seen, in epoch milliseconds by their count (every tenth).
+    """The times at which tokens became visible, in epoch milliseconds by token count (every tenth).
 
-    `main_ms` is the CPU time of the page's main thread, as DevTools counts it where the page could still be asked.
+    `main_ms` is the CPU time of the page's main thread, as DevTools counts it if the page still answered.
     """
 
     shown: int
@@ -56,7 +56,7 @@ class Seen:
 
 @contextmanager
 def browser_page() -> Iterator[Page]:
-    """A page of a browser of its own: the system's Chromium, else Playwright's."""
+    """Open a page in a separate browser: the system's Chromium, else Playwright's."""
     with sync_playwright() as playwright:
         browser = launch(playwright.chromium)
         try:
@@ -66,7 +66,7 @@ def browser_page() -> Iterator[Page]:
 
 
 def open_chat(page: Page, url: str, seconds: float) -> Locator:
-    """Load the page and return its text box once one can type in it."""
+    """Load the page. Return its text box as soon as it accepts text."""
     page.set_default_timeout(seconds * 1000)
     page.goto(url, wait_until="commit")
     box = page.locator("#composer").get_by_test_id("textbox")
@@ -80,13 +80,13 @@ def open_chat(page: Page, url: str, seconds: float) -> Locator:
 
 
 def renderer_clock(page: Page) -> Callable[[], float]:
-    """CPU seconds of the page's main thread by the system's count, which needs no answer from the page."""
+    """Return a clock of the page's main thread in CPU seconds, read from the system without asking the page."""
     browser = page.context.browser
     assert browser
     processes = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
     renderers = [process["id"] for process in processes if process["type"] == "renderer"]
     start = {pid: _main_thread(pid) for pid in renderers}
-    # A spare renderer may stand by; the page is the one that works.
+    # A spare renderer can be running; the busiest one is the page.
     return lambda: max((_main_thread(pid) - start[pid] for pid in renderers), default=0.0)
 
 
@@ -107,7 +107,7 @@ def ask(
     clock: Callable[[], float],
     tick: Callable[[], object],
 ) -> Seen:
-    """Send the prompt and watch until the last token is shown or `cap` seconds are over, calling `tick` meanwhile."""
+    """Send the prompt and watch until the last token is visible or `cap` seconds are over. Call `tick` meanwhile."""
     at: dict[int, float] = {}
 
     def heard(message: ConsoleMessage) -> None:
@@ -128,7 +128,7 @@ def ask(
     while PAINTED not in at and time.monotonic() - start < cap:
         page.wait_for_timeout(400)
         tick()
-    page.wait_for_timeout(400)  # what the end of an answer brings belongs to its cost
+    page.wait_for_timeout(400)  # work after the end of an answer is part of its cost
     watched, ended = time.monotonic() - start, time.time() * 1000
     painted = at.pop(PAINTED, None)
     main = _task_seconds(cdp) - before if painted else clock() - clock_before

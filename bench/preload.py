@@ -1,4 +1,4 @@
-"""Gives our app a past: a conversation of N turns, written straight into its store for an owner of our choosing."""
+"""Writes an earlier conversation of N turns straight into our app's store, for a given owner."""
 
 from pathlib import Path
 
@@ -13,12 +13,12 @@ STORE_FILE = "history.sqlite"
 
 
 def visitor_cookie(data_dir: Path, owner: str) -> tuple[str, str]:
-    """Name and value of the signed cookie by which the app, with its secret in `data_dir`, knows `owner`."""
+    """Return name and value of the signed cookie that identifies `owner` to the app with its secret in `data_dir`."""
     return COOKIE, VisitorCookies.in_folder(data_dir).cookie(owner)
 
 
 async def preload(data_dir: Path, owner: str, turns: int) -> Record:
-    """Write the conversation, as the app would have after `turns` turns."""
+    """Write the conversation in the form the app gives it after `turns` turns."""
     store = await SqliteStore.open(data_dir / STORE_FILE)
     try:
         entries = chain(turns)
@@ -29,7 +29,7 @@ async def preload(data_dir: Path, owner: str, turns: int) -> Record:
 
 
 def chain(turns: int) -> list[Entry]:
-    """The turns as entries, each linked to the one before it."""
+    """Return the turns as entries, each linked to the previous one."""
     entries: list[Entry] = []
     for question, answer in earlier(turns):
         said: list[tuple[ModelMessage, Note]] = [

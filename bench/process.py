@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def free_port() -> int:
-    """A port that nobody listens on at this moment."""
+    """Return a port that nothing uses at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -23,7 +23,7 @@ def free_port() -> int:
 
 @contextmanager
 def started(command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> Iterator[psutil.Popen]:
-    """Run a command in the repository for the length of the block; its output goes to `log`."""
+    """Run a command in the repository during the block. Its output goes to `log`."""
     with log.open("wb") as output:
         child = psutil.Popen(
             list(command),
@@ -40,7 +40,7 @@ def started(command: Sequence[str], log: Path, env: Mapping[str, str] | None = N
 
 
 def wait_until_up(child: psutil.Popen, url: str, log: Path, seconds: float) -> None:
-    """Return when `url` answers; raises RuntimeError with the end of the log where the child dies or takes too long."""
+    """Return when `url` answers. Raises RuntimeError with the end of the log if the child ends or takes too long."""
     until = time.monotonic() + seconds
     while time.monotonic() < until and child.poll() is None:
         with suppress(OSError), urlopen(url, timeout=5):
@@ -52,8 +52,8 @@ def wait_until_up(child: psutil.Popen, url: str, log: Path, seconds: float) -> N
 class CpuMeter:
     """CPU seconds of a process with its threads and children, from the scheduler's nanosecond counts.
 
-    It remembers the last count of each thread, so that what a thread had used is not lost when it ends: call
-    `seconds` now and then.
+    It keeps the last count of each thread, so that the time of ended threads is not lost. For this, call `seconds` now
+    and then.
     """
 
     def __init__(self, child: psutil.Popen) -> None:
@@ -61,7 +61,7 @@ class CpuMeter:
         self.counts: dict[str, int] = {}
 
     def seconds(self) -> float:
-        """CPU seconds so far."""
+        """Return the CPU seconds so far."""
         for process in _family(self.child):
             for path in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
                 with suppress(OSError):  # the thread has just ended

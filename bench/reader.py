@@ -1,4 +1,4 @@
-"""The floor: what it costs a process to read an answer at all, woken for each token and doing nothing with it.
+"""The baseline: the cost of only reading an answer, in a process that wakes for each token and does nothing with it.
 
     python -m bench.reader --base-url http://127.0.0.1:9000/v1 --turns 40 --prompt "!tokens 2000 @200"
 
@@ -30,7 +30,7 @@ MODEL = "Qwen/Qwen3-8B"
 
 
 def conversation(turns: int, prompt: str) -> list[ModelMessage]:
-    """The earlier turns and the prompt."""
+    """Return the earlier turns and the prompt."""
     messages: list[ModelMessage] = []
     for question, answer in earlier(turns):
         messages += [ModelRequest([UserPromptPart(question)]), ModelResponse([TextPart(answer)])]
@@ -38,7 +38,7 @@ def conversation(turns: int, prompt: str) -> list[ModelMessage]:
 
 
 async def read(base_url: str, turns: int, prompt: str) -> dict[str, float]:
-    """Read one answer; CPU is that of all threads of this process, sending the request included."""
+    """Read one answer. The CPU time includes all threads of this process and the sending of the request."""
     model = OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=base_url, api_key="none"))
     messages = conversation(turns, prompt)
     tokens, wall, cpu = 0, time.monotonic(), time.process_time()
@@ -56,7 +56,7 @@ async def read(base_url: str, turns: int, prompt: str) -> dict[str, float]:
 
 
 def main() -> None:
-    """Read once and say what it cost."""
+    """Read one answer and print its cost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--base-url", required=True)
     parser.add_argument("--turns", type=int, default=0)

@@ -1,4 +1,4 @@
-"""What the bench found, as values and as a markdown page; it measures nothing."""
+"""The results of the bench, as values and as a markdown page. Measures nothing."""
 
 import os
 import platform
@@ -11,10 +11,10 @@ TOKENS = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One contender at one length of history; times in ms unless named otherwise.
+    """One contender at one length of history. Times are in ms unless named otherwise.
 
-    `complete` False: the cap came first. Then lags are those of what was shown, `lag_last` is how late the next token
-    already was, and costs per token are lower bounds (all tokens had been sent, not all were shown).
+    If `complete` is False, the time limit came first. Then the lags cover only the visible tokens, `lag_last` is the
+    current delay of the next token, and costs per token are lower bounds (all were sent, not all were shown).
     """
 
     app: str
@@ -49,7 +49,7 @@ BOUNDED = frozenset({"lag_last", "lag_painted", "lag_median", "cpu_ms"})
 
 
 def middle(results: Sequence[Result]) -> Result:
-    """One row of several rounds: each figure is the median of those there are."""
+    """Merge several rounds into one row: each figure is the median of the available values."""
     if len(results) == 1:
         return results[0]
     figures: dict[str, float | None] = {}
@@ -63,7 +63,7 @@ def middle(results: Sequence[Result]) -> Result:
 
 
 def report(results: Sequence[Result], prompt: str) -> str:
-    """The page that is printed and kept."""
+    """Return the page that is printed and saved."""
     python = f"{platform.python_implementation()} {platform.python_version()}"
     head = f"""# Bench
 
@@ -77,7 +77,7 @@ median of three rounds; the naive page is measured once and given 30 s.
 
 
 def table(results: Sequence[Result]) -> str:
-    """The results in markdown, each with its CPU as a multiple of the reader's at the same turn count."""
+    """Return the results in markdown, each with its CPU as a multiple of the reader's at the same turn count."""
     floor = {result.turns: result.cpu_ms for result in results if result.app == "reader"}
     names = ["turns", "app", *(name for name, _, _ in COLUMNS), "CPU / reader", "note"]
     rows = [names, ["---"] * len(names)]
@@ -90,7 +90,7 @@ def table(results: Sequence[Result]) -> str:
 
 
 def comparison(results: Sequence[Result]) -> str:
-    """How many times more the naive page costs than ours."""
+    """Return the factors by which the naive page costs more than ours."""
     by = {(result.app, result.turns): result for result in results}
     lines: list[str] = []
     for (app, turns), naive in by.items():

@@ -1,6 +1,6 @@
-"""`make bench`: our app against the naive one and the bare reader, on one scripted server, at 0, 40 and 400 turns.
+"""`make bench`: our app against the naive page and the bare reader, on one scripted server, at 0, 40 and 400 turns.
 
-It stops by itself within 8 minutes, ends only what it started, and leaves `results.md` and `results.json` beside it.
+It stops within 8 minutes, ends only processes that it started, and writes `results.md` and `results.json` beside it.
 
     python -m bench.run [--quick] [--only ours|naive|reader] [--turns 0,40]
 """
@@ -39,19 +39,19 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What all measurements share: the server, and a folder that is removed at the end."""
+    """Resources of all measurements: the server, and a folder that is removed at the end."""
 
     base_url: str
     folder: Path
 
     def journal(self, after: int) -> list[dict[str, Any]]:
-        """The server's journal without the bodies."""
+        """Return the server's journal without the bodies."""
         with urlopen(f"{self.base_url.removesuffix('/v1')}/journal?bodies=0&after={after}", timeout=30) as answer:
             return json.load(answer)["requests"]
 
 
 def measure_reader(bench: Bench, turns: int) -> Result:
-    """The bare reader, in a process of its own."""
+    """Measure the bare reader in a separate process."""
     command = [sys.executable, "-m", "bench.reader", "--base-url", bench.base_url, "--turns", str(turns)]
     done = subprocess.run(
         [*command, "--prompt", PROMPT], cwd=ROOT, capture_output=True, text=True, timeout=90, check=True
@@ -63,15 +63,15 @@ def measure_reader(bench: Bench, turns: int) -> Result:
 
 
 def measure_naive(bench: Bench, turns: int) -> Result:
-    """The naive page, which is given its past as the chatbot's value."""
+    """Measure the naive page. Its earlier turns are the chatbot's initial value."""
     port = free_port()
     command = [sys.executable, "-m", "bench.naive", "--base-url", bench.base_url, "--port", str(port)]
     return measure_app(bench, "naive", turns, [*command, "--turns", str(turns)], port)
 
 
 def measure_ours(bench: Bench, turns: int) -> Result:
-    """Our app, which finds its past in the store: the conversation this visitor had last."""
-    from bench.preload import preload, visitor_cookie  # late: the naive row must run without the app
+    """Measure our app. It reads its earlier turns from the store: this visitor's latest conversation."""
+    from bench.preload import preload, visitor_cookie  # late, because the naive row must run without the app
 
     port = free_port()
     data = Path(tempfile.mkdtemp(dir=bench.folder))
@@ -99,7 +99,7 @@ def measure_app(
     env: dict[str, str] | None = None,
     cookie: tuple[str, str] | None = None,
 ) -> Result:
-    """Start an app, open its page, ask, and put the server's journal beside what the page saw."""
+    """Start an app, open its page, ask, and compare the server's journal with the times on the page."""
     url, log = f"http://127.0.0.1:{port}/", bench.folder / f"{app}-{turns}.log"
     with browser_page() as page:
         if cookie:
@@ -139,21 +139,21 @@ def measure_app(
 
 
 def wait_for_past(page: Page, turns: int) -> None:
-    """A row of 400 turns that shows none of them would be a lie: the newest turn must be on the page."""
+    """Wait for the newest turn on the page, because a row of 400 turns must not measure an empty page."""
     if turns:
         page.locator("#chat").get_by_role("heading", name=f"Day {turns}", exact=True).wait_for(state="attached")
 
 
 def idle_share(meter: CpuMeter, seconds: float = 2.0) -> float:
-    """How much of a core the app uses while nothing happens; it settles first."""
-    time.sleep(3.5)  # the app imports its provider once the page has had its time
+    """Return the CPU share of one core that the app uses while nothing happens, after it has settled."""
+    time.sleep(3.5)  # the app imports its provider some time after the page is ready
     before, start = meter.seconds(), time.monotonic()
     time.sleep(seconds)
     return (meter.seconds() - before) / (time.monotonic() - start)
 
 
 def lags(seen: Seen, line: dict[str, Any]) -> dict[str, float | None]:
-    """Milliseconds between the sending of a token and its appearance, over every fiftieth token."""
+    """Return the milliseconds from sending to showing, over every fiftieth token."""
     sent = {mark["n"]: mark["epoch_ms"] for mark in line["marks"]}
     each = [seen.at[n] - at for n, at in sent.items() if n in seen.at]
     waiting = [seen.ended - at for n, at in sent.items() if n not in seen.at]
@@ -168,7 +168,7 @@ MEASURES = {"reader": measure_reader, "naive": measure_naive, "ours": measure_ou
 
 
 def measure(bench: Bench, app: str, turns: int) -> Result:
-    """One cell; a contender that cannot run is a row that says why, not the end of the bench."""
+    """Measure one cell. A contender that cannot run becomes a row with the reason and does not end the bench."""
     print(f"{app}, {turns} earlier turns ...", file=sys.stderr, flush=True)
     try:
         return MEASURES[app](bench, turns)
@@ -180,12 +180,12 @@ def measure(bench: Bench, app: str, turns: int) -> Result:
 
 
 class OutOfTime(BaseException):
-    """The bench was told to stop, or has had its 8 minutes."""
+    """The bench received a signal to stop, or its 8 minutes are over."""
 
 
 @contextmanager
 def bounded(seconds: int) -> Iterator[None]:
-    """Raise OutOfTime in the block after so many seconds, or on SIGTERM, so that children are ended all the same."""
+    """Raise OutOfTime in the block after `seconds` or on SIGTERM, so that children are always ended."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise OutOfTime(signal.Signals(number).name)
@@ -201,7 +201,7 @@ def bounded(seconds: int) -> Iterator[None]:
 
 @contextmanager
 def scripted(folder: Path) -> Iterator[Bench]:
-    """The model server in a process of its own; its context is long enough for 400 turns."""
+    """Run the model server in a separate process. Its context is long enough for 400 turns."""
     port, log = free_port(), folder / "server.log"
     command = [sys.executable, "-m", "tests.scripted_server", "--port", str(port), "--max-model-len", "1000000"]
     with started(command, log) as child:
@@ -210,7 +210,7 @@ def scripted(folder: Path) -> Iterator[Bench]:
 
 
 def grouped(results: Sequence[Result]) -> list[list[Result]]:
-    """The results of one contender at one length together, in the order of turns and contenders."""
+    """Group the results by contender and length, sorted by turns and contenders."""
     groups: dict[tuple[int, str], list[Result]] = {}
     for result in results:
         groups.setdefault((result.turns, result.app), []).append(result)
@@ -218,7 +218,7 @@ def grouped(results: Sequence[Result]) -> list[list[Result]]:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print and save."""
     parser = argparse.ArgumentParser(description="Our app against the naive page and the bare reader.")
     parser.add_argument("--quick", action="store_true", help="40 turns only")
     parser.add_argument("--only", action="append", choices=list(MEASURES), help="may be given again")
@@ -232,7 +232,7 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         scripted(Path(folder)) as bench,
     ):
-        # Round by round, so that what else the machine does falls on all alike; the naive page is too slow for that.
+        # Round by round, so that other load on the machine affects all alike. The naive page is too slow for that.
         for number in range(ROUNDS):
             for count in turns:
                 for app in given.only or MEASURES:

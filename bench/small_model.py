@@ -1,6 +1,6 @@
-"""`python -m bench.small_model`: what SmolLM2-135M answers to 30 simple questions, with and without example exchanges.
+"""`python -m bench.small_model`: 30 simple questions to SmolLM2-135M, with and without example exchanges.
 
-The model is the real one, served and asked as the page does it. It takes three minutes and writes docs/small-model.md.
+Uses the real model, served and asked as on the page. Takes three minutes and writes docs/small-model.md.
 """
 
 import asyncio
@@ -50,12 +50,12 @@ QUESTIONS = {
     "Translate 'good morning' to Spanish.": "(?i)buenos d[ií]as",
     "Which language is spoken in Brazil?": "Portuguese",
 }
-"""Each with a pattern that a right answer matches."""
+"""Each question with a pattern that matches a right answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to ask. Without a `system` prompt it is the page's own; "" is none."""
+    """One way to ask. If `system` is None, it is the page's system prompt; "" is none."""
 
     name: str
     examples: tuple[tuple[str, str], ...]
@@ -65,7 +65,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the model answered, and whether that is right."""
+    """The model's answer, and whether it is right."""
 
     question: str
     text: str
@@ -86,7 +86,7 @@ VARIANTS = (
 
 
 async def answers(endpoint: Endpoint, variant: Variant) -> list[Answer]:
-    """Ask every question in a conversation of its own."""
+    """Ask every question in a separate conversation."""
     spec = replace(SMOLLM2.spec, examples=variant.examples)
     system = default_prompt(load_settings(), spec) if variant.system is None else variant.system
     found: list[Answer] = []
@@ -98,7 +98,7 @@ async def answers(endpoint: Endpoint, variant: Variant) -> list[Answer]:
 
 
 async def measure() -> dict[Variant, list[Answer]]:
-    """Ask in every variant."""
+    """Measure every variant."""
     path = await find(SMOLLM2, load_settings().local.cache_dir)
     if path is None:
         raise SystemExit("SmolLM2 is not installed: run `make setup`")
@@ -122,7 +122,7 @@ def right(found: list[Answer]) -> int:
 
 
 def report(found: dict[Variant, list[Answer]]) -> str:
-    """Write the table of variants, and that of questions with the answers of the first two."""
+    """Return the table of variants, and the table of questions with the answers of the first two variants."""
     shipped, plain = found[VARIANTS[0]], found[VARIANTS[1]]
     lines = [
         "# What the small model answers",

@@ -1,8 +1,8 @@
-"""The earlier turns that every contender is given: the same questions and answers, in plain dicts."""
+"""The earlier turns that every contender gets: the same questions and answers, in plain dicts."""
 
 from collections.abc import Iterator
 
-# No text here may look like a token of the scripted server (`word12`): the page is watched for those.
+# No text here can look like a token of the scripted server (`word12`), because the bench watches for those.
 PARAGRAPH = (
     "The **lighthouse** on the point was built of grey stone, carried up by boat in two summers. "
     "Its keeper wrote down the weather three times a day, and the ships that passed.\n\n"
@@ -11,14 +11,14 @@ PARAGRAPH = (
 
 
 def earlier(turns: int) -> Iterator[tuple[str, str]]:
-    """Question and answer of each turn; an answer has about 800 characters of ordinary markdown."""
+    """Yield question and answer of each turn. An answer has about 800 characters of ordinary markdown."""
     for turn in range(1, turns + 1):
         code = f"```python\nkeeper.note(day={turn}, wind='north')\n```\n"
         yield f"What happened on day {turn} at the lighthouse?", f"### Day {turn}\n\n{PARAGRAPH * 2}{code}{PARAGRAPH}"
 
 
 def as_messages(turns: int) -> list[dict[str, str]]:
-    """The turns in OpenAI's format, which is also what a Gradio chatbot takes."""
+    """Return the turns in OpenAI's format, which a Gradio chatbot accepts, too."""
     return [
         {"role": role, "content": content}
         for turn in earlier(turns)

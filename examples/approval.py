@@ -1,6 +1,6 @@
-"""A tool that must be approved, a model that asks: `python examples/approval.py "Delete my oldest mail."`
+"""A tool that needs approval, and a model that asks questions: `python examples/approval.py "Delete my oldest mail."`
 
-A run that waits for an answer ends as suspended. What is printed as "sealed" may be kept, and resumed days later.
+A run that waits for an answer ends as suspended. The sealed text can be stored and resumed days later.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ def delete(mail: int) -> str:
 
 
 async def main(wish: str) -> None:
-    """Ask, and answer what is asked in return."""
-    # A key of one's own, from the environment as a rule, so that another process can open what was sealed.
+    """Ask, and answer the questions and approvals of the run."""
+    # Use your own key, usually from the environment, so that another process can open the sealed text.
     seals = Seals(keys={"2026": "a long secret that is kept elsewhere"})
     async with Agent("Qwen/Qwen3-8B", tools=[delete, ask_user], seals=seals) as agent:
         result = await agent.ask(wish)
@@ -31,7 +31,7 @@ async def main(wish: str) -> None:
 
 
 def answer(pending: Pending) -> str | Approve | Refuse:
-    """What somebody at the keyboard says to it."""
+    """Return the answer of the person at the keyboard."""
     if pending.kind == "question":
         return input(f"{pending.question} {' / '.join(pending.choices)} ")
     said = input(f"Allow {pending.name} {dict(pending.arguments)}? [y/N] ")

@@ -1,4 +1,4 @@
-"""Stopping an answer, which keeps what it has: `python examples/cancel.py "Count to a thousand."`"""
+"""Stops an answer and keeps its beginning: `python examples/cancel.py "Count to a thousand."`"""
 
 import asyncio
 import sys
@@ -7,13 +7,13 @@ from agent import Agent
 
 
 async def main(prompt: str) -> None:
-    """Stop after ten pieces, then go on from there."""
+    """Stop after ten pieces, then continue the conversation."""
     async with Agent("Qwen/Qwen3-8B") as agent:
         run = agent.run(prompt)
         async for response in run:
             print(response.content, end="", flush=True)
             if len(run.responses) == 10:
-                run.cancel("user_request")  # from any thread; the model's server is free at once
+                run.cancel("user_request")  # works from any thread; the model's server is free at once
         assert run.result is not None
         print(f"\n{run.result.finish_reason}: {run.result.note.detail}")
         result = await agent.ask("Where did you stop?", context=run.context)

@@ -1,4 +1,4 @@
-"""A conversation that keeps itself: `python examples/chat.py "Who are you?" "And in French?"`"""
+"""A chat that keeps its own history: `python examples/chat.py "Who are you?" "And in French?"`"""
 
 import sys
 
@@ -6,7 +6,7 @@ from agent import Agent, Chat, display
 
 
 def main(*prompts: str) -> None:
-    """Ask one after the other, and print the answers as they come."""
+    """Send the prompts one after the other, and print the answers as they stream."""
     with Chat(Agent("Qwen/Qwen3-8B", system_message="Be brief.")) as chat:
         for prompt in prompts:
             for response in chat.query(prompt, reasoning=True):

@@ -1,4 +1,4 @@
-"""A question about pictures: `python examples/images.py "What is this?" picture.jpg`"""
+"""A question about images: `python examples/images.py "What is this?" picture.jpg`"""
 
 import asyncio
 import sys
@@ -9,7 +9,7 @@ from agent import Agent, Image
 
 
 async def main(question: str, *paths: str) -> None:
-    """Ask about the pictures in files, or one that was drawn here; `Image.from_url` fetches one from the web."""
+    """Ask about the images in files, or about a red square. `Image.from_url` downloads an image from the web."""
     pictures = [Image.from_path(path) for path in paths] or [PIL.Image.new("RGB", (64, 64), "red")]
     async with Agent("Qwen/Qwen3-VL-8B-Instruct") as agent:
         result = await agent.ask([question, *pictures])

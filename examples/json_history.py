@@ -1,4 +1,4 @@
-"""A conversation that is kept in a JSON file: `python examples/json_history.py talk.json "Hello"`, again and again."""
+"""A conversation in a JSON file, which each call continues: `python examples/json_history.py talk.json "Hello"`"""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ async def ask(*prompt: object) -> RunResult:
 
 
 def main(file: str, prompt: str) -> None:
-    """Ask, with all that was said before, and keep it."""
+    """Ask with the earlier conversation, and save it."""
     path = Path(file)
     history = json.loads(path.read_text()) if path.exists() else []
     result = asyncio.run(ask(*history, prompt))

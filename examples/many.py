@@ -1,4 +1,4 @@
-"""Conversations at the same time with one agent, which knows none of them: `python examples/many.py Ada Bob Cem`"""
+"""Many conversations at the same time with one stateless agent: `python examples/many.py Ada Bob Cem`"""
 
 import asyncio
 import sys
@@ -7,7 +7,7 @@ from agent import Agent, Context
 
 
 async def main(*names: str) -> None:
-    """Each tells their name and then asks for it."""
+    """Let each person tell their name and then ask for it."""
     async with Agent("Qwen/Qwen3-8B") as agent:
 
         async def talk(name: str) -> None:

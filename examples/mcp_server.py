@@ -1,7 +1,7 @@
 """The tools of an MCP server: `python examples/mcp_server.py "How long is the word strawberry?"`
 
-The server is a child process that ends with the run; `McpServer.http(url, name=...)` takes one that listens. The model
-is one that a vLLM (or llama.cpp) server serves, at VLLM_BASE_URL.
+The server is a child process that ends with the run. `McpServer.http(url, name=...)` uses a server that is already
+running. The model runs on a vLLM (or llama.cpp) server at VLLM_BASE_URL.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ words = McpServer.stdio(
     sys.executable,
     [str(Path(__file__).with_name("words_server.py"))],
     name="words",
-    tools=["length"],  # of all that it offers, this
+    tools=["length"],  # the only tool to use of this server
 )
 
 
 async def main(question: str) -> None:
-    """Ask, and print what is called and what comes of it."""
+    """Ask, and print the tool calls, their results and the answer."""
     server = os.environ.get("VLLM_BASE_URL", "http://127.0.0.1:8000/v1")
     async with Agent("Qwen/Qwen3-8B", provider="vllm", base_url=server, tools=[words]) as agent:
         async for response in agent.run(question):

@@ -1,7 +1,7 @@
 """A REST API as a tool: `python examples/rest_tool.py "What are 12 dollars in euros?"`
 
-The model is one that a vLLM (or llama.cpp) server serves, at VLLM_BASE_URL. With RATES_URL the rates come from a server
-of your own instead: being private, it must be allowed by name.
+The model runs on a vLLM (or llama.cpp) server at VLLM_BASE_URL. RATES_URL names your own server for the rates. It can
+have a private address, so it must be allowed by name.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ rates = rest_tool(
 
 
 async def main(question: str) -> None:
-    """Ask, and print what is called and what comes of it."""
+    """Ask, and print the tool calls, their results and the answer."""
     server = os.environ.get("VLLM_BASE_URL", "http://127.0.0.1:8000/v1")
     async with Agent("Qwen/Qwen3-8B", provider="vllm", base_url=server, tools=[rates]) as agent:
         async for response in agent.run(question):

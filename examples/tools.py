@@ -1,4 +1,4 @@
-"""A function as a tool, and the answer in a terminal: `python examples/tools.py "Do I need an umbrella in Paris?"`"""
+"""A function as a tool, with display in a terminal: `python examples/tools.py "Do I need an umbrella in Paris?"`"""
 
 import asyncio
 import sys
@@ -17,7 +17,7 @@ def weather(city: str) -> dict[str, str]:
 
 
 async def main(question: str) -> None:
-    """Ask, and show what is called and what comes of it."""
+    """Ask, and display the tool calls, their results and the answer."""
     async with Agent("Qwen/Qwen3-8B", tools=[weather]) as agent:
         result = await stream_to_display(agent, question)
         print(result.usage)

@@ -1,4 +1,4 @@
-"""An MCP server with one tool, which `examples/mcp_server.py` starts. It needs nothing of this project."""
+"""An MCP server with one tool, started by `examples/mcp_server.py`. It does not import this project."""
 
 from mcp.server.mcpserver import MCPServer
 

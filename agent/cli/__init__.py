@@ -1,1 +1,1 @@
-"""The chat in a terminal; `python -m agent` starts it."""
+"""The chat in a terminal. `python -m agent` starts it."""

@@ -1,7 +1,7 @@
-"""A chat in the terminal: reads lines, shows answers, stops them at Ctrl-C, asks what a suspended run asks.
+"""A chat in the terminal: reads lines, shows answers, stops them at Ctrl-C, asks the questions of a suspended run.
 
-The main thread reads and waits, and so hears Ctrl-C; the runs, and the model server if there is one of ours, live in an
-event loop of their own thread.
+The main thread reads and waits, so that it receives Ctrl-C. The runs, and our own model server if there is one, live in
+an event loop in another thread.
 """
 
 import sys
@@ -42,7 +42,7 @@ Ctrl-C stops the answer; at the prompt, a second one leaves."""
 
 @dataclass(kw_only=True)
 class ChatSetup:
-    """What the chat begins with. `connect` gives the connection to a model by its name."""
+    """The start values of the chat. `connect` returns the connection to a model by its name."""
 
     connection: Connection
     connect: Callable[[str], Awaitable[Connection]]
@@ -53,7 +53,7 @@ class ChatSetup:
 
 
 class Terminal:
-    """One conversation at a terminal, or over a pipe: then each line is a prompt, and nothing is said but answers."""
+    """One conversation at a terminal or over a pipe. On a pipe, each line is a prompt and only answers are printed."""
 
     def __init__(self, setup: ChatSetup, background: LoopThread) -> None:
         self._setup, self._background = setup, background
@@ -69,7 +69,7 @@ class Terminal:
         self._agent = self._made()
 
     def run(self) -> int:
-        """Chat until the end of the input; return the exit status: 130 after Ctrl-C, 1 where an answer failed."""
+        """Chat until the end of the input. Return the exit status: 130 after Ctrl-C, 1 if an answer failed."""
         if self._talks:
             self._greet()
         try:
@@ -90,10 +90,10 @@ class Terminal:
             self._background.wait(self._agent.aclose())
         return 1 if self._failed and not self._talks else 0
 
-    # What is typed
+    # Reading lines
 
     def _line(self, prompt: str, prefill: str = "") -> str | None:
-        """The next line, None at the end of the input. Raises KeyboardInterrupt at the second Ctrl-C in a row."""
+        """Return the next line, or None at the end of the input. Raises KeyboardInterrupt for two Ctrl-C in a row."""
         while True:
             try:
                 line = _read(prompt if self._talks else "", prefill)
@@ -111,7 +111,7 @@ class Terminal:
                 print("\n(Ctrl-C again, or Ctrl-D, leaves.)")
 
     def _take(self, line: str) -> bool:
-        """Do what a line says; False to leave."""
+        """Execute a line. Return False to leave."""
         if not line.startswith("/"):
             self._ask(line)
             return True
@@ -142,7 +142,7 @@ class Terminal:
             "save": self._save_as,
         }
 
-    # Asking
+    # Running
 
     def _ask(self, text: str) -> None:
         prompt: list[str | BinaryContent] = [text, *self._attached]
@@ -162,7 +162,7 @@ class Terminal:
         self._answer_pending()
 
     def _follow(self, run: Run) -> None:
-        """Show the run as it goes, stop it at Ctrl-C, and keep what came of it."""
+        """Show the run, stop it at Ctrl-C, and store its result."""
 
         async def shown() -> RunResult:
             async for response in run:
@@ -185,7 +185,7 @@ class Terminal:
             raise KeyboardInterrupt
 
     def _answer_pending(self) -> None:
-        """Ask what the suspended run asks, and go on with it; unanswered, it stays suspended."""
+        """Ask the questions of the suspended run and resume it. Without an answer it stays suspended."""
         while (suspension := self._kept.suspension) is not None:
             reply: dict[str, str | Approve | Refuse] = {}
             for pending in suspension.pending:
@@ -218,7 +218,7 @@ class Terminal:
 
     def _list_tools(self, _: str) -> None:
         for tool in self._agent.tools.values():
-            # The library marks the summary where a docstring says more.
+            # The library adds summary tags if a docstring has more than a summary.
             text = (tool.definition.description or "").removeprefix("<summary>").split("</summary>")[0].strip()
             print(f"{tool.name}{' (asks first)' if tool.needs_approval else ''}: {text.partition(chr(10))[0]}")
         if not self._agent.tools:
@@ -261,7 +261,7 @@ class Terminal:
         self._keep(self._kept)
         self._say(f"Kept in {self._setup.file.path}.")
 
-    # What it stands on
+    # Agent and toolsets
 
     def _made(self) -> Agent:
         setup = self._setup
@@ -287,18 +287,18 @@ class Terminal:
 
     def _greet(self) -> None:
         with suppress(ImportError):
-            import_module("readline")  # input() then has a history and can be edited
+            import_module("readline")  # gives input() a history and editing
         print(f"{self._setup.connection.spec.label}. /help says what can be typed; Ctrl-D leaves.", flush=True)
         if turns := sum(1 for message in self._kept.context.messages for _ in _prompts(message)):
             print(f"The conversation goes on after {turns} {'turn' if turns == 1 else 'turns'}.", flush=True)
 
     def _say(self, sentence: str) -> None:
-        """Something that is no answer: for people, so not into a pipe."""
+        """Print a message to people that is not an answer. Over a pipe it goes to stderr."""
         print(f"({sentence})" if self._talks else sentence, file=sys.stdout if self._talks else sys.stderr, flush=True)
 
 
 def _read(prompt: str, prefill: str) -> str:
-    """A line of the input, edited in place from `prefill` where the terminal can. Raises EOFError."""
+    """Read a line of input. If the terminal can, `prefill` is an editable start. Raises EOFError."""
     readline = sys.modules.get("readline")
     if not prefill or readline is None:
         return input(prompt)
@@ -310,14 +310,14 @@ def _read(prompt: str, prefill: str) -> str:
 
 
 def _path(text: str) -> Path:
-    """A path as people type it, perhaps in quotes. Raises `InputError`."""
+    """Parse a path that people typed, possibly in quotes. Raises `InputError`."""
     if not (bare := text.strip().strip("\"'")):
         raise InputError("Which file? Its path goes after the command.")
     return Path(bare).expanduser()
 
 
 def _prompts(message: ModelMessage) -> Sequence[str]:
-    """What the user said in this message, media as their kind."""
+    """Return the user's texts in this message, with media as their type."""
     if not isinstance(message, ModelRequest):
         return ()
     said: list[str] = []

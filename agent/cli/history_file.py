@@ -1,6 +1,6 @@
-"""One conversation in one file of JSON, for who keeps it: its context, and the run that waits for an answer, if any.
+"""A conversation in one JSON file: its context, and the suspended run that waits for an answer, if there is one.
 
-The file is the owner's own and is trusted; it is replaced whole, so that it is never half written.
+The file belongs to its user and is trusted. It is replaced as a whole, so that it is never half written.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from agent.suspension import Suspension
 
 FORMAT, VERSION = "switchboard conversation", 1
 
-# A list: an adapter of one dataclass takes no config, and bytes need this one.
+# A list, because an adapter of one dataclass accepts no config, and bytes need this one.
 _SUSPENSIONS = TypeAdapter(
     list[Suspension],
     config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", defer_build=True),
@@ -31,7 +31,7 @@ _SUSPENSIONS = TypeAdapter(
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a conversation is between two runs."""
+    """The state of a conversation between two runs."""
 
     context: Context = field(default_factory=Context)
     suspension: Suspension | None = None
@@ -39,12 +39,12 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class ConversationFile:
-    """Where a conversation is kept."""
+    """The file of one conversation."""
 
     path: Path
 
     def load(self) -> Kept:
-        """What is there; a new conversation where there is no file yet. Raises `InputError` for any other file."""
+        """Read the file. Without a file, return a new conversation. Raises `InputError` for any other file."""
         try:
             text = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -69,7 +69,7 @@ class ConversationFile:
         return Kept(context, suspension[0] if suspension else None)
 
     def save(self, kept: Kept) -> None:
-        """Replace the file. Raises `HistoryError` where that cannot be done."""
+        """Replace the file. Raises `HistoryError` if that fails."""
         waiting = [kept.suspension] if kept.suspension is not None else []
         [*suspended] = json.loads(_SUSPENSIONS.dump_json(waiting))
         value = {
@@ -93,18 +93,18 @@ class ConversationFile:
             raise HistoryError(f"The conversation cannot be kept in {str(self.path)!r}: {error.strerror}") from error
 
     def journal(self, context: Context) -> Journal:
-        """Keeps each message of a run that goes on from `context` as it is finished: a crash loses the last alone."""
+        """Return a journal that stores each message of a run when it is finished. A crash loses only the last one."""
         return _Journal(self, context)
 
 
 class _Journal:
-    """The conversation so far, in the file."""
+    """Writes the conversation so far to the file."""
 
     def __init__(self, file: ConversationFile, context: Context) -> None:
         self._file, self._context = file, context
 
     async def write(self, message: ModelMessage, note: Note) -> None:
-        """Keep the conversation with this message."""
+        """Store the conversation with this message."""
         del note
         self._context = self._context.extended(message)
         await asyncio.to_thread(self._file.save, Kept(self._context))

@@ -1,4 +1,4 @@
-"""What a suspended run asks, asked in a terminal: a question with numbered choices, or the approval of a tool call."""
+"""Questions of a suspended run in a terminal: a question with numbered choices, or the approval of a tool call."""
 
 import json
 import sys
@@ -8,11 +8,11 @@ from typing import Any, cast
 from agent.suspension import Approve, Pending, Refuse
 
 Read = Callable[[str, str], str | None]
-"""Reads a line, after a prompt and from a beginning that can be edited; None at the end of the input."""
+"""Reads a line, with a prompt and an editable start. Returns None at the end of the input."""
 
 
 def ask(pending: Pending, read: Read) -> str | Approve | Refuse | None:
-    """What people say to it, None where they say nothing."""
+    """Return the person's answer, or None without one."""
     print(f"? {_plain(pending.sentence)}", flush=True)
     if pending.kind == "question":
         for number, choice in enumerate(pending.choices, 1):
@@ -54,5 +54,5 @@ def _edited(pending: Pending, read: Read) -> Mapping[str, Any] | None:
 
 
 def _plain(text: str) -> str:
-    """What a model wrote, without what would control the terminal."""
+    """Remove control characters from a model's text, because they could control the terminal."""
     return "".join(letter for letter in text if letter.isprintable() or letter in "\n\t\u200d")

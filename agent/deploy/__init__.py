@@ -1,1 +1,1 @@
-"""From a Spacefile to a running Hugging Face Space: `python -m agent.deploy`, which is all that is meant to be used."""
+"""Deployment of a Spacefile as a Hugging Face Space. `python -m agent.deploy` is its only public entry point."""

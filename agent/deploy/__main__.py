@@ -1,4 +1,4 @@
-"""`python -m agent.deploy`: the Spacefile becomes a Space, or with --dry-run a description of one."""
+"""`python -m agent.deploy`: creates or updates the Space of the Spacefile, or with --dry-run describes it."""
 
 import argparse
 import os
@@ -27,7 +27,7 @@ def main(
     say: Callable[[str], None] = lambda line: print(line, flush=True),
     complain: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
 ) -> int:
-    """Deploy; return the exit status: 0 when the page answers (or the plan is printed), else 1."""
+    """Deploy. Return the exit status: 0 when the page answers or the plan is printed, else 1."""
     parser = argparse.ArgumentParser(prog="python -m agent.deploy", description=__doc__)
     parser.add_argument("--dry-run", action="store_true", help="print the plan; needs neither token nor network")
     parser.add_argument("--spacefile", type=Path, default=root / "Spacefile", metavar="PATH")
@@ -40,7 +40,7 @@ def main(
             for line in describe(plan, secrets):
                 say(line)
             return 0
-        # What goes wrong is said once, by us; and with HF_DEBUG the client would log whole requests, secrets and all.
+        # This program reports each error once. With HF_DEBUG the client would log whole requests, including secrets.
         set_verbosity(SILENT)
         disable_progress_bars()
         token = get_token()

@@ -1,4 +1,4 @@
-"""What a Dockerfile wants of the folder that it is built in, as far as a deploy must know it."""
+"""A small reader of Dockerfiles: the files that a build needs from its folder, and the stage that it ends with."""
 
 import json
 import re
@@ -15,9 +15,9 @@ class _Stage:
 
 
 def copied(dockerfile: str, target: str | None) -> dict[str, bool]:
-    """The paths that are copied on the way to `target`, else to the last stage; True where that also sets their mode.
+    """Map each path copied for `target` (default: the last stage) to True if the copy also sets the file mode.
 
-    Raises `ConfigError` where there is no such stage.
+    Raises `ConfigError` if there is no such stage.
     """
     stages: dict[str, _Stage] = {}
     stage = _Stage()
@@ -48,12 +48,12 @@ def copied(dockerfile: str, target: str | None) -> dict[str, bool]:
 
 
 def ending_with(dockerfile: bytes, target: str) -> bytes:
-    """A Space always builds the last stage, so one is added that is nothing but `target`."""
+    """Append a stage that equals `target`, because a Space always builds the last stage."""
     return dockerfile.rstrip() + f"\n\nFROM {target}\n".encode()
 
 
 def _instructions(dockerfile: str) -> Iterator[list[str]]:
-    """Instructions as words: continued lines joined, comments left out, ["a", "b"] read as JSON."""
+    """Yield each instruction as words: continued lines joined, comments removed, ["a", "b"] parsed as JSON."""
     text = re.sub(r"(?m)^[ \t]*#.*\n?", "", dockerfile)
     for line in re.sub(r"\\[ \t]*\n", " ", text).splitlines():
         if words := line.split():

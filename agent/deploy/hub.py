@@ -1,4 +1,4 @@
-"""The Space on the hub, through huggingface_hub: brought to what the plan says, then watched until its page answers."""
+"""The Space on the hub, through huggingface_hub: updated as planned, then watched until its page answers."""
 
 import hashlib
 import time
@@ -27,13 +27,13 @@ from agent.deploy.spacefile import Space
 from agent.errors import AgentError
 
 MARK = "Set by the Spacefile."
-"""The description of our variables and secrets: those that bear it and are gone from the Spacefile are removed."""
+"""The description of our variables and secrets. Those with this mark are removed when the Spacefile drops them."""
 THEIRS = ("README.md", ".gitattributes")
-"""What the hub itself puts into a new Space."""
+"""Files that the hub itself adds to a new Space."""
 SETTLE = 30.0
-"""Seconds for which a stage may still be that of the version before."""
+"""Seconds during which the reported stage can still belong to the previous version."""
 BUILD_SECONDS = 60.0
-"""Seconds for one answer, and for which looks at a build may fail in a row."""
+"""Seconds to wait for one answer, and to tolerate failing status requests in a row."""
 TAIL = 20
 
 FIXES = {
@@ -45,16 +45,16 @@ FIXES = {
     "STOPPED": "it is stopped: restart it in its settings",
     "DELETING": "it is being deleted",
 }
-"""Stages that no waiting ends, and what each means."""
+"""Stages that waiting does not end, each with its meaning."""
 
 
 class DeployError(AgentError):
-    """The hub refused, could not be reached, or could not make the Space run."""
+    """The hub refused a request, could not be reached, or could not make the Space run."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What the hub has of a Space before anything is changed: blob ids by path, and what a former deploy sent."""
+    """The state of a Space on the hub before any change: blob ids by path, and the files of the previous deploy."""
 
     info: SpaceInfo
     tree: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -62,10 +62,10 @@ class _Found:
 
 
 class Hub:
-    """One hub, asked with one token; `say` is told each step."""
+    """One hub, accessed with one token. `say` receives each step."""
 
     def __init__(self, endpoint: str, token: str, say: Callable[[str], None]) -> None:
-        # That of huggingface_hub waits for ever, and has a hook which logs requests whole where HF_DEBUG is set.
+        # The client of huggingface_hub has no time-out, and its hook logs whole requests if HF_DEBUG is set.
         set_client_factory(lambda: httpx2.Client(follow_redirects=True, timeout=BUILD_SECONDS))
         self.endpoint = endpoint
         self.token = token
@@ -73,9 +73,9 @@ class Hub:
         self.api = HfApi(endpoint=endpoint, token=token)
 
     def deploy(self, plan: DeployPlan, secrets: Mapping[str, str], *, wait_seconds: float) -> str:
-        """Create or update the Space and wait for its page, whose address is returned. Raises `DeployError`.
+        """Create or update the Space, wait for its page and return the address. Raises `DeployError`.
 
-        Nothing is changed before it is known that nothing would be overwritten that another deploy did not send.
+        Before any change, checks that it overwrites no file that another deploy did not send.
         """
         repo = self._repo(plan.space)
         found = self._find(repo)
@@ -93,7 +93,7 @@ class Hub:
 
     @contextmanager
     def _doing(self, what: str) -> Generator[None]:
-        """Give what goes wrong inside as one sentence that says what was tried."""
+        """Turn an exception inside into one sentence that names what was tried."""
         try:
             yield
         except HfHubHTTPError as error:
@@ -155,7 +155,7 @@ class Hub:
             )
 
     def _create(self, repo: str, space: Space) -> None:
-        # The secrets come later, over their own endpoint, so that no other request carries one.
+        # Secrets are sent later, to their own endpoint, so that no other request contains one.
         with self._doing(f"create the Space {repo}"):
             self.api.create_repo(
                 repo,
@@ -205,7 +205,7 @@ class Hub:
                     self.say(f"Set the variable {name}.")
 
     def _set_secrets(self, repo: str, secrets: Mapping[str, str]) -> None:
-        """All of them, each time: what is there cannot be read, so nobody knows whether it is still the same."""
+        """Set all secrets every time: the hub does not return them, so a difference cannot be seen."""
         with self._doing(f"set the secrets of {repo}"):
             there = self.api.get_space_secrets(repo)
             for name in [name for name, one in there.items() if one.description == MARK and name not in secrets]:
@@ -216,7 +216,7 @@ class Hub:
                 self.say(f"Set the secret {name}.")
 
     def _send(self, repo: str, plan: DeployPlan, found: _Found) -> str:
-        """Send what differs and remove what is gone, as one commit; return the newest commit's id."""
+        """Send changed files and remove dropped ones in one commit. Return the id of the newest commit."""
         changed = {path: data for path, data in plan.files.items() if found.tree.get(path) != _blob_id(data)}
         gone = sorted((found.listed & found.tree.keys()) - plan.files.keys())
         if not changed and not gone:
@@ -238,7 +238,7 @@ class Hub:
         return commit.oid
 
     def _watch(self, repo: str, head: str, before: str, wait_seconds: float) -> str:
-        """Look until the page answers; return its address."""
+        """Poll until the page answers. Return its address."""
         start = heard = time.monotonic()
         pause, last = 0.25, ""
         while True:
@@ -248,7 +248,7 @@ class Hub:
                     runtime = self.api.get_space_runtime(repo)
                     heard = now
             except DeployError:
-                # The network may fail for a moment in half an hour.
+                # The network can fail for a moment within half an hour.
                 if now - heard > min(BUILD_SECONDS, wait_seconds):
                     raise
                 time.sleep(pause)
@@ -262,7 +262,7 @@ class Hub:
                 self._fail(repo, stage, str(raw.get("errorMessage") or ""))
             why = f"it is {stage}"
             if (stage == "RUNNING" and (running == head or (fresh and not running))) or stage == "SLEEPING":
-                # A page that is asked for wakes a Space that sleeps.
+                # A request for the page wakes a sleeping Space.
                 url, why = self._ask_page(repo)
                 if not why and stage == "RUNNING":
                     self.say(f"The page answers: {url}")
@@ -275,7 +275,7 @@ class Hub:
             pause = min(pause * 1.3, 5.0)
 
     def _ask_page(self, repo: str) -> tuple[str, str]:
-        """The page's address, and why it does not answer, which is empty if it does."""
+        """Return the page's address, and the reason if it does not answer, else ""."""
         with self._doing(f"say where the page of {repo} is"):
             info = self.api.space_info(repo)
         if not info.host:
@@ -293,7 +293,7 @@ class Hub:
         raise DeployError(f"The Space {repo} does not run ({stage}): {FIXES[stage]}.{said}")
 
     def _say_log(self, repo: str, *, build: bool, seconds: float = 20.0) -> None:
-        """Say the end of the log, as far as it comes: what is to be reported is another fault."""
+        """Report the end of the log. Ignore failures, because the caller reports another fault."""
         pieces: list[str] = []
 
         def fetch() -> None:
@@ -303,7 +303,7 @@ class Hub:
             except (httpx2.HTTPError, OSError, ValueError, KeyError):
                 pieces.append("(the log cannot be read)")
 
-        # The hub may keep the stream of a log open, and alive, for ever.
+        # The hub can keep the stream of a log open for ever.
         thread = Thread(target=fetch, daemon=True)
         thread.start()
         thread.join(seconds)
@@ -313,5 +313,5 @@ class Hub:
 
 
 def _blob_id(data: bytes) -> str:
-    """Git's name for a file's content, by which the hub lists it."""
+    """Return Git's blob id of the content, which the hub lists."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()

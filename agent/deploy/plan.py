@@ -1,4 +1,4 @@
-"""What a deploy would send, as values: the files, the front matter, the secrets. Nothing here asks the network."""
+"""The content of a deploy as values: files, front matter and secrets. Uses no network."""
 
 import json
 import re
@@ -14,23 +14,23 @@ from agent.errors import ConfigError
 
 PORT = 7860
 PROGRAM, LINK = "100755", "120000"
-"""Modes, as git names them."""
+"""File modes in git's notation."""
 MOUNT = "/data"
 LIST = ".deployed"
-"""The file in the Space that names what was sent, one path a line: what it names and we no longer have is removed."""
+"""A file in the Space that lists the sent paths, one per line. The next deploy removes listed paths that are gone."""
 
 NEEDED = ("app.py", "agent/", "configs/", "requirements.txt", "requirements-models.txt")
 DOCKER = ("Dockerfile", ".dockerignore")
 NOT_NEEDED = ("agent/deploy/", "tests/", "data/")
-# Nothing of the kind is in these folders; should one get there, it is not sent.
+# These folders contain no such files. If one gets there by mistake, it is not sent.
 NEVER = re.compile(r"(^|/)(\.|__pycache__/|node_modules/)|\.(pem|key|p12|sqlite\w*|log)$")
 SHORTEST_SECRET = 8
-"""Characters. What is shorter is no secret, and hiding it would black out half of what is said."""
+"""In characters. A shorter value is no secret, and hiding it would black out half of the output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployPlan:
-    """A Space and its files: bytes by path. `notes` are sentences on what was left out."""
+    """A Space and its files: bytes by path. `notes` are sentences about files that are left out."""
 
     space: Space
     files: Mapping[str, bytes]
@@ -38,7 +38,7 @@ class DeployPlan:
 
 
 def make_plan(space: Space, root: Path) -> DeployPlan:
-    """The plan for `space` out of the git checkout at `root`. Raises `ConfigError`."""
+    """Make the plan for `space` from the git checkout at `root`. Raises `ConfigError`."""
     copied: Mapping[str, bool] = {}
     wanted = NEEDED
     if space.sdk == "docker":
@@ -48,7 +48,7 @@ def make_plan(space: Space, root: Path) -> DeployPlan:
     notes: list[str] = []
     files: dict[str, bytes] = {}
     for path, mode in tracked.items():
-        # A link would be followed to wherever it leads.
+        # Following a link could send a file from anywhere.
         if (NEVER.search(path) and path not in wanted) or mode == LINK:
             notes.append(f"{path} is left out: no Space needs such a file.")
         elif (root / path).is_file():
@@ -71,9 +71,9 @@ def make_plan(space: Space, root: Path) -> DeployPlan:
 
 
 def front_matter(space: Space, *, gradio: str, python: str) -> str:
-    """The block that the hub reads at the top of README.md; `gradio` and `python` are versions.
+    """Return the front matter of README.md for the hub. `gradio` and `python` are versions.
 
-    JSON's strings, lists and booleans are YAML's, too, and need no YAML writer.
+    Strings, lists and booleans of JSON are valid YAML, so no YAML writer is needed.
     """
     fields: dict[str, object] = {
         "title": space.title,
@@ -87,7 +87,7 @@ def front_matter(space: Space, *, gradio: str, python: str) -> str:
     else:
         fields |= {"sdk_version": gradio, "python_version": python, "app_file": "app.py"}
     if space.oauth:
-        # With it, a visitor who has logged in may use models of the hub's router through a token of their own.
+        # This lets a visitor that has logged in use the hub's router with their own token.
         fields |= {"hf_oauth": True, "hf_oauth_scopes": ["inference-api"]}
     if space.preload:
         fields["preload_from_hub"] = list(space.preload)
@@ -96,9 +96,9 @@ def front_matter(space: Space, *, gradio: str, python: str) -> str:
 
 
 def find_secrets(space: Space, env: Mapping[str, str]) -> dict[str, str]:
-    """The secrets that the environment has, by name: SPACE_NAME, else NAME.
+    """Return the secrets in the environment by name. SPACE_NAME takes precedence over NAME.
 
-    HF_TOKEN without the prefix is the token that deploys, which may write: it is never given to a Space.
+    HF_TOKEN without the prefix is the token of the deploy and can write, so a Space never receives it.
     """
     found: dict[str, str] = {}
     for name in space.secrets:
@@ -108,7 +108,7 @@ def find_secrets(space: Space, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_secrets(plan: DeployPlan, secrets: Mapping[str, str], token: str) -> None:
-    """See that all secrets are there, and that none would leave by another door. Raises `ConfigError`."""
+    """Check that all secrets are set, and that no file or variable contains one. Raises `ConfigError`."""
     if missing := [_variable(name) for name in plan.space.secrets if name not in secrets]:
         raise ConfigError(f"The Spacefile names secrets that the environment does not have: set {', '.join(missing)}.")
     for name, value in secrets.items():
@@ -127,7 +127,7 @@ def check_secrets(plan: DeployPlan, secrets: Mapping[str, str], token: str) -> N
 
 
 def redact_secrets(say: Callable[[str], None], *values: str) -> Callable[[str], None]:
-    """`say`, with each of the `values` (and each line of one) blacked out, as they are and as JSON writes them."""
+    """Wrap `say` to black out all `values` and each line of them, both plain and as JSON strings."""
     parts = {part for value in values for part in (value, *value.splitlines()) if len(part.strip()) >= SHORTEST_SECRET}
     forms = {
         form for part in parts for form in (part, json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1])
@@ -137,7 +137,7 @@ def redact_secrets(say: Callable[[str], None], *values: str) -> Callable[[str], 
 
 
 def describe(plan: DeployPlan, secrets: Mapping[str, str]) -> Iterator[str]:
-    """The plan as lines for people. Of a secret it says the name, and whether the environment has it."""
+    """Yield the plan as lines for people. For a secret, tell only its name and whether it is set."""
     space = plan.space
     owner = "" if "/" in space.name else " (of whoever the token belongs to)"
     yield f"Space {space.name}{owner}: created if it is not there, then {'private' if space.private else 'public'}"
@@ -161,7 +161,7 @@ def _variable(name: str) -> str:
 
 
 def _tracked(root: Path, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Mode and path of each file that git knows, in the order of git."""
+    """Yield the mode and path of each tracked file, in git's order."""
     for line in _git(root, "ls-files", "-z", "--stage", "--", *paths):
         about, path = line.split("\t", 1)
         yield about.split(" ")[0], path
@@ -191,9 +191,9 @@ def _text(root: Path, name: str) -> str:
 
 
 def _without_hashes(requirements: bytes) -> bytes:
-    """A Gradio Space is built by one pip run over this file and packages of the hub's own choice.
+    """Remove the hashes, because the hub builds a Gradio Space with one pip run over this file and its own packages.
 
-    Where one line has a hash, pip wants one for each, and the hub gives none for its own. The versions stay pinned.
+    If one line has a hash, pip wants one for each, and the hub has none for its packages. The versions stay pinned.
     """
     return re.sub(rb"(?<!\s)\s*\\\n\s*--hash=[^\s\\]+", b"", requirements)
 
@@ -204,8 +204,7 @@ def _readme(space: Space, root: Path, requirements: bytes) -> bytes:
     python = re.search(r"(?<!\d)\d+\.\d+", project["requires-python"])
     if not pinned or not python:
         raise ConfigError("requirements.txt must pin gradio, and pyproject.toml say which Python is required.")
-    # The heading and what follows it at once: the rest is about this checkout, and would build the Space again and
-    # again whenever it is edited.
+    # Only the heading and the first paragraph: the rest is about the checkout, and each edit would rebuild the Space.
     opening = _text(root, "README.md").split("\n\n")[:2]
     return "\n\n".join(
         (front_matter(space, gradio=pinned[1].decode(), python=python[0]) + opening[0], *opening[1:], "")

@@ -1,4 +1,4 @@
-"""The Spacefile: what a Space shall be, as a small TOML file and as a frozen value. It does not know the hub."""
+"""The Spacefile: the wanted state of a Space, as a small TOML file and as a frozen value. Knows nothing of the hub."""
 
 import re
 import tomllib
@@ -18,7 +18,7 @@ FREE = "cpu-basic"
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# What is most likely a secret by its name, or by how the vendors' keys begin.
+# Names that look like secrets, and values that begin like a vendor's key.
 _SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)S?$", re.IGNORECASE)
 _NOT_SECRET_NAME = re.compile(r"(?>.*?MAX).*TOKENS$", re.IGNORECASE)
 _SECRET_VALUE = re.compile(r"\b(sk-|hf_|xai-|AIza|gsk_|ghp_|github_pat_|AKIA)[A-Za-z0-9_-]{12,}")
@@ -26,11 +26,11 @@ _SECRET_VALUE = re.compile(r"\b(sk-|hf_|xai-|AIza|gsk_|ghp_|github_pat_|AKIA)[A-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """A Space as its Spacefile wants it.
+    """The Space that a Spacefile describes.
 
-    `name` may be without its owner, who is then the token's. `target` is the stage of the Dockerfile to run.
-    `sleep_seconds` is the time without visitors after which it sleeps, -1 for never, None for the hub's own choice.
-    `private` counts when it is created. `storage` names a bucket that is mounted at /data. `secrets` are names alone.
+    `name` can omit the owner, which is then the token's. `target` is the stage of the Dockerfile to run.
+    `sleep_seconds` is the time without visitors before the Space sleeps: -1 for never, None for the hub's default.
+    `private` applies at creation. `storage` names a bucket mounted at /data. `secrets` has only names.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Space:
 
 
 class _Wrong(Exception):
-    """A value that cannot be: what is wrong with it, the way to it below its key, and the item of a list."""
+    """An invalid value: the fault, the path to it below its key, and the list item."""
 
     def __init__(self, what: str, *way: str, item: str = "") -> None:
         super().__init__(what)
@@ -58,7 +58,7 @@ class _Wrong(Exception):
 
 
 def read_spacefile(path: Path) -> Space:
-    """Read a Spacefile. Raises `ConfigError`, which names the line, and never quotes what might be a secret."""
+    """Read a Spacefile. Raises `ConfigError`, which names the line and never quotes a possible secret."""
     try:
         text = path.read_text(encoding="utf-8").replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -98,10 +98,10 @@ def _space(table: Mapping[str, Any]) -> Space:
 
 
 def _line(text: str, *way: str, item: str = "") -> int:
-    """The line of the statement that defines `way`, or of `item` in it; without a way, of the first bad statement.
+    """Return the line of the statement that defines `way`, or of `item` in it. Without a way: the first bad statement.
 
-    tomllib keeps no positions. But the beginning of a file, cut after some line, is valid TOML exactly when the cut
-    goes through no statement: so the statement that brings a key begins after the last good cut without it.
+    tomllib keeps no positions. But the first lines of a file are valid TOML exactly if the cut splits no statement. So
+    the statement that adds a key begins after the last valid cut without it.
     """
     lines = text.split("\n")
     begin = 0
@@ -115,7 +115,7 @@ def _line(text: str, *way: str, item: str = "") -> int:
         if way and found is not None:
             return next((n for n in range(begin, end) if item and item in lines[n]), begin) + 1
         begin = end
-    # A file without a mistake in its TOML lacks something, and could have it in its first line.
+    # A valid TOML file lacks something, which could go into its first line.
     return 1 if begin == len(lines) else begin + 1
 
 
@@ -186,7 +186,7 @@ def _stage(value: str) -> None:
 def _preload(value: list[Any]) -> None:
     for item in value:
         words = item.split(" ") if isinstance(item, str) else []
-        # The hub's own form: all of a repository, or some of its files, or these at one revision.
+        # The hub's format: a whole repository, some of its files, or these at one revision.
         if not 1 <= len(words) <= 3 or not all(words) or words[0].count("/") != 1:
             raise _Wrong(
                 "must be strings like 'owner/model', 'owner/model file,file' or with a revision", item=str(item)

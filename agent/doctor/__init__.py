@@ -1,6 +1,6 @@
-"""What is wrong with this set-up, and what to do about it: `python -m agent.doctor`, README "When something is wrong".
+"""Diagnosis of this set-up, with a fix for each fault: `python -m agent.doctor`, README "When something is wrong".
 
-It asks what the app itself would use, in the same way. It leaves conversations as they are, and prints no key.
+It checks the same resources as the app, in the same way. It does not change conversations and prints no key.
 """
 
 import logging
@@ -19,7 +19,7 @@ Look = Callable[[], Awaitable[list[Check]]]
 
 
 async def examine(env: Mapping[str, str] = os.environ, *, online: bool = False) -> AsyncIterator[Check]:
-    """Every check, as it is made; `online` also asks each hosted provider whether its key works. Never raises."""
+    """Yield every check when it is made. `online` also tests the key of each hosted provider. Never raises."""
     hidden = _hidden(env)
 
     async def look(name: str, how: Look) -> list[Check]:
@@ -27,7 +27,7 @@ async def examine(env: Mapping[str, str] = os.environ, *, online: bool = False) 
             found = await how()
         except AgentError as error:
             found = [fault(name, str(error), 'See README, "Configuration".')]
-        except Exception as error:  # one look that breaks must not keep the others from being made
+        except Exception as error:  # one check that breaks must not prevent the others
             log.debug("the look at %s broke", name, exc_info=True)
             said = f"this could not be looked at ({type(error).__name__})"
             found = [fault(name, said, "Run it again with LOG_LEVEL=DEBUG, and report what it prints.")]
@@ -64,7 +64,7 @@ def _looks(settings: Settings, env: Mapping[str, str], online: bool) -> dict[str
 
 
 def _hidden(env: Mapping[str, str]) -> list[str]:
-    """What must never be printed: keys, and the passwords of addresses; the longest first."""
+    """Return the texts that must never be printed: keys and passwords in addresses, the longest first."""
     keys = [value for name, value in env.items() if any(word in name for word in ("KEY", "TOKEN", "SECRET"))]
     for value in env.values():
         if "@" in value:

@@ -1,4 +1,4 @@
-"""The doctor at the command line: a line for each check; status 1 where there is a fault."""
+"""The doctor on the command line: one line per check, exit status 1 if there is a fault."""
 
 import argparse
 import asyncio
@@ -13,7 +13,7 @@ from agent.doctor.check import Check
 
 
 def main() -> int:
-    """Print what is found; return the exit status."""
+    """Print the checks and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m agent.doctor", description="Checks the set-up and says what to do."
     )

@@ -1,4 +1,4 @@
-"""What one look at the set-up finds: a value, and three ways to make it."""
+"""The result of one check, with a constructor for each state."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ State = Literal["ok", "warning", "fault"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the doctor's. A `fault` keeps the page from working, a `warning` does not; both have a `fix`."""
+    """One line of the doctor. A `fault` keeps the page from working, a `warning` does not. Both have a `fix`."""
 
     name: str
     state: State
@@ -17,15 +17,15 @@ class Check:
 
 
 def ok(name: str, message: str) -> Check:
-    """Nothing to do."""
+    """Return a check that needs no fix."""
     return Check(name, "ok", message)
 
 
 def warning(name: str, message: str, fix: str) -> Check:
-    """The page works, but less well than it could."""
+    """Return a check for a page that works, but less well than it could."""
     return Check(name, "warning", message, fix)
 
 
 def fault(name: str, message: str, fix: str) -> Check:
-    """The page does not work, or what was asked for does not."""
+    """Return a check for a page, or a requested feature, that does not work."""
     return Check(name, "fault", message, fix)

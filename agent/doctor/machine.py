@@ -1,4 +1,4 @@
-"""Python and its packages, the port, and what the tests need."""
+"""Checks of Python and its packages, the port, the sandbox, and the programs that the tests need."""
 
 import asyncio
 import importlib.util
@@ -20,11 +20,11 @@ from agent.settings import ROOT
 
 OLDEST = (3, 11)
 TCP = 4
-"""The version of Landlock that can refuse TCP."""
+"""The first version of Landlock that can block TCP."""
 
 
 async def python() -> list[Check]:
-    """Whether this Python is new enough, and what is installed is what the lock file says."""
+    """Check that this Python is new enough and that the installed packages match the lock file."""
     said = f"Python {sys.version.split()[0]}"
     if sys.version_info < OLDEST:
         return [fault("python", f"{said} is too old", "Install Python 3.11 or newer, then `make setup PYTHON=...`.")]
@@ -44,7 +44,7 @@ async def python() -> list[Check]:
 
 
 def _apart(lock: str) -> Iterator[str]:
-    """What is missing or of another version, of the packages that this platform needs."""
+    """Yield the packages that this platform needs and that are missing or have another version."""
     for line in lock.splitlines():
         if not line[:1].isalnum():
             continue
@@ -61,7 +61,7 @@ def _apart(lock: str) -> Iterator[str]:
 
 
 async def sandbox() -> list[Check]:
-    """Whether the system keeps the process that decodes files from this user's other files and from the network."""
+    """Check that the system keeps the decoding process from this user's other files and from the network."""
     found = landlock()
     if found >= TCP:
         return [ok("sandbox", "files are decoded in a process that reaches neither your files nor TCP")]
@@ -71,7 +71,7 @@ async def sandbox() -> list[Check]:
 
 
 async def port(host: str, number: int) -> list[Check]:
-    """Whether the page can listen there, or listens there already."""
+    """Check that the page can listen on this address, or already does."""
     where = f"{host}:{number}"
     try:
         socket.create_server((host, number)).close()
@@ -94,7 +94,7 @@ async def _ours(host: str, number: int) -> bool:
 
 
 async def tests() -> list[Check]:
-    """Chromium and Node.js, which only the tests need."""
+    """Check Chromium and Node.js, which only the tests need."""
     if importlib.util.find_spec("pytest") is None:
         return [ok("tests", "not set up; `make test` does that")]
     browser = _chromium()
@@ -128,7 +128,7 @@ def _node() -> str | None:
 
 
 async def _version(program: str) -> str:
-    """What `program --version` says; "" where it does not run."""
+    """Return the output of `program --version`, or "" if the program does not run."""
     pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     try:
         process = await asyncio.create_subprocess_exec(program, "--version", stdout=pipe, stderr=nothing, stdin=nothing)

@@ -1,4 +1,4 @@
-"""Which model would answer: the named server and its flags, llama.cpp and its weights, the keys of hosted providers."""
+"""Checks of the model that would answer: the named server, llama.cpp and its weights, and keys of hosted providers."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ from agent.providers.discovery import discover
 from agent.settings import LocalSettings
 
 OLDEST_VLLM = (0, 32)
-"""The oldest that this program is tested with."""
+"""The oldest version of vLLM that this program is tested with."""
 REQUEST_SECONDS = 60.0
 OVERHEAD = 150 * 10**6
 FIXES = {
@@ -42,7 +42,7 @@ CLOCK = {
 
 
 async def server(local: LocalSettings) -> list[Check]:
-    """The server that VLLM_BASE_URL names: reachable, new enough, started with the flags its model needs."""
+    """Check the server at VLLM_BASE_URL: reachable, new enough, and started with the flags that its model needs."""
     if local.vllm_base_url is None:
         return [ok("server", "VLLM_BASE_URL is not set: a model of this machine answers, or a hosted one")]
     endpoint = Endpoint(local.vllm_base_url, local.vllm_api_key)
@@ -82,7 +82,7 @@ async def _version(client: httpx2.AsyncClient, endpoint: Endpoint) -> list[Check
 
 
 async def _tools(client: httpx2.AsyncClient, endpoint: Endpoint, spec: ModelSpec) -> list[Check]:
-    """Whether it calls a tool of its own accord; by one small request."""
+    """Check with one small request that the model calls a tool by itself."""
     if spec.tools != "native":
         return [ok("tools", f"{spec.name} calls tools by a JSON schema, which needs no flag")]
     parser = family(spec.name).tool_parser
@@ -103,7 +103,7 @@ async def _tools(client: httpx2.AsyncClient, endpoint: Endpoint, spec: ModelSpec
 
 
 async def _reasoning(client: httpx2.AsyncClient, endpoint: Endpoint, spec: ModelSpec) -> list[Check]:
-    """Whether reasoning comes apart from the answer; by one small request."""
+    """Check with one small request that reasoning is separate from the answer."""
     if not spec.reasoning:
         return [ok("reasoning", f"{spec.name} does not reason")]
     flag = f"--reasoning-parser {family(spec.name).reasoning_parser or '...'}"
@@ -122,7 +122,7 @@ async def _reasoning(client: httpx2.AsyncClient, endpoint: Endpoint, spec: Model
 async def _asked(
     client: httpx2.AsyncClient, endpoint: Endpoint, spec: ModelSpec, text: str, **more: Any
 ) -> tuple[int, dict[str, Any]]:
-    """Status (0: none came) and message of one answer; raw, because our client would mend what is looked for."""
+    """Return status (0: no answer) and message of one raw answer, because our client would repair the faults."""
     body = {"model": spec.name, "messages": [{"role": "user", "content": text}], "max_tokens": 256, **more}
     try:
         answer = await client.post(f"{endpoint.base_url}/chat/completions", json=body)
@@ -142,10 +142,10 @@ def _failed(status: int) -> str:
 
 
 async def llama(local: LocalSettings) -> list[Check]:
-    """Whether llama.cpp can be loaded, and has the memory for a model."""
+    """Check that llama.cpp can be loaded and that there is memory for a model."""
     if local.vllm_base_url:
         return [ok("llama.cpp", "not needed: VLLM_BASE_URL names a server")]
-    # In a process of its own: on a processor that is too old it dies.
+    # In a separate process, because it crashes on a processor that is too old.
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-c", "import xllamacpp",
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
@@ -176,12 +176,12 @@ def _memory() -> Check:
 
 
 def _needed(weights: Weights) -> int:
-    """Bytes for one conversation."""
+    """Return the bytes of memory that one conversation needs."""
     return weights.size + OVERHEAD + weights.kv_bytes * weights.spec.context_tokens
 
 
 async def weights(local: LocalSettings) -> list[Check]:
-    """Whether a model is on this disk, or can be fetched."""
+    """Check that a model is on this disk or can be downloaded."""
     if local.vllm_base_url:
         return [ok("weights", "not needed: VLLM_BASE_URL names a server")]
     if own := local.local_model:
@@ -215,7 +215,7 @@ def _own_file(path: os.PathLike[str]) -> Check:
 
 
 async def keys(env: Mapping[str, str], *, online: bool) -> list[Check]:
-    """Which providers have a key; `online`: whether it works, by one small request for each."""
+    """Check which providers have a key. `online` tests each key with one small request."""
     hosted = [one for one in catalog().providers.values() if one.base_url and one.key_names]
     having = [one for one in hosted if default_endpoint(one, env).api_key]
     missing = ", ".join(one.key_names[0] for one in hosted if one not in having)

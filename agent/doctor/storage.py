@@ -1,4 +1,4 @@
-"""What must outlive a restart: the history, the room on the disk, and what a Space does to both."""
+"""Checks of the data that must survive a restart: history, disk space, and the storage of a Space."""
 
 import shutil
 import sqlite3
@@ -15,11 +15,11 @@ from agent.models.catalog import load_catalog as catalog
 from agent.settings import Settings
 
 LITTLE, LOW = 50 * 10**6, 500 * 10**6
-"""Bytes free under which conversations are about to be refused, and under which attachments will fill it soon."""
+"""Free bytes. Below `LITTLE`, conversations are soon refused; below `LOW`, attachments soon fill the disk."""
 
 
 async def store(settings: Settings) -> list[Check]:
-    """Whether the history opens, is whole, and takes a conversation (which is taken back)."""
+    """Check that the history opens, is undamaged, and accepts a conversation (which is then deleted)."""
     if settings.store == "memory":
         return [warning("store", "history is kept in memory: a restart loses it", "Set SWITCHBOARD_STORE=sqlite.")]
     path = settings.data_dir / "history.sqlite"
@@ -43,7 +43,7 @@ async def store(settings: Settings) -> list[Check]:
 
 
 async def _new(folder: Path) -> Check:
-    """Try a store of the same kind there, and leave nothing of it; the folder itself is made by the first start."""
+    """Try a store of the same kind there and remove it again. The first start creates the folder itself."""
     place = _existing(folder)
     with TemporaryDirectory(dir=place, prefix=".doctor-") as trial:
         await _write(Path(trial) / "history.sqlite")
@@ -60,7 +60,7 @@ async def _write(path: Path) -> None:
 
 
 def _damage(path: Path) -> str:
-    """What SQLite finds wrong with a file that is there; "" where it is whole."""
+    """Return SQLite's complaint about an existing file, or "" if the file is undamaged."""
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as base:
             ((said, *_), *_) = base.execute("PRAGMA quick_check(1)").fetchall()
@@ -68,12 +68,14 @@ def _damage(path: Path) -> str:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_NOTADB:
             return "is not a SQLite database"
-        return "is damaged" if code == sqlite3.SQLITE_CORRUPT else ""  # the rest is said when it is opened to write
+        return (
+            "is damaged" if code == sqlite3.SQLITE_CORRUPT else ""
+        )  # other errors are reported when it is opened for writing
     return "" if said == "ok" else "is damaged"
 
 
 async def disk(settings: Settings) -> list[Check]:
-    """Room for conversations and attachments. Room for weights is a matter of the weights."""
+    """Check the free space for conversations and attachments. `weights` checks the space for weights."""
     place = _existing(settings.data_dir)
     free = shutil.disk_usage(place).free
     said = f"{free / 10**9:.1f} GB are free in {place}"
@@ -84,12 +86,12 @@ async def disk(settings: Settings) -> list[Check]:
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that exists."""
+    """Return the folder, or its nearest existing parent."""
     return next(path for path in (folder, *folder.parents) if path.is_dir())
 
 
 async def space(settings: Settings, env: Mapping[str, str]) -> list[Check]:
-    """What a Space of the hub needs to be told."""
+    """Check the configuration that a Space on the hub needs."""
     if settings.space is None:
         return [ok("space", "this is not a Space")]
     found = [ok("space", f"this is the Space {settings.space.id}")]

@@ -1,7 +1,7 @@
 """Image conversion for models: upright, no larger than the model uses, without metadata. Trusts no byte of the input.
 
 `convert_image` and `open_image` decode, so only `agent.media.sandbox_worker` calls them; the app calls
-`agent.media.sandbox.convert_image`. Each checks the header before it decodes: it opens only the decoder of the detected
+`agent.media.sandbox`. `convert_image` checks the header before it decodes: it opens only the decoder of the detected
 type, which reads the header, and `_MOST` gives the number of pixels of that type that fit into 200 MB.
 """
 

@@ -1,6 +1,6 @@
 """OpenTelemetry by the GenAI conventions: a span for the run, each model request and each tool call.
 
-Only the API is used: spans go wherever the program's own tracer provider sends them. Off unless asked for.
+Uses only the API: the program's own tracer provider decides where the spans go. Off unless enabled.
 """
 
 import os
@@ -47,17 +47,17 @@ from agent.result import RunResult
 from agent.tracing.redaction import Redactor
 
 SWITCH = "SWITCHBOARD_TELEMETRY"
-"""The environment variable: "on", or "content" for spans that also have what was said."""
+"""The environment variable: "on", or "content" for spans that also contain the messages."""
 
 Attributes = dict[str, AttributeValue]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Telemetry:
-    """Makes spans for an agent's runs: `Agent(..., telemetry=Telemetry())`.
+    """Creates spans for an agent's runs: `Agent(..., telemetry=Telemetry())`.
 
-    `content`: prompts, answers, arguments and results are recorded too, without keys and without the bytes of media.
-    `agent_name` is what the agent is called there. `provider` is the tracer provider, None for the program's own.
+    `content` also records prompts, answers, arguments and results, without keys and without the bytes of media.
+    `agent_name` is the agent's name in the spans. `provider` is the tracer provider, None for the program's own.
     """
 
     content: bool = False
@@ -66,7 +66,7 @@ class Telemetry:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ) -> "Telemetry | None":
-        """As `SWITCHBOARD_TELEMETRY` says: "on", "content", or nothing. Raises `ConfigError`."""
+        """Return the telemetry that `SWITCHBOARD_TELEMETRY` sets: "on", "content", or none. Raises `ConfigError`."""
         match env.get(SWITCH, "").strip().lower():
             case "" | "0" | "off" | "false":
                 return None
@@ -78,12 +78,12 @@ class Telemetry:
                 raise ConfigError(f"{SWITCH} must be on, content or off, not {other!r}")
 
     def __call__(self) -> Observer:
-        """The observer of one run."""
+        """Return the observer of one run."""
         return _Spans(self, get_tracer("switchboard.agent", tracer_provider=self.provider))
 
 
 class _Spans:
-    """The open spans of one run. Usage of the run is that of its steps."""
+    """The open spans of one run. The usage of a run is the sum of its steps."""
 
     def __init__(self, telemetry: Telemetry, tracer: Tracer) -> None:
         self._telemetry, self._tracer = telemetry, tracer
@@ -98,7 +98,7 @@ class _Spans:
         self._calls: dict[str, Span] = {}
 
     def on_event(self, event: Event) -> None:
-        """Begin, amend or end the span that the event is about."""
+        """Start, amend or end the span of the event."""
         match event:
             case RunStarted():
                 self._run_began(event)
@@ -163,7 +163,7 @@ class _Spans:
         )
         self._content(self._step, "gen_ai.input.messages", event.messages)
         self._asked = monotonic()
-        # What the provider's HTTP client records by itself belongs under the step.
+        # Spans of the provider's HTTP client belong under the step.
         self._token = contexts.attach(set_span_in_context(self._step, self._inside))
 
     def _step_ended(self, event: StepEnded) -> None:
@@ -193,7 +193,7 @@ class _Spans:
         if self._telemetry.content:
             span.set_attribute("gen_ai.tool.call.arguments", self._json(call.args_as_dict()))
         self._calls[call.tool_call_id] = span
-        # For what the tool itself records. It runs in a task of its own, with which this ends.
+        # For spans of the tool itself. The tool runs in its own task, and this context ends with the task.
         contexts.attach(set_span_in_context(span, self._inside))
 
     def _call_ended(self, result: ToolReturnPart) -> None:
@@ -210,7 +210,7 @@ class _Spans:
     def _run_ended(self, result: RunResult) -> None:
         if self._run is None:
             return
-        # Not gen_ai.usage, which its steps have: whoever adds up the spans of a trace would count each token twice.
+        # Not gen_ai.usage, which the steps have: adding up the spans of a trace would count each token twice.
         used: Attributes = {f"gen_ai.aggregated_usage.{name}": count for name, count in result.usage.items()}
         self._run.set_attributes({"gen_ai.response.finish_reasons": [result.finish_reason], **used})
         if result.cost is not None:
@@ -223,7 +223,7 @@ class _Spans:
         self._run.end()
 
     def _failed(self, span: Span, kind: str, sentence: str) -> None:
-        """The kind of failure always; its sentence, which may quote what was said, only with the content."""
+        """Record the kind of failure. Its sentence can quote the conversation and is recorded only with `content`."""
         span.set_attribute("error.type", kind)
         span.set_status(StatusCode.ERROR, self._cleaner.complaint(sentence) if self._telemetry.content else None)
 
@@ -253,7 +253,7 @@ def _of_response(response: ModelResponse) -> Attributes:
 
 @cache
 def _words() -> InstrumentationSettings:
-    """The library's own form of messages; its tracer and meter are not used."""
+    """Return the library's converter of messages. Its tracer and meter are not used."""
     return InstrumentationSettings(
         tracer_provider=NoOpTracerProvider(),
         meter_provider=NoOpMeterProvider(),
@@ -263,4 +263,4 @@ def _words() -> InstrumentationSettings:
 
 
 _PROVIDERS = {"google": "gcp.gemini", "xai": "x_ai"}
-"""Where the conventions have a name of their own for a provider."""
+"""Names that the conventions define for a provider."""

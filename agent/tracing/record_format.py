@@ -1,18 +1,18 @@
-"""A flight record: what happened in one run, as JSON Lines. This module knows the format, and reads it.
+"""The format of a run record, the events of one run as JSON Lines, and its reader.
 
-The first line is the header. Each line after it has `at`, seconds since the run began, and its kind:
+The first line is the header. Each later line has `at`, in seconds since the run began, and its kind:
 
-    prompt     the messages that the run was given; pictures and sound with their bytes
-    step       the model is asked
-    retry      a request failed and is made again after so many `seconds`
-    chunk      what came from the provider: `text` or `thinking` of the part number `part`, or an `other` part, whole
-    stepped    the answer is complete, with its calls, or a failure says why not
-    response   what the run said of it
+    prompt     the messages that the run was given; images and audio with their bytes
+    step       a request to the model
+    retry      a request failed and is repeated after `seconds`
+    chunk      output of the provider: `text` or `thinking` of part number `part`, or a complete `other` part
+    stepped    the answer is complete, with its calls, or a failure explains why not
+    response   output of the run
     call       a tool is called
-    result     what came of the call
-    end        how the run ended
+    result     the result of the call
+    end        the end of the run
 
-`agent.tracing.recorder` writes it, `agent.tracing.replay` plays it.
+`agent.tracing.recorder` writes it and `agent.tracing.replay` plays it.
 """
 
 import json
@@ -32,7 +32,7 @@ from agent.result import FinishReason
 
 FORMAT, VERSION = "switchboard flight record", 1
 
-# Built at their first use: most runs write no flight and read none, and an adapter of messages takes 50 ms.
+# Built at first use: most runs write and read no record, and an adapter for messages takes 50 ms.
 _LATER = ConfigDict(defer_build=True)
 _BYTES = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", defer_build=True)
 SPEC = TypeAdapter(ModelSpec)
@@ -48,7 +48,7 @@ _BARE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What came from the provider, `at` so many seconds after its step began; `content` is a text, or a whole part."""
+    """Output of the provider, `at` seconds after its step began. `content` is a text or a complete part."""
 
     at: float
     part: int
@@ -58,7 +58,7 @@ class Chunk:
 
 @dataclass(slots=True)
 class RecordedStep:
-    """A model request: chunks, the answer without its text, its calls; `seconds` in all. Not `whole`: broken off."""
+    """A model request: chunks, the answer without its text, calls, `seconds` in all. Not `whole` if it broke off."""
 
     chunks: list[Chunk] = field(default_factory=list[Chunk])
     response: ModelResponse | None = None
@@ -70,10 +70,10 @@ class RecordedStep:
 
 @dataclass(slots=True)
 class RunRecord:
-    """A record, read. `results` are by the id of their call, each with the seconds that the tool took.
+    """A record in memory. `results` maps the id of a call to the tool's seconds and its result.
 
-    `responses` is what the run said, one for each bubble. `ended` is how the run ended and the sentence said of it,
-    None where its program ended before it.
+    `responses` has one item for each bubble. `ended` is the finish reason and its sentence, or None if the program
+    ended before the run did.
     """
 
     spec: ModelSpec
@@ -86,7 +86,7 @@ class RunRecord:
 
 
 def load_record(path: str | Path) -> RunRecord:
-    """Read a record. A last line that was only half written is left out. Raises `InputError` with what is wrong."""
+    """Read a record. An incomplete last line is ignored. Raises `InputError`, which describes the fault."""
     name = Path(path).name
     try:
         *lines, _half = Path(path).read_bytes().split(b"\n")
@@ -114,9 +114,9 @@ def load_record(path: str | Path) -> RunRecord:
 
 
 def record_path(folder: Path, name: str) -> Path:
-    """The record called `name` in the folder, for names that visitors type. Raises `UnknownModel`.
+    """Return the path of the record called `name`. Visitors can type the name. Raises `UnknownModel`.
 
-    Only a bare name finds anything, and only a plain file of the folder itself: no path, no link that leads elsewhere.
+    Accepts only a bare name and a plain file in the folder itself: no path and no link that leads elsewhere.
     """
     bare = name.strip().removesuffix(".jsonl")
     path = folder / f"{bare}.jsonl"
@@ -126,7 +126,7 @@ def record_path(folder: Path, name: str) -> Path:
 
 
 class _Reader:
-    """Fills a `Flight`, line by line."""
+    """Fills a `RunRecord`, line by line."""
 
     def __init__(self, flight: RunRecord) -> None:
         self._flight = flight
@@ -144,7 +144,7 @@ class _Reader:
                 self._step_at = at
                 flight.steps.append(RecordedStep())
             case "retry":
-                flight.steps[-1].chunks.clear()  # what had come was never said
+                flight.steps[-1].chunks.clear()  # these chunks were never shown
             case "chunk":
                 flight.steps[-1].chunks.append(_chunk(line, max(0.0, at - self._step_at)))
             case "stepped":
@@ -172,7 +172,7 @@ class _Reader:
             step.response = found if isinstance(found, ModelResponse) else None
 
     def _response(self, line: Mapping[str, Any]) -> None:
-        """Deltas of one bubble become one response."""
+        """Join the deltas of one bubble into one response."""
         said, content = self._flight.responses, line["content"]
         bubble = line.get("bubble")
         if bubble is not None and bubble == self._bubble:

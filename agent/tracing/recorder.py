@@ -1,4 +1,4 @@
-"""Writes the flight record of a run (see `flight`) without keys, as it happens: a crash leaves what had been."""
+"""Writes the record of a run (see `record_format`) without keys, line by line, so that a crash loses little."""
 
 import json
 import os
@@ -43,10 +43,10 @@ from agent.tracing.redaction import RecordedPiece, RedactedStream, Redactor
 
 
 class Recorder:
-    """Writes the record of one run to `path`, which it replaces; the file is for its owner's eyes only.
+    """Writes the record of one run to `path`, which it replaces. Only the file's owner can read it.
 
-    Text may be written a little later than its time says: when it is certain that no key goes on in the next chunk.
-    Raises `InputError` where the file cannot be written.
+    Text can be written a little later than its time says: it waits until no key can continue in the next chunk. Raises
+    `InputError` if the file cannot be written.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -59,7 +59,7 @@ class Recorder:
         self._begin(Redactor())
 
     def on_event(self, event: Event) -> None:
-        """Write it down."""
+        """Write the event to the file."""
         at = monotonic() - self._began
         match event:
             case RunStarted():
@@ -113,7 +113,7 @@ class Recorder:
         }
         self._write(self._cleaner.value(header))
         self._line("prompt", 0.0, messages=[self._clean(MESSAGES, message) for message in event.prompt])
-        if not event.prompt:  # it is resumed: the calls that it answers belong to the story
+        if not event.prompt:  # a resumed run: the calls that it answers belong to the record
             self._line("step", 0.0)
             _, calls = unanswered_calls(event.context.messages)
             self._stepped(StepEnded(ModelResponse(parts=calls, finish_reason="tool_call")), 0.0)
@@ -127,7 +127,7 @@ class Recorder:
             case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=more)):
                 kind, text = "thinking", more or ""
             case PartStartEvent(part=ToolCallPart()) | PartDeltaEvent():
-                return  # a call is written when it is whole, with the step's end
+                return  # calls are written complete, at the end of the step
             case PartStartEvent(part=part):
                 self._flush()
                 [other] = self._clean(MESSAGES, ModelResponse(parts=[part]))["parts"]
@@ -140,7 +140,7 @@ class Recorder:
         response, failure = event.response, event.failure
         envelope, calls = None, list[Any]()
         if response is not None:
-            # What else the provider says of its answer is for that provider alone.
+            # The provider's other details concern only that provider.
             bare = replace(response, parts=[], provider_details=_reason(response), provider_url=None, metadata=None)
             envelope = self._clean(MESSAGES, bare)
             calls = [self._clean(CALLS, part) for part in response.parts if isinstance(part, ToolCallPart)]
@@ -182,7 +182,7 @@ class Recorder:
             self._word(piece)
 
     def _clean(self, adapter: TypeAdapter[Any], value: Any) -> Any:
-        """One value as JSON; the adapters are for lists of such, as those alone know how bytes are written."""
+        """Return one value as redacted JSON. The adapters are for lists, which know how bytes are written."""
         [plain] = json.loads(adapter.dump_json([value]))
         return self._cleaner.value(_without_details(plain))
 
@@ -192,18 +192,18 @@ class Recorder:
     def _write(self, value: dict[str, Any]) -> None:
         try:
             self._file.write(json.dumps(value, ensure_ascii=False) + "\n")
-        except UnicodeEncodeError:  # half a character, whose rest comes with the next chunk
+        except UnicodeEncodeError:  # half a surrogate pair; the rest comes with the next chunk
             self._file.write(json.dumps(value) + "\n")
 
 
 def _reason(response: ModelResponse) -> dict[str, Any] | None:
-    """What of the provider's details says how the answer ended."""
+    """Return the provider's details that explain how the answer ended."""
     kept = ("finish_reason", "refusal_category", "block_reason", "block_reason_message", "refusal")
     return {name: value for name, value in (response.provider_details or {}).items() if name in kept} or None
 
 
 def _without_details(value: Any) -> Any:
-    """JSON of messages without what only the provider that wrote them understands: signatures, ids of its items."""
+    """Return messages as JSON without data for their provider alone: signatures and ids of its items."""
     if isinstance(value, list):
         return [_without_details(item) for item in cast(list[Any], value)]
     if isinstance(value, dict):
@@ -214,7 +214,7 @@ def _without_details(value: Any) -> Any:
 
 
 def _named(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What was said of a call or a result; of its files what they are called, as their bytes stand in the result."""
+    """Return the content of a call or result. Files keep only identifier and type; the result has their bytes."""
     if "files" not in content:
         return dict(content)
     files = [{"identifier": one.identifier, "media_type": one.media_type} for one in content["files"]]

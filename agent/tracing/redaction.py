@@ -1,6 +1,6 @@
-"""What may be recorded of a run: text and values without keys or what looks like one, also where a stream cut it.
+"""Redaction of recorded text and values: removes keys and text that looks like one, also across chunks of a stream.
 
-Media stay as they are.
+Media are not changed.
 """
 
 import json
@@ -27,44 +27,46 @@ _SECRETS = re.compile(
     | (?<![a-z0-9]) (?: AIza [\w-]{20,} | AKIA [A-Z0-9]{12,} | ya29\. [\w-]{8,} | eyJ [\w-]{8,600}+ \. [\w.-]{8,} )
     """
 )
-"""What is a key beyond doubt. `redact` hides more, as is right for a vendor's complaint; of prose, code and markdown,
-which must be played again as they were, it would take whatever is long or starred."""
+"""Matches text that is certainly a key, and leaves prose, code and markdown unchanged for the replay.
+
+`redact` also hides long and starred words, which is right only for a vendor's error message.
+"""
 _SECRET_NAME = re.compile(r"(?i)(?:^|[-_.])(?:authorization|password|passwd|secret|token|api[-_]?key)$")
 _OPENS_A_SECRET = re.compile(
     r"""(?ix) (?: bearer | basic | (?: authorization | api[-_]?key ) ["']? (?: \s*[:=]\s* ["']? )? ) \s* \Z"""
 )
 _LOOK_BACK = 80
-"""Characters before a cut in which a secret can have been announced."""
+"""Characters before a cut that can announce a secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redactor:
-    """Takes keys out of what is recorded: what looks like one, and `known` ones, whatever they look like."""
+    """Removes keys from a record: text that looks like a key, and `known` keys of any form."""
 
     known: tuple[str, ...] = field(default=(), repr=False)
 
     @classmethod
     def of(cls, connection: Connection, env: Mapping[str, str] = os.environ) -> "Redactor":
-        """The one that knows the connection's key and those of the environment."""
+        """Return a redactor that knows the connection's key and the keys in the environment."""
         own = getattr(getattr(connection, "endpoint", None), "api_key", None)
         names = {name for provider in load_catalog().providers.values() for name in provider.key_names}
         keys = {own, *(env.get(name, "").strip() for name in names)}
         return cls(tuple(sorted((key for key in keys if key and len(key) > 3), key=len, reverse=True)))
 
     def text(self, text: str) -> str:
-        """What people, models and tools wrote, without keys."""
+        """Return a text of people, models or tools without keys."""
         for key in self.known:
             text = text.replace(key, HIDDEN)
         return _SECRETS.sub(_kept, text)
 
     def complaint(self, text: str) -> str:
-        """What a vendor wrote: without anything that may be a key."""
+        """Return a vendor's text without anything that can be a key."""
         return redact(self.text(text))
 
     def value(self, value: Any) -> Any:
-        """A value of JSON, all its strings cleaned, also the names in it; the bytes of a picture or a sound stay.
+        """Return a JSON value with all strings and names redacted. The bytes of images and audio are not changed.
 
-        A string that is JSON itself, as arguments and results are, is cleaned as such.
+        A string that contains JSON, such as arguments and results, is redacted as JSON.
         """
         if isinstance(value, str):
             return self._string(value)
@@ -100,7 +102,7 @@ def _kept(found: re.Match[str]) -> str:
 
 @dataclass(slots=True)
 class RecordedPiece:
-    """A delta of the text of the stream's part `part`, which came `at` so many seconds."""
+    """A text delta of part number `part` of the stream, received `at` seconds."""
 
     at: float
     part: int
@@ -110,19 +112,19 @@ class RecordedPiece:
 
 
 class RedactedStream:
-    """Cleans deltas of text, each held back until no key can go on in the next; their order stays.
+    """Redacts text deltas. Holds each back until no key can continue in the next one, and keeps their order.
 
-    Deltas without a key come out just as they went in. One with a key comes out changed, joined with its neighbours.
+    Deltas without a key are not changed. A delta with a key is changed and joined with its neighbours.
     """
 
     def __init__(self, cleaner: Redactor) -> None:
         self._cleaner = cleaner
         self._held: deque[RecordedPiece] = deque()
         self._open: dict[int, list[RecordedPiece]] = {}
-        """The held pieces of each part that aren't clean yet."""
+        """The held pieces of each part that are not redacted yet."""
 
     def feed(self, piece: RecordedPiece) -> Iterator[RecordedPiece]:
-        """What may be written now."""
+        """Add a delta and yield those that can be written now."""
         open_ones = self._open.setdefault(piece.part, [])
         if open_ones and _may_cut(open_ones, piece.text):
             self._settle(open_ones)
@@ -133,7 +135,7 @@ class RedactedStream:
             yield self._held.popleft()
 
     def flush(self) -> Iterator[RecordedPiece]:
-        """All that is left: the parts have ended."""
+        """Yield the rest, because the parts have ended."""
         for pieces in self._open.values():
             self._settle(pieces)
         self._open.clear()
@@ -152,7 +154,7 @@ class RedactedStream:
 
 
 def _may_cut(pieces: list[RecordedPiece], following: str) -> bool:
-    """Whether no key reaches over the cut: it is at white space, or beside a letter that no key has."""
+    """Return True if no key can cross the cut: it is at white space, or beside a character that no key has."""
     last = pieces[-1].text[-1:]
     if not (last and following) or (_in_a_key(last) and _in_a_key(following[0])):
         return False

@@ -1,8 +1,8 @@
-"""Plays a flight record as if it were a model: the same chunks at the same times, tools answered from the record.
+"""Plays a run record as a model: the same chunks at the same times, with tool results from the record.
 
-    Agent("replay:trace.jsonl")            Agent("replay:trace.jsonl?speed=10")            speed=inf: as fast as it goes
+    Agent("replay:trace.jsonl")            Agent("replay:trace.jsonl?speed=10")            speed=inf: without pauses
 
-No network is touched and no tool is run. Whatever is asked, each run plays the record from its beginning.
+Uses no network and runs no tool. Each run plays the record from its beginning, for any prompt.
 """
 
 import asyncio
@@ -44,9 +44,9 @@ _UNBOUND = Limits(
 
 
 class Replay:
-    """A `Connection` to a record. Its `tools` answer as they did then; its run is not held to limits a second time.
+    """A `Connection` to a record. Its `tools` answer from the record, and the limits of the run do not apply again.
 
-    `speed` 10 plays it ten times as fast. Raises `InputError` where the record cannot be read.
+    `speed` 10 plays it ten times as fast. Raises `InputError` if the record cannot be read.
     """
 
     limits = _UNBOUND
@@ -56,7 +56,7 @@ class Replay:
             raise InputError(f"A record is played at a speed above 0, not {speed:g}.")
         self.flight = load_record(path)
         spec = self.flight.spec
-        # It costs nothing any more.
+        # A replay costs nothing.
         self.spec = replace(
             spec,
             id=PREFIX + Path(path).stem,
@@ -70,7 +70,7 @@ class Replay:
 
     @classmethod
     def named(cls, name: str) -> "Replay":
-        """`replay:path` or `replay:path?speed=10`. Raises `InputError`."""
+        """Parse `replay:path` or `replay:path?speed=10`. Raises `InputError`."""
         path, _, given = name.removeprefix(PREFIX).partition("?speed=")
         try:
             speed = float(given or 1)
@@ -79,47 +79,47 @@ class Replay:
         return cls(path, speed=speed)
 
     def check(self) -> None:
-        """A record can always be played."""
+        """Do nothing: a record can always be played."""
 
     def model(self) -> Model:
-        """The player."""
+        """Return the player."""
         return self._player
 
     def slot(self, told: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
-        """There is room for all."""
+        """Enter at once: any number of replays can run."""
         del told
         return nullcontext()
 
     def effort(self, reasoning: Any) -> None:
-        """None: how hard it reasoned is long over."""
+        """Return None: the effort of the recorded run is fixed."""
         del reasoning
 
     def settings(self, reasoning: Any) -> ModelSettings:
-        """None: what was asked for then has been answered."""
+        """Return no settings: the recorded request is already answered."""
         del reasoning
         return ModelSettings()
 
     def explain(self, error: Exception) -> ProviderError:
-        """What the library makes of a record that does not fit together."""
+        """Return the error for a record that the library cannot play."""
         return ProviderError(f"The record cannot be played: {error}", kind="malformed")
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is open."""
 
 
 # --- the tools ------------------------------------------------------------------------------------------------------
 
 
 class _Recorded(Tool):
-    """A tool that is not run: it is called with the id of its call, whatever its arguments are."""
+    """A tool that is not run. It receives the id of its call in place of the arguments."""
 
     def arguments(self, call: ToolCallPart) -> tuple[list[Any], dict[str, Any]]:
-        """The id that the call had in the record."""
+        """Return the id that the call had in the record."""
         return [(call.provider_details or {}).get("recorded", call.tool_call_id)], {}
 
 
 def _tools(flight: RunRecord, speed: float) -> Mapping[str, Tool]:
-    """A tool for each that was called. Those that people were asked about, in vain, ask again."""
+    """Return a tool for each recorded call. A tool that still waited for an answer waits again."""
 
     async def play(call_id: str) -> ToolReturnPart:
         if (found := flight.results.get(call_id)) is None:
@@ -142,14 +142,14 @@ def _tools(flight: RunRecord, speed: float) -> Mapping[str, Tool]:
 
 
 class _InTurn:
-    """Lets the results of one step come in the order in which they came, however little was between them."""
+    """Delivers the results of one step in their recorded order, even if only a moment was between them."""
 
     def __init__(self, ids: Sequence[str]) -> None:
         self._came = {id_: asyncio.Event() for id_ in ids}
         self._before = {after: before for before, after in pairwise(ids)}
 
     async def wait(self, id_: str) -> None:
-        """Wait for the result that came before this one, and let the next one come."""
+        """Wait for the previous result, then let the next one come."""
         if (before := self._before.get(id_)) is not None:
             await self._came[before].wait()
         if id_ in self._came:
@@ -157,14 +157,14 @@ class _InTurn:
 
 
 _IN_TURN: ContextVar[_InTurn] = ContextVar("in_turn")
-"""Of the step that the run has come to; its calls are made in tasks that inherit it."""
+"""The order of the current step. The tasks of its calls inherit it."""
 
 
 # --- the model ------------------------------------------------------------------------------------------------------
 
 
 class _Player(StreamingModel):
-    """Plays the step that the conversation has come to; knows nothing of one conversation or the other."""
+    """Plays the step that the conversation has reached. Keeps no state of a conversation."""
 
     def __init__(self, flight: RunRecord, speed: float) -> None:
         super().__init__()
@@ -172,12 +172,12 @@ class _Player(StreamingModel):
 
     @property
     def model_name(self) -> str:
-        """As in the record."""
+        """The name in the record."""
         return self._flight.spec.name
 
     @property
     def system(self) -> str:
-        """Its provider."""
+        """The provider of the player."""
         return "replay"
 
     @asynccontextmanager
@@ -188,7 +188,7 @@ class _Player(StreamingModel):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        """The stream of the next step; where there is none, what ended the run ends this one."""
+        """Stream the next step. If there is none, end the run as the recorded one ended."""
         number = _steps_since_the_prompt(messages)
         if number >= len(self._flight.steps):
             raise _ending(self._flight)
@@ -214,7 +214,7 @@ class _Played(StreamedResponse):
                 yield event
         await asyncio.sleep(max(0.0, began + self.step.seconds / self.speed - monotonic()))
         for number, call in enumerate(self.step.calls):
-            # A conversation that has this id already gives the call another; the details stay.
+            # The call gets another id if the conversation already has this one. The details keep it.
             kept = replace(call, provider_name="replay", provider_details={"recorded": call.tool_call_id})
             yield self._parts_manager.handle_part(vendor_part_id=("call", number), part=kept)
         if (envelope := self.step.response) is not None:
@@ -238,26 +238,26 @@ class _Played(StreamedResponse):
                 return [self._parts_manager.handle_part(vendor_part_id=chunk.part, part=part)]
 
     async def close_stream(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is open."""
 
     @property
     def model_name(self) -> str:
-        """As in the record."""
+        """The name in the record."""
         return self.flight.spec.name
 
     @property
     def provider_name(self) -> str | None:
-        """Not the one of then, so that no provider is sent what another wrote."""
+        """Not the recorded provider, so that no provider receives another one's data."""
         return "replay"
 
     @property
     def provider_url(self) -> str | None:
-        """None."""
+        """Always None."""
         return None
 
     @property
     def timestamp(self) -> datetime:
-        """When it was first written."""
+        """The time of the original answer."""
         return self.step.response.timestamp if self.step.response is not None else _NO_TIME
 
 
@@ -272,7 +272,7 @@ def _steps_since_the_prompt(messages: Sequence[ModelMessage]) -> int:
 
 
 def _ending(flight: RunRecord) -> BaseException:
-    """What ends the run as the recorded one was ended, where neither an answer nor a failure of the provider did."""
+    """Return the exception that ends the run like the recorded one, if no answer and no provider failure did."""
     match flight.ended:
         case None:
             return ProviderError("The record ends here: its program was ended in mid-run.", kind="interrupted")

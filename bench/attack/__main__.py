@@ -1,7 +1,7 @@
-"""Runs the attacks against an app of its own, in public mode: `python -m bench.attack [words of an attack's name]`.
+"""Runs the attacks against its own app in public mode: `python -m bench.attack [words of an attack's name]`.
 
-For each attack it prints what the attacker was told, the time it took, the app's memory, and what another visitor saw.
-Only loopback is used, and only what was started here is ended. Give it a few minutes.
+For each attack it prints the replies to the attacker, the time, the app's memory, and the answers to another visitor.
+It uses only loopback and ends only processes that it started. It takes a few minutes.
 """
 
 import sys
@@ -16,13 +16,13 @@ from bench.process import free_port, started, wait_until_up
 from tests.scripted_server import Config, running
 
 CONFIG = "[public]\non = true\nmessages = 200\nmessages_in_all = 1000\n"
-"""More messages a minute than usual: other limits are what is attacked."""
+"""A higher rate limit than the default, because the attacks test other limits."""
 MODEL = "Qwen/Qwen3-VL-8B-Instruct"
 READY_S = 60.0
 
 
 def main() -> None:
-    """Run the attacks whose names contain the words given."""
+    """Run the attacks with names that contain the given words."""
     words = " ".join(sys.argv[1:])
     for name, attack in ATTACKS.items():
         if words not in name:

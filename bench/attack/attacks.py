@@ -1,4 +1,4 @@
-"""Attacks on a page open to everybody. Each is a function that tests call, too; `python -m bench.attack` runs them."""
+"""Attacks on a public page. Each is a function that tests call, too. `python -m bench.attack` runs them."""
 
 import random
 import time
@@ -11,13 +11,13 @@ from PIL import Image
 from bench.attack.client import Client, Reply, message
 
 SLOW = "!tokens 100 @20"
-"""An answer of five seconds."""
+"""An answer that takes five seconds."""
 
 
 def rush(url: str, count: int, *, cookies: str, file: bool = True) -> list[Reply]:
     """Send `count` messages with a small file at the same moment.
 
-    `cookies`: "one" for all of them, "each" for one cookie each, "none" for guests in sessions of their own.
+    `cookies`: "one" is one cookie for all, "each" is one cookie each, "none" is guests with one session each.
     """
     first = Client(url)
     like = first if cookies == "one" else None
@@ -35,14 +35,14 @@ def rush(url: str, count: int, *, cookies: str, file: bool = True) -> list[Reply
 
 
 def one_file_many_times(url: str, times: int = 120, megabytes: int = 20) -> Reply:
-    """Name one large picture many times in one message."""
+    """Name one large image many times in one message."""
     with Client(url) as client:
         path = client.upload("large.png", picture(int((megabytes * 1e6 / 3) ** 0.5)))
         return client.chat("!text Seen.", *[path] * times, seconds=600)
 
 
 def long_prompts(url: str, guests: int = 200, characters: int = 3_900_000) -> int:
-    """Send a long system prompt from the page as many guests; return how many events were accepted."""
+    """Send a long system prompt from the page as many guests. Return the number of accepted events."""
     taken = 0
     for _ in range(guests):
         with Client(url, guest=True) as client:
@@ -53,7 +53,7 @@ def long_prompts(url: str, guests: int = 200, characters: int = 3_900_000) -> in
 
 
 def long_edit(url: str, characters: int) -> tuple[Reply, float]:
-    """Edit a message to a very long text; return the reply and the seconds it took."""
+    """Edit a message to a very long text. Return the reply and the seconds it took."""
     with Client(url) as client:
         client.press("composer", "submit", {"composer": message("!text Short.")})
         client.wait()
@@ -63,21 +63,21 @@ def long_edit(url: str, characters: int) -> tuple[Reply, float]:
 
 
 def long_message(url: str, files: int, characters: int) -> Reply:
-    """Send a message whose text is within the bounds, with texts beside it that are not."""
+    """Send a message with short text and text files that exceed the limits."""
     with Client(url) as client:
         paths = [client.upload(f"{number}.txt", b"word " * (characters // 5)) for number in range(files)]
         return client.chat("!text Read.", *paths)
 
 
 def picture(side: int) -> bytes:
-    """A picture of noise, which no encoder makes smaller: three bytes a pixel."""
+    """Return an image of noise, which no encoder can shrink: three bytes per pixel."""
     out = BytesIO()
     Image.frombytes("RGB", (side, side), random.randbytes(side * side * 3)).save(out, "PNG", compress_level=0)
     return out.getvalue()
 
 
 def refusals(replies: Sequence[Reply]) -> dict[str, int]:
-    """How often each sentence was said, "" for those that were answered."""
+    """Count each refusal by its sentence. The key "" counts the answers."""
     found: dict[str, int] = {}
     for reply in replies:
         found[reply.error] = found.get(reply.error, 0) + 1

@@ -1,4 +1,4 @@
-"""What attacks are made of: a visitor over raw HTTP, a bystander who keeps asking, a meter of the server's memory."""
+"""Tools for attacks: a visitor over raw HTTP, a bystander that sends messages, and a meter of the server's memory."""
 
 import json
 import threading
@@ -18,24 +18,24 @@ MB = 1024 * 1024
 
 @dataclass(frozen=True)
 class Reply:
-    """The end of one event: whether it succeeded, what it returned, and the sentence of a refusal."""
+    """The end of one event: its success, its return value, and the sentence of a refusal."""
 
     success: bool
     output: dict[str, Any]
 
     @property
     def error(self) -> str:
-        """The sentence of a refusal, "" where there was none."""
+        """The sentence of a refusal, or "" if there was none."""
         return "" if self.success else str(self.output.get("error"))
 
     @property
     def value(self) -> Any:
-        """The first value that the event returned."""
+        """The first return value of the event."""
         return (self.output.get("data") or [None])[0]
 
 
 class Client:
-    """One visitor with one session. A `guest` sends no cookie; `source` is the address it connects from."""
+    """One visitor with one session. A `guest` sends no cookie. `source` is the address it connects from."""
 
     def __init__(
         self, url: str, *, guest: bool = False, like: "Client | None" = None, source: str | None = None, **headers: str
@@ -58,16 +58,16 @@ class Client:
         self.http.close()
 
     def upload(self, name: str, data: bytes) -> str:
-        """Bring a file; return its path at the server."""
+        """Upload a file and return its path on the server."""
         return self.http.post(f"{API}upload", files={"files": (name, data)}).raise_for_status().json()[0]
 
     def begin(self, text: str, *paths: str, model: str = "", **options: Any) -> httpx.Response:
-        """Send a message through the endpoint for programs; return without waiting for the answer."""
+        """Send a message through the programming interface. Return without waiting for the answer."""
         event = next(one for one in self.config["dependencies"] if one["api_name"] == "chat")
         return self._join(event["id"], [message(text, *paths), model, options, None])
 
     def press(self, element: str, event: str, values: dict[str, Any], event_data: Any = None) -> httpx.Response:
-        """Set off an event of the page; what `values` does not name has its initial value."""
+        """Trigger an event of the page. Inputs that `values` does not name have their initial value."""
         target = [self.names[element], event]
         found = next(one for one in self.config["dependencies"] if target in one["targets"])
         initial = {one["id"]: one["props"].get("value") for one in self.config["components"]}
@@ -75,7 +75,7 @@ class Client:
         return self._join(found["id"], [given[input_] for input_ in found["inputs"]], event_data)
 
     def wait(self, seconds: float = 60.0) -> list[Reply]:
-        """Listen until all events of the session are done or the time is over; return how they ended."""
+        """Listen until all events of the session are done or the time is over. Return their ends."""
         replies: list[Reply] = []
         until = time.monotonic() + seconds
         query = {"session_hash": self.session}
@@ -90,7 +90,7 @@ class Client:
         return replies
 
     def chat(self, text: str, *paths: str, seconds: float = 60.0, **options: Any) -> Reply:
-        """Send a message through the endpoint for programs and wait for the answer."""
+        """Send a message through the programming interface and wait for the answer."""
         joined = self.begin(text, *paths, **options)
         if joined.status_code != 200:
             return Reply(False, {"error": f"status {joined.status_code}"})
@@ -103,20 +103,20 @@ class Client:
 
 
 def message(text: str, *paths: str) -> dict[str, Any]:
-    """A value of the composer."""
+    """Return a value of the composer."""
     return {"text": text, "files": [{"path": path, "meta": {"_type": "gradio.FileData"}} for path in paths]}
 
 
 @dataclass
 class Bystander:
-    """Another visitor, who sends small messages all the time: the seconds of each answer, and what went wrong."""
+    """Another visitor that sends small messages all the time: seconds per answer, and failures."""
 
     seconds: list[float] = field(default_factory=list[float])
     failures: list[str] = field(default_factory=list[str])
 
     @property
     def slowest(self) -> float:
-        """The longest that an answer took."""
+        """The longest time of an answer."""
         return max(self.seconds, default=0.0)
 
     def __str__(self) -> str:
@@ -126,7 +126,7 @@ class Bystander:
 
 @contextmanager
 def bystander(url: str, *, pause: float = 1.0) -> Iterator[Bystander]:
-    """Let somebody else use the page for the length of the block."""
+    """Run a bystander on the page during the block."""
     seen, over = Bystander(), threading.Event()
 
     def work() -> None:
@@ -159,12 +159,12 @@ class Memory:
 
     @property
     def grown(self) -> float:
-        """What the attack cost at its worst."""
+        """The growth at its peak."""
         return self.peak - self.before
 
     @property
     def kept(self) -> float:
-        """What is still held after it."""
+        """The growth that remains afterwards."""
         return self.after - self.before
 
     def __str__(self) -> str:
@@ -173,7 +173,7 @@ class Memory:
 
 @contextmanager
 def memory(pid: int, *, settle: float = 2.0) -> Iterator[Memory]:
-    """Measure for the length of the block, and once more `settle` seconds later."""
+    """Measure during the block, and once more `settle` seconds later."""
     process, over = psutil.Process(pid), threading.Event()
     seen = Memory(before=process.memory_info().rss / MB)
 
