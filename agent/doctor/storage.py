@@ -68,9 +68,7 @@ def _damage(path: Path) -> str:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_NOTADB:
             return "is not a SQLite database"
-        return (
-            "is damaged" if code == sqlite3.SQLITE_CORRUPT else ""
-        )  # other errors are reported when it is opened for writing
+        return "is damaged" if code == sqlite3.SQLITE_CORRUPT else ""  # opening it reports other errors
     return "" if said == "ok" else "is damaged"
 
 
