@@ -1,6 +1,6 @@
 """Image conversion for models: upright, no larger than the model uses, without metadata. Trusts no byte of the input.
 
-`convert_image` and `open_image` decode, so only `agent.media.sandbox_worker` calls them; the app calls
+`convert_image` and `open_image` decode, so only `agent.media.sandbox_worker` calls them; the app uses
 `agent.media.sandbox`. `convert_image` checks the header before it decodes: it opens only the decoder of the detected
 type, which reads the header, and `_MOST` gives the number of pixels of that type that fit into 200 MB.
 """

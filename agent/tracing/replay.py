@@ -177,7 +177,7 @@ class _Player(StreamingModel):
 
     @property
     def system(self) -> str:
-        """The provider of the player."""
+        """Always "replay"."""
         return "replay"
 
     @asynccontextmanager
