@@ -102,7 +102,7 @@ def _kept(found: re.Match[str]) -> str:
 
 @dataclass(slots=True)
 class RecordedPiece:
-    """A text delta of part number `part` of the stream, received `at` seconds."""
+    """A text delta of part number `part` of the stream, received `at` seconds after the run began."""
 
     at: float
     part: int
