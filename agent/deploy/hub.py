@@ -75,7 +75,7 @@ class Hub:
     def deploy(self, plan: DeployPlan, secrets: Mapping[str, str], *, wait_seconds: float) -> str:
         """Create or update the Space, wait for its page and return the address. Raises `DeployError`.
 
-        Before any change, checks that it overwrites no file that another deploy did not send.
+        Before any change, checks that it would overwrite only files of an earlier deploy or of a new Space.
         """
         repo = self._repo(plan.space)
         found = self._find(repo)
