@@ -1,4 +1,4 @@
-"""A small agent package: stateless runs, typed streamed responses, tools, cancellation. It knows no page."""
+"""A small agent library: stateless runs, typed streamed responses, tools, cancellation. It does not use `agent.web`."""
 
 from agent.agent import Agent
 from agent.chat import Chat

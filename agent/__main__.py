@@ -1,6 +1,6 @@
-"""`python -m agent`: a chat in the terminal with the models of the page.
+"""`python -m agent`: a chat in the terminal with the same models as the web page.
 
-Without a model it is the server that VLLM_BASE_URL names, else the small one that is started on this machine.
+If no model is named, it uses the server in VLLM_BASE_URL. If there is none, it starts a small model on this machine.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from agent.tracing.replay import PREFIX, Replay
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Chat; return the exit status: 2 for arguments that do not fit, 1 where no model can be reached."""
+    """Chat and return the exit status: 2 for invalid arguments, 1 if no model can be reached."""
     given = _arguments(argv)
     logging.basicConfig(level=os.environ.get("LOG_LEVEL", "ERROR"), format="%(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGTERM, _terminated)
@@ -68,14 +68,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class Models:
-    """The connections to models by their names; owner of the model server that was started for one, if any."""
+    """Connects to models by name. Owns the local model server if it started one."""
 
     def __init__(self, settings: Settings, given: argparse.Namespace) -> None:
         self._settings, self._given = settings, given
         self._local: LocalModels | None = None
 
     async def first(self) -> Connection:
-        """The model that was asked for, or the one that answers here. Raises `AgentError`."""
+        """Connect to the requested model, or else to the local one. Raises `AgentError`."""
         given = self._given
         if given.replay:
             return Replay.named(PREFIX + given.replay.removeprefix(PREFIX))
@@ -90,7 +90,7 @@ class Models:
         return connect(served.spec, served.endpoint)
 
     async def named(self, name: str) -> Connection:
-        """The model of that name: of the record, of the server that was named, or of the table. Raises `AgentError`."""
+        """Connect to a flight record, or to a model of the given server or of the catalogue. Raises `AgentError`."""
         given, local = self._given, self._settings.local
         if name.startswith(PREFIX):
             return Replay.named(name)
@@ -108,7 +108,7 @@ class Models:
             raise
 
     async def aclose(self) -> None:
-        """End the model server, if one was started."""
+        """Stop the local model server, if one was started."""
         if self._local is not None:
             await self._local.aclose()
 
@@ -134,8 +134,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _tools(references: Sequence[str]) -> list[Tool | Toolset]:
-    """The tools by their references, as in configs/app.toml. Raises `ConfigError`."""
-    sys.path.insert(0, "")  # their modules may lie in the folder we are in
+    """Load the tools from references like those in configs/app.toml. Raises `ConfigError`."""
+    sys.path.insert(0, "")  # tool modules can be in the current folder
     return [presets.load_presets(one) for one in references]
 
 

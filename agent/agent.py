@@ -1,4 +1,4 @@
-"""An agent: an immutable definition that any number of runs may share."""
+"""An agent: an immutable definition that any number of runs can share."""
 
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -28,13 +28,13 @@ from agent.tracing.replay import PREFIX, Replay
 
 
 class Agent:
-    """A model, a system message, tools, limits. No conversation lives in it: history is what is passed in.
+    """A model, a system message, tools and limits. It stores no conversation: the caller passes the history in.
 
-    The model is a name with its provider, `Agent("my-model", provider="vllm", base_url="http://.../v1")`, or what
-    `agent.connect` returned; `Agent("replay:path")` plays a flight record. `seals` are for runs that are suspended,
-    `telemetry` makes spans of what they do (None: as SWITCHBOARD_TELEMETRY says), `guard` says from where pictures may
-    be fetched. Touches no network. Raises `UnknownModel`, and `InputError` for two tools of one name or a limit in
-    dollars where the model's price is not known.
+    The model is a name with its provider, `Agent("my-model", provider="vllm", base_url="http://.../v1")`, or the
+    return value of `agent.connect`. `Agent("replay:path")` plays a flight record. `seals` sign suspended runs.
+    `telemetry` emits tracing spans (None: use SWITCHBOARD_TELEMETRY). `guard` decides from where pictures can be
+    fetched. The constructor does not use the network. Raises `UnknownModel`. Raises `InputError` if two tools have the
+    same name, or if there is a limit in dollars and the model's price is unknown.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Agent:
         self.toolsets = tuple(item for item in tools if isinstance(item, Toolset))
         self.tools = by_name([as_tool(item) for item in tools if not isinstance(item, Toolset)])
         self.limits = limits or Limits()
-        if isinstance(model, Replay):  # what the tools gave then is in the record, and so is what ended the run
+        if isinstance(model, Replay):  # the record has the results of the tools and the end of the run
             self.tools, self.toolsets, self.limits = dict(model.tools), (), model.limits
         self.seals, self.guard = seals or Seals(), guard
         self.telemetry = telemetry or Telemetry.from_env()
@@ -78,21 +78,21 @@ class Agent:
         record: str | Path | None = None,
         **more: Any,
     ) -> Run:
-        """Begin a run: iterate over it, await it, or cancel it. Raises `InputError` before any network.
+        """Create a run: iterate over it, await it, or cancel it. Raises `InputError` before any network access.
 
-        `record` is a file for a flight record of it. `more` are the fields of `Options`, for those who write
+        `record` is the file to write a flight record to. `more` are fields of `Options` as keyword arguments, as in
         `run(..., reasoning=True)`.
         """
         plan = self._plan(more, options or Options())
         messages = to_messages(prompt)
-        if not isinstance(self.connection, Replay):  # a replay plays its record, whatever the prompt is
+        if not isinstance(self.connection, Replay):  # a replay ignores the prompt
             check_prompt(messages, self.connection.spec)
         return Run(plan, messages, context or Context(), journal, observers=self._audience(record))
 
     async def ask(self, prompt: Prompt, *, context: Context | None = None, **more: Any) -> RunResult:
-        """Run to the end. Never raises for what a model or a tool did: see `finish_reason`.
+        """Run to the end. Failures of a model or a tool are never raised: see `finish_reason`.
 
-        Raises `InputError` for what cannot be asked, also where a picture on the web cannot be had.
+        Raises `InputError` for an invalid prompt, also if a picture on the web cannot be fetched.
         """
         return await self.run(prompt, context=context, **more)
 
@@ -105,14 +105,14 @@ class Agent:
         changed_ok: bool = False,
         record: str | Path | None = None,
     ) -> Run:
-        """Go on with a suspended run: a run of its own, which begins with the results of the calls that waited.
+        """Continue a suspended run. The new run begins with the results of the pending calls.
 
-        `suspended` is a result's `suspension`, which is good once, or a `Suspension` of one's own making, which is
-        trusted. `reply` is the answer to the one question, or by call id a text, `Approve()` or `Refuse()` to each.
-        Raises `InputError` where an answer is missing, unknown or empty, and `SuspensionError`, whose `reason` says
-        what is wrong with what is suspended; what only comes to light later (it was used, the tools of a server are
-        others) is raised by the run. Nothing is used up by what is refused. An agent with another model or other
-        tools resumes only where that is `changed_ok`.
+        `suspended` is the `suspension` of a result, which can be used once, or a `Suspension` that the caller built,
+        which is trusted. `reply` answers the single question, or maps each call id to a text, `Approve()` or
+        `Refuse()`. Raises `InputError` if an answer is missing, unknown or empty. Raises `SuspensionError` with a
+        `reason` if the suspension is invalid. The run raises what is found only later: the suspension was used before,
+        or a server has other tools. A refused call uses nothing up. An agent with another model or other tools
+        resumes only with `changed_ok`.
         """
         sealed = isinstance(suspended, str)
         suspension = self.seals.open(suspended) if sealed else suspended
@@ -126,7 +126,7 @@ class Agent:
         return Run(plan, [], context, journal, resumed=resumed, observers=self._audience(record))
 
     def with_tools(self, *tools: Tool) -> "Agent":
-        """This agent with opened tools in the place of its toolsets: who opened them closes them."""
+        """Return a copy with these opened tools instead of its toolsets. The caller that opened them closes them."""
         other = copy(self)
         other.tools, other.toolsets = by_name([*self.tools.values(), *tools]), ()
         return other
@@ -149,7 +149,7 @@ class Agent:
         )
 
     async def aclose(self) -> None:
-        """Release the connections."""
+        """Close the connections."""
         await self.connection.aclose()
 
     async def __aenter__(self) -> "Agent":

@@ -1,8 +1,8 @@
-"""A conversation that keeps itself: an agent together with its context, for scripts and notebooks.
+"""A conversation for scripts and notebooks: an agent together with its context.
 
-A chat has an event loop of its own, in one thread, and all its runs happen there. So it works the same in a plain
-script, in a notebook whose loop is running, and across several `asyncio.run` calls; and what tools keep open (sessions,
-clients) is opened once. The agent's own functions that are coroutines run in that loop, too.
+A chat has its own event loop in one thread, and all its runs happen there. It therefore works the same in a plain
+script, in a notebook with a running loop, and across several `asyncio.run` calls. Tools open their sessions and clients
+only once. The agent's coroutine functions run in that loop, too.
 """
 
 import asyncio
@@ -33,17 +33,16 @@ _Make = Callable[[Agent], Run]
 
 
 class Chat:
-    """An agent and one conversation with it. May be used from any thread; one run at a time.
+    """An agent and one conversation with it. Usable from any thread, for one run at a time.
 
-    The conversation moves on when a run ends in any way but `error`: what was cancelled, cut or limited keeps what it
-    had. After an `error` the next run starts from where the failed one did, as if that had never been asked.
+    The conversation grows when a run ends with any reason but `error`: a cancelled, truncated or limited run keeps its
+    partial messages. After an `error` the next run starts from the same context as the failed one.
 
-    A second run beside a running one is refused with `Busy`, or waits for its turn with `queue=True`. With
-    `single_run=True` a second run at any time is refused with `SingleRun`, before anything is done. `context` is a
-    conversation to go on with.
+    A second run during a run raises `Busy`, or waits for its turn with `queue=True`. With `single_run=True` every
+    second run raises `SingleRun` before it does anything. `context` is a conversation to continue.
 
-    Toolsets are opened once, at the first run. `close` ends them, the agent's clients and child processes, and the
-    thread; `with` and `async with` do so. A chat that is never closed does not keep the program alive.
+    Toolsets are opened once, at the first run. `close` closes them, the agent's clients and child processes, and the
+    thread. `with` and `async with` call it. A chat that is never closed does not keep the program alive.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class Chat:
     ) -> None:
         self.agent = agent
         self.result: RunResult | None = None
-        """How the last run ended."""
+        """The result of the last run."""
         self._context = context or Context()
         self._single_run, self._queue = single_run, queue
         self._used = self._closed = False
@@ -62,42 +61,42 @@ class Chat:
         self._able: Agent | None = None
         self._run: Run | None = None
 
-    # What was said
+    # The conversation
 
     @property
     def context(self) -> Context:
-        """The conversation so far, whole: `Chat(agent, context=...)` or `agent.ask(..., context=...)` go on from it."""
+        """The conversation so far. `Chat(agent, context=...)` and `agent.ask(..., context=...)` continue it."""
         return self._context
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The conversation so far in OpenAI's format, the system message first; changing the list changes nothing."""
+        """A copy of the conversation so far in OpenAI's format, with the system message first."""
         return to_openai(self._context.messages, self.agent.system_message)
 
     def clear(self) -> None:
-        """Forget what was said; the system message stays. Raises `Busy` during a run."""
+        """Remove all messages except the system message. Raises `Busy` during a run."""
         if self._turn.locked():
             raise Busy("This chat cannot be cleared while a run is going on: cancel it, or wait for its end.")
         self._context = replace(self._context, messages=())
 
-    # Asking
+    # Runs
 
     def query(self, prompt: Prompt, **options: Any) -> Iterator[Response]:
-        """Ask, and get the answer piece by piece; it begins when the first piece is asked for.
+        """Ask and yield the answer piece by piece. The run begins when the first piece is requested.
 
-        `options` are those of `Agent.run`. Leaving early cancels the run, which keeps what it had. Raises `Busy`,
-        `SingleRun`, and `InputError` for a prompt that cannot be used.
+        `options` are the options of `Agent.run`. Leaving the loop early cancels the run, which keeps its partial
+        answer. Raises `Busy`, `SingleRun`, and `InputError` for an invalid prompt.
         """
         return self._pulled(self._question(prompt, options))
 
     def stream(self, prompt: Prompt, **options: Any) -> AsyncIterator[Response]:
-        """The same as `query`, for `async for`, in any event loop."""
+        """Do the same as `query`, for `async for` in any event loop."""
         return self._streamed(self._question(prompt, options))
 
     async def ask(self, prompt: Prompt, **options: Any) -> RunResult:
-        """Ask and wait for the whole answer. Raises as `query` does; for what a model or a tool did, see the result."""
+        """Ask and wait for the whole answer. Raises as `query` does. Failures of a model or tool are in the result."""
         async with self._begun(self._question(prompt, options)) as (home, run, over):
-            with suppress(LoopEnded):  # it was closed meanwhile, which ends the run first
+            with suppress(LoopEnded):  # the chat was closed meanwhile, which ends the run first
                 await home.submit(_waited(over))
         if run.refused is not None:
             raise run.refused
@@ -105,32 +104,33 @@ class Chat:
         return run.result
 
     def resume(self, reply: Reply) -> Iterator[Response]:
-        """Answer what the last run waits for, as `Agent.resume` takes it, and get the rest piece by piece.
+        """Answer the pending questions of the last run and yield the rest of its answer piece by piece.
 
-        It is still the same run to `single_run`. Raises `InputError` where nothing waits or the reply does not fit.
+        `reply` has the same form as for `Agent.resume`. With `single_run` this counts as the same run. Raises
+        `InputError` if nothing is pending or the reply does not fit.
         """
         return self._pulled(self._answer(reply), same_run=True)
 
     def stream_resume(self, reply: Reply) -> AsyncIterator[Response]:
-        """The same as `resume`, for `async for`, in any event loop."""
+        """Do the same as `resume`, for `async for` in any event loop."""
         return self._streamed(self._answer(reply), same_run=True)
 
     def cancel(self, reason: str = "user_request") -> None:
-        """End the run that is going on, if there is one, from any thread; what it had stays. See `Run.cancel`."""
+        """Cancel the current run, if any, from any thread. Its partial answer is kept. See `Run.cancel`."""
         if (run := self._run) is not None:
             run.cancel(reason)
 
     # The end
 
     def close(self) -> None:
-        """End a run that is going on, close what was opened, end the thread. A second call does nothing."""
+        """Cancel the current run, close the tools and clients, and end the thread. A second call does nothing."""
         if home := self._leave():
             with suppress(LoopEnded):
                 home.wait(self._shut())
             home.close()
 
     async def aclose(self) -> None:
-        """The same as `close`, without blocking the caller's event loop."""
+        """Do the same as `close` without blocking the caller's event loop."""
         if home := self._leave():
             with suppress(LoopEnded):
                 await home.submit(self._shut())
@@ -169,7 +169,7 @@ class Chat:
             while news := home.wait(_news(run, over, seen)):
                 seen += len(news)
                 yield from news
-        except LoopEnded:  # it was closed meanwhile
+        except LoopEnded:  # the chat was closed meanwhile
             yield from run.responses[seen:]
         finally:
             run.cancel("client_disconnect")
@@ -184,7 +184,7 @@ class Chat:
                     seen += len(news)
                     for response in news:
                         yield response
-            except LoopEnded:  # it was closed meanwhile
+            except LoopEnded:  # the chat was closed meanwhile
                 for response in run.responses[seen:]:
                     yield response
 
@@ -192,7 +192,7 @@ class Chat:
     async def _begun(
         self, make: _Make, *, same_run: bool = False
     ) -> AsyncGenerator[tuple[LoopThread, Run, "asyncio.Task[None]"]]:
-        """A run that has begun; who leaves cancels it, and waits for its end."""
+        """Begin a run. Leaving the context cancels it and waits for its end."""
         home = self._started()
         run, over = await home.submit(self._begin(make, same_run))
         try:
@@ -211,7 +211,7 @@ class Chat:
             )
         await self._turn.acquire()
         try:
-            self._check(same_run=same_run)  # it may have been closed, or used, in the meantime
+            self._check(same_run=same_run)  # again: the chat can have been closed or used in the meantime
             run = make(await self._ready())
             self._used, self._run = True, run
             return run, asyncio.create_task(self._over(run.start()))
@@ -229,7 +229,7 @@ class Chat:
             )
 
     async def _ready(self) -> Agent:
-        """The agent with its toolsets open. Where one cannot be opened the run will find out, and say so."""
+        """Return the agent with its toolsets open. If one cannot be opened, leave it to the run to report that."""
         if self._able is None:
             tools: list[Tool] = []
             try:
@@ -244,19 +244,19 @@ class Chat:
         return self._able
 
     async def _over(self, run: Run) -> None:
-        """Wait for the run's end, and only then let the conversation move and the next run begin."""
+        """Wait for the end of the run. Only then update the conversation and let the next run begin."""
         try:
             self.result = await run
             if self.result.finish_reason != "error":
                 self._context = self.result.context
-        except InputError:  # what was refused has not happened
+        except InputError:  # a refused run does not count
             self._used = False
         finally:
             self._run = None
             self._turn.release()
 
     async def _shut(self) -> None:
-        """Wait for the run's end; what is open is closed with the loop."""
+        """Cancel the run and wait for its end. The loop closes the toolsets when it ends."""
         self.cancel()
         async with self._turn:
             pass
@@ -268,7 +268,7 @@ class Chat:
             self._check(same_run=True)
             if self._home is None:
                 self._home = LoopThread(partial(_closed, self._open, self.agent))
-                weakref.finalize(self, self._home.close)  # also when the program ends
+                weakref.finalize(self, self._home.close)  # this also runs when the program ends
             return self._home
 
     def _leave(self) -> LoopThread | None:
@@ -279,7 +279,7 @@ class Chat:
 
 
 async def _closed(sessions: AsyncExitStack, agent: Agent) -> None:
-    """Close what a chat has opened. It knows no chat, so one may be forgotten."""
+    """Close the sessions and the agent of a chat. It holds no reference to the chat, so the chat can be freed."""
     try:
         await sessions.aclose()
     except Exception:
@@ -288,7 +288,7 @@ async def _closed(sessions: AsyncExitStack, agent: Agent) -> None:
 
 
 async def _news(run: Run, over: "asyncio.Task[None]", seen: int) -> Sequence[Response]:
-    """What was said since `seen`; nothing once the run is over, and the conversation has moved."""
+    """Wait for the responses after the first `seen`. Return none once the run has ended and `Chat.result` is set."""
     while len(run.responses) == seen or run.refused:
         if run.done:
             await _waited(over)

@@ -1,4 +1,4 @@
-"""The state of a conversation, as a value: what a run is given and what it gives back."""
+"""The state of a conversation as a value: a run takes one and returns a new one."""
 
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -13,9 +13,9 @@ from agent.errors import InputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """Everything a run needs to go on from: the session's id and its messages, the system message not among them.
+    """The session's id and its messages, without the system message: all that a run needs to continue.
 
-    `version` is that of its JSON: what a session comes to hold besides, such as files, raises it.
+    `version` is the version of the JSON format. A new field, such as files, will increase it.
     """
 
     session_id: str = field(default_factory=lambda: uuid4().hex)
@@ -23,16 +23,16 @@ class Context:
     version: int = 1
 
     def extended(self, *messages: ModelMessage) -> Self:
-        """This context with messages added at the end."""
+        """Return this context with messages added at the end."""
         return replace(self, messages=(*self.messages, *messages))
 
     def to_json(self) -> str:
-        """The context as JSON; what `from_json` makes of it sends the same, and its JSON is the same bytes."""
+        """Return the context as JSON. `from_json` restores it, and serializing that again gives the same bytes."""
         return _adapter().dump_json(self).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Context":
-        """Read what `to_json` wrote. Raises `InputError`."""
+        """Parse the output of `to_json`. Raises `InputError`."""
         try:
             return _adapter().validate_json(text)
         except ValidationError as error:
@@ -41,5 +41,5 @@ class Context:
 
 @cache
 def _adapter() -> TypeAdapter[Context]:
-    """Built at its first use, which takes 50 ms and many runs never come to."""
+    """Build the adapter at its first use, because that takes 50 ms and many runs never need it."""
     return TypeAdapter(Context)

@@ -1,6 +1,6 @@
-"""Responses in a terminal, or in a file that stands for one: print one, or stream a run.
+"""Prints responses or a whole run to a terminal, or to a file in place of a terminal.
 
-What a model or a tool said is shown as it is: neither rich's markup nor a terminal's control codes in it do anything.
+Text of a model or a tool is printed literally: rich's markup and a terminal's control codes in it have no effect.
 """
 
 import json
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 LONGEST = 2_000
-"""Characters of a tool's arguments or result that are shown."""
+"""The most characters of a tool's arguments or result that are shown."""
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""What moves cursors, rings bells, sets titles or turns the direction of writing. Line breaks and tabs stay."""
+"""Characters that move the cursor, ring the bell, set the title or change the text direction; no newlines or tabs."""
 
 
 def display(response: Response, *, console: "Console | None" = None) -> None:
-    """Print one response: text as it comes, reasoning dim, calls and results as compact JSON in a frame, errors red.
+    """Print one response: plain text, dim reasoning, calls and results as compact JSON in a frame, red errors.
 
-    A new bubble begins on a new line. Without a `console` it is the one for standard output.
+    A new bubble begins on a new line. The default `console` prints to standard output.
     """
     from rich.panel import Panel
     from rich.text import Text
@@ -61,9 +61,9 @@ def display(response: Response, *, console: "Console | None" = None) -> None:
 async def stream_to_display(
     agent: Agent, prompt: Prompt, *, context: Context | None = None, console: "Console | None" = None, **options: Any
 ) -> RunResult:
-    """Run, print each response as it comes, and say in a last line how it ended where it did not end well.
+    """Run and print each response as it arrives. If the run ends early, print the reason in a last line.
 
-    `options` are those of `Agent.run`. Raises `InputError` for a prompt that cannot be used.
+    `options` are the options of `Agent.run`. Raises `InputError` for an invalid prompt.
     """
     from rich.text import Text
 

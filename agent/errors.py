@@ -1,23 +1,23 @@
-"""The exceptions people meet, and nothing else.
+"""The exceptions of this package.
 
     AgentError
-    ├── InputError            what was passed in cannot be used; raised before any network
-    │   ├── UnknownModel      no such model, or no provider named for it
-    │   ├── MissingKey        the provider wants a key and there is none; the message names the variables
+    ├── InputError            the input is invalid; raised before any network access
+    │   ├── UnknownModel      no such model, or no provider was given for it
+    │   ├── MissingKey        the provider needs a key and there is none; the message names the variables
     │   └── SuspensionError   a suspended run cannot be resumed; carries `reason`
     ├── ConfigError           a setting is missing or wrong; the message names it
     ├── LocalModelError       a local model could not be fetched or started
     │   └── WeightsMismatch   a file is not the pinned one
-    ├── Limited               a public page gives no more for the moment; the message says when to come again
-    ├── Busy                  a run of this chat is going on; the message says what to do
-    ├── SingleRun             this chat was for one run and has had it
-    ├── ToolError             a tool tells the model, in a sentence, what went wrong
-    ├── ProviderError         the model server refused or broke off; carries `kind`
-    └── HistoryError          what a store refuses
-        ├── NotFound          no such object, or not this owner's: the two are not told apart
-        └── Conflict          it changed since it was loaded
+    ├── Limited               a rate limit of a public page was reached; the message says when to try again
+    ├── Busy                  a run of this chat is in progress; the message says what to do
+    ├── SingleRun             this chat allows one run and has had it
+    ├── ToolError             a tool tells the model in a sentence what went wrong
+    ├── ProviderError         the model server refused, failed or disconnected; carries `kind`
+    └── HistoryError          a history store refused the operation
+        ├── NotFound          no such object for this owner; another owner's object gives the same error
+        └── Conflict          the object changed since it was loaded
 
-What a model or a tool does in mid-run is never raised out of a run: it becomes an `error` response or a tool result.
+A run never raises the failures of a model or a tool: they become an `error` response or a tool result.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,9 +43,9 @@ ProviderErrorKind = Literal[
 
 
 class AgentError(Exception):
-    """Base of every exception of this package; its text is a sentence fit to be shown.
+    """Base of every exception of this package. Its text is a sentence that can be shown to people.
 
-    `sayings` are its parts by name, where a page may say them in another language.
+    `sayings` are the same sentences as catalogue keys, so that the page can translate them. It can be empty.
     """
 
     def __init__(self, message: str = "", *, sayings: Sequence[LocalizedText] = ()) -> None:
@@ -59,28 +59,28 @@ Failure = TypeVar("Failure", bound=AgentError)
 def localized_error(
     kind: Callable[..., Failure], sentences: Mapping[str, str], key: str, /, **values: Value
 ) -> Failure:
-    """An exception that says one of these sentences, and by which name it goes; `kind` is its class, or makes one."""
+    """Return an exception with the sentence `key`, in English and as `sayings`. `kind` is its class or a factory."""
     saying = LocalizedText(key, values)
     return kind(in_english(sentences, saying), sayings=(saying,))
 
 
 def combine_errors(kind: Callable[..., Failure], *errors: AgentError) -> Failure:
-    """One exception that says what these say, one after the other; by name only where each goes by a name."""
+    """Return one exception with the sentences of all errors. It has `sayings` only if each error has them."""
     by_name = all(error.sayings for error in errors)
     sayings = [saying for error in errors for saying in error.sayings] if by_name else ()
     return kind(" ".join(map(str, errors)), sayings=sayings)
 
 
 class InputError(AgentError):
-    """What was passed in cannot be used."""
+    """The input is invalid."""
 
 
 class UnknownModel(InputError):
-    """No model of that name, and no provider named that could serve it."""
+    """There is no model of that name, and no provider was given that could serve it."""
 
 
 class MissingKey(InputError):
-    """The provider wants a key, and none was passed in or found in the environment."""
+    """The provider needs a key, and there is none in the arguments or the environment."""
 
 
 SuspensionReason = Literal["tampered", "truncated", "expired", "used", "owner", "key", "schema", "model", "tools"]
@@ -89,9 +89,9 @@ SuspensionReason = Literal["tampered", "truncated", "expired", "used", "owner", 
 class SuspensionError(InputError):
     """A suspended run cannot be resumed.
 
-    `reason` is what is wrong with its record: it was changed, is not whole, came too late or a second time, is another
-    owner's, was signed with a key that is not known here, was written by another version, or the agent has another
-    model or other tools than it had then.
+    `reason` tells why: the suspension was changed, is incomplete, has expired, was used before, belongs to another
+    owner, was signed with an unknown key, was written by another version, or the agent now has another model or other
+    tools.
     """
 
     def __init__(self, message: str, *, reason: SuspensionReason, sayings: Sequence[LocalizedText] = ()) -> None:
@@ -112,26 +112,26 @@ class WeightsMismatch(LocalModelError):
 
 
 class Limited(AgentError):
-    """A page open to everybody gives no more for the moment."""
+    """A rate limit of a public page was reached."""
 
 
 class ToolError(AgentError):
-    """Raised by a tool: its text is the result that the model reads, marked as an error."""
+    """A tool failed. The model reads the text of this exception as the tool's result, marked as an error."""
 
 
 class Busy(AgentError):
-    """A run of this chat is going on already."""
+    """A run of this chat is already in progress."""
 
 
 class SingleRun(AgentError):
-    """This chat was made for a single run and has had it."""
+    """This chat allows a single run and has had it."""
 
 
 class ProviderError(AgentError):
-    """The model server refused, failed or broke off.
+    """The model server refused, failed or disconnected.
 
-    `kind` says which of the known ways it was; `status` is the HTTP status where there was one;
-    `retry_after` is in seconds where the server named a time.
+    `kind` is the category of the failure. `status` is the HTTP status, if there is one. `retry_after` is the pause
+    in seconds that the server asked for, if any.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class ProviderError(AgentError):
 
 
 class HistoryError(AgentError):
-    """A history store refused."""
+    """A history store refused the operation."""
 
 
 class NotFound(HistoryError):
@@ -158,4 +158,4 @@ class NotFound(HistoryError):
 
 
 class Conflict(HistoryError):
-    """The object was changed since it was loaded; load it again."""
+    """The object changed since it was loaded; load it again."""

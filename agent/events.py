@@ -1,6 +1,6 @@
-"""What a run tells those who watch it: events in the order in which they happen. It knows no watcher.
+"""The events that a run sends to its observers, in the order in which they happen.
 
-Nothing depends on an observer: one that fails is told nothing more, and the run goes on.
+No run depends on an observer: an observer that raises gets no more events, and the run continues.
 """
 
 import logging
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """A run begins, after `context`, with `prompt`, which is empty where a suspended run is resumed."""
+    """A run begins. `context` is the history before it. `prompt` is empty if a suspended run is resumed."""
 
     run_id: str
     plan: RunPlan
@@ -32,7 +32,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class StepStarted:
-    """The model is asked, with these messages and settings; what is tried again is the same step."""
+    """The model is asked with these messages and settings. Retries belong to the same step."""
 
     messages: Sequence[ModelMessage]
     settings: ModelSettings
@@ -40,14 +40,14 @@ class StepStarted:
 
 @dataclass(frozen=True, slots=True)
 class ProviderEvent:
-    """Something came from the provider: an event of pydantic-ai's, as it came."""
+    """The provider sent this event of pydantic-ai."""
 
     event: ModelResponseStreamEvent
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailed:
-    """A request failed before it said anything, and is made again after the pause."""
+    """A request failed before its first output and is repeated after the pause."""
 
     failure: ProviderError
     pause: Wait
@@ -55,9 +55,9 @@ class AttemptFailed:
 
 @dataclass(frozen=True, slots=True)
 class StepEnded:
-    """The model has answered, or `failure` says why not; `response` is then what came, None where nothing did.
+    """The model has answered, or the step failed with `failure`. `response` is then the partial answer, or None.
 
-    A step that was cancelled has neither a whole response (its `state` is "interrupted") nor a failure.
+    A cancelled step has no failure, and the `state` of its response is "interrupted".
     """
 
     response: ModelResponse | None
@@ -66,28 +66,28 @@ class StepEnded:
 
 @dataclass(frozen=True, slots=True)
 class ResponseEmitted:
-    """The run has said something."""
+    """The run has emitted a response."""
 
     response: Response
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallStarted:
-    """A tool is being called; said in the task in which it runs."""
+    """A tool call begins. Emitted in the task that runs the tool."""
 
     call: ToolCallPart
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallEnded:
-    """A call has its result, whichever; a call that was answered without its tool being run did not begin."""
+    """A tool call has a result or an error. A call that was answered without its tool has no `ToolCallStarted`."""
 
     result: ToolReturnPart
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """Nothing follows."""
+    """The run has ended. This is its last event."""
 
     result: RunResult
 
@@ -106,19 +106,19 @@ Event = (
 
 
 class Observer(Protocol):
-    """Watches one run. It is called in the run's event loop and must return at once."""
+    """Observes one run. It is called in the run's event loop and must return at once."""
 
     def on_event(self, event: Event) -> None:
-        """Take note."""
+        """Handle the event."""
         ...
 
 
 ObserverFactory = Callable[[], Observer]
-"""Makes the observer of a run; it is asked when the run is made."""
+"""Creates the observer of a run. It is called when the run is created."""
 
 
 class Observers:
-    """The observers of one run. Falsy where there are none: whoever tells need then not even make the event."""
+    """The observers of one run. Falsy if there are none, so that callers can skip creating the event."""
 
     def __init__(self, observers: Sequence[Observer] = ()) -> None:
         self._observers = list(observers)
@@ -127,7 +127,7 @@ class Observers:
         return bool(self._observers)
 
     def add(self, observer: Observer) -> None:
-        """Tell this one too, of what happens from now on."""
+        """Add an observer. It gets the events from now on."""
         self._observers.append(observer)
 
     def __call__(self, event: Event) -> None:
@@ -136,6 +136,6 @@ class Observers:
                 observer.on_event(event)
             except KeyboardInterrupt:
                 raise
-            except BaseException:  # a CancelledError, say, which would look as if the run had been cancelled
+            except BaseException:  # for example a CancelledError, which would look like a cancelled run
                 log.exception("%s failed and is told nothing more", type(observer).__name__)
                 self._observers = [one for one in self._observers if one is not observer]

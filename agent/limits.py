@@ -1,6 +1,6 @@
-"""What may go wrong in a run and what happens then: one table, the limits in it, and the sentences that say so.
+"""The limits of a run, and one table of possible failures with what the run does about each.
 
-The table in docs/limits.md is made from this one: `python -m agent.limits` writes it.
+`python -m agent.limits` prints docs/limits.md, with a table made from this one.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from agent.i18n import LocalizedText
 
 MAX_REFUSAL_LENGTH = 300
-"""Characters of a provider's own words that are shown."""
+"""The most characters of a provider's own message that are shown."""
 
 Limit = Literal[
     "steps", "time", "tokens", "money", "unpriced", "repeated_call", "cycle", "repeated_error", "no_progress"
@@ -21,14 +21,14 @@ Action = Literal["retry", "tell the model", "ask the user", "stop"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The bounds of one run. None is no bound.
+    """The limits of one run. None means no limit.
 
-    `steps` are model requests, `seconds` its whole time, `tool_seconds` the time of a tool that names no time of its
-    own; `tokens` counts what was sent and what came, `dollars` what it cost, both checked before each step.
-    `retries` is how often one request may be made again after failures that pass (see `agent.runtime.retry`); 0: never.
-    After `repeats` equal steps, and after `idle` steps that bring nothing new, the model is told so; after twice as
-    many the run ends. Where it is `interactive` (None: where the model has the tool `ask_user`) a run that reaches a
-    bound is suspended with the question whether to go on.
+    `steps` limits the model requests and `seconds` the whole time. `tool_seconds` limits each tool that has no timeout
+    of its own. `tokens` limits the tokens sent and received, `dollars` the cost; both are checked before each step.
+    `retries` is how often one request is repeated after transient failures (see `agent.runtime.retry`); 0: never.
+    After `repeats` equal steps, or `idle` steps that bring nothing new, the model gets a note. After twice as many the
+    run ends. An `interactive` run that reaches a limit is suspended with the question whether to continue. None: a run
+    is interactive if the model has the tool `ask_user`.
     """
 
     steps: int = 12
@@ -42,16 +42,16 @@ class Limits:
     interactive: bool | None = None
 
     def steps_reached(self) -> str:
-        """Said when the model still calls tools after the last step."""
+        """Return the sentence for a model that still calls tools after the last step."""
         return explain_limit("steps", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guardrail:
-    """What happens about one kind of failure: `actions` in their order.
+    """The `actions` that follow one kind of failure, in order.
 
-    `sentence` says why the run has ended, `note` is what the model is told; both may name the fields of `Limits`.
-    "ask the user" is done where somebody can be asked; elsewhere the next action follows at once.
+    `sentence` is shown as the reason of a run's end, and `note` is for the model. Both can contain fields of `Limits`.
+    "ask the user" is skipped in runs that are not interactive.
     """
 
     when: str
@@ -143,24 +143,24 @@ GUARDRAILS: Mapping[Limit | Fault, Guardrail] = {
         sentence="The provider withheld the answer.",
     ),
 }
-"""Every kind of failure. Limits end a run as `limit` or suspend it; the model is told in the result of a tool."""
+"""Every kind of failure. Limits end a run as `limit` or suspend it. The model gets the note in a tool result."""
 
 
 def explain_limit(kind: Limit | Fault, limits: Limits) -> str:
-    """Why the run has ended, in a sentence."""
+    """Return the sentence that says why the run has ended."""
     return GUARDRAILS[kind].sentence.format(**asdict(limits))
 
 
 def limit_text(kind: Limit | Fault, limits: Limits) -> tuple[LocalizedText, ...]:
-    """The same by name, with the fields of `Limits` that stand in it."""
+    """Return the same sentence as a `LocalizedText`, with all fields of `Limits` that are not None."""
     return (LocalizedText(kind, {name: value for name, value in asdict(limits).items() if value is not None}),)
 
 
 def explain_filter(details: Mapping[str, Any]) -> str:
-    """Said when the provider's filter ended the answer: its category and its own words, out of what came with it.
+    """Return the sentence for an answer that the provider's filter ended, with its category and the provider's words.
 
-    `details` are the response's `provider_details`: Anthropic names a `refusal_category`, Google a `block_reason` or
-    only a finish reason; `refusal` are words that OpenAI and Anthropic send instead of an answer.
+    `details` are the response's `provider_details`. Anthropic sends a `refusal_category`; Google sends a
+    `block_reason` or only a finish reason. `refusal` is the text that OpenAI and Anthropic send instead of an answer.
     """
     named = (details.get(name) for name in ("refusal_category", "block_reason", "finish_reason"))
     category = next((str(value) for value in named if value), "").replace("_", " ").lower()
@@ -173,7 +173,7 @@ def explain_filter(details: Mapping[str, Any]) -> str:
 
 
 def table() -> str:
-    """The table of the documentation, in Markdown."""
+    """Return the table for the documentation in Markdown."""
     lines = ["| kind | when | what happens | the model is told | the run ends with |", "|---|---|---|---|---|"]
     for kind, rail in GUARDRAILS.items():
         said, told = rail.sentence.format_map(_Names()), rail.note.format_map(_Names())
@@ -183,7 +183,7 @@ def table() -> str:
 
 
 class _Names(dict[str, Any]):
-    """Fills each field of a template with its own name."""
+    """Replaces each field of a template with its own name."""
 
     def __missing__(self, name: str) -> "_Name":
         return _Name(name)
@@ -210,7 +210,7 @@ Made by `python -m agent.limits` from the table in `agent/limits.py`; change it 
 
 
 def page() -> str:
-    """docs/limits.md, whole."""
+    """Return the text of docs/limits.md."""
     return PAGE.format(table=table())
 
 
