@@ -1,4 +1,4 @@
-"""Composition only: settings, then the server built from them."""
+"""Starts the web page: loads the settings and runs the server that is built from them."""
 
 import gc
 import logging
@@ -7,17 +7,17 @@ import signal
 import sys
 
 
-# Until the server takes signals there is nothing to save, and as a container's first process Python would ignore them.
+# Until the server handles signals there is nothing to save. As the first process of a container, Python ignores them.
 def leave(number: int, _frame: object) -> None:
-    """End at once."""
+    """Exit at once."""
     os._exit(0 if number == signal.SIGTERM else 128 + number)
 
 
 signal.signal(signal.SIGTERM, leave)
 signal.signal(signal.SIGINT, leave)
 
-os.umask(0o077)  # what the app writes, uploads among it, is for this user alone
-gc.disable()  # nothing that is imported is ever garbage: looking for it takes half a second; the server turns it on
+os.umask(0o077)  # only this user can read the files that the app writes, including uploads
+gc.disable()  # imports create no garbage, and looking for it takes half a second; the server enables it later
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 from agent.errors import AgentError
@@ -31,7 +31,7 @@ from agent.web.server import serve
 
 
 def main() -> int:
-    """Run the page; return the exit status."""
+    """Run the page and return the exit status."""
     logging.basicConfig(level=os.environ.get("LOG_LEVEL", "WARNING"), format="%(levelname)s %(name)s: %(message)s")
     keep_content_out_of_logs()
     try:

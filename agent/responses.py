@@ -1,9 +1,9 @@
-"""What a run says, piece by piece, and the one place that decides where a bubble begins.
+"""The responses of a run, piece by piece, and the one place that decides where a bubble begins.
 
-A bubble is a maximal run of responses of one type; a tool call, a tool result and an error are each a bubble of their
-own, and a new run starts a new one. Whether a response begins a bubble is decided by `Stamp` alone; what the pieces of
-a model's answer are, by `pieces` (a finished message) and `Live` (the same message while it streams), which must agree
-to the character: `tests/test_laws.py` holds them to it.
+A bubble is a maximal sequence of responses of one type. A tool call, a tool result and an error are each a bubble of
+their own, and a new run starts a new bubble. Only `BubbleMarker` decides whether a response begins a bubble.
+`pieces_of` splits a finished message into pieces, and `StreamDecoder` does so while the message streams. Both must
+agree to the character, which `tests/test_laws.py` checks.
 """
 
 import re
@@ -33,7 +33,7 @@ Content = str | Mapping[str, Any]
 Piece = tuple[ResponseType, Content]
 
 PART_SEPARATOR = "\n\n"
-"""Stands between two parts of one type that follow each other, as a delta of its own."""
+"""A delta that separates two consecutive parts of one type."""
 
 _HALF = re.compile("[\ud800-\udfff]")
 _FIRST_HALVES = re.compile("[\ud800-\udbff]+$")
@@ -55,7 +55,7 @@ class Response:
 
 
 class BubbleMarker:
-    """Turns the pieces of one run into responses; knows the type of the last one and nothing else."""
+    """Turns the pieces of one run into responses. Its only state is the type of the last piece."""
 
     def __init__(self) -> None:
         self._open: ResponseType | None = None
@@ -69,9 +69,9 @@ class BubbleMarker:
 
 
 def pieces_of(message: ModelMessage) -> Iterator[Piece]:
-    """The pieces of a finished message, as its stream gave them: a response's text and reasoning, then its calls.
+    """Yield the pieces of a finished message as its stream gave them: text and reasoning, then tool calls.
 
-    What a user said is not the model's answer and gives nothing.
+    A request yields only its tool results. User prompts yield nothing.
     """
     if isinstance(message, ModelRequest):
         for part in message.parts:
@@ -92,23 +92,23 @@ def pieces_of(message: ModelMessage) -> Iterator[Piece]:
 
 
 def fix_surrogates(text: str) -> str:
-    """The text with the halves of surrogate pairs joined, and U+FFFD for one that is alone.
+    """Return the text with the halves of surrogate pairs joined, and U+FFFD for each single half.
 
-    Servers that cut their text between UTF-16 units send such halves; UTF-8 has no form for them, so they can be
-    neither stored, nor shown, nor sent to any provider.
+    Servers that cut their text between UTF-16 units send such halves. UTF-8 cannot encode them, so they cannot be
+    stored, shown or sent to any provider.
     """
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") if _HALF.search(text) else text
 
 
 def call_content(part: ToolCallPart) -> Mapping[str, Any]:
-    """`{id, name, arguments}`; arguments that are not a JSON object are given as they came, under `INVALID_JSON`."""
+    """Return `{id, name, arguments}`. Arguments that are not a JSON object are left as text under `INVALID_JSON`."""
     return {"id": part.tool_call_id, "name": part.tool_name, "arguments": part.args_as_dict()}
 
 
 def result_content(part: ToolReturnPart) -> Mapping[str, Any]:
-    """`{id, name, content, is_error}`; content is what the model reads of it as text.
+    """Return `{id, name, content, is_error}`. `content` is the text that the model reads.
 
-    Where there is more than text, `files` are the rest: `BinaryContent`, or URLs of what is kept elsewhere.
+    If there is more than text, `files` has the rest: `BinaryContent`, or URLs of content stored elsewhere.
     """
     files = {"files": part.files} if part.files else {}
     return {
@@ -121,11 +121,11 @@ def result_content(part: ToolReturnPart) -> Mapping[str, Any]:
 
 
 def finalize(response: ModelResponse, *, state: Literal["complete", "interrupted"]) -> ModelResponse:
-    """The message to keep of a streamed response.
+    """Return the message to store for a streamed response.
 
-    Newlines between reasoning and text go (chat templates put them there), half a character at the end of a part goes,
-    parts that say nothing go, and of an interrupted response the calls go too: they were never announced, and may be
-    half made.
+    Remove newlines between reasoning and text (chat templates add them), half a character at the end of a part, and
+    empty parts. From an interrupted response also remove the tool calls, which were never announced and can be
+    incomplete.
     """
     kept: list[ModelResponsePart] = []
     shown: ResponseType | None = None
@@ -146,9 +146,9 @@ def finalize(response: ModelResponse, *, state: Literal["complete", "interrupted
 
 
 class StreamDecoder:
-    """The pieces of a response while it streams: feed it pydantic-ai's events, get text and reasoning deltas.
+    """Decodes pydantic-ai's stream events into text and reasoning deltas.
 
-    Tool calls are left to `pieces`, when the response is complete and its calls are known to be whole.
+    It skips tool calls. They are emitted after the response is complete, because only then are they known to be whole.
     """
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class StreamDecoder:
         self._held: dict[int, str] = {}
 
     def feed(self, event: ModelResponseStreamEvent) -> Sequence[Piece]:
-        """The pieces that `event` adds, none for events that add nothing to see."""
+        """Return the pieces that `event` adds; none for events that add nothing visible."""
         match event:
             case PartStartEvent(part=TextPart() | ThinkingPart() as part):
                 kind = _kind(part)

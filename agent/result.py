@@ -1,4 +1,4 @@
-"""What goes into a run and what comes out of it, as values; and the journal it writes to."""
+"""The inputs and the result of a run as values, and the journal that it writes to."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -25,11 +25,11 @@ SENTENCES = {
     "unknown_option": "There is no option {name}. Known options: {known}.",
 }
 MAX_TEMPERATURE: Mapping[str, int] = {"messages": 1}
-"""The highest temperature of the dialects that don't take 2."""
+"""The highest temperature of each dialect that does not accept 2."""
 
 
 class RecordedEnd(AgentError):
-    """Ends a run so, and with that sentence: raised by a model that plays a run of the past."""
+    """Ends a run with this reason and sentence. Raised by the model that replays a flight record."""
 
     def __init__(self, reason: FinishReason, detail: str) -> None:
         super().__init__(detail)
@@ -37,19 +37,19 @@ class RecordedEnd(AgentError):
 
 
 class Journal(Protocol):
-    """Where a run writes what must not be lost: each message as it is finished, the user's before any request."""
+    """Saves the messages of a run: each one when it is finished, the user's before any model request."""
 
     async def write(self, message: ModelMessage, note: Note) -> None:
-        """Keep the message; return when it is kept. Raises `HistoryError`, which ends the run."""
+        """Save the message and return when it is saved. Raises `HistoryError`, which ends the run."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What may differ from run to run. None leaves it to the model.
+    """The settings of one run. None means the model's default.
 
-    `reasoning` is on, off, or an effort; see `RunResult.effort` for what a model made of it. `ignore_reasoning` leaves
-    reasoning out of the responses; it stays in the conversation, as some providers must be sent it again.
+    `reasoning` is on, off, or an effort; `RunResult.effort` has the value that was sent. `ignore_reasoning` removes
+    reasoning from the responses, but not from the conversation, because some providers need it again.
     """
 
     reasoning: Reasoning | None = None
@@ -62,9 +62,9 @@ DEFAULTS = Options()
 
 
 def checked_options(given: Mapping[str, Any], base: Options = DEFAULTS, spec: ModelSpec | None = None) -> Options:
-    """`base` with these options, every one of them checked. Raises `InputError` with the option and its known values.
+    """Return `base` with these options after checking each. Raises `InputError` with the option and its known values.
 
-    Nothing is converted: "false" is no bool, and True is no number.
+    Nothing is converted: "false" is not a bool, and True is not a number.
     """
     known = [field.name for field in fields(Options)]
     if unknown := next((name for name in given if name not in known), None):
@@ -94,7 +94,7 @@ def checked_options(given: Mapping[str, Any], base: Options = DEFAULTS, spec: Mo
 
 
 def max_temperature(spec: ModelSpec) -> int:
-    """The highest temperature that the model takes."""
+    """Return the highest temperature that the model accepts."""
     return MAX_TEMPERATURE.get(spec.dialect, 2) if spec.temperature else 2
 
 
@@ -108,10 +108,10 @@ def _is_whole_number(value: object) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """What a run works with; nothing in it changes. The tools of `toolsets` come to `tools` when a run opens them.
+    """The immutable configuration of a run. A run opens the `toolsets` and uses their tools in addition to `tools`.
 
-    `prepare` makes of the prompt what can be kept and sent, before anything is: what it refuses with an `InputError`
-    has not happened.
+    `prepare` converts the prompt before anything is stored or sent, for example by fetching pictures. If it raises
+    `InputError`, the run leaves no trace.
     """
 
     connection: Connection
@@ -125,12 +125,12 @@ class RunPlan:
 
     @property
     def effort(self) -> Reasoning | None:
-        """What requests say of reasoning; see `RunResult`."""
+        """The reasoning effort that is sent in requests; see `RunResult`."""
         return self.connection.effort(self.options.reasoning)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was asked for and cannot be had, as sentences."""
+        """Sentences about options that the model does not support."""
         spec = self.connection.spec
         said = [effort_note(self.options.reasoning, self.effort, spec)]
         if self.options.temperature is not None and not spec.temperature:
@@ -140,13 +140,14 @@ class RunPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """How a run ended and what came of it; `note` has its figures and, where it ended early, the sentence why.
+    """The result of a run. `note` has its figures and, if the run ended early, the sentence that says why.
 
-    `files` are those that the model made or a tool returned. A run that is suspended waits for what is `pending`, and
-    `suspension` is the text that `Agent.resume` takes; without it `context` can be gone on from all the same.
+    `files` come from the model or from tools. A suspended run has `pending` questions or approvals, and `suspension`
+    is the text for `Agent.resume`. A new run can also continue from `context` without resuming.
 
-    `effort` is what the requests said of reasoning, in the words of `Options.reasoning`; None: nothing. `notes` are
-    sentences on what was asked for and could not be had. `failure` is the exception that ended the run, if one did.
+    `effort` is the reasoning effort that the requests asked for, as in `Options.reasoning`; None: they did not set it.
+    `notes` are sentences about options or content that the model did not support. `failure` is the exception that
+    ended the run, if any.
     """
 
     finish_reason: FinishReason
@@ -168,20 +169,20 @@ class RunResult:
 
     @property
     def why(self) -> str:
-        """Why the run failed, as a sentence; "" if it did not."""
+        """The sentence that says why the run failed; "" if it did not."""
         return self.note.detail if self.failed else ""
 
     def checked(self) -> Self:
-        """This result if the run did not fail, as in `(await agent.ask(...)).checked()`. Raises its `AgentError`.
+        """Return this result, or raise its `AgentError` if the run failed, as in `(await agent.ask(...)).checked()`.
 
-        What a provider did is raised as the `ProviderError` it was, with its `kind`.
+        The failure of a provider is raised as the original `ProviderError` with its `kind`.
         """
         if self.failed:
             raise self.failure or AgentError(self.why, sayings=self.note.sayings)
         return self
 
     def __str__(self) -> str:
-        """The text, and where the run failed also why: printing a result is never silent."""
+        """Return the text, and the reason if the run failed, so that printing a result always shows a failure."""
         return "\n".join(filter(None, [self.text, f"[{self.finish_reason}] {self.why}" if self.failed else ""]))
 
     @property
@@ -191,28 +192,28 @@ class RunResult:
 
     @property
     def cost(self) -> float | None:
-        """US dollars for the whole run, None where no price is known or a part of the usage is not."""
+        """US dollars for the whole run; None if the price or a part of the usage is unknown."""
         return self.note.cost
 
     @property
     def usage(self) -> dict[str, int]:
-        """Tokens of the whole run; see `note.timings` for whether they are an estimate."""
+        """Tokens of the whole run. `note.timings.estimated` is True if they are an estimate."""
         timings = self.note.timings
         assert timings is not None
         return {"input_tokens": timings.input_tokens, "output_tokens": timings.output_tokens}
 
     def to_input_list(self) -> list[dict[str, Any]]:
-        """The whole conversation in OpenAI's format, tool calls included; it is accepted back as a prompt."""
+        """Return the whole conversation in OpenAI's format with its tool calls. It can be passed in as a prompt."""
         return to_openai(self.context.messages, self.system_message)
 
 
 def text_of_message(message: ModelMessage) -> str:
-    """The text of a response, its parts joined as their bubble is."""
+    """Return the text of a response, with its parts joined as in their bubble."""
     return "\n\n".join(part.content for part in message.parts if isinstance(part, TextPart))
 
 
 def files_of_messages(messages: Iterable[ModelMessage]) -> Iterator[BinaryContent]:
-    """What the model made and what tools returned that is no text."""
+    """Yield the files that the model made or that tools returned."""
     for part in (part for message in messages for part in message.parts):
         if isinstance(part, FilePart):
             yield part.content

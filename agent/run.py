@@ -1,7 +1,7 @@
-"""One run: steps of model requests with tools in between, until there is an answer.
+"""One run: model requests with tool calls in between, until there is an answer.
 
-`Run._drive` is the loop. It knows nothing of pages, stores or vendors: what finishes is handed to a `Journal`, what
-streams is in `Run.responses`, and whatever goes wrong becomes an ending, never an exception.
+`Run._drive` is the loop. It knows no web page, store or vendor: it passes finished messages to a `Journal` and puts
+streamed pieces into `Run.responses`. Every failure becomes an `Outcome`, never an exception.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class Run(RunStream):
-    """One run. Owner of its task; its work begins with `start`, which iterating and awaiting call."""
+    """One run. Owns its task. The work begins with `start`, which iterating and awaiting call."""
 
     def __init__(
         self,
@@ -73,23 +73,23 @@ class Run(RunStream):
         self._is_ending = self._is_hurried = self._end_kept = False
         self._cancelled_at = 0.0
 
-    # What others may ask of a run
+    # Public methods
 
     def start(self) -> "Run":
-        """Begin, in a task of the running loop; a second call does nothing."""
+        """Begin in a task of the running event loop. A second call does nothing."""
         if self._task is None:
             self._loop = asyncio.get_running_loop()
             self._start_clock()
             self._task = self._loop.create_task(self._guarded(), name=f"run {self.id}")
-            self._task.add_done_callback(lambda _: self._ensure_result())  # also if its first step never came
+            self._task.add_done_callback(lambda _: self._ensure_result())  # also if the task never ran
             if self.cancel_reason is not None:  # not at once: a task cancelled before its first step never runs
                 self._loop.call_soon(self._task.cancel)
         return self
 
     def cancel(self, reason: str = "user_request") -> None:
-        """End the run, from any thread, whatever the provider or a tool is doing. After the end it does nothing.
+        """Cancel the run from any thread, even during a model request or a tool call. Does nothing after the end.
 
-        `reason` is free text for the receipt; "user_request", "client_disconnect" and "shutdown" have sentences.
+        `reason` is free text and is shown; "user_request", "client_disconnect" and "shutdown" have sentences.
         """
         if self._is_ending or self.cancel_reason is not None:
             return
@@ -98,9 +98,9 @@ class Run(RunStream):
             self._loop.call_soon_threadsafe(self._task.cancel)
 
     def record(self, path: str | Path) -> "Run":
-        """Write a flight record of it to `path`, which is replaced; to be asked for before it begins.
+        """Write a flight record of the run to `path`, replacing the file. Call this before the run begins.
 
-        `Agent("replay:path")` plays it. Raises `InputError`.
+        `Agent("replay:path")` plays the record. Raises `InputError` if the run has begun.
         """
         if self._task is not None:
             raise InputError("a run is recorded from its beginning; ask for it before iterating or awaiting")
@@ -109,7 +109,7 @@ class Run(RunStream):
 
     @property
     def context(self) -> Context:
-        """The conversation so far, valid to go on from at any moment."""
+        """The conversation so far. A new run can continue from it at any moment."""
         return self._log.context
 
     @property
@@ -119,7 +119,7 @@ class Run(RunStream):
 
     @property
     def waiting(self) -> Wait | None:
-        """The pause before another try of a request that failed, or the line it stands in, while there is one."""
+        """The current pause before a retry, or the place in the request queue; None if the run is not waiting."""
         return self._requests.waiting
 
     # The loop
@@ -143,7 +143,7 @@ class Run(RunStream):
         return self._limit_reached(limit)
 
     async def _handle_calls(self, response: ModelResponse, calls: Sequence[ToolCallPart]) -> Outcome | None:
-        """Make the calls of a response, but for those that wait for people: then this is the end, for now."""
+        """Make the calls of a response. If some of them need a person, return the outcome `suspended`."""
         pending = self._calls.pending(calls)
         ids = {one.call_id for one in pending}
         asked = [call for call in calls if call.tool_call_id in ids]
@@ -169,9 +169,9 @@ class Run(RunStream):
         asked: Sequence[ToolCallPart] = (),
         results: Sequence[ToolReturnPart] = (),
     ) -> None:
-        """Make the calls and keep their results, after those that are there already.
+        """Make the calls and store their results after the given `results`.
 
-        Where others are `asked` for they are kept with the end of the run, which is at hand; unless it is cancelled.
+        If people are `asked` about other calls, the results become the run's last message, unless it is cancelled.
         """
         done = list(results)
         ends = False
@@ -185,7 +185,7 @@ class Run(RunStream):
                 await self._keep(ModelRequest(parts=done))
 
     async def _resume(self, resumed: Resumption) -> Outcome | None:
-        """Use up the suspension and give the calls that waited their results; or, after a limit, the user's word."""
+        """Use up the suspension and add the results of its pending calls. After a limit, add the user's answer."""
         resumed.check(self._calls.tools)
         if resumed.sealed:
             await self._plan.seals.use(resumed.suspension)
@@ -203,10 +203,10 @@ class Run(RunStream):
         await self._execute(resumed.calls(), results=results)
         return None
 
-    # How a run ends
+    # The end of the run
 
     async def _guarded(self) -> None:
-        """Run to the end. Whatever is raised on the way, the run gets a result and its readers wake."""
+        """Run to the end. Whatever is raised, the run gets a result and its readers wake up."""
         try:
             ending = await self._outcome()
             self._is_ending = True
@@ -219,7 +219,7 @@ class Run(RunStream):
             await self._calls.close(hurried=self._is_hurried)
 
     async def _outcome(self) -> Outcome:
-        """Drive the run; what it raises becomes its ending. Raises only what ends the whole program."""
+        """Drive the run and turn exceptions into its outcome. Raises only KeyboardInterrupt and SystemExit."""
         try:
             if self._observers:
                 self._observers(RunStarted(self.id, self._plan, self._log.raw_context(), self._prompt))
@@ -260,7 +260,7 @@ class Run(RunStream):
             return self._limit_reached("time")
 
     def _on_wait_changed(self) -> None:
-        """What it waits for may be another. In line its clock stands still: nothing is done for it yet."""
+        """Wake readers because `waiting` can have changed. Stop the clock while the run is in the request queue."""
         self._updated.set()
         if not self._clock.expired():
             left = self._budget.seconds_left - self._meter.timings().total
@@ -268,7 +268,7 @@ class Run(RunStream):
             self._clock.reschedule(None if in_line else asyncio.get_running_loop().time() + left)
 
     def _limit_reached(self, limit: Limit) -> Outcome:
-        """A limit ends the run, or suspends it where somebody can be asked whether to go on."""
+        """Return the outcome of a limit: the end, or a suspension if somebody can be asked whether to continue."""
         limits = self._plan.limits
         if not self._log.begun or not self._calls.can_ask:
             return Outcome.from_limit(limit, limits)
@@ -276,10 +276,10 @@ class Run(RunStream):
         return Outcome("suspended", self._pending[0].sentence)
 
     async def _finish(self, ending: Outcome) -> None:
-        """Keep the last message with how the run ended, then publish the result.
+        """Store the last message with the outcome of the run, then publish the result.
 
-        Everything that may fail is made before the write, so that the page says the same live and after a reload. Of a
-        run that has not begun nothing is kept: a suspended one can be resumed as before.
+        Everything that can fail is computed before the write, so that the page shows the same live and after a reload.
+        Nothing is stored for a run that has not begun, so a suspended run can still be resumed.
         """
         try:
             last = self._last_message()
@@ -291,13 +291,13 @@ class Run(RunStream):
             try:
                 await self._log.append(last, result.note)
                 self._end_kept = True
-            except BaseException as failure:  # a cancelled write, too: readers must hear of it
+            except BaseException as failure:  # also a cancelled write, because readers must learn of it
                 log.exception("run %s: its end could not be saved", self.id)
                 result = self._results.mark_unsaved(result, Outcome.from_store_failure(failure))
         self._publish(result)
 
     def _ensure_result(self) -> None:
-        """Give a result to a run whose ending failed, and wake all readers. Uses nothing that may fail."""
+        """Publish a minimal result if `_finish` failed, and wake all readers. Uses nothing that can fail."""
         if self.result is None:
             log.error("run %s has ended without a result", self.id)
             self._is_ending = True
@@ -319,7 +319,7 @@ class Run(RunStream):
             self._observers(RunEnded(result))
 
     def _last_message(self) -> ModelMessage:
-        """The last message, whole, broken off or empty."""
+        """Return the last message: complete, partial or empty."""
         if (half := self._requests.partial_response()) is not None:
             self._last = half
             self._meter.step(None)
@@ -336,10 +336,10 @@ class Run(RunStream):
                 ending = NOT_SEALED
         return self._results.build(ending, last, sealed, self._pending)
 
-    # What the loop stands on
+    # Helpers
 
     def _start_clock(self) -> None:
-        """The clock runs from here."""
+        """Start the usage meter, and create the objects that depend on it."""
         self._meter = UsageMeter()
         self._results = ResultBuilder(self.id, self._plan, self._log, self._meter)
         self._requests = ModelRequests(

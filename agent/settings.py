@@ -1,4 +1,4 @@
-"""The settings of the app: `configs/app.toml` under the environment, read once into a frozen value."""
+"""The settings of the app, read once from `configs/app.toml` and the environment, which takes precedence."""
 
 import os
 import re
@@ -17,11 +17,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSettings:
-    """Which model to serve on this machine, and where weights are kept.
+    """The model to serve on this machine, and the folder for weights.
 
-    `vllm_base_url` names a server that runs already (then nothing is fetched or started); `vllm_model` asks for a
-    `vllm serve` of our own; `local_model` is a GGUF file of the user's. `downloads` False keeps to what is on disk.
-    llama.cpp writes so many `answers` at once, and the next ones wait in line.
+    `vllm_base_url` is the URL of a running server; nothing is then downloaded or started. `vllm_model` is a model to
+    start `vllm serve` with. `local_model` is the user's own GGUF file. `downloads` False uses only files on disk.
+    llama.cpp generates up to `answers` answers at once; further requests wait in a queue.
     """
 
     cache_dir: Path
@@ -36,17 +36,17 @@ class LocalSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicSettings:
-    """What a page open to everybody gives to strangers.
+    """The limits of a page that is open to everybody.
 
-    `messages` are counted a minute: from each visitor, from each network address, and `messages_in_all`. `answers` are
-    counted at once: for each visitor, for each address, and `answers` for all together. Visitors without a cookie
-    count as one visitor. As many pictures are fetched from links, counted apart. `tools` are those that may be used,
-    and `keys` says whether visitors may type API keys of their own. `models` are the hosted models that are asked with
-    the owner's keys; a model that answers on this machine, or at the server that is named, needs no entry. A
-    conversation is deleted `keep_days` after its last message, 0 for never.
+    `messages` limits the messages per minute of each visitor, `messages_per_address` those of each network address,
+    and `messages_in_all` those of all. The same limits apply separately to pictures fetched from links.
+    `answers_each`, `answers_per_address` and `answers` limit concurrent answers in the same way. All visitors without
+    a cookie count as one visitor. `tools` are the allowed tools. `keys` allows visitors to enter their own API keys.
+    `models` are the hosted models that visitors can use with the owner's keys; models on this machine or at the
+    configured server need no entry. A conversation is deleted `keep_days` after its last message, 0 for never.
 
-    `stored_mb_...` limit the text and files that are stored: of one visitor with a cookie, of all guests together, and
-    of all, which may also not take more than `stored_disk_percent` of the free disk.
+    `stored_mb_...` limit the stored text and files of one visitor with a cookie, of all guests together, and of all
+    visitors. All together also cannot take more than `stored_disk_percent` of the free disk.
     """
 
     messages: int = 10
@@ -67,10 +67,11 @@ class PublicSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadSettings:
-    """How much visitors may attach before they send it. A MB is a million bytes.
+    """The limits for attached files that are not sent yet. A MB is a million bytes.
 
-    `mb_of_guests` is for all visitors without a cookie together, because nothing tells them apart; `mb_in_all` and
-    `disk_percent` of the free disk, whichever is less, for everybody. What is not sent is removed after `minutes`.
+    `mb_of_guests` is for all visitors without a cookie together, because they cannot be told apart. `mb_in_all` and
+    `disk_percent` of the free disk are for all visitors; the smaller one applies. Unsent files are removed after
+    `minutes`.
     """
 
     files_per_request: int = 50
@@ -84,20 +85,20 @@ class UploadSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything the app is told from outside. Times are in seconds, sizes in bytes.
+    """All settings of the app. Times are in seconds, sizes in bytes.
 
-    `hosts` are the names that the page is served under; where there are some, or where `host` is this machine alone, no
-    other name is answered but this machine's own. `framed_by` are the origins, as in "https://example.org", whose pages
-    may show this one in a frame; `records` is a folder of flight records that the page plays. `fetch_from` are hosts,
-    as in "wiki.intranet:8080", from which pictures may be fetched although they are not on the public internet; none
-    where `public` holds. `upload_dir` is where files lie until they are sent, None for a folder in `data_dir`.
+    `hosts` are the host names of the page. If there are any, or if `host` is a loopback address, requests for other
+    names are refused, except for this machine's own names. `framed_by` are origins such as "https://example.org" that
+    can show the page in a frame. `records` is a folder of flight records that the page can play. `fetch_from` are
+    hosts such as "wiki.intranet:8080" that pictures can be fetched from although they are not on the public internet;
+    it has no effect if `public` is set. `upload_dir` holds files until they are sent, None for a folder in `data_dir`.
 
-    `system_prompt` may have the fields `{model}` and `{date}`; None: a default that names both; "": none.
+    `system_prompt` can contain `{model}` and `{date}`. None: a default with both. "": no system prompt.
 
-    A conversation is deleted `guest_hours` after the last message where its visitor has no cookie, else `keep_days`
-    after it, 0 for never; where `public` holds, its `keep_days` count.
+    A conversation of a visitor without a cookie is deleted `guest_hours` after its last message, any other one
+    `keep_days` after it, 0 for never. If `public` is set, its `keep_days` replaces this one.
 
-    An answer that nobody watches for `grace_seconds` is ended where `public` holds, and finished elsewhere.
+    An answer that nobody watches for `grace_seconds` is cancelled if `public` is set, and finished otherwise.
     """
 
     local: LocalSettings
@@ -132,12 +133,12 @@ class Settings:
 
     @property
     def kept_days(self) -> float:
-        """How many days conversations are kept after their last message, 0 for ever; guests' are not."""
+        """Days that conversations are kept after their last message, 0 for ever. It does not apply to guests."""
         return self.public.keep_days if self.public else self.keep_days
 
     @property
     def fleeting(self) -> bool:
-        """Whether this is a Space that loses at its restart what people said."""
+        """True if this is a Space that loses its conversations when it restarts."""
         if self.space is None:
             return False
         storage = self.space.storage
@@ -145,15 +146,15 @@ class Settings:
 
 
 def load_settings(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Settings:
-    """Read `path`, else what `SWITCHBOARD_CONFIG` names, else `configs/app.toml`, and let the environment win.
+    """Read `path`, else the file in `SWITCHBOARD_CONFIG`, else `configs/app.toml`. The environment takes precedence.
 
-    Raises `ConfigError` naming the setting that is wrong.
+    Raises `ConfigError` with the name of the wrong setting.
     """
     table = _read(path or Path(env.get("SWITCHBOARD_CONFIG") or ROOT / "configs" / "app.toml"))
     space = find_space(env)
     share = env.get("SHARE", "") not in ("", "0")
     values = {**table["server"], **table["history"], **table["agent"]}
-    if space:  # its proxy comes from outside, and only its storage is kept
+    if space:  # its proxy connects from outside the container, and only its storage survives a restart
         values["host"] = "0.0.0.0"
         if space.storage:
             values["data_dir"] = space.storage
@@ -177,7 +178,7 @@ def load_settings(path: Path | None = None, env: Mapping[str, str] = os.environ)
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:
-    """The settings of each known section, an empty one where the file has none."""
+    """Read the settings of each known section; a missing section is empty."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except tomllib.TOMLDecodeError as error:
@@ -222,7 +223,7 @@ def _uploads(given: Mapping[str, Any]) -> UploadSettings:
 
 
 def _public(given: Mapping[str, Any], *, share: bool, space: bool) -> PublicSettings | None:
-    """The limits, where a share link, a Space or the configuration turns them on."""
+    """Return the public limits if a share link, a Space or the configuration turns them on."""
     counts = {name: _count(name, given[name]) for name in _PUBLIC_COUNTS if name in given}
     if counts.get("stored_disk_percent", 0) > 100:
         raise ConfigError(f"public.stored_disk_percent must be 100 at most, and is {given['stored_disk_percent']!r}")
@@ -263,7 +264,7 @@ def _words(_: str, value: Iterable[object]) -> tuple[str, ...]:
 
 
 def _origins(name: str, value: Iterable[object]) -> tuple[str, ...]:
-    # Each becomes a word of a header, in which a space or a semicolon would begin another.
+    # Each origin becomes one word of a header. A space or a semicolon in it would begin another word.
     for one in value:
         if not re.fullmatch(r"https?://[A-Za-z0-9.*-]+(:\d+)?", str(one)):
             raise ConfigError(f"{name} must be origins such as https://example.org, and has {one!r}")
@@ -279,7 +280,7 @@ def _host_names(name: str, value: str | Iterable[object]) -> tuple[str, ...]:
 
 
 def _hosts(name: str, value: Iterable[object]) -> tuple[str, ...]:
-    for one in value:  # a setting that could never match would be taken for one that does
+    for one in value:  # refuse a host that could never match, because its owner would believe that it works
         if not re.fullmatch(r"([a-z0-9.-]+|\[[0-9a-f:]+\]):\d+", str(one)):
             raise ConfigError(f"{name} must be hosts with their port, such as wiki.intranet:443, and has {one!r}")
     return _words(name, value)
