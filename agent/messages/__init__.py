@@ -1,1 +1,1 @@
-"""Messages of a conversation: made from what people pass in, repaired, adapted to a model, as OpenAI's format."""
+"""The messages of a conversation: built from prompts, repaired, adapted to a model, converted to OpenAI's format."""

@@ -1,7 +1,7 @@
-"""What of a history is sent to a model that may be another than the one that wrote it. Pure: the history stays whole.
+"""Adapts a history to a model that may not have written it. Pure: the stored history does not change.
 
-Each message is fitted by itself, so what was sent of the earlier ones stays the same from turn to turn, and the model
-that could use what is left out here gets it again when it is chosen again.
+Each message is adapted by itself, so earlier messages are sent the same way in each turn. A model that can use the
+omitted content gets it again when it is chosen again.
 """
 
 import operator
@@ -46,17 +46,17 @@ SENTENCES = {
     "prompt_images_audio": "{model} cannot take images or audio. Remove them, or use a model that can: {models}.",
 }
 NAMED = 3
-"""Models that are named to people whose model cannot take a prompt."""
+"""The most models that an error message suggests."""
 
 _PORTABLE_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
-"""The ids of tool calls that every vendor takes from any other (Anthropic names the letters, OpenAI the length)."""
+"""Tool call ids that every vendor accepts (Anthropic restricts the characters, OpenAI the length)."""
 _CHAT_FIELDS = (None, "content", "reasoning", "reasoning_content")
-"""Reasoning that came through Chat Completions has the field it came in for its id."""
+"""The ids of reasoning parts from Chat Completions: the name of the field that they came in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptedHistory:
-    """The messages as the model can take them, and how many pieces of each kind were left out."""
+    """The messages that the model can take, and the number of omitted items of each kind."""
 
     messages: list[ModelMessage]
     reasoning: int = 0
@@ -64,7 +64,7 @@ class AdaptedHistory:
     sounds: int = 0
 
     def sentence(self, spec: ModelSpec) -> str:
-        """What people are told of it, "" where nothing was left out."""
+        """Return the sentence for people about omitted content; "" if nothing was omitted."""
         left_out = [
             *(["the reasoning of other models"] if self.reasoning else []),
             *_counted(self.pictures, "picture"),
@@ -73,7 +73,7 @@ class AdaptedHistory:
         return f"Not sent to {spec.label}, which cannot use it: {', '.join(left_out)}." if left_out else ""
 
     def sayings(self, spec: ModelSpec) -> tuple[LocalizedText, ...]:
-        """The same by name."""
+        """Return the same sentence as `LocalizedText`."""
         left_out = [
             *([LocalizedText("others_reasoning")] if self.reasoning else []),
             *_so_many(self.pictures, "one_picture", "pictures"),
@@ -86,12 +86,12 @@ class AdaptedHistory:
 
 
 def adapt(messages: Sequence[ModelMessage], spec: ModelSpec) -> AdaptedHistory:
-    """The history without what this model cannot take. Messages that need nothing are returned as they are.
+    """Return the history without content that this model cannot take. Messages that need no change are not copied.
 
-    Reasoning of another provider goes; so does what only that provider understands of the other parts: ids, signatures
-    and other details. Media that the model has no sense for becomes a short text in its place, or, where what is in it
-    was read here, just that; a model that has the sense gets the media, which say more, without it. Calls and results
-    stay.
+    Another provider's reasoning is removed, and so are the ids, signatures and other details in other parts that only
+    that provider understands. Media that the model cannot process is replaced by a short text, or by its extracted
+    text if there is one. A model that can process the media gets the media without the extracted text, because the
+    media says more. Tool calls and results stay.
     """
     fit = _Fit(spec)
     out = [fit.request(one) if isinstance(one, ModelRequest) else fit.response(one) for one in messages]
@@ -99,9 +99,9 @@ def adapt(messages: Sequence[ModelMessage], spec: ModelSpec) -> AdaptedHistory:
 
 
 def check_prompt(messages: Sequence[ModelMessage], spec: ModelSpec) -> None:
-    """Raise `InputError` if the model cannot take the images or audio of the new prompt, and name some that can.
+    """Raise `InputError` if the model cannot take the images or audio of the new prompt, and suggest models that can.
 
-    The prompt is what follows the last answer. The rest is history, which `fitted` adapts instead.
+    The prompt is everything after the last answer. The rest is history, which `adapt` changes instead.
     """
     last = max((number for number, one in enumerate(messages) if isinstance(one, ModelResponse)), default=-1)
     asked = [part for one in messages[last + 1 :] for part in one.parts if isinstance(part, UserPromptPart)]
@@ -113,7 +113,7 @@ def check_prompt(messages: Sequence[ModelMessage], spec: ModelSpec) -> None:
 
 
 def _able(spec: ModelSpec, *, image: bool, audio: bool) -> list[str]:
-    """The ids of a few models that take this: those of the same provider first, then those whose key is there."""
+    """Return the ids of a few models that take this, first of the same provider, then of providers with a key."""
 
     def rank(one: ModelSpec) -> tuple[bool, bool, bool]:
         other = one.provider != spec.provider
@@ -139,9 +139,9 @@ def _has_key(provider: str) -> bool:
 def adapt_and_prepare(
     messages: Sequence[ModelMessage], spec: ModelSpec, system_message: str = ""
 ) -> list[ModelMessage]:
-    """The messages that this model is sent: fitted, then as `to_send` has them.
+    """Return the messages to send to this model: adapted, then prepared by `prepare_messages`.
 
-    Raises `ProviderError` where the model takes only requests with sound and there is none.
+    Raises `ProviderError` if the model accepts only requests with sound and there is none.
     """
     fit = adapt(messages, spec).messages
     if spec.needs_audio and not any(_is_sound(item) for message in fit for item in _items(message)):
@@ -151,7 +151,7 @@ def adapt_and_prepare(
 
 @dataclass
 class _Fit:
-    """One pass over a history. Owner of the counts and of the ids of calls that were changed, by their old ones."""
+    """One pass over a history. Owns the counts, and the new ids of changed calls by their old ids."""
 
     spec: ModelSpec
     reasoning: int = 0
@@ -167,7 +167,7 @@ class _Fit:
                 self.reasoning += 1
                 continue
             if isinstance(part, ThinkingPart) and by is None and self.spec.dialect == "chat":
-                # It goes back in the field that such servers have for it, as their own does.
+                # Send it back in the field that such servers use for reasoning, as if it were their own.
                 id_ = part.id if part.id and part.id in _CHAT_FIELDS else "reasoning"
                 part = replace(part, id=id_, signature=None, provider_name=self.spec.provider)
             if isinstance(part, ToolCallPart):
@@ -180,16 +180,16 @@ class _Fit:
         return message if _same(parts, message.parts) else replace(message, parts=parts)
 
     def _usable(self, part: ThinkingPart, by: str | None) -> bool:
-        if by is None:  # nobody's: people handed it in themselves
+        if by is None:  # no provider wrote it: the caller passed it in
             return True
         if by != self.spec.provider:
             return False
-        if self.spec.dialect == "chat":  # OpenAI speaks two dialects, and sealed reasoning has no place in this one
+        if self.spec.dialect == "chat":  # OpenAI has two dialects, and this one cannot carry encrypted reasoning
             return part.id in _CHAT_FIELDS and not part.signature
         return self.spec.reasoning
 
     def _unbound(self, part: ModelResponsePart) -> ModelResponsePart:
-        """The part without what is bound to the provider that wrote it."""
+        """Return the part without the data that only its own provider understands."""
         if isinstance(part, ToolCallPart):
             id_ = self.ids[part.tool_call_id] = _portable(part.tool_call_id)
             part = part if id_ == part.tool_call_id else replace(part, tool_call_id=id_)
@@ -215,7 +215,7 @@ class _Fit:
         return replace(part, content=new if _is_list(content) else new[0])
 
     def _needed(self, item: object, after: object) -> bool:
-        """Whether it is no text for a model that takes the media itself, nor media whose text comes after it."""
+        """Return False for extracted text if the model takes the media, and for unusable media that has such text."""
         if read := extracted_text_of(item):
             return not (self.spec.image if read["kind"] == "image" else self.spec.audio)
         unusable = (_is_picture(item) and not self.spec.image) or (_is_sound(item) and not self.spec.audio)
@@ -232,7 +232,7 @@ class _Fit:
 
 
 def _items(message: ModelMessage) -> Iterator[object]:
-    """What stands in the prompts and results of a message, one by one."""
+    """Yield the content items of a message's prompts and tool results."""
     if isinstance(message, ModelRequest):
         for part in message.parts:
             if isinstance(part, UserPromptPart | ToolReturnPart):
@@ -241,7 +241,7 @@ def _items(message: ModelMessage) -> Iterator[object]:
 
 
 def _portable(id_: str) -> str:
-    """The id of a call as any vendor takes it; the same one gives the same."""
+    """Return an id for a call that every vendor accepts. The same input gives the same id."""
     return id_ if _PORTABLE_ID.fullmatch(id_) else f"call_{sha256(id_.encode()).hexdigest()[:24]}"
 
 

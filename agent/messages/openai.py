@@ -1,9 +1,8 @@
-"""A conversation in OpenAI's Chat Completions format, tool calls and results included, out and in.
+"""Converts a conversation to and from OpenAI's Chat Completions format, including tool calls and results.
 
-What the format has no word for has one of ours, as servers of open weights do: `reasoning` beside `content`, and
-`is_error` (with `outcome`, where that is not "failed") on a tool's message. What vendors sign or number for themselves
-cannot travel in it: signatures of reasoning, sealed reasoning, the ids of their items. A conversation that must keep
-those is handed on as a `Context`.
+Two extra fields extend the format, as in servers for open weights: `reasoning` beside `content`, and `is_error` on a
+tool's message (with `outcome`, if that is not "failed"). The format cannot carry vendors' own data: signatures of
+reasoning, encrypted reasoning, ids of items. Pass a `Context` on if a conversation must keep these.
 """
 
 import base64
@@ -39,9 +38,9 @@ _FORMATS = {kind: name for name, kind in AUDIO_FORMATS.items()}
 
 
 def to_openai(messages: Sequence[ModelMessage], system_message: str = "") -> list[dict[str, Any]]:
-    """The conversation in Chat Completions format, tool calls and results included; `from_openai` reads it back.
+    """Return the conversation in Chat Completions format with tool calls and results. `from_openai` reads it back.
 
-    `system_message` takes the place of one that the conversation begins with.
+    `system_message` replaces a system message at the beginning of the conversation.
     """
     out: list[dict[str, Any]] = [{"role": "system", "content": system_message}] if system_message else []
     for number, message in enumerate(messages):
@@ -63,10 +62,10 @@ def to_openai(messages: Sequence[ModelMessage], system_message: str = "") -> lis
 
 
 def from_openai(items: Sequence[Mapping[str, Any]]) -> list[ModelMessage]:
-    """Chat Completions messages as our own. Raises `InputError` for an unknown role or part, or one ill made."""
+    """Parse Chat Completions messages. Raises `InputError` for an unknown or malformed role or part."""
     out: list[ModelMessage] = []
     names: dict[str, str] = {}
-    parts: list[ModelRequestPart] = []  # those of the last request, which goes on until somebody has answered
+    parts: list[ModelRequestPart] = []  # of the last request, which continues until there is an answer
     asked = False
     for item in items:
         if item.get("role") == "assistant":
@@ -75,7 +74,7 @@ def from_openai(items: Sequence[Mapping[str, Any]]) -> list[ModelMessage]:
             continue
         part = _said(item, names)
         question = isinstance(part, UserPromptPart)
-        # What was said after a question that has no answer is another question; all else is one request.
+        # A prompt after an unanswered prompt starts a new request. All other parts share one request.
         if not parts or (asked and question):
             parts, asked = [], False
             out.append(ModelRequest(parts=parts))
@@ -85,7 +84,7 @@ def from_openai(items: Sequence[Mapping[str, Any]]) -> list[ModelMessage]:
 
 
 def _said(item: Mapping[str, Any], names: Mapping[str, str]) -> ModelRequestPart:
-    """Return the content of a message for the model. Raises `InputError`."""
+    """Parse a system, user or tool message. Raises `InputError`."""
     role, content = item.get("role"), item.get("content")
     match role:
         case "system" | "developer":
@@ -99,7 +98,7 @@ def _said(item: Mapping[str, Any], names: Mapping[str, str]) -> ModelRequestPart
 
 
 def part_from_openai(part: Any) -> str | BinaryContent | ImageUrl:
-    """One part of a message: text, a picture, a sound or a file. Raises `InputError`."""
+    """Parse one part of a message: text, a picture, a sound or a file. Raises `InputError`."""
     match part:
         case {"type": "text", "text": str(text)}:
             return fix_surrogates(text)
@@ -185,7 +184,7 @@ def _picture(url: str, more: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _answer(item: Mapping[str, Any], names: dict[str, str]) -> list[ModelResponsePart]:
-    """The parts of an assistant's message; `names` learns its calls."""
+    """Return the parts of an assistant message, and add the names of its calls to `names` by id."""
     out: list[ModelResponsePart] = []
     for field in ("reasoning", "reasoning_content"):
         if reasoning := item.get(field):
@@ -230,7 +229,7 @@ def _parts(content: object) -> list[str | BinaryContent | ImageUrl]:
 
 
 def _text(content: object) -> str:
-    """The text in a content that may be a string, a list of parts, or nothing."""
+    """Return the text of a content that can be a string, a list of parts, or None."""
     if content is None:
         return ""
     if isinstance(content, str):

@@ -1,7 +1,7 @@
-"""Pictures and sound as parts of a prompt: from bytes, files, Pillow or a URL. Knows no model and no model's limits.
+"""Pictures and sound as parts of a prompt: from bytes, files, Pillow or a URL. Does not know the limits of any model.
 
-What comes out is pydantic-ai's `BinaryContent`, as it is everywhere in this package. What it is said to be is what its
-bytes show, never what a name or a header claims.
+The results are pydantic-ai's `BinaryContent`, as everywhere in this package. Its media type comes from the bytes, never
+from a file name or a header.
 """
 
 import base64
@@ -24,33 +24,33 @@ if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
 AUDIO_FORMATS = {suffix: kind for kind, suffix in SUFFIXES.items() if kind.startswith("audio/")}
-"""The sounds that are known, by the word that formats are called by."""
+"""The media types of known sounds by format name, such as "wav"."""
 
 _KEPT = ("image/png", "image/jpeg", "image/webp", "image/gif")
-"""Kinds of picture whose bytes stay as they are; any other that Pillow reads becomes PNG."""
+"""Picture types that are not converted. Any other type that Pillow reads becomes PNG."""
 
 _NOT_ALWAYS_READ = ("image/heic", "image/avif")
-"""Kinds that Pillow reads only with help; they stay as they are."""
+"""Picture types that Pillow reads only with plugins. They are not converted."""
 
 _BACKTICKS = re.compile("`+")
 
 
 class Image:
-    """The ways to put a picture into a prompt. Each gives a part for it; this class has no instances."""
+    """Ways to put a picture into a prompt. Each method returns a part. This class has no instances."""
 
     @staticmethod
     def from_bytes(data: bytes) -> BinaryContent:
-        """A picture file's bytes; PNG, JPEG, WebP and GIF stay as given. Raises `InputError` if it cannot be read."""
+        """Return a part for a picture file's bytes. PNG, JPEG, WebP and GIF stay unchanged. Raises `InputError`."""
         return _picture(data, "the picture")
 
     @staticmethod
     def from_path(path: str | PathLike[str]) -> BinaryContent:
-        """A picture in a file. Raises `InputError`, naming the file, if it cannot be read."""
+        """Return a part for a picture file. Raises `InputError` with the file's name if it cannot be read."""
         return _picture(_read(path), f"the file {str(path)!r}")
 
     @staticmethod
     def from_pillow(image: "Picture") -> BinaryContent:
-        """Pillow's picture, as PNG, upright; one without a `format` (drawn, pasted, cropped) is as good as any."""
+        """Return a part for a Pillow image as upright PNG. It needs no `format`, so it can be drawn or cropped."""
         try:
             return BinaryImage(as_png(image), media_type="image/png")
         except (OSError, ValueError, SystemError) as error:
@@ -58,9 +58,9 @@ class Image:
 
     @staticmethod
     def from_url(url: str) -> ImageUrl | BinaryContent:
-        """A picture on the web, fetched by us when the run begins; the bytes of a `data:` URL at once.
+        """Return a part for a picture on the web, which is fetched when the run begins, or for a `data:` URL.
 
-        Raises `InputError` for what is no such URL.
+        Raises `InputError` for any other URL.
         """
         if url.startswith("data:"):
             return from_data_url(url)
@@ -70,26 +70,27 @@ class Image:
 
 
 class Audio:
-    """The ways to put a sound into a prompt. Each gives a part for it; this class has no instances."""
+    """Ways to put a sound into a prompt. Each method returns a part. This class has no instances."""
 
     @staticmethod
     def from_bytes(data: bytes, *, format: str | None = None) -> BinaryContent:
-        """A sound file's bytes as they are; `format` is a word such as "wav" or "mp3".
+        """Return a part for the unchanged bytes of a sound file. `format` is optional, such as "wav" or "mp3".
 
-        It may be left out. Raises `InputError` where it is unknown, is not what the bytes show, or they show no sound.
+        Raises `InputError` if the format is unknown or differs from the bytes, or if the bytes are not a sound.
         """
         return _sound(data, format, "the sound")
 
     @staticmethod
     def from_path(path: str | PathLike[str]) -> BinaryContent:
-        """A sound in a file. Raises `InputError`, naming the file, if it cannot be read."""
+        """Return a part for a sound file. Raises `InputError` with the file's name if it cannot be read."""
         return _sound(_read(path), None, f"the file {str(path)!r}")
 
 
 def extracted_text(read: str, name: str, kind: str) -> TextContent:
-    """What was read here in the picture ("image") or sound ("audio") of that name, which stands before it.
+    """Return a text part for the text extracted from the file `name`. The file's own part must stand before it.
 
-    The model reads where it comes from; what people see and what `fitting` looks for is in its metadata.
+    `kind` is "image" or "audio". The text tells the model where it comes from. The page and `agent.messages.adapt` use
+    its metadata.
     """
     how = (
         "Text in the picture {}, read by OCR" if kind == "image" else "Speech in the sound {}, written down by Whisper"
@@ -99,26 +100,26 @@ def extracted_text(read: str, name: str, kind: str) -> TextContent:
 
 
 def extracted_text_of(item: object) -> dict[str, str] | None:
-    """Of a text that was read here: what was "read", the "name" of the file and its "kind"; None for anything else."""
+    """Return the text ("read"), file "name" and "kind" of a part made by `extracted_text`; None for any other part."""
     metadata = item.metadata if isinstance(item, TextContent) else None
     return cast(dict[str, str], metadata) if isinstance(metadata, dict) and "read" in metadata else None
 
 
 def fence(text: str) -> str:
-    """The text in a fence longer than any in it, which keeps it from being markup."""
+    """Return the text in a Markdown fence that is longer than any fence in it, so that it is not read as markup."""
     longest = max(map(len, _BACKTICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"
 
 
 def is_pillow(value: object) -> "TypeGuard[Picture]":
-    """Whether it is Pillow's picture. Pillow is not imported for that: who has such a picture has imported it."""
+    """Return True for a Pillow image. Does not import Pillow: a caller with such an image has imported it."""
     module: Any = sys.modules.get("PIL.Image")
     return module is not None and isinstance(value, module.Image)
 
 
 def from_data_url(url: str) -> BinaryContent:
-    """The bytes of a `data:` URL: a picture, a sound, or another file as it says it is. Raises `InputError`."""
+    """Return a part for a `data:` URL: a picture, a sound, or any file with the declared type. Raises `InputError`."""
     head, comma, data = url.partition(",")
     media_type, *options = head.removeprefix("data:").split(";")
     if not comma:
@@ -133,7 +134,7 @@ def from_data_url(url: str) -> BinaryContent:
 
 
 def from_base64(text: str | bytes) -> bytes:
-    """Bytes out of base64, white space in it allowed. Raises `InputError`."""
+    """Decode base64, which can contain white space. Raises `InputError`."""
     try:
         return base64.b64decode(b"".join((text.encode() if isinstance(text, str) else text).split()), validate=True)
     except (binascii.Error, ValueError) as error:
@@ -148,7 +149,7 @@ def _read(path: str | PathLike[str]) -> bytes:
 
 
 def _picture(data: bytes, what: str, *, decode: bool = True) -> BinaryContent:
-    """The picture. `decode` finds out a file that is cut short; what a conversation brings along was seen before."""
+    """Return the picture part. `decode` detects truncated files; pictures of a conversation were decoded before."""
     if (shown := detect_mime(data)) in _NOT_ALWAYS_READ or (shown in _KEPT and not decode):
         return BinaryImage(data, media_type=shown)
     try:

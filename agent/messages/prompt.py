@@ -1,4 +1,4 @@
-"""What people pass in, as messages."""
+"""Converts prompts to messages, and fetches the pictures in them."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
 Item: TypeAlias = "str | TextContent | BinaryContent | ImageUrl | Picture | Mapping[str, Any] | ModelMessage"
-"""One thing of a prompt: text, a picture or a sound, an OpenAI-style part or message, a message of pydantic-ai's."""
+"""One item of a prompt: text, a picture, a sound, an OpenAI-style part or message, or a pydantic-ai message."""
 
 Prompt: TypeAlias = "Item | Sequence[Item]"
-"""What may be asked: one item, or several. Parts that stand side by side are one message of the user's."""
+"""A prompt: one item or several. Adjacent parts become one user message."""
 
 MAX_BYTES = 20_000_000
 SECONDS = 20.0
-"""What a picture on the web may weigh, and how long it may take."""
+"""The limits for fetching one picture on the web."""
 
 _Kind = Literal["part", "dict", "message"]
 
 
 def to_messages(prompt: Prompt) -> list[ModelMessage]:
-    """A prompt as messages that end with a request.
+    """Convert a prompt to messages that end with a request.
 
     Raises `InputError` for an empty prompt, an unknown part, or a list that ends with the assistant.
     """
@@ -67,9 +67,9 @@ def to_messages(prompt: Prompt) -> list[ModelMessage]:
 
 
 async def fetch_urls(messages: Sequence[ModelMessage], guard: Guard = GUARD) -> list[ModelMessage]:
-    """The messages with what lies on the web brought here, all at once: no model's server fetches for anybody.
+    """Return the messages with all pictures on the web fetched concurrently. No model server ever fetches a URL.
 
-    Raises `InputError` with the guard's sentence where that is refused or fails, or is no picture.
+    Raises `InputError` with the guard's sentence if a URL is refused, fails or is not a picture.
     """
     urls = {item.url: item for message in messages for item in _asked(message) if isinstance(item, FileUrl)}
     if odd := next((item for item in urls.values() if not isinstance(item, ImageUrl)), None):
@@ -95,7 +95,7 @@ def _asked(message: ModelMessage) -> Iterator[UserContent]:
 
 
 def _with(message: ModelMessage, found: Mapping[str, BinaryContent]) -> ModelMessage:
-    """The message with bytes in the place of URLs."""
+    """Return the message with bytes instead of URLs."""
 
     def brought(item: UserContent) -> UserContent:
         if not isinstance(item, ImageUrl):

@@ -1,4 +1,4 @@
-"""What a store holds, made fit to send: repaired, alternating, no longer than a model takes."""
+"""Prepares stored messages for sending: repairs them, alternates the roles, and limits their length."""
 
 import operator
 from collections.abc import Iterable, Sequence
@@ -23,27 +23,27 @@ from pydantic_ai.messages import (
 )
 
 UNANSWERED = "(No answer was given.)"
-"""Stands for an answer that broke off before any text, so that roles alternate as chat templates demand."""
+"""Replaces an answer that ended before any text, because chat templates require alternating roles."""
 
 CUT_THOUGHTS = "(No answer was given: the length limit was reached after these thoughts.)"
-"""Stands before the reasoning of an answer that the length limit ended before any text."""
+"""Precedes the reasoning of an answer that reached the length limit before any text."""
 
 INTERRUPTED = "The call was interrupted and has no result."
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
-"""The time of what we put in ourselves: a fixed one, so that the same history always repairs to the same value."""
+"""The timestamp of inserted messages. It is fixed, so that repairing a history always gives the same value."""
 
 
 def repair(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """The same history with every tool call answered once, right after it, and no result without its call.
+    """Return the history with exactly one result right after each tool call, and no result without a call.
 
-    Results that came in several requests, as those of a resumed run do, are joined in one. Calls of an interrupted
-    response go, as do calls without a name or with the id of another one beside them.
-    Idempotent; messages that need nothing are returned as they are.
+    Results in several requests, as in a resumed run, are joined in one request. Calls of an interrupted response are
+    removed, and so are calls without a name or with the id of another call in the same response.
+    Idempotent. Messages that need no change are not copied.
     """
     out: list[ModelMessage] = []
     waiting: dict[str, str] = {}
-    held: ModelRequest | None = None  # the last message, when it is all results and may be joined by more
+    held: ModelRequest | None = None  # the last message, if it has only results and can get more
     for message in messages:
         if isinstance(message, ModelResponse):
             _close(out, held, waiting)
@@ -80,7 +80,7 @@ def repair(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
 
 
 def unanswered_calls(messages: Sequence[ModelMessage]) -> tuple[int, list[ToolCallPart]]:
-    """Where the last response stands, and its calls that have no result; none when somebody has spoken since."""
+    """Return the index of the last response and its calls without a result; none if a prompt follows it."""
     at = max((n for n, message in enumerate(messages) if isinstance(message, ModelResponse)), default=len(messages))
     since = [part for message in messages[at + 1 :] for part in message.parts]
     if at == len(messages) or not all(isinstance(part, ToolReturnPart) for part in since):
@@ -92,9 +92,9 @@ def unanswered_calls(messages: Sequence[ModelMessage]) -> tuple[int, list[ToolCa
 
 
 def prepare_messages(messages: Sequence[ModelMessage], system_message: str = "") -> list[ModelMessage]:
-    """The messages a provider is sent: repaired, alternating, the system message first.
+    """Return the messages for a provider: repaired, with alternating roles and the system message first.
 
-    A pure function of its input, so that the bytes of earlier turns stay the same from turn to turn.
+    A pure function of its input, so the bytes of earlier turns stay the same from turn to turn.
     """
     out: list[ModelMessage] = []
     for message in repair(messages):
@@ -111,7 +111,7 @@ def prepare_messages(messages: Sequence[ModelMessage], system_message: str = "")
         first = out[0]
         system = SystemPromptPart(system_message)
         if isinstance(first, ModelRequest):
-            own = [part for part in first.parts if not isinstance(part, SystemPromptPart)]  # one that was handed in
+            own = [part for part in first.parts if not isinstance(part, SystemPromptPart)]  # drop the caller's own
             out[0] = replace(first, parts=[system, *own])
         else:
             out.insert(0, ModelRequest(parts=[system]))
@@ -119,17 +119,17 @@ def prepare_messages(messages: Sequence[ModelMessage], system_message: str = "")
 
 
 def estimate_tokens(parts: Iterable[UserContent]) -> int:
-    """About how many tokens the texts among these have: one for four bytes, which is what English has."""
+    """Estimate the tokens of the texts among these parts: one token per four bytes, as in English."""
     texts = [part.content if isinstance(part, TextContent) else part for part in parts]
     return sum(len(text.encode("utf-8", "replace")) for text in texts if isinstance(text, str)) // 4
 
 
 def keep_newest(messages: Sequence[ModelMessage], tokens: int, *, beside: int = 0) -> list[ModelMessage]:
-    """The newest whole turns of at most about `tokens` tokens, all messages where they fit.
+    """Return the newest complete turns with at most about `tokens` tokens, or all messages if they fit.
 
-    A token is counted as three bytes, a little less than text has. Turns are given up in blocks, down to 70 %, and
-    the same ones at the next turn: a prompt that lost one turn each time would miss the server's cache each time.
-    The newest turn stays, however long it is, unless a new message of `beside` tokens leaves no room for it.
+    A token is counted as three bytes, slightly fewer than in typical text. Turns are dropped in blocks, down to 70 %,
+    and the next turn drops the same ones: a prompt that lost one turn each time would always miss the server's cache.
+    The newest turn stays, whatever its length, unless a new message of `beside` tokens leaves no room for it.
     """
     turns: list[tuple[int, int]] = []
     for index, message in enumerate(messages):
@@ -147,14 +147,14 @@ def keep_newest(messages: Sequence[ModelMessage], tokens: int, *, beside: int = 
                 first += 1
     while beside and first < len(turns) and total + beside > tokens:
         if first == len(turns) - 1 and total * 3 // 4 + beside <= tokens:
-            break  # it may fit: the count is a cautious one
+            break  # it can still fit, because the count is cautious
         total -= turns[first][1]
         first += 1
     return list(messages[turns[first][0] :]) if first < len(turns) else []
 
 
 def _close(out: list[ModelMessage], held: ModelRequest | None, waiting: dict[str, str]) -> None:
-    """Answer the calls that wait, beside the results that there are."""
+    """Answer the pending calls, in the same request as the existing results."""
     missing = _no_results(waiting)
     if missing and held is not None:
         out[-1] = replace(held, parts=[*held.parts, *missing])
@@ -172,7 +172,7 @@ def _no_results(waiting: dict[str, str]) -> list[ModelRequestPart]:
 
 
 def _unsaid(message: ModelResponse) -> str:
-    """The text sent for an answer without text: its reasoning if the length limit cut that off, to go on from."""
+    """Return the text for an answer without text: its reasoning if the length limit cut that off, else `UNANSWERED`."""
     thoughts = [part.content for part in message.parts if isinstance(part, ThinkingPart) and part.content.strip()]
     return "\n\n".join([CUT_THOUGHTS, *thoughts]) if thoughts and message.finish_reason == "length" else UNANSWERED
 
