@@ -7,7 +7,7 @@ import signal
 import sys
 
 
-# Until the server handles signals there is nothing to save. As the first process of a container, Python ignores them.
+# Until the server handles signals there is nothing to save. The first process of a container ignores unhandled signals.
 def leave(number: int, _frame: object) -> None:
     """Exit at once."""
     os._exit(0 if number == signal.SIGTERM else 128 + number)

@@ -32,9 +32,9 @@ class Agent:
 
     The model is a name with its provider, `Agent("my-model", provider="vllm", base_url="http://.../v1")`, or the
     return value of `agent.connect`. `Agent("replay:path")` plays a flight record. `seals` sign suspended runs.
-    `telemetry` emits tracing spans (None: use SWITCHBOARD_TELEMETRY). `guard` decides from where pictures can be
-    fetched. The constructor does not use the network. Raises `UnknownModel`. Raises `InputError` if two tools have the
-    same name, or if there is a limit in dollars and the model's price is unknown.
+    `telemetry` emits tracing spans (None: use SWITCHBOARD_TELEMETRY). `guard` decides which URLs pictures can be
+    fetched from. The constructor does not use the network. Raises `UnknownModel`. Raises `InputError` if two tools have
+    the same name, or if there is a limit in dollars and the model's price is unknown.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ class Response:
 
     `content` is a delta of text for `output_text` and `reasoning`, a sentence for `error`,
     `{id, name, arguments}` for `tool_call` and `{id, name, content, is_error}` for `tool_call_result`.
-    `is_type_switched` is True where a new bubble begins.
+    `is_type_switched` is True if the response begins a new bubble.
     """
 
     type: ResponseType

@@ -1,1 +1,1 @@
-"""Models: the catalogue of those that are known, and what a model's name tells about it."""
+"""The catalogue of known models, and the capabilities that a model's name implies."""

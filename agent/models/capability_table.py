@@ -1,4 +1,4 @@
-"""Writes the README's table of what each provider's models can take: `python -m agent.models.capability_table`."""
+"""Writes the README's table of the models' capabilities by provider: `python -m agent.models.capability_table`."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,17 +16,17 @@ _COLUMNS: tuple[tuple[str, Callable[[ModelSpec], bool]], ...] = (
     ("tools", lambda spec: spec.tools != "none"),
 )
 _FEW = 2
-"""Models that are named in a cell rather than called some."""
+"""The most models that a cell names. A cell with more says "some"."""
 
 
 def table(catalog: Catalog) -> str:
-    """The table in Markdown, a line for each provider. Models whose end is known are left out, whatever the day is."""
+    """Return the table in Markdown, one row per provider. It omits retired models and models with a retirement date."""
     head = ("provider", *(title for title, _ in _COLUMNS), "key", "in the menu")
     return "\n".join(_row(cells) for cells in (head, ["---"] * len(head), *_body(catalog)))
 
 
 def written(readme: str, table: str) -> str:
-    """The README with this table between its two markers. Raises `ConfigError` where it has not both, in order."""
+    """Return the README with this table between its markers. Raises `ConfigError` without both markers in order."""
     before, begin, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
@@ -47,7 +47,7 @@ def _cells(catalog: Catalog, provider: ProviderSpec) -> list[str]:
 
 
 def _which(specs: Sequence[ModelSpec], has: Callable[[ModelSpec], bool]) -> str:
-    """Which of them it is true of, in a few words."""
+    """Return a short text that says for which of the models `has` is true."""
     if not specs:
         return "asked of the server"
     yes = [spec.name.rsplit("/", 1)[-1] for spec in specs if has(spec)]

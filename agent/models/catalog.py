@@ -1,6 +1,6 @@
-"""The one table of models, `configs/models.toml`: who serves them, what each can take, its limits, price and end.
+"""The catalogue of models, `configs/models.toml`: each one's provider, capabilities, limits, price and retirement.
 
-A model is found by `provider:name`, by a bare name that the table has, or by any name together with its provider.
+A model is found by `provider:name`, by a bare name in the table, or by any name together with its provider.
 """
 
 import re
@@ -28,21 +28,21 @@ Dialect = Literal["chat", "responses", "messages", "generate"]
 ToolSupport = Literal["native", "router", "none"]
 
 _NO_OTHERS = ConfigDict(extra="forbid")
-"""A field that nobody reads is a slip of the pen; without this it would be passed over."""
+"""Refuses unknown fields, because they are typing errors and would otherwise be ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderSpec:
-    """Who serves models, and how they are spoken to.
+    """A provider of models, and how to call it.
 
-    `key_names` are the environment variables that may hold the key, `keys_at` is where people get one (both empty
-    where no key is needed). `base_url` is "" where each user has a server of their own. `open_weights`: what a model
-    can take is told by its checkpoint's name (see `agent.models.families`).
+    `key_names` are the environment variables that can hold the key, and `keys_at` is where people get one; both are
+    empty if no key is needed. `base_url` is "" if each user has their own server. `open_weights`: the name of the
+    checkpoint tells the capabilities (see `agent.models.families`).
 
-    What it carries: `image_types` and `audio_types` are media types, none where it carries none, whatever a model
-    could take. Limits are for one request, those of bytes before base64; `max_image_bytes`, `max_image_side` (pixels)
-    and `max_audio_bytes` are for one item, `max_audio_seconds` and `max_media_bytes` for all of them. 0: none is known.
-    `image_side` is the longest side that its models look at: a larger picture costs more and shows them no more.
+    `image_types` and `audio_types` are the media types that the provider accepts. If one is empty, no model gets such
+    media. Limits are per request, in bytes before base64. `max_image_bytes`, `max_image_side` (pixels) and
+    `max_audio_bytes` apply to one item, `max_audio_seconds` and `max_media_bytes` to all items. 0: no known limit.
+    `image_side` is the longest side that the models use: a larger picture costs more and shows them no more.
     """
 
     __pydantic_config__ = _NO_OTHERS
@@ -69,10 +69,10 @@ class ProviderSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """US dollars for a million tokens.
+    """US dollars per million tokens.
 
-    `cached` is for those of the prompt that the provider had kept, `audio` for those of it that are sound, None: as
-    the others. `up_to`: requests with a longer prompt (tokens) cost more than these figures say; 0: none do.
+    `cached` is for prompt tokens in the provider's cache and `audio` for audio tokens in the prompt; None: the same as
+    `input`. `up_to`: requests with more prompt tokens cost more than these prices; 0: the prices always hold.
     """
 
     __pydantic_config__ = _NO_OTHERS
@@ -88,12 +88,12 @@ class Price:
 class ModelSpec:
     """One model that can be chosen.
 
-    `id` is unique in the menu (`vllm:Qwen/Qwen3-8B`); `name` is what its server calls it. `context_tokens` is for
-    prompt and answer together, `usual_output_tokens` what an answer is allowed where nobody says more. `tools` is
-    "router" where only the JSON-schema router works (see providers/router.py). `always_reasons`: it cannot be turned
-    off. `needs_audio`: a request without any sound is refused. `temperature`: it may be set. `retired_on` may lie
-    ahead; `retired`: gone since an unknown day. `replaced_by` is a name of the same provider. `source` and `licence`
-    are shown. `defaults` are sampling settings it needs, `examples` exchanges before each request. `menu`: is offered.
+    `id` is unique in the menu (`vllm:Qwen/Qwen3-8B`); `name` is the server's name for it. `context_tokens` is for
+    prompt and answer together, `usual_output_tokens` the default limit of an answer. `tools` is "router" if only tool
+    calls by JSON schema work (see providers/tool_emulation.py). `always_reasons`: reasoning cannot be turned off.
+    `needs_audio`: a request without sound is refused. `temperature`: it can be set. `retired_on` can be in the future;
+    `retired`: retired on an unknown day. `replaced_by` is a model name of the same provider. `source` and `licence` are
+    shown. `defaults` are required sampling settings, `examples` exchanges before each request. `menu`: it is listed.
     """
 
     __pydantic_config__ = _NO_OTHERS
@@ -127,7 +127,7 @@ class ModelSpec:
         check_name(self.name)
 
     def advice(self, today: date) -> tuple[LocalizedText, ...]:
-        """What those are told who choose a model that is shut down or will be; nothing where no end is known."""
+        """Return the warning about a model that is retired or will be; empty if no retirement is known."""
         if not self.retired and self.retired_on is None:
             return ()
         ended = "ended" if self.retired_on is None else "ends_on" if self.retired_on > today else "ended_on"
@@ -138,7 +138,7 @@ class ModelSpec:
 
 
 def guess(name: str, provider: str, *, context_tokens: int = 32_768, source: str = "") -> ModelSpec:
-    """What a checkpoint of that name can take, where nobody says more."""
+    """Guess the capabilities of a checkpoint from its name alone."""
     known = family(name)
     return ModelSpec(
         id=f"{provider}:{name}",
@@ -157,24 +157,24 @@ def guess(name: str, provider: str, *, context_tokens: int = 32_768, source: str
 
 
 def longest_answer(context: int) -> int:
-    """The longest answer to ask for, leaving most of the context to the conversation."""
+    """Return the most tokens to request for an answer, so that most of the context is left for the conversation."""
     return max(16, min(LONGEST_ANSWER, context // 4))
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The table, read: providers by id, models by id, and what a provider's models are where the table says no more."""
+    """The parsed table: providers by id, models by id, and assumed facts about a provider's other models."""
 
     providers: Mapping[str, ProviderSpec]
     models: Mapping[str, ModelSpec]
     assumed: Mapping[str, Mapping[str, Any]]
 
     def find(self, model: str, provider: str | None = None) -> ModelSpec:
-        """The model called `provider:name`, or by a bare name of the table, or by any name of that `provider`.
+        """Find a model by `provider:name`, by a bare name in the table, or by any name together with `provider`.
 
-        Case and white space around do not count. A dated snapshot (`gpt-4o-2024-11-20`) and a choice of the router's
-        (`org/name:fastest`) are what the table says of the name without them, and are sent with them. Raises
-        `UnknownModel` with what to write instead.
+        Case and surrounding white space do not matter. A dated snapshot (`gpt-4o-2024-11-20`) or a variant of the
+        Hugging Face router (`org/name:fastest`) has the facts of the name without the suffix, and is sent with it.
+        Raises `UnknownModel` with a hint.
         """
         model = model.strip()
         check_name(model)
@@ -190,29 +190,29 @@ class Catalog:
         if named is not None:
             return self._of(named, rest.strip())
         known, more = self._known(model, self.providers)
-        # What follows a colon chooses among the router's servers, so the name alone does not say who is meant.
+        # A suffix after a colon chooses one of the router's servers, so the bare name does not tell the provider.
         if known is None or ":" in more:
             raise self._unknown(model)
         return self._of(self.providers[known.provider], known.name + more)
 
     def provider(self, name: str) -> ProviderSpec | None:
-        """The provider of that id or alias, in capitals or not."""
+        """Return the provider with this id or alias, ignoring case, or None."""
         key = name.strip().casefold()
         return next((one for one in self.providers.values() if key in (one.id, *one.aliases)), None)
 
     def menu(self) -> tuple[ModelSpec, ...]:
-        """The models offered without being asked for."""
+        """Return the models that are listed in the menu."""
         return tuple(spec for spec in self.models.values() if spec.menu)
 
     def _of(self, provider: ProviderSpec, name: str) -> ModelSpec:
-        """The provider's model of that name: of the table, the same weights served by another, or assumed."""
+        """Return the provider's model: from the table, from another provider with the same weights, or assumed."""
         if not name:
             text = f"Which model of {provider.label}? Write its name, as in {provider.id}:name."
             raise UnknownModel(
                 text, sayings=[LocalizedText("which_model", {"provider": provider.label, "id": provider.id})]
             )
         known, more = self._known(name, (provider.id,))
-        # A server of one's own may have named it itself, in this very spelling.
+        # A user's own server can use exactly this spelling, so keep it.
         called = known.name + more if known is not None and provider.base_url else name
         if known is None and provider.open_weights:
             known, _ = self._known(name, [one.id for one in self.providers.values() if one.open_weights])
@@ -228,7 +228,7 @@ class Catalog:
         )
 
     def _known(self, name: str, providers: Iterable[str]) -> tuple[ModelSpec | None, str]:
-        """The first model of these providers with that name, or with it but for what names a variant, and that."""
+        """Return the first model with this name and "", or with this name less a variant suffix and that suffix."""
         specs = [spec for id_ in providers for spec in self.models.values() if spec.provider == id_]
         base = _VARIANT.sub("", name)
         for wanted, more in ((name, ""), (base, name[len(base) :])):
@@ -266,7 +266,7 @@ _VARIANT = re.compile(r"(?::[\w.-]+|[-@]\d{8}|-\d{4}-\d\d-\d\d|-latest)$")
 
 
 def _key(name: str) -> str:
-    """What of a name counts. Google's own lists write `models/` before it."""
+    """Return the name for comparison: without case and without the `models/` prefix in Google's own lists."""
     return name.casefold().removeprefix("models/")
 
 
@@ -275,7 +275,7 @@ def _short(name: str) -> str:
 
 
 def _carried(spec: ModelSpec, provider: ProviderSpec) -> ModelSpec:
-    """The model as far as this provider carries what it could take."""
+    """Return the model without the media that this provider does not accept."""
     return replace(
         spec, image=spec.image and bool(provider.image_types), audio=spec.audio and bool(provider.audio_types)
     )
@@ -286,7 +286,7 @@ def _carried(spec: ModelSpec, provider: ProviderSpec) -> ModelSpec:
 
 @cache
 def load_catalog(path: Path = TABLE) -> Catalog:
-    """The table of this program, read once. Raises `ConfigError` naming the entry that is wrong."""
+    """Load the table once. Raises `ConfigError` with the name of the wrong entry."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -298,7 +298,7 @@ def load_catalog(path: Path = TABLE) -> Catalog:
         at = f"{path.name}, provider {id_!r}"
         assumed[id_] = _checked(dict[str, Any], given.pop("assumed", {}), f"{at}, assumed")
         providers[id_] = _checked(ProviderSpec, {**given, "id": id_}, at)
-        _model(providers[id_], "any", assumed[id_], f"{at}, assumed")  # what is assumed must be a model
+        _model(providers[id_], "any", assumed[id_], f"{at}, assumed")  # the assumed facts must make a valid model
     models: dict[str, ModelSpec] = {}
     for given in found.models:
         at = f"{path.name}, models {given.get('names')}"
@@ -339,7 +339,7 @@ def _model(provider: ProviderSpec, name: str, facts: Mapping[str, Any], at: str)
 
 
 def _checked(kind: type[_T], given: object, at: str) -> _T:
-    """The value as that type, nothing converted: as JSON, where lists are tuples too."""
+    """Validate the value without conversions. It is validated as JSON, because JSON lists can be tuples."""
     try:
         return _adapter(kind).validate_json(to_json(given), strict=True)
     except ValidationError as error:

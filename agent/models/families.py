@@ -1,4 +1,4 @@
-"""What the name of a checkpoint tells of it; knows no provider and asks nobody."""
+"""Derives the capabilities of a checkpoint from its name. Knows no provider and does not use the network."""
 
 import re
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ from agent.errors import UnknownModel
 from agent.i18n import LocalizedText
 
 LONGEST_NAME = 200
-"""Characters of a model's name, wherever it comes from: it is searched, compared, logged and shown."""
+"""The most characters of a model's name, because names from outside are searched, compared, logged and shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """What the name of a checkpoint tells: vLLM's /v1/models does not say what a model can take.
+    """The capabilities that a checkpoint's name implies. vLLM's /v1/models does not list them.
 
-    `tool_parser` and `reasoning_parser` are the values that `vllm serve` needs for it, None where it needs none.
-    `always_reasons`: its template has no switch for it.
+    `tool_parser` and `reasoning_parser` are the values that `vllm serve` needs, None if it needs none.
+    `always_reasons`: the chat template cannot turn reasoning off.
     """
 
     image: bool = False
@@ -26,7 +26,7 @@ class Family:
 
 
 def family(name: str) -> Family:
-    """The family of a checkpoint called `name` (a hub id or a folder). Unknown names get text only."""
+    """Return the family of the checkpoint `name` (a hub id or a folder). Unknown names get text only."""
     short = name.rstrip("/").rsplit("/", 1)[-1].lower()
     omni = "omni" in short
     image = omni or re.search(r"(?:^|[-_.])vl(?:[-_.]|$)|qwen3vl", short) is not None

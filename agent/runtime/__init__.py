@@ -1,1 +1,1 @@
-"""What a run is made of; `agent.run` puts it together."""
+"""The parts of a run. `agent.run` puts them together."""

@@ -1,4 +1,4 @@
-"""What a run has used of its limits, and whether it goes in circles. It has no clock: who asks says how late it is."""
+"""Counts what a run has used of its limits, and detects loops. It has no clock: callers pass in the timings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,16 +14,16 @@ from agent.tools import Tool, with_note
 
 LONGEST_CYCLE = 4
 REMEMBERED = 64
-"""Steps back to look for circles, and results and calls that count as known; a longer memory serves no limit."""
+"""The number of steps, results and calls to remember for loop detection. No limit needs more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetUsed:
-    """What a run has used up and what it has done, as far as limits ask for it; a resumed run goes on from there.
+    """The amounts and actions of a run that count against its limits. A resumed run continues from them.
 
-    `trail` has a digest of the calls of each step, `known` digests of calls and results, `errors` by tool the digest
-    of its last error and how often it came in a row; `idle` counts steps that brought nothing new; `circle` is the
-    limit that all this has reached.
+    `trail` has a digest of the calls of each step, and `known` has digests of calls and results. `errors` maps a tool
+    to the digest of its last error and the number of times in a row. `idle` counts steps that brought nothing new.
+    `circle` is the loop limit that was reached, if any.
     """
 
     steps: int = 0
@@ -37,7 +37,7 @@ class BudgetUsed:
     circle: Limit | None = None
 
     def allowing(self, limit: Limit | None) -> "BudgetUsed":
-        """The same with that limit as if nothing of it were used."""
+        """Return a copy with the usage of this limit reset to zero."""
         match limit:
             case None:
                 return self
@@ -54,7 +54,7 @@ class BudgetUsed:
 
 
 class Budget:
-    """Counts one run against its limits, from where the run that it resumes had come to."""
+    """Counts one run against its limits. A resumed run starts from what it has used before."""
 
     def __init__(self, limits: Limits, spent: BudgetUsed) -> None:
         self._limits, self._before = limits, spent
@@ -68,11 +68,11 @@ class Budget:
 
     @property
     def seconds_left(self) -> float:
-        """What is left of the time of a run that begins now."""
+        """The time limit in seconds, less what earlier parts of a resumed run have used."""
         return max(0.0, self._limits.seconds - self._before.seconds)
 
     def used(self, timings: Timings, dollars: float | None) -> BudgetUsed:
-        """What has been used in all, with the figures of this run."""
+        """Return the total usage, including the figures of this run."""
         before = self._before
         return BudgetUsed(
             steps=self._steps,
@@ -87,7 +87,7 @@ class Budget:
         )
 
     def start_step(self, timings: Timings, dollars: float | None) -> Limit | None:
-        """Count another step; instead, the limit that forbids it. `dollars` is None where nobody knows the cost."""
+        """Count another step, or return the limit that forbids it. `dollars` is None if the cost is unknown."""
         limits, spent = self._limits, self.used(timings, dollars)
         if self._circle is not None:
             return self._circle
@@ -103,7 +103,7 @@ class Budget:
         return None
 
     def count_calls(self, response: ModelResponse, calls: Sequence[ToolCallPart], tools: Mapping[str, Tool]) -> None:
-        """The calls of a step, before their results. What the model is to be told is kept for them."""
+        """Count the calls of a step before their results. `count_result` adds notes about loops to the results."""
         self._notes.clear()
         self._pollers = {call.tool_call_id for call in calls if (one := tools.get(call.tool_name)) and one.poller}
         counted = [call for call in calls if call.tool_call_id not in self._pollers]
@@ -124,7 +124,7 @@ class Budget:
             self._notes = {call.tool_call_id: told for call in counted}
 
     def count_result(self, result: ToolReturnPart) -> ToolReturnPart:
-        """The result of one of these calls, with what the model is told beside it."""
+        """Count the result of one of these calls. Return it with a note for the model if there is one."""
         if result.tool_call_id in self._pollers:
             return result
         digest = _digest(result.tool_name, result.content)
@@ -140,7 +140,7 @@ class Budget:
         return result if note is None else with_note(result, note)
 
     def finish_step(self) -> None:
-        """All results are there."""
+        """Count the step as idle if it brought nothing new. Call this after all results."""
         self._idle = 0 if self._new else self._idle + 1
         if self._circle is None and self._idle >= 2 * self._limits.idle:
             self._circle = "no_progress"
@@ -161,7 +161,7 @@ class Budget:
         return None
 
     def _strike(self, kind: Limit, times: int, allowed: int, **more: int) -> str | None:
-        """The note where it is time to tell the model. Twice as often, the run is over before the next step."""
+        """Return the note for the model if `allowed` is reached. At twice that, the run ends before its next step."""
         if times < allowed:
             return None
         if times >= 2 * allowed:
@@ -170,7 +170,7 @@ class Budget:
 
 
 def _times(trail: Sequence[str], length: int) -> int:
-    """How often the last so many steps came in a row, the last time included."""
+    """Count how often the last `length` steps came in a row, including the last time."""
     last = trail[len(trail) - length :]
     if len(last) < length or (length > 1 and len(set(last)) == 1):
         return 0

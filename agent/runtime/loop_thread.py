@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for those who may be called from any thread and from any other loop."""
+"""An event loop in its own thread, for code that can be called from any thread and from any other event loop."""
 
 import asyncio
 import threading
@@ -14,11 +14,11 @@ _T = TypeVar("_T")
 
 
 class LoopEnded(Exception):
-    """The loop has ended, or ended while one waited."""
+    """The loop has ended, possibly while the caller waited."""
 
 
 class LoopThread:
-    """An event loop in a thread of its own; `closing` is called in it when it ends, after all that was going on."""
+    """An event loop in its own thread. At its end it stops its tasks after a short grace period and calls `closing`."""
 
     def __init__(self, closing: Callable[[], Awaitable[None]] | None = None) -> None:
         self._loop = asyncio.new_event_loop()
@@ -27,10 +27,9 @@ class LoopThread:
         self._thread.start()
 
     def wait(self, work: Coroutine[Any, Any, _T], interrupted: Callable[[], None] | None = None) -> _T:
-        """Run the work in the loop and block this thread until it is done.
+        """Run the coroutine in the loop and block until it ends. Raises `LoopEnded`, or `Busy` in the loop thread.
 
-        Ctrl-C calls `interrupted` and waits on. Without `interrupted` it cancels the work. Raises `LoopEnded`, and `Busy`
-        if this thread is the loop's own.
+        Ctrl-C calls `interrupted` and goes on waiting. Without `interrupted` it cancels the coroutine.
         """
         if threading.current_thread() is self._thread:
             work.close()
@@ -49,12 +48,12 @@ class LoopThread:
                 raise
 
     async def submit(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Do the work there, from any loop. Raises `LoopEnded`."""
+        """Run the coroutine in the loop and await it from any other loop. Raises `LoopEnded`."""
         return await asyncio.wrap_future(self._submit(work))
 
     def close(self) -> None:
         """Stop the loop and wait for its thread. A second call does nothing."""
-        with suppress(RuntimeError):  # it is closed
+        with suppress(RuntimeError):  # the loop is closed already
             self._loop.call_soon_threadsafe(self._loop.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -72,7 +71,7 @@ class LoopThread:
         return future
 
     def _wake(self) -> None:
-        """Tell those who wait for work that will never be done."""
+        """Raise `LoopEnded` in callers that wait for work that will never be done."""
         for future, work in list(self._waiting.items()):
             with suppress(InvalidStateError):
                 work.close()
@@ -83,7 +82,7 @@ class LoopThread:
         try:
             try:
                 self._loop.run_forever()
-            finally:  # also after a SystemExit in a task, which ends the loop
+            finally:  # also after a SystemExit in a task, which stops the loop
                 self._loop.run_until_complete(_close(self._loop, closing))
         finally:
             self._loop.close()
@@ -92,7 +91,7 @@ class LoopThread:
 
 async def _close(loop: asyncio.AbstractEventLoop, closing: Callable[[], Awaitable[None]] | None) -> None:
     if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
-        await asyncio.wait(tasks, timeout=GRACE)  # readers hear of the end
+        await asyncio.wait(tasks, timeout=GRACE)  # so that readers learn of the end
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

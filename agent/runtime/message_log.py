@@ -12,7 +12,7 @@ from agent.runtime.shield import run_to_completion
 
 
 class MessageLog:
-    """The history a run starts from and the messages it adds. Owns the calls of the journal.
+    """The history that a run starts from and the messages that it adds. Only this class calls the journal.
 
     `begun` is False until the run has changed something: until then a refusal leaves no trace.
     """
@@ -25,24 +25,24 @@ class MessageLog:
 
     @property
     def added(self) -> Sequence[ModelMessage]:
-        """The messages of this run."""
+        """The messages that this run has added."""
         return self.messages[self._start :]
 
     @property
     def context(self) -> Context:
-        """The conversation so far, valid to go on from at any moment."""
+        """The conversation so far. A new run can continue from it at any moment."""
         return self.with_last()
 
     def with_last(self, *messages: ModelMessage) -> Context:
-        """The conversation as it is once these messages are written."""
+        """Return the conversation as it will be after these messages are written."""
         return Context(session_id=self.session_id, messages=tuple(repair([*self.messages, *messages])))
 
     def raw_context(self) -> Context:
-        """The conversation without any repair, which cannot fail."""
+        """Return the conversation without any repair. This cannot fail."""
         return Context(session_id=self.session_id, messages=tuple(self.messages))
 
     async def append(self, message: ModelMessage, note: Note) -> None:
-        """Write the message, then add it. A write that has begun is finished even if the run is cancelled."""
+        """Write the message to the journal, then add it. Cancelling the run does not interrupt a write in progress."""
 
         async def write() -> None:
             self.begun = True

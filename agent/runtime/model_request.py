@@ -1,4 +1,4 @@
-"""The model requests of a run: each made, tried again where that may help, and said as it streams."""
+"""Makes the model requests of a run, retries them where that can help, and emits the answers while they stream."""
 
 import asyncio
 import logging
@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 
 
 class ModelRequests:
-    """The model requests of one run, one after the other. Owner of the open stream and of what it waits for before it.
+    """The model requests of one run, one after the other. Owns the open stream, and `waiting`, the current pause.
 
-    `say` is given each piece of text and reasoning, `changed` is called whenever `waiting` is another, the
-    `audience` hears of all that happens.
+    `emit` gets each piece of text and reasoning. `on_wait_changed` is called whenever `waiting` changes. The
+    `observers` get all events.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class ModelRequests:
         self._emitted = False
 
     async def request(self, messages: Sequence[ModelMessage], tools: Iterable[Tool]) -> ModelResponse:
-        """The model's answer to the conversation, whole; it may call the tools. Raises `ProviderError`.
+        """Return the model's complete answer, which can call the tools. Raises `ProviderError`.
 
-        A request is made again only while nothing of its answer has been said: what people saw is never unsaid.
+        A request is repeated only if nothing of its answer was emitted, because people have seen what was emitted.
         """
         spec = self._plan.connection.spec
         sent = await convert_messages(adapt_and_prepare(messages, spec, self._plan.system_message), spec)
@@ -93,16 +93,16 @@ class ModelRequests:
                     raise final_error(failure, tried=tried) from failure
                 if self._observers:
                     self._observers(AttemptFailed(failure, pause))
-                self._open = None  # it said nothing, and if the run ends in the pause, nothing is kept of it
+                self._open = None  # drop the failed stream, so that a run that ends in the pause keeps nothing of it
                 await self._wait(pause)
             else:
                 return replace(response, parts=_sound(response, messages))
 
     def partial_response(self) -> ModelResponse | None:
-        """What came of an answer that was not finished, if there is one that can be read."""
+        """Return the readable part of an unfinished answer, if there is one."""
         try:
             return finalize(self._open.get(), state="interrupted") if self._open is not None else None
-        except Exception:  # what a library makes of a broken stream must not keep a run from ending
+        except Exception:  # a library's error about a broken stream must not keep a run from ending
             log.exception("run %s: its half answer is lost", self._run_id)
             return None
 
@@ -142,7 +142,7 @@ class ModelRequests:
 
     @asynccontextmanager
     async def _slot(self) -> AsyncGenerator[None]:
-        """A place at the server. What is waited for it is not the model's time, nor the run's."""
+        """Wait for a slot at the server. The waiting time does not count as time of the model or the run."""
         began: float | None = None
 
         def told(before: int) -> None:
@@ -177,7 +177,7 @@ class ModelRequests:
     def _settings(self) -> ModelSettings:
         spec, options = self._plan.connection.spec, self._plan.options
         most = options.max_tokens
-        if most is None and spec.dialect == "messages":  # the one dialect that must be told
+        if most is None and spec.dialect == "messages":  # the only dialect that requires it
             most = spec.usual_output_tokens
         chosen = {"temperature": options.temperature if spec.temperature else None, "max_tokens": most}
         given = {name: value for name, value in chosen.items() if value is not None}
@@ -185,7 +185,7 @@ class ModelRequests:
 
 
 def _sound(response: ModelResponse, messages: Sequence[ModelMessage]) -> list[ModelResponsePart]:
-    """The response's parts without calls that a length limit cut, every call with an id that no other call has."""
+    """Return the response's parts without truncated calls, and give each call an id that no other call has."""
     used = {part.tool_call_id for message in messages for part in message.parts if isinstance(part, ToolCallPart)}
     parts: list[ModelResponsePart] = []
     for part in response.parts:
@@ -200,6 +200,6 @@ def _sound(response: ModelResponse, messages: Sequence[ModelMessage]) -> list[Mo
 
 
 def _broke_off(response: ModelResponse) -> bool:
-    """Whether the stream ended without a finish reason. One that the library has no name for is a reason too."""
+    """Return True if the stream ended without a finish reason. A reason unknown to the library counts as a reason."""
     raw = (response.provider_details or {}).get("finish_reason")
     return response.finish_reason == "error" or (response.finish_reason is None and raw in (None, "abort", "error"))

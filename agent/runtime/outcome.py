@@ -1,4 +1,4 @@
-"""The end of a run: its reason, with the sentence that says why."""
+"""The outcome of a run: its finish reason, and the sentence that explains it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from agent.result import FinishReason
 
 
 class Outcome(NamedTuple):
-    """How a run ends: its reason, the sentence that says why, and that sentence by name, where it is one of ours.
+    """The finish reason of a run, the sentence that explains it, and that sentence as `LocalizedText` if it has a key.
 
-    `failure` is the exception it ended with, where that has a sentence for people.
+    `failure` is the exception that ended the run, if it has a sentence for people.
     """
 
     reason: FinishReason
@@ -26,7 +26,7 @@ class Outcome(NamedTuple):
 
     @classmethod
     def from_response(cls, response: ModelResponse, limits: Limits) -> "Outcome":
-        """The ending that the model's last response is."""
+        """Return the outcome for the model's last response."""
         match response.finish_reason:
             case "content_filter":
                 return cls("content_filter", explain_filter(response.provider_details or {}))
@@ -37,17 +37,17 @@ class Outcome(NamedTuple):
 
     @classmethod
     def from_limit(cls, limit: Limit, limits: Limits) -> "Outcome":
-        """The ending that a limit is."""
+        """Return the outcome for a limit that was reached."""
         return cls("limit", explain_limit(limit, limits), limit_text(limit, limits))
 
     @classmethod
     def from_failure(cls, failure: AgentError) -> "Outcome":
-        """The ending that a failure is which has a sentence of its own."""
+        """Return the outcome for an exception with a sentence for people."""
         return cls("error", str(failure), failure.sayings, failure)
 
     @classmethod
     def from_store_failure(cls, failure: BaseException | None) -> "Outcome":
-        """The ending of a run whose outcome could not be saved; None: for a reason that only the log has."""
+        """Return the outcome of a run that could not be saved. `failure` None: only the log has the reason."""
         match failure:
             case None:
                 reason, text = LocalizedText("broken_program"), INTERNAL_ERROR.detail
@@ -64,9 +64,9 @@ class Outcome(NamedTuple):
 
     @classmethod
     def from_cancellation(cls, reason: str | None, free_after: float, left_running: Sequence[str]) -> "Outcome":
-        """The ending of a cancelled run: why, when the connection to the server was closed, and which tools go on.
+        """Return the outcome of a cancelled run, with the reason and the names of the tools that are left running.
 
-        `free_after` is in seconds.
+        `free_after` is the time in seconds until the connection to the model server was closed.
         """
         stopped = LocalizedText("stopped", {"why": _why(reason), "milliseconds": f"{free_after * 1000:.0f}"})
         sayings = (stopped, *(LocalizedText("left_running", {"name": name}) for name in left_running))
@@ -91,11 +91,11 @@ SENTENCES = {
 KNOWN_REASONS = ("user_request", "client_disconnect", "shutdown")
 """The reasons for cancelling that have a sentence. Any other reason is shown as it was given."""
 LONGEST_REASON = 200
-"""Characters of a reason that are shown."""
+"""The most characters of a reason that are shown."""
 
 
 def _why(reason: str | None) -> LocalizedText:
-    """The reason in one line of bounded length."""
+    """Return the reason as one line of limited length."""
     line = " ".join(fix_surrogates(str(reason or "")).split())
     if not line:
         return LocalizedText("user_request")

@@ -1,4 +1,4 @@
-"""The result of a run, made of its plan, its messages and its figures."""
+"""Builds the result of a run from its plan, its messages and its figures."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
@@ -18,25 +18,25 @@ from agent.tools import Tool
 
 
 class ResultBuilder:
-    """Makes the notes and the result of one run."""
+    """Builds the notes and the result of one run."""
 
     def __init__(self, run_id: str, plan: RunPlan, messages: MessageLog, meter: UsageMeter) -> None:
         self._run_id, self._plan, self._log, self._meter = run_id, plan, messages, meter
 
     def cost(self) -> float | None:
-        """US dollars so far, None where they are not known."""
+        """Return the cost so far in US dollars, or None if it is unknown."""
         price = self._plan.connection.spec.price
         return self._meter.cost(price) if price else None
 
     def note(self, ending: Outcome | None = None) -> Note:
-        """The note of a message; with an ending that of the last message, which has the figures."""
+        """Return the note of a message. With an `ending` it is for the last message and has the figures."""
         note = Note(run_id=self._run_id, model=self._plan.connection.spec.id)
         if ending is None:
             return note
         return replace(_ended(note, ending), timings=self._meter.timings(), cost=self.cost())
 
     def empty_answer(self) -> ModelResponse:
-        """The last message of a run in which the model said nothing."""
+        """Return the last message of a run in which the model gave no answer."""
         return ModelResponse(parts=[], model_name=self._plan.connection.spec.name, state="interrupted")
 
     def seal(
@@ -47,7 +47,7 @@ class ResultBuilder:
         limit: Limit | None,
         spent: BudgetUsed,
     ) -> str:
-        """Everything that resuming needs, sealed."""
+        """Return a sealed suspension with everything that resuming needs."""
         return self._plan.seals.seal(
             Suspension(
                 run_id=self._run_id,
@@ -63,7 +63,7 @@ class ResultBuilder:
         )
 
     def build(self, ending: Outcome, last: ModelMessage, sealed: str | None, pending: Sequence[Pending]) -> RunResult:
-        """The result as it is once `last` is written; of a run that has not begun nothing is."""
+        """Return the result as it will be after `last` is written. A run that has not begun writes nothing."""
         written = [last] if self._log.begun else []
         added = [*self._log.added, *written]
         answer = next((one for one in reversed([*added, last]) if isinstance(one, ModelResponse)), None)
@@ -84,7 +84,7 @@ class ResultBuilder:
         )
 
     def mark_unsaved(self, result: RunResult, ending: Outcome) -> RunResult:
-        """The same where its end could not be saved, so that the conversation is without the last message."""
+        """Return the result of a run without its last message, which could not be saved."""
         note, context = _ended(result.note, ending), self._log.context
         return replace(
             result,
@@ -97,7 +97,7 @@ class ResultBuilder:
         )
 
     def minimal(self, ending: Outcome) -> RunResult:
-        """A result without figures, made only of values that exist already, for when `whole` fails."""
+        """Return a result without figures, made only of existing values, for use after `build` fails."""
         note = replace(_ended(self.note(), ending), timings=Timings())
         return RunResult(finish_reason=ending.reason, text="", context=self._log.raw_context(), note=note)
 

@@ -1,4 +1,4 @@
-"""What a model request waits for: a place in line, or another try, when and after how long. Pure: the run waits."""
+"""Decides whether and how long a model request waits: in the request queue or before a retry. Pure: the run waits."""
 
 import math
 from collections.abc import Callable
@@ -9,9 +9,9 @@ from agent.errors import ProviderError, ProviderErrorKind
 from agent.i18n import LocalizedText
 
 FIRST, LONGEST = 0.5, 8.0
-"""Seconds: the most that is waited before the second try, and before any try where the provider names no time."""
+"""The most seconds to wait before the second try, and before any later try, if the provider asks for no pause."""
 LONGEST_REQUESTED_SECONDS = 60.0
-"""Seconds: a provider that asks for more is not waited for, people are told instead."""
+"""The longest pause in seconds that a provider can ask for. If it asks for more, the run fails with an explanation."""
 
 _STATUSES = (408, 409, 429)
 _NEVER: tuple[ProviderErrorKind, ...] = (
@@ -21,9 +21,9 @@ _NEVER: tuple[ProviderErrorKind, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A pause before another try: `until` on the monotonic clock, `seconds` in all, and why, fit to be shown.
+    """A pause of `seconds` before a retry, `until` a time on the monotonic clock, with a sentence for people.
 
-    Or a line in front of the server: so many answers must end `before` this one begins, nobody knows when.
+    Or a wait in the request queue for an unknown time: `ahead` answers must end before this one begins.
     """
 
     until: float
@@ -34,14 +34,14 @@ class Wait:
 
 
 def queued(before: int) -> Wait:
-    """What a run waits for that is not the first in line."""
+    """Return the wait in the request queue behind `before` answers."""
     sentence = "1 answer is before this one" if before == 1 else f"{before} answers are before this one"
     saying = LocalizedText("next_in_line" if before == 1 else "in_line", {"count": before})
     return Wait(math.inf, math.inf, sentence, saying, before)
 
 
 def is_transient(failure: ProviderError) -> bool:
-    """Whether the same request may well succeed a little later."""
+    """Return True if the same request can succeed a little later."""
     if failure.kind in _NEVER:
         return False
     status = failure.status or 0
@@ -51,10 +51,10 @@ def is_transient(failure: ProviderError) -> bool:
 def next_wait(
     failure: ProviderError, *, tried: int, retries: int, now: float, chance: Callable[[], float] = random
 ) -> Wait | None:
-    """The pause before the next try, None where there is none: after `tried` tries, with at most `retries` more.
+    """Return the pause before the next try, or None for no retry. `tried` counts the tries made, `retries` the retries.
 
-    The provider's own time is kept to the second. Else the pause is drawn by `chance` (0 to 1) from below a bound that
-    doubles: clients that failed together must not come back together.
+    If the provider asks for a time, the pause is exactly that. Otherwise `chance` (0 to 1) draws it from below a bound
+    that doubles each time, so that clients that failed together do not return together.
     """
     if tried > retries or not is_transient(failure):
         return None
@@ -82,7 +82,7 @@ def next_wait(
 
 
 def final_error(failure: ProviderError, *, tried: int) -> ProviderError:
-    """The failure as it is reported: with the time that was asked for if it is too long, and how often it was tried."""
+    """Return the failure to report, with the number of tries, and with the requested pause if that is too long."""
     said, sayings = [str(failure)], list(failure.sayings)
     if is_transient(failure):
         if failure.retry_after is not None and failure.retry_after > LONGEST_REQUESTED_SECONDS:

@@ -1,4 +1,4 @@
-"""Work that a cancellation must not halve."""
+"""Protects work from being interrupted by a cancellation."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -6,7 +6,7 @@ from typing import Any
 
 
 async def run_to_completion(work: Coroutine[Any, Any, None]) -> None:
-    """Do the work to its end, also when this task is cancelled meanwhile: then the cancellation comes after it."""
+    """Finish the work even if this task is cancelled meanwhile. Then raise the cancellation after the work."""
     task = asyncio.ensure_future(work)
     cancelled = False
     while not task.done():

@@ -1,4 +1,4 @@
-"""What others see of a run while it goes on: all it has said so far, news of more, its result. It does no work."""
+"""The readers' view of a run in progress: its responses so far, notifications of more, and its result."""
 
 import asyncio
 import sys
@@ -15,12 +15,12 @@ from agent.runtime.retry import Wait
 
 
 class RunStream(ABC):
-    """Something that says responses, ends and can be stopped. Owner of `responses`, the log of all it has said so far,
-    and of `said_at`, when it said each, on the monotonic clock.
+    """A cancellable stream of responses.
 
-    Several readers may follow it; iterating and awaiting start it. What cannot be done at all (a picture that cannot
-    be fetched, a suspended run that was resumed before) is `refused`: iterating and awaiting raise it, and for all
-    others it is an `error`.
+    Owns `responses`, the log of all responses so far, and `emitted_at`, their times on the monotonic clock. Several
+    readers can follow it. Iterating and awaiting start it. `refused` is the error of a run that cannot be done at all,
+    for example because a picture cannot be fetched or a suspension was used before. Iterating and awaiting raise it;
+    other readers see an `error` response.
     """
 
     def __init__(self) -> None:
@@ -34,26 +34,26 @@ class RunStream(ABC):
 
     @abstractmethod
     def start(self) -> Any:
-        """Begin, in a task of the running loop; a second call does nothing."""
+        """Begin in a task of the running event loop. A second call does nothing."""
 
     @abstractmethod
     def cancel(self, reason: str = "user_request") -> None:
-        """End it."""
+        """Cancel the run."""
 
     @property
     @abstractmethod
     def waiting(self) -> Wait | None:
-        """The pause before another try of a request that failed, or the line it stands in, while there is one."""
+        """The current pause before a retry, or the place in the request queue; None if the run is not waiting."""
 
     @property
     def done(self) -> bool:
-        """Whether it has ended; `result` is there then."""
+        """True if the run has ended and `result` is set."""
         return self.result is not None
 
     async def wait_for_update(self, seen: int, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - it does not raise
-        """Return when there are more than `seen` responses, when the run has ended, when `waiting` changes.
+        """Wait until there are more than `seen` responses, the run has ended, or `waiting` changes.
 
-        At most after `timeout` seconds.
+        Returns after `timeout` seconds at the latest.
         """
         before = self.waiting
         try:
@@ -65,9 +65,9 @@ class RunStream(ABC):
             return
 
     async def wait_until_done(self, seconds: float) -> bool:
-        """Wait that long for the last word, deaf to others: a page that is woken for every token pays for every token.
+        """Wait up to `seconds` for the end without waking for each token, because each wake-up costs the page time.
 
-        Once it is True no more text will come; the result is there when what was said has been kept.
+        Return True if no more text will come. The result is set a little later, after the messages are saved.
         """
         with suppress(TimeoutError):
             await asyncio.wait_for(self._last_word.wait(), seconds)
@@ -106,7 +106,7 @@ class RunStream(ABC):
         return self.result
 
     async def _released(self) -> None:
-        """Wait until it has let go of what it opened: a program that ends with it would leave that open."""
+        """Wait until the run has closed what it opened, because the program can end right after the run."""
         if self._task is not None:
             await asyncio.wait([self._task])
 

@@ -1,4 +1,4 @@
-"""The tool calls of a run: with which tools, whom they wait for, that each has one result and what is said with it."""
+"""Makes the tool calls of a run: one result for each call, and pending calls that wait for a person."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,9 +14,9 @@ from agent.tools import cancelled_result, execute_all
 
 
 class ToolCalls:
-    """The tool calls of one run. Owner of its tools, of their sessions, and of the names of those left running.
+    """The tool calls of one run. Owns its tools, their sessions, and the names of tools that are left running.
 
-    `say` is given each result as it comes; the `audience` hears of it, too.
+    `say` gets each result as soon as it is there. The observers in `audience` get it, too.
     """
 
     def __init__(
@@ -35,28 +35,28 @@ class ToolCalls:
 
     @property
     def can_ask(self) -> bool:
-        """Whether somebody is there who can be asked whether to go on."""
+        """True if somebody can be asked whether to continue."""
         chosen = self._plan.limits.interactive
         return any(map(needs_person, self.tools.values())) if chosen is None else chosen
 
     async def open(self) -> None:
-        """Open the toolsets. Raises an `AgentError` with a sentence."""
+        """Open the toolsets. Raises an `AgentError` with a sentence for people."""
         self.tools = await self._sessions.open(self._plan.tools, self._plan.toolsets)
 
     async def close(self, *, hurried: bool) -> None:
-        """Close them."""
+        """Close the toolsets. `hurried` waits less before it leaves the rest to the background."""
         await self._sessions.close(hurried=hurried)
 
     def pending(self, calls: Sequence[ToolCallPart]) -> tuple[Pending, ...]:
-        """What the calls wait for that may not be made at once."""
+        """Return the questions and approvals that must be answered before some of the calls can be made."""
         return tuple(one for call in calls if (one := pending_call(call, self.tools)))
 
     async def execute(
         self, calls: Sequence[ToolCallPart], asked: Sequence[ToolCallPart], done: list[ToolReturnPart]
     ) -> None:
-        """Run the calls at once; their results go to `done`, one for each, also when the run is cancelled meanwhile.
+        """Run the calls concurrently and add one result for each to `done`, even if the run is cancelled meanwhile.
 
-        Then those that are `asked` for have theirs too: nobody will be asked any more.
+        After a cancellation the `asked` calls get results, too, because nobody will be asked any more.
         """
 
         def said(result: ToolReturnPart) -> None:
@@ -76,7 +76,7 @@ class ToolCalls:
             raise
 
     def report_result(self, result: ToolReturnPart) -> None:
-        """A call has this result: let it be known."""
+        """Tell the observers that a call has this result."""
         if self._observers:
             self._observers(ToolCallEnded(result))
 

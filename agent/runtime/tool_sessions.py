@@ -1,4 +1,4 @@
-"""The sessions of toolsets: opened when a run begins, closed when it ends, never in the way of its end."""
+"""The sessions of toolsets. They open when a run begins and close when it ends, without delaying its end for long."""
 
 import asyncio
 import logging
@@ -13,13 +13,13 @@ log = logging.getLogger(__name__)
 SENTENCES = {"tools_not_opened": "The tools {name!r} could not be opened: {why}"}
 
 CLOSE_SECONDS = 5.0
-"""Seconds that closing may take before it goes on without the run."""
+"""The seconds that a run waits for closing, which then continues in the background."""
 
 _closing: set[asyncio.Task[None]] = set()
 
 
 def by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
-    """The tools by their names. Raises `InputError` where two have one name."""
+    """Return the tools by name. Raises `InputError` if two tools have the same name."""
     named: dict[str, Tool] = {}
     for tool in tools:
         if tool.name in named:
@@ -29,14 +29,14 @@ def by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
 
 
 class ToolSessions:
-    """The sessions of one run. Owner of what is open."""
+    """The tool sessions of one run. Owns the open ones."""
 
     def __init__(self) -> None:
         self._stack = AsyncExitStack()
         self._entering: list[asyncio.Task[Sequence[Tool]]] = []
 
     async def open(self, tools: Mapping[str, Tool], toolsets: Sequence[Toolset]) -> Mapping[str, Tool]:
-        """The tools with those of the toolsets. Raises an `AgentError` with a sentence where one cannot be opened."""
+        """Open the toolsets and return all tools. Raises an `AgentError` with a sentence if one cannot be opened."""
         given = list(tools.values())
         for toolset in toolsets:
             work = asyncio.create_task(self._stack.enter_async_context(toolset.session()))
@@ -45,7 +45,7 @@ class ToolSessions:
         return by_name(given) if toolsets else tools
 
     async def close(self, *, hurried: bool) -> None:
-        """Close what was opened, in a task that goes on by itself when it takes long, or when one is still opening."""
+        """Close the sessions in a task that continues in the background if it is slow or one is still opening."""
         if not self._entering:
             return
         work = asyncio.create_task(self._close())

@@ -1,4 +1,4 @@
-"""How long a run takes and how many tokens it gives: counted as it streams, replaced by the server's own count."""
+"""Measures the time and tokens of a run: counted while it streams, then replaced by the server's own count."""
 
 from time import monotonic
 
@@ -9,12 +9,12 @@ from agent.models.catalog import Price
 from agent.responses import ResponseType
 
 UNSEEN = 4
-"""Times as many tokens as deltas: of such a step most tokens were never seen (a tool call, the schema router's JSON),
-so the time between its deltas says nothing of its pace."""
+"""If a step has more than this number of tokens per delta, most of its tokens were not streamed as deltas (tool calls,
+JSON of emulated tool calls). The time between its deltas then says nothing about its speed."""
 
 
 class UsageMeter:
-    """The clock of one run. A delta counts as a token until the server has said how many there were."""
+    """The clock and token counter of one run. A delta counts as one token until the server sends its own count."""
 
     def __init__(self) -> None:
         self._began = monotonic()
@@ -34,11 +34,11 @@ class UsageMeter:
         self._open: ResponseType | None = None
 
     def queued(self, seconds: float) -> None:
-        """So long it stood in line in front of the server, doing nothing."""
+        """Add the time that the run waited in the request queue."""
         self._queued += seconds
 
     def delta(self, kind: ResponseType) -> None:
-        """A piece of text or reasoning has come."""
+        """Count one delta of text or reasoning."""
         now = monotonic()
         if self._first is None:
             self._first = now - self._began - self._queued
@@ -52,7 +52,7 @@ class UsageMeter:
         self._step_last, self._open = now, kind
 
     def step(self, usage: RequestUsage | None) -> None:
-        """A request has ended, with the server's count or, where it broke off, without."""
+        """Count the end of a request, with the server's usage, or None if the request broke off."""
         known = usage.output_tokens if usage is not None else 0
         if self._deltas and known <= UNSEEN * self._deltas:
             self._generating += self._step_last - self._step_began
@@ -71,7 +71,7 @@ class UsageMeter:
         self._deltas, self._open = 0, None
 
     def timings(self) -> Timings:
-        """The figures so far; seconds."""
+        """Return the figures so far. Times are in seconds."""
         return Timings(
             first_token=self._first,
             total=monotonic() - self._began - self._queued,
@@ -86,10 +86,10 @@ class UsageMeter:
         )
 
     def cost(self, price: Price) -> float | None:
-        """US dollars for what the server counted; None where it did not count every step, or the price is unknown.
+        """Return the cost in US dollars, or None if the server did not count every step or the price does not apply.
 
-        The tokens of the prompt that were read from a cache are among `input_tokens`, for every provider, and so are
-        those that are sound; which of the sound was cached nobody says, so it counts as fresh.
+        For every provider, `input_tokens` include cached tokens and audio tokens. No provider tells how many audio
+        tokens were cached, so they are counted as not cached.
         """
         if not self._measured or 0 < price.up_to < self._longest:
             return None
