@@ -55,9 +55,10 @@ class AttemptFailed:
 
 @dataclass(frozen=True, slots=True)
 class StepEnded:
-    """The model has answered, or the step failed with `failure`. `response` is then the partial answer, or None.
+    """The model has answered, or the step failed with `failure` or was cancelled.
 
-    A cancelled step has no failure, and the `state` of its response is "interrupted".
+    A failed or cancelled step has the partial answer as `response`, or None. A partial answer has the `state`
+    "interrupted".
     """
 
     response: ModelResponse | None

@@ -38,8 +38,8 @@ class LocalSettings:
 class PublicSettings:
     """The limits of a page that is open to everybody.
 
-    `messages` limits the messages per minute of each visitor, `messages_per_address` those of each network address,
-    and `messages_in_all` those of all. The same limits apply separately to pictures fetched from links.
+    `messages`, `messages_per_address` and `messages_in_all` are the most messages per minute from one visitor, from one
+    network address and from all visitors. The same limits apply separately to pictures fetched from links.
     `answers_each`, `answers_per_address` and `answers` limit concurrent answers in the same way. All visitors without
     a cookie count as one visitor. `tools` are the allowed tools. `keys` allows visitors to enter their own API keys.
     `models` are the hosted models that visitors can use with the owner's keys; models on this machine or at the

@@ -9,8 +9,11 @@ from agent.models.catalog import Price
 from agent.responses import ResponseType
 
 UNSEEN = 4
-"""If a step has more than this number of tokens per delta, most of its tokens were not streamed as deltas (tool calls,
-JSON of emulated tool calls). The time between its deltas then says nothing about its speed."""
+"""The most tokens per delta in a step that counts for the generation speed.
+
+A step with more did not stream most of its tokens as deltas (tool calls, JSON of emulated tool calls), so the time
+between its deltas says nothing about its speed.
+"""
 
 
 class UsageMeter:
