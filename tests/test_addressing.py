@@ -101,7 +101,7 @@ async def _seed(path: Path, title: str, turns: int) -> None:
         await store.aclose()
 
 
-def test_edit_in_a_live_chat(app: App, visit: Visit, model_server: Running) -> None:
+def test_edit_in_live_chat(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     turns = 0
     for count in (10, 11, 12):
@@ -116,7 +116,7 @@ def test_edit_in_a_live_chat(app: App, visit: Visit, model_server: Running) -> N
         turns = len(prompts(model_server))
 
 
-def test_edit_a_stored_chat(app: App, visit: Visit, model_server: Running) -> None:
+def test_edit_in_stored_chat(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     visitor.ask("first of many")
     seed(app, "first of many", 25)
@@ -150,7 +150,7 @@ def test_edit_a_stored_chat(app: App, visit: Visit, model_server: Running) -> No
     assert_edited(visitor, model_server, before, 2, "changed with all in view")
 
 
-def test_edit_keeps_the_files_of_a_message(start_app: Callable[..., App], visit: Visit, tmp_path: Path) -> None:
+def test_edit_keeps_files(start_app: Callable[..., App], visit: Visit, tmp_path: Path) -> None:
     picture, note = tmp_path / "red.png", tmp_path / "note.txt"
     picture.write_bytes(media_files.picture("PNG"))
     note.write_text("what the note says")
@@ -189,7 +189,7 @@ def test_edit_keeps_the_files_of_a_message(start_app: Callable[..., App], visit:
         assert [part["type"] for part in content] == ["text", "image_url"]
 
 
-def test_model_without_images_refuses_an_edit_and_a_retry(
+def test_model_without_images_refuses_edit_and_retry(
     start_app: Callable[..., App], visit: Visit, tmp_path: Path
 ) -> None:
     picture = tmp_path / "red.png"

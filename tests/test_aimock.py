@@ -255,7 +255,9 @@ def table() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("name", "dialect"), list(table()), indirect=["dialect"])
-async def test_what_it_says_comes_out(name: str, dialect: Dialect, agent: Agent, server: Aimock, passed: Tee) -> None:
+async def test_answer_and_failure_arrive(
+    name: str, dialect: Dialect, agent: Agent, server: Aimock, passed: Tee
+) -> None:
     case, failures = CASES[name], explained(agent)
     run = agent.run(dialect.says(name), reasoning=True)
     result = await run
@@ -281,7 +283,7 @@ async def test_what_it_says_comes_out(name: str, dialect: Dialect, agent: Agent,
 
 
 @pytest.mark.parametrize("calls", [CALLS[:1], CALLS], ids=["one", "two at once"])
-async def test_tools_are_called_and_the_turns_after_them_are_taken(
+async def test_tool_loop_takes_following_turns(
     calls: list[dict[str, Any]], dialect: Dialect, agent: Agent, server: Aimock, passed: Tee
 ) -> None:
     asked = "call once" if len(calls) == 1 else "call twice"
@@ -333,7 +335,7 @@ def _plain(result: str) -> str:
     return next(iter(json.loads(result).values())) if result.startswith("{") else result
 
 
-async def test_pictures_and_sounds_go_as_the_vendor_wants_them(dialect: Dialect, agent: Agent, passed: Tee) -> None:
+async def test_media_arrive_in_vendor_format(dialect: Dialect, agent: Agent, passed: Tee) -> None:
     parts = [part for part in (dialect.picture, dialect.sound) if part]
     media = [BinaryContent(PNG, media_type="image/png")] * bool(dialect.picture)
     media += [BinaryContent(WAV, media_type="audio/wav")] * bool(dialect.sound)
@@ -344,7 +346,7 @@ async def test_pictures_and_sounds_go_as_the_vendor_wants_them(dialect: Dialect,
     assert sent[0]["text"] == "look"
 
 
-async def test_a_stream_that_breaks_keeps_what_was_said(dialect: Dialect, agent: Agent) -> None:
+async def test_broken_stream_keeps_text(dialect: Dialect, agent: Agent) -> None:
     failures = explained(agent)
     run = agent.run(dialect.says("break"))
     result = await run
@@ -361,7 +363,7 @@ async def test_a_stream_that_breaks_keeps_what_was_said(dialect: Dialect, agent:
     assert (await agent.ask(dialect.says("go on"), context=result.context)).text == "Gladly."
 
 
-async def test_stopping_hangs_up(dialect: Dialect, agent: Agent, passed: Tee) -> None:
+async def test_stop_closes_connection(dialect: Dialect, agent: Agent, passed: Tee) -> None:
     run = agent.run(dialect.says("slowly")).start()
     await run.wait_for_update(0)
     run.cancel()
@@ -389,9 +391,7 @@ def unsigned(result: RunResult) -> Context:
 
 
 @pytest.mark.parametrize("dialect", ["messages, budget"], indirect=True)
-async def test_claude_refuses_calls_whose_reasoning_lost_its_signature(
-    dialect: Dialect, agent: Agent, server: Aimock
-) -> None:
+async def test_claude_rejects_calls_without_signature(dialect: Dialect, agent: Agent, server: Aimock) -> None:
     result = await agent.ask("call twice", reasoning=True)
     assert result.finish_reason == "stop"
     lost = agent.run("go on", context=unsigned(result), reasoning=True)
@@ -402,7 +402,7 @@ async def test_claude_refuses_calls_whose_reasoning_lost_its_signature(
 
 
 @pytest.mark.parametrize("dialect", ["messages", "messages, budget"], indirect=True)
-async def test_claudes_thinking_goes_back_signed(dialect: Dialect, agent: Agent, passed: Tee) -> None:
+async def test_claude_thinking_returns_signed(dialect: Dialect, agent: Agent, passed: Tee) -> None:
     await agent.ask("call twice", reasoning=True)
     turn = passed.requests[-1].json["messages"][1]
     assert turn["content"][0] == {"type": "thinking", "thinking": THOUGHT, "signature": "aimock-placeholder-signature"}
@@ -411,9 +411,7 @@ async def test_claudes_thinking_goes_back_signed(dialect: Dialect, agent: Agent,
 
 
 @pytest.mark.parametrize("dialect", ["responses", "xai"], indirect=True)
-async def test_encrypted_reasoning_goes_back_and_nothing_is_kept_there(
-    dialect: Dialect, agent: Agent, passed: Tee
-) -> None:
+async def test_encrypted_reasoning_returns_unstored(dialect: Dialect, agent: Agent, passed: Tee) -> None:
     await agent.ask("call twice", reasoning=True)
     first, second = (request.json for request in passed.requests)
     assert first["store"] is second["store"] is False

@@ -48,7 +48,7 @@ def ticks(visitor: Visitor) -> list[bool]:
     return visitor.bubbles.locator("input[type=checkbox]").evaluate_all(style)
 
 
-def test_an_answer_is_set_as_it_was_written(own: App, visit: Callable[..., Visitor]) -> None:
+def test_answer_layout(own: App, visit: Callable[..., Visitor]) -> None:
     visitor = visit(own.url, phone=True)
     visitor.ask(ANSWER)
 
@@ -79,7 +79,7 @@ def test_an_answer_is_set_as_it_was_written(own: App, visit: Callable[..., Visit
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_axe_finds_nothing_in_a_full_chat(own: App, visit: Callable[..., Visitor], dark: bool) -> None:
+def test_axe_finds_nothing_in_full_chat(own: App, visit: Callable[..., Visitor], dark: bool) -> None:
     visitor = visit(own.url, dark=dark, phone=dark)
     found: dict[str, list[str]] = {}
 
@@ -114,7 +114,7 @@ def test_axe_finds_nothing_in_a_full_chat(own: App, visit: Callable[..., Visitor
     assert not found, "\n".join(f"{state}: {line}" for state, lines in found.items() for line in lines)
 
 
-def test_ids_of_a_model_are_not_the_page_s_own(app: App, visit: Callable[..., Visitor]) -> None:
+def test_model_ids_do_not_clash_with_page(app: App, visit: Callable[..., Visitor]) -> None:
     visitor = visit(app.url)
     own = ("composer", "chat", "model", "look", "edit", "settings", "dock", "spoken")
     faked = "".join(f'<div id="{id_}"><p id="x-{id_}" title=">">fake {id_}</p></div>' for id_ in own)

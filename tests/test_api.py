@@ -72,7 +72,7 @@ def asked(server: Running) -> dict[str, Any]:
     return server.journal()[-1]["body"]
 
 
-def test_an_answer_is_streamed_and_says_how_it_ended(connect: Connect) -> None:
+def test_answer_streams_and_reports_its_end(connect: Connect) -> None:
     job = connect().submit({"text": "!reasoning hm !tokens 200 @200"}, "", {}, api_name="/chat")
     values = list(job)
     assert len(values) > 4
@@ -85,7 +85,7 @@ def test_an_answer_is_streamed_and_says_how_it_ended(connect: Connect) -> None:
     assert job.outputs()[-1] == values[-1]
 
 
-def test_files_go_with_the_message(connect: Connect, server: Running, tmp_path: Path) -> None:
+def test_files_travel_with_message(connect: Connect, server: Running, tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("eggs and flour")
     Image.new("RGB", (4, 4), "red").save(tmp_path / "red.png")
     files = [handle_file(tmp_path / "list.txt"), handle_file(tmp_path / "red.png")]
@@ -96,13 +96,13 @@ def test_files_go_with_the_message(connect: Connect, server: Running, tmp_path: 
     assert "data:image/png;base64," in str(parts)
 
 
-def test_a_file_that_the_model_cannot_take_is_refused_in_a_sentence(connect: Connect, tmp_path: Path) -> None:
+def test_unsupported_file_is_refused(connect: Connect, tmp_path: Path) -> None:
     Image.new("RGB", (4, 4), "red").save(tmp_path / "red.png")
     with pytest.raises(AppError, match=r"cannot see pictures\. Remove red\.png"):
         chat(connect(), "!text Seen.", handle_file(tmp_path / "red.png"), model=f"vllm:{TEXT}")
 
 
-def test_model_and_options_reach_the_model_server(connect: Connect, server: Running) -> None:
+def test_model_and_options_reach_server(connect: Connect, server: Running) -> None:
     chat(
         connect(), "!text ok", model=f"vllm:{TEXT}",
         system_message="Be brief.", temperature=0.25, max_tokens=64, reasoning=False, tools=True,
@@ -116,7 +116,7 @@ def test_model_and_options_reach_the_model_server(connect: Connect, server: Runn
     assert "calculate" in {tool["function"]["name"] for tool in body["tools"]}
 
 
-def test_one_client_is_one_conversation_until_it_asks_for_a_new_one(connect: Connect, server: Running) -> None:
+def test_client_keeps_one_conversation(connect: Connect, server: Running) -> None:
     client, other = connect(), connect()
 
     def said() -> list[str]:
@@ -148,7 +148,7 @@ def test_one_client_is_one_conversation_until_it_asks_for_a_new_one(connect: Con
         ("  \n", "", {}, "Write something first."),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_said_in_a_sentence(
+def test_bad_input_gives_one_sentence(
     connect: Connect, server: Running, text: str, model: str, options: dict[str, Any], sentence: str
 ) -> None:
     before = len(server.journal())
@@ -159,7 +159,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     assert chat(client, "!text And on.")["text"] == "And on."
 
 
-def test_argument_that_json_cannot_carry_comes_as_text(connect: Connect) -> None:
+def test_non_json_argument_becomes_text(connect: Connect) -> None:
     large, most = 10**400, 2**64 - 1
     arguments = f'{{"expression": "1", "large": [{large}], "most": {most}}}'
     value = chat(connect(), f"!tool calculate {arguments} !text Done.", tools=True)
@@ -168,12 +168,12 @@ def test_argument_that_json_cannot_carry_comes_as_text(connect: Connect) -> None
     assert call["arguments"] == {"expression": "1", "large": [str(large)], "most": most}
 
 
-def test_a_url_is_not_fetched_for_anybody(connect: Connect, server: Running) -> None:
+def test_url_is_not_fetched(connect: Connect, server: Running) -> None:
     with pytest.raises(httpx.HTTPStatusError, match="404"):
         chat(connect(), "!text Seen.", handle_file(f"{server.url}/health"))
 
 
-def test_an_error_of_the_model_server_is_an_answer(connect: Connect) -> None:
+def test_server_error_is_an_answer(connect: Connect) -> None:
     client = connect()
     value = chat(client, "!status 401")
     assert value["finish_reason"] == "error"
@@ -182,7 +182,7 @@ def test_an_error_of_the_model_server_is_an_answer(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("script", ["!tokens 4000 @100", "!stall-after 5"])
-def test_cancelling_the_job_closes_the_connection_to_the_model(connect: Connect, server: Running, script: str) -> None:
+def test_cancelled_job_closes_connection(connect: Connect, server: Running, script: str) -> None:
     client, before = connect(), len(server.journal())
     job = client.submit({"text": script}, "", {}, api_name="/chat")
     server.wait_for(lambda journal: len(journal) > before and journal[before]["sent"] >= 5)
@@ -193,7 +193,7 @@ def test_cancelling_the_job_closes_the_connection_to_the_model(connect: Connect,
     assert chat(client, "!text Onwards.")["text"] == "Onwards."
 
 
-def test_chat_is_the_only_event_that_is_listed(connect: Connect, own: App) -> None:
+def test_only_chat_is_listed(connect: Connect, own: App) -> None:
     for question in ("", "?all_endpoints=true", "?page="):
         info = httpx.get(f"{own.url}/gradio_api/info{question}", trust_env=False).json()
         assert list(info["named_endpoints"]) == ["/chat"], question
@@ -207,7 +207,7 @@ def test_chat_is_the_only_event_that_is_listed(connect: Connect, own: App) -> No
     ]
 
 
-def test_an_unlisted_event_called_by_hand_does_nothing_to_anothers(connect: Connect, own: App, server: Running) -> None:
+def test_unlisted_event_cannot_touch_others(connect: Connect, own: App, server: Running) -> None:
     """What each of them is refused, for every id there is: `test_walls.py`."""
     client, before = connect(), len(server.journal())
     job = client.submit({"text": "!tokens 4000 @100"}, "", {}, api_name="/chat")

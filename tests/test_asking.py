@@ -70,12 +70,12 @@ MEANT = {
 
 
 @pytest.mark.parametrize(("name", "text", "answer"), MEANT.values(), ids=MEANT)
-def test_what_words_mean(name: str, text: str, answer: object) -> None:
+def test_reply_is_parsed(name: str, text: str, answer: object) -> None:
     assert parse_answer(call(name), text) == answer
 
 
 @pytest.mark.parametrize("text", ["", "  ", '{"to": '])
-def test_words_that_are_no_answer(text: str) -> None:
+def test_bad_reply_is_refused(text: str) -> None:
     with pytest.raises(InputError):
         parse_answer(call("send"), text)
 
@@ -90,7 +90,7 @@ def asked(messages: list[WireMessage]) -> str:
     return next((one["content"][0]["text"] for one in messages if "asking" in one["content"][0]["text"]), "")
 
 
-def test_several_things_are_asked_one_after_the_other_and_a_turn_that_is_past_asks_nothing() -> None:
+def test_questions_come_in_turn() -> None:
     said = ModelRequest(parts=[UserPromptPart("Do it.", timestamp=datetime.now(UTC))])
     first = ToolCallPart("ask_user", {"question": "Which?"}, tool_call_id="1")
     second = ToolCallPart("send", {"to": "Ann"}, tool_call_id="2")
@@ -104,7 +104,7 @@ def test_several_things_are_asked_one_after_the_other_and_a_turn_that_is_past_as
     assert "Which?" in asked(render_turn(turn_of(said, both, rest, ended="suspended")))
 
 
-def test_failed_call_says_so_in_its_title() -> None:
+def test_failed_call_shows_in_title() -> None:
     prompt = ModelRequest(parts=[UserPromptPart("Do it.", timestamp=datetime.now(UTC))])
     calls = ModelResponse(
         parts=[ToolCallPart("send", {}, tool_call_id="1"), ToolCallPart("[x](y)", {}, tool_call_id="2")]
@@ -149,9 +149,7 @@ async def over(page: Conversations) -> None:
     page.live_runs.closing = False
 
 
-async def test_an_answer_goes_on_in_another_process_and_shows_the_same_live_and_after_a_reload(
-    restarted: Callable[[], Conversations], model_server: Running
-) -> None:
+async def test_answer_resumes_in_another_process(restarted: Callable[[], Conversations], model_server: Running) -> None:
     before = restarted()
     live = await before.send(Asker(owner="ann"), None, {"text": f"!think 5 {ASK}"}, Choices(tools=True))
     assert live is not None
@@ -178,7 +176,7 @@ async def test_an_answer_goes_on_in_another_process_and_shows_the_same_live_and_
         await after.answer(Asker(owner="ann"), live.conversation, "monthly", Choices())
 
 
-async def test_arguments_that_do_not_fit_are_refused_and_it_is_asked_on(restarted: Callable[[], Conversations]) -> None:
+async def test_bad_arguments_are_refused_and_asking_continues(restarted: Callable[[], Conversations]) -> None:
     page = restarted()
     live = await page.send(Asker(owner="ann"), None, {"text": SEND}, Choices(tools=True))
     assert live is not None
@@ -191,7 +189,7 @@ async def test_arguments_that_do_not_fit_are_refused_and_it_is_asked_on(restarte
     assert (await refused.run).finish_reason == "stop"
 
 
-async def test_replies_are_counted_bounded_and_forgotten(restarted: Callable[[], Conversations]) -> None:
+async def test_replies_are_bounded_and_forgotten(restarted: Callable[[], Conversations]) -> None:
     page, ann = restarted(), Asker(owner="ann")
     live = await page.send(ann, None, {"text": BOTH}, Choices(tools=True))
     assert live is not None
@@ -212,7 +210,7 @@ async def test_replies_are_counted_bounded_and_forgotten(restarted: Callable[[],
     assert page.replies.size == 0
 
 
-def test_long_replies_push_out_no_short_ones() -> None:
+def test_long_replies_evict_no_short_ones() -> None:
     replies, short = Replies(most_bytes=1_000_000), Record(owner="ann")
     replies.put(short, {"1": "yearly"})
     for owner in range(50):
@@ -257,7 +255,7 @@ def sent(app: App) -> list[str]:
 
 
 @pytest.mark.browser
-def test_a_question_is_answered_by_a_button_and_stays_after_reload_and_restart(asking: App, visit: Visit) -> None:
+def test_button_answers_survive_restart(asking: App, visit: Visit) -> None:
     visitor = visitor_with_tools(visit, asking)
     visitor.say(ASK)
     expect(question(visitor)).to_contain_text("Which <b>table</b>?")
@@ -284,7 +282,7 @@ def test_a_question_is_answered_by_a_button_and_stays_after_reload_and_restart(a
 
 
 @pytest.mark.browser
-def test_a_tool_runs_when_it_is_allowed_and_only_then(asking: App, visit: Visit, model_server: Running) -> None:
+def test_tool_runs_only_when_approved(asking: App, visit: Visit, model_server: Running) -> None:
     visitor = visitor_with_tools(visit, asking)
     visitor.say(SEND)
     expect(question(visitor)).to_contain_text("May send run with this?")
@@ -320,7 +318,7 @@ def test_a_tool_runs_when_it_is_allowed_and_only_then(asking: App, visit: Visit,
 
 
 @pytest.mark.browser
-def test_two_tabs_use_an_approval_once(asking: App, visit: Visit) -> None:
+def test_two_tabs_use_approval_once(asking: App, visit: Visit) -> None:
     one = visitor_with_tools(visit, asking)
     one.say(SEND)
     expect(question(one)).to_be_visible()
@@ -336,7 +334,7 @@ def test_two_tabs_use_an_approval_once(asking: App, visit: Visit) -> None:
 
 
 @pytest.mark.browser
-def test_both_are_asked_one_after_the_other(asking: App, visit: Visit) -> None:
+def test_question_and_approval_come_in_turn(asking: App, visit: Visit) -> None:
     visitor = visitor_with_tools(visit, asking, phone=True)
     visitor.say(BOTH)
     expect(question(visitor)).to_contain_text("Which?")
@@ -353,7 +351,7 @@ def test_both_are_asked_one_after_the_other(asking: App, visit: Visit) -> None:
     assert sent(asking) == [*already, "Ann: Hi!"]
 
 
-def test_programs_answer_with_their_next_message(asking: App) -> None:
+def test_programs_answer_with_next_message(asking: App) -> None:
     client = Client(asking.url, verbose=False)
     try:
         said = {"text": ASK, "files": []}

@@ -60,7 +60,7 @@ def ask(folder: Path, *asked: tuple[str, str], method: str = "GET") -> tuple[lis
     return asyncio.run(all_of_them()), gradio.asked
 
 
-def test_a_file_is_answered_as_its_browser_reads_it_and_kept_for_good(tmp_path: Path) -> None:
+def test_file_is_cached_and_compressed_on_request(tmp_path: Path) -> None:
     takers = ["gzip, deflate, br, zstd", "gzip", "", "br"] * 2
     answers, asked = ask(tmp_path, *((f"/assets/{NAME}", taken) for taken in takers))
     assert asked == []
@@ -73,7 +73,7 @@ def test_a_file_is_answered_as_its_browser_reads_it_and_kept_for_good(tmp_path: 
         assert answer.headers["content-type"].startswith("text/javascript")
 
 
-def test_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = list[Path]()
     whole = Path.read_bytes
 
@@ -90,25 +90,25 @@ def test_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     "path",
     ["/", "/config", "/assets/plain.js", "/assets/gone-12345678.js", f"/assets/{NAME}/x", f"/gradio_api/file={NAME}"],
 )
-def test_everything_else_passes(path: str, tmp_path: Path) -> None:
+def test_other_paths_pass_through(path: str, tmp_path: Path) -> None:
     answers, asked = ask(tmp_path, *[(path, "br, gzip")] * 2)
     assert asked == [f"GET {path}"] * 2
     assert not any("cache-control" in answer.headers for answer in answers)
 
 
 @pytest.mark.parametrize("path", ["/assets/..%2Fsecret-12345678.js", "/assets/%2e%2e/secret-12345678.js"])
-def test_nothing_outside_the_folder_is_read(path: str, tmp_path: Path) -> None:
+def test_nothing_outside_folder_is_read(path: str, tmp_path: Path) -> None:
     (tmp_path / "secret-12345678.js").write_text("a secret")
     inside = tmp_path / "assets"
     inside.mkdir()
     assert len(ask(inside, (path, ""))[1]) == 1
 
 
-def test_only_what_is_read_is_answered(tmp_path: Path) -> None:
+def test_other_methods_pass_through(tmp_path: Path) -> None:
     assert ask(tmp_path, (f"/assets/{NAME}", ""), method="POST")[1] == [f"POST /assets/{NAME}"]
 
 
-def test_the_page_begins_with_such_a_file(app: App) -> None:
+def test_page_starts_with_static_files(app: App) -> None:
     (path,) = set(re.findall(r"assets/index-[\w-]+\.js", httpx.get(app.url).text))
     plain = httpx.get(f"{app.url}/{path}", headers={"accept-encoding": "identity"})
     with httpx.stream("GET", f"{app.url}/{path}", headers={"accept-encoding": "gzip"}) as answer:
@@ -118,7 +118,7 @@ def test_the_page_begins_with_such_a_file(app: App) -> None:
     assert "set-cookie" not in answer.headers
 
 
-def test_the_page_itself_is_sent_in_less(app: App) -> None:
+def test_page_is_compressed(app: App) -> None:
     with httpx.stream("GET", app.url, headers={"accept-encoding": "gzip"}) as answer:
         page = answer.read().decode()
     assert page.lstrip().lower().startswith("<!doctype html>")
@@ -128,7 +128,7 @@ def test_the_page_itself_is_sent_in_less(app: App) -> None:
     assert "content-encoding" not in httpx.get(app.url, headers={"accept-encoding": "identity"}).headers
 
 
-def test_a_reload_asks_for_no_script_again(app: App, visit: Callable[..., Visitor]) -> None:
+def test_reload_requests_no_script_again(app: App, visit: Callable[..., Visitor]) -> None:
     visitor = visit(app.url)
     sent = "performance.getEntriesByType('resource').filter(e => e.name.includes('/assets/') && e.transferSize).length"
     assert visitor.page.evaluate(sent) > 20

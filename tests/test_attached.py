@@ -41,9 +41,7 @@ def attach(visitor: Visitor, *files: Path) -> None:
     visitor.page.locator("#composer input[type=file]").set_input_files(list(files))
 
 
-def test_what_becomes_of_each_is_said_and_nothing_is_lost(
-    own: App, visit: Visit, server: Running, files: list[Path]
-) -> None:
+def test_each_file_shows_its_plan(own: App, visit: Visit, server: Running, files: list[Path]) -> None:
     visitor = visit(own.url)
     small, photo, broken = files
     visitor.box.fill("!text Seen. What is this?")
@@ -68,7 +66,7 @@ def test_what_becomes_of_each_is_said_and_nothing_is_lost(
     expect(rows).to_have_count(0)
 
 
-def test_a_model_that_can_take_it_is_one_click_away(own: App, visit: Visit, files: list[Path]) -> None:
+def test_capable_model_is_one_click_away(own: App, visit: Visit, files: list[Path]) -> None:
     visitor = visit(own.url)
     attach(visitor, files[0])
     rows = visitor.page.locator("#attached li")

@@ -42,12 +42,12 @@ from agent.tools.builtin import calculate, convert_units, current_time
         ("6 × 7 − 84 ÷ 2", "0"),  # noqa: RUF001
     ],
 )
-def test_calculate_gives_what_a_person_expects(expression: str, value: str) -> None:
+def test_calculate_gives_expected_values(expression: str, value: str) -> None:
     assert calculate(expression) == value
 
 
 @given(st.integers(-(10**30), 10**30), st.integers(-(10**30), 10**30), st.sampled_from(["+", "-", "*", "//", "%"]))
-def test_whole_numbers_are_exact(left: int, right: int, sign: str) -> None:
+def test_integers_are_exact(left: int, right: int, sign: str) -> None:
     if right == 0 and sign in ("//", "%"):
         with pytest.raises(ValueError, match="divides by zero"):
             evaluate(f"({left}) {sign} ({right})")
@@ -91,7 +91,7 @@ def test_whole_numbers_are_exact(left: int, right: int, sign: str) -> None:
         ("(" * 240 + "1" + ")" * 240, "not an arithmetic|nested"),
     ],
 )
-def test_calculate_refuses_at_once_and_says_why(expression: str, reason: str) -> None:
+def test_calculate_refuses_quickly_with_reason(expression: str, reason: str) -> None:
     start = time.perf_counter()
     with pytest.raises(ValueError, match=reason):
         calculate(expression)
@@ -119,7 +119,7 @@ def test_sandbox_changes_no_result(expression: str) -> None:
 
 
 @given(st.integers(-(10**20), 10**20) | st.floats(-1e20, 1e20), st.integers(-400, 400).filter(bool))
-def test_round_is_pythons_round(number: float, digits: int) -> None:
+def test_round_matches_python(number: float, digits: int) -> None:
     shown = repr(number) if isinstance(number, float) else str(number)
     try:
         expected = arithmetic._show(round(float(shown) if isinstance(number, float) else number, digits))
@@ -164,7 +164,7 @@ ATTACKS = [
 ]
 
 
-async def test_attacks_end_and_the_event_loop_stays_responsive() -> None:
+async def test_attacks_end_without_blocking_the_loop() -> None:
     calculator = Tool(calculate, "calculate")
     longest, over = 0.0, asyncio.Event()
 
@@ -188,7 +188,7 @@ async def test_attacks_end_and_the_event_loop_stays_responsive() -> None:
     assert longest < 0.5
 
 
-async def test_many_calculations_at_once_all_end() -> None:
+async def test_many_calculations_all_end() -> None:
     calls = [
         ToolCallPart("calculate", {"expression": f"{number} * 2"}, tool_call_id=str(number)) for number in range(60)
     ]
@@ -197,7 +197,7 @@ async def test_many_calculations_at_once_all_end() -> None:
     assert [result.content for result in results] == [str(2 * number) for number in range(60)]
 
 
-def test_a_calculation_that_takes_too_long_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_calculation_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         builtin, "_CALCULATOR", SandboxProgram(arithmetic, memory=1 << 27, seconds=2, timeout_seconds=0)
     )
@@ -228,7 +228,7 @@ def test_killed_job_ends_at_once() -> None:
     ],
     ids=["memory", "memory in small pieces", "time", "a file"],
 )
-def test_the_system_keeps_the_limits(tmp_path: Path, work: str, ends: tuple[int, str]) -> None:
+def test_system_enforces_limits(tmp_path: Path, work: str, ends: tuple[int, str]) -> None:
     code = f"from sandbox_limits import limit; limit(100 << 20, 1); {work}"
     env = {"PYTHONPATH": str(ROOT / "agent" / "media")}  # the package itself takes a second of processor time
     done = subprocess.run(
@@ -244,7 +244,7 @@ def test_current_time_names_day_zone_and_offset() -> None:
 
 
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "", "../etc/passwd", "/etc/passwd", "Europe", "Tokyo\0"])
-def test_current_time_refuses_what_is_no_zone(zone: str) -> None:
+def test_current_time_refuses_unknown_zone(zone: str) -> None:
     with pytest.raises(ValueError, match="no time zone"):
         current_time(zone)
 
@@ -266,7 +266,7 @@ def test_current_time_refuses_what_is_no_zone(zone: str) -> None:
         (5e9, "mm", "km", "5000000000.00 mm = 5000 km"),
     ],
 )
-def test_units(value: float, source: str, target: str, text: str) -> None:
+def test_units_convert(value: float, source: str, target: str, text: str) -> None:
     assert convert_units(value, source, target) == text
 
 
@@ -281,12 +281,12 @@ def test_units(value: float, source: str, target: str, text: str) -> None:
         (-300, "celsius", "kelvin", "absolute zero"),
     ],
 )
-def test_units_refuse_and_say_why(value: float, source: str, target: str, reason: str) -> None:
+def test_units_refuse_with_reason(value: float, source: str, target: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         convert_units(value, source, target)
 
 
-def test_every_unit_converts_back_to_itself() -> None:
+def test_units_convert_back() -> None:
     for unit, _ in builtin._TABLE:
         for other, _ in builtin._TABLE:
             if unit.kind == other.kind:
@@ -296,7 +296,7 @@ def test_every_unit_converts_back_to_itself() -> None:
 
 
 @pytest.mark.parametrize("tool", [calculate, current_time, convert_units])
-def test_a_schema_can_be_made_from_signature_and_docstring(tool: object) -> None:
+def test_schema_comes_from_signature(tool: object) -> None:
     from pydantic_ai import Tool
 
     assert callable(tool)

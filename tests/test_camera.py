@@ -85,7 +85,7 @@ def send(visitor: Visitor) -> None:
 
 
 @pytest.mark.parametrize(("phone", "dark"), [(False, False), (True, True)], ids=["desktop", "phone, dark"])
-def test_what_the_camera_saw_reaches_the_model(
+def test_camera_picture_reaches_model(
     with_camera: Callable[..., Visitor], server: Running, phone: bool, dark: bool
 ) -> None:
     visitor = with_camera(phone=phone, dark=dark)
@@ -111,7 +111,7 @@ def test_what_the_camera_saw_reaches_the_model(
 
 
 @pytest.mark.parametrize("key", ["Escape", "Cancel"])
-def test_leaving_it_takes_no_picture_and_puts_its_light_out(with_camera: Callable[..., Visitor], key: str) -> None:
+def test_leaving_turns_camera_off(with_camera: Callable[..., Visitor], key: str) -> None:
     visitor = with_camera()
     visitor.say("!stall-after 3")
     expect(visitor.chat).to_contain_text("word2")
@@ -141,7 +141,7 @@ LATE = """
 """
 
 
-def test_a_permission_that_comes_too_late_lights_nothing(with_camera: Callable[..., Visitor]) -> None:
+def test_late_permission_turns_camera_off(with_camera: Callable[..., Visitor]) -> None:
     visitor = with_camera(before=LATE)
     button(visitor).click()
     expect(dialog(visitor)).to_contain_text("Waiting for the camera…")
@@ -157,7 +157,7 @@ NONE = "navigator.mediaDevices.getUserMedia = async () => { throw new DOMExcepti
 @pytest.mark.parametrize(
     ("before", "sentence"), [("", "does not let this page use the camera"), (NONE, "No camera was found")]
 )
-def test_why_there_is_no_picture_is_said(with_camera: Callable[..., Visitor], before: str, sentence: str) -> None:
+def test_missing_picture_is_explained(with_camera: Callable[..., Visitor], before: str, sentence: str) -> None:
     visitor = with_camera(allowed=False, before=before)
     button(visitor).click()
     expect(dialog(visitor)).to_contain_text(sentence)
@@ -168,7 +168,7 @@ def test_why_there_is_no_picture_is_said(with_camera: Callable[..., Visitor], be
     expect(button(visitor)).to_be_focused()
 
 
-def test_the_sources_follow_the_model(with_camera: Callable[..., Visitor]) -> None:
+def test_sources_follow_model(with_camera: Callable[..., Visitor]) -> None:
     visitor = with_camera()
     microphone = visitor.page.get_by_test_id("microphone-button")
     expect(button(visitor)).to_have_count(1)
@@ -180,7 +180,7 @@ def test_the_sources_follow_the_model(with_camera: Callable[..., Visitor]) -> No
         visitor.shot(f"sources-{cameras}{microphones}")
 
 
-def test_without_a_camera_in_the_browser_there_is_no_button(with_camera: Callable[..., Visitor]) -> None:
+def test_no_camera_means_no_button(with_camera: Callable[..., Visitor]) -> None:
     visitor = with_camera(before="Object.defineProperty(navigator, 'mediaDevices', { value: undefined })")
     expect(visitor.page.locator("#about [data-takes*=image]")).to_have_count(1)
     visitor.ask("!text Here.")
@@ -204,7 +204,7 @@ DRAG = """
 
 
 @pytest.mark.parametrize("way", ["paste", "drag"])
-def test_a_picture_is_pasted_or_dragged_in(own: App, visit: Visit, server: Running, way: str) -> None:
+def test_picture_is_pasted_or_dropped(own: App, visit: Visit, server: Running, way: str) -> None:
     visitor, data = visit(own.url), base64.b64encode(PNG).decode()
     if way == "paste":
         visitor.page.evaluate(PASTE, data)
@@ -218,7 +218,7 @@ def test_a_picture_is_pasted_or_dragged_in(own: App, visit: Visit, server: Runni
         assert picture.size == (60, 40)
 
 
-def test_a_picture_that_the_browser_cannot_show_says_its_kind(own: App, visit: Visit) -> None:
+def test_undisplayable_picture_shows_its_type(own: App, visit: Visit) -> None:
     visitor = visit(own.url)
     upload = visitor.page.locator("#composer input[type=file]")
     heic = {"name": "photo.heic", "mimeType": "image/heic", "buffer": media_files.picture("HEIF", (400, 300))}

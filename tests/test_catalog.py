@@ -120,7 +120,7 @@ def named(specs: list[ModelSpec] | tuple[ModelSpec, ...]) -> Any:
 
 
 @pytest.mark.parametrize("name", TYPED)
-def test_a_typed_name_is_found_with_its_end_and_what_replaces_it(name: str) -> None:
+def test_typed_name_shows_end_and_successor(name: str) -> None:
     provider, end, replaced_by = TYPED[name]
     bare = CATALOG.find(name)
     assert (bare.id, bare.name, bare.provider) == (f"{provider}:{name}", name, provider)
@@ -132,7 +132,7 @@ def test_a_typed_name_is_found_with_its_end_and_what_replaces_it(name: str) -> N
         assert not bare.replaced_by
 
 
-def test_the_menu_is_the_one_agreed_on() -> None:
+def test_menu_holds_agreed_models() -> None:
     assert [spec.id for spec in CATALOG.menu()] == [
         "openai:gpt-6.1-terra",
         "openai:gpt-6-luna",
@@ -168,12 +168,12 @@ def test_the_menu_is_the_one_agreed_on() -> None:
         "Claude-Haiku-4-5-20251001": "anthropic:claude-haiku-4-5-20251001",
     }.items(),
 )
-def test_names_are_read_as_people_type_them(typed: str, id_: str) -> None:
+def test_names_are_read_as_typed(typed: str, id_: str) -> None:
     assert CATALOG.find(typed).id == id_
 
 
 @given(st.sampled_from(SPECS), st.data(), st.sampled_from(["", " ", "\t", "\n"]))
-def test_every_model_is_found_in_any_case(spec: ModelSpec, data: st.DataObject, space: str) -> None:
+def test_models_are_found_in_any_case(spec: ModelSpec, data: st.DataObject, space: str) -> None:
     upper = data.draw(st.lists(st.booleans(), min_size=len(spec.id), max_size=len(spec.id)))
     typed = "".join(char.upper() if up else char for char, up in zip(spec.id, upper, strict=True))
     found = CATALOG.find(f"{space}{typed}{space}")
@@ -183,13 +183,13 @@ def test_every_model_is_found_in_any_case(spec: ModelSpec, data: st.DataObject, 
 
 
 @given(st.sampled_from(SPECS))
-def test_an_id_is_found_as_it_is_and_named_again_it_stays(spec: ModelSpec) -> None:
+def test_ids_are_stable(spec: ModelSpec) -> None:
     assert CATALOG.find(spec.id) is spec
     assert CATALOG.find(spec.id, spec.provider) is spec
 
 
 @pytest.mark.parametrize("chosen", ["fastest", "cheapest", "novita"])
-def test_the_routers_choice_is_sent_and_the_facts_are_found_without_it(chosen: str) -> None:
+def test_router_choice_is_sent_but_ignored_for_facts(chosen: str) -> None:
     name = f"Qwen/Qwen3-VL-8B-Instruct:{chosen}"
     found = CATALOG.find(f"huggingface:{name}")
     assert found == CATALOG.find(name, "hf")
@@ -207,13 +207,13 @@ def test_the_routers_choice_is_sent_and_the_facts_are_found_without_it(chosen: s
         ("gpt-audio-2025-08-28", "gpt-audio"),
     ],
 )
-def test_a_snapshot_is_what_its_model_is(snapshot: str, of: str) -> None:
+def test_snapshot_has_facts_of_its_model(snapshot: str, of: str) -> None:
     found, known = CATALOG.find(snapshot), CATALOG.find(of)
     assert found.name == snapshot
     assert found == replace(known, id=found.id, name=snapshot, label=snapshot)
 
 
-def test_the_same_weights_are_the_same_wherever_they_are_served() -> None:
+def test_open_weights_are_equal_everywhere() -> None:
     here = CATALOG.find("vllm:Qwen/Qwen3-VL-4B-Thinking")
     assert here.image
     assert here.always_reasons
@@ -223,20 +223,20 @@ def test_the_same_weights_are_the_same_wherever_they_are_served() -> None:
         assert f"{server}:{here.name}" not in CATALOG.models
 
 
-def test_what_a_model_costs_elsewhere_it_does_not_cost_here(tmp_path: Path) -> None:
+def test_price_holds_for_its_provider_only(tmp_path: Path) -> None:
     open_ = PROVIDER.replace("[providers.one]", "[providers.{0}]\nopen_weights = true")
     catalog = read(tmp_path, open_.format("one") + open_.format("two") + MODEL + "price = { input = 1, output = 2 }\n")
     assert catalog.find("one:m").price
     assert catalog.find("two:m").price is None
 
 
-def test_a_server_of_ones_own_is_sent_the_name_as_it_was_typed() -> None:
+def test_own_server_gets_name_as_typed() -> None:
     found = CATALOG.find("vllm:qwen3-8b")
     assert (found.id, found.name) == ("vllm:qwen3-8b", "qwen3-8b")
     assert found.licence == CATALOG.find("Qwen/Qwen3-8B").licence != ""
 
 
-def test_a_provider_that_carries_no_sound_has_no_model_that_hears() -> None:
+def test_provider_without_audio_has_no_audio_model() -> None:
     for name in ("Qwen/Qwen3-Omni-30B-A3B-Instruct", "somebody/Other-Omni-7B"):
         assert CATALOG.find(name, "vllm").audio
         there = CATALOG.find(name, "huggingface")
@@ -244,7 +244,7 @@ def test_a_provider_that_carries_no_sound_has_no_model_that_hears() -> None:
 
 
 @pytest.mark.parametrize("provider", CATALOG.providers)
-def test_an_unknown_name_with_its_provider_is_taken_at_its_word(provider: str) -> None:
+def test_unknown_name_with_provider_is_accepted(provider: str) -> None:
     found = CATALOG.find(f"{provider}:Made-Up-9")
     assert (found.id, found.name, found.provider) == (f"{provider}:Made-Up-9", "Made-Up-9", provider)
     assert found.dialect == CATALOG.providers[provider].dialect
@@ -264,25 +264,25 @@ def test_an_unknown_name_with_its_provider_is_taken_at_its_word(provider: str) -
         ("openai: ", ["Which model of OpenAI"]),
     ],
 )
-def test_an_unknown_bare_name_is_told_how_to_be_named(typed: str, said: list[str]) -> None:
+def test_unknown_bare_name_explains_naming(typed: str, said: list[str]) -> None:
     with pytest.raises(UnknownModel) as refused:
         CATALOG.find(typed)
     assert [words for words in said if words not in str(refused.value)] == []
 
 
-def test_what_is_close_to_nothing_is_not_corrected() -> None:
+def test_far_name_gets_no_suggestion() -> None:
     with pytest.raises(UnknownModel) as refused:
         CATALOG.find("xyzzy")
     assert "Perhaps" not in str(refused.value)
 
 
-def test_an_unknown_provider_is_named_with_those_that_there_are() -> None:
+def test_unknown_provider_lists_the_known() -> None:
     with pytest.raises(UnknownModel, match=r"'acme'.*openai, anthropic"):
         CATALOG.find("model", "acme")
 
 
 @given(st.text(max_size=300), st.none() | st.sampled_from(list(CATALOG.providers)))
-def test_whatever_is_typed_is_found_or_explained_in_one_short_line(typed: str, provider: str | None) -> None:
+def test_any_name_is_found_or_explained(typed: str, provider: str | None) -> None:
     try:
         found = CATALOG.find(typed, provider)
     except UnknownModel as refused:
@@ -306,12 +306,12 @@ def test_whatever_is_typed_is_found_or_explained_in_one_short_line(typed: str, p
         "grok-2-image-1212": "grok-2-image-1212 was shut down. It can still be tried.",
     }.items(),
 )
-def test_advice(name: str, sentence: str) -> None:
+def test_advice_is_rendered(name: str, sentence: str) -> None:
     assert ENGLISH.render(CATALOG.find(name).advice(TODAY)) == sentence
 
 
 @named([spec for spec in SPECS if spec.retired_on])
-def test_advice_changes_its_tense_on_the_day(spec: ModelSpec) -> None:
+def test_advice_changes_tense_on_the_day(spec: ModelSpec) -> None:
     assert spec.retired_on is not None
     assert spec.advice(spec.retired_on - timedelta(days=1))[0].key == "ends_on"
     assert spec.advice(spec.retired_on)[0].key == "ended_on"
@@ -321,7 +321,7 @@ def test_advice_changes_its_tense_on_the_day(spec: ModelSpec) -> None:
 
 
 @named(SPECS)
-def test_an_entry_holds_together(spec: ModelSpec) -> None:
+def test_entry_is_consistent(spec: ModelSpec) -> None:
     provider = CATALOG.providers[spec.provider]
     assert 0 < spec.usual_output_tokens <= spec.max_output_tokens <= spec.context_tokens
     assert spec.id == f"{spec.provider}:{spec.name}"
@@ -334,7 +334,7 @@ def test_an_entry_holds_together(spec: ModelSpec) -> None:
 
 
 @named([spec for spec in SPECS if spec.replaced_by])
-def test_what_replaces_a_model_is_in_the_end_one_of_today(spec: ModelSpec) -> None:
+def test_replacement_is_a_current_model(spec: ModelSpec) -> None:
     seen = [spec]
     while seen[-1].replaced_by:
         seen.append(CATALOG.models[f"{spec.provider}:{seen[-1].replaced_by}"])
@@ -343,19 +343,19 @@ def test_what_replaces_a_model_is_in_the_end_one_of_today(spec: ModelSpec) -> No
     assert seen[-1].audio or not spec.needs_audio
 
 
-def test_only_what_ends_is_replaced_and_what_ends_is_but_for_one() -> None:
+def test_only_ending_models_are_replaced() -> None:
     assert not [spec.id for spec in SPECS if spec.replaced_by and not spec.advice(TODAY)]
     assert [spec.name for spec in SPECS if spec.advice(TODAY) and not spec.replaced_by] == ["grok-2-image-1212"]
 
 
-def test_a_bare_name_means_one_maker() -> None:
+def test_bare_name_means_one_provider() -> None:
     """Open weights are served by several, and stand first where they are one's own; anything else has one provider."""
     hosted = [spec.name.casefold() for spec in SPECS if not CATALOG.providers[spec.provider].open_weights]
     assert len(set(hosted)) == len(hosted)
 
 
 @pytest.mark.parametrize("provider", CATALOG.providers.values(), ids=CATALOG.providers)
-def test_a_provider_holds_together(provider: Any) -> None:
+def test_provider_is_consistent(provider: Any) -> None:
     assert bool(provider.keys_at) == bool(provider.base_url) == (provider.id not in ("vllm", "llama.cpp"))
     assert provider.key_names or not provider.base_url
     assert all(kind.startswith("image/") for kind in provider.image_types)
@@ -367,7 +367,7 @@ def test_a_provider_holds_together(provider: Any) -> None:
     )
 
 
-def test_media_limits_are_those_of_the_vendors() -> None:
+def test_media_limits_match_vendors() -> None:
     assert CATALOG.providers["xai"].image_types == ("image/png", "image/jpeg")
     assert CATALOG.providers["xai"].max_image_bytes == 20 * 2**20
     assert [id_ for id_, one in CATALOG.providers.items() if not one.audio_types] == ["anthropic", "xai", "huggingface"]
@@ -380,7 +380,7 @@ def test_media_limits_are_those_of_the_vendors() -> None:
 
 
 @named(HOSTED)
-def test_the_table_agrees_with_the_library_on_reasoning(spec: ModelSpec) -> None:
+def test_reasoning_matches_library(spec: ModelSpec) -> None:
     profile = PROFILES[spec.provider](spec.name)
     if spec.name in NO_EFFORT:
         assert spec.always_reasons
@@ -393,7 +393,7 @@ def test_the_table_agrees_with_the_library_on_reasoning(spec: ModelSpec) -> None
 
 
 @named([spec for spec in HOSTED if spec.provider in ("openai", "anthropic")])
-def test_temperature_is_offered_where_it_is_taken(spec: ModelSpec) -> None:
+def test_temperature_is_offered_where_accepted(spec: ModelSpec) -> None:
     profile = PROFILES[spec.provider](spec.name)
     if spec.provider == "anthropic":
         assert spec.temperature is not profile["anthropic_disallows_sampling_settings"]
@@ -402,13 +402,13 @@ def test_temperature_is_offered_where_it_is_taken(spec: ModelSpec) -> None:
 
 
 @named([spec for spec in HOSTED if spec.provider == "anthropic"])
-def test_claudes_longest_answer_is_the_librarys(spec: ModelSpec) -> None:
+def test_claude_output_limit_matches_library(spec: ModelSpec) -> None:
     known = anthropic_model_profile(spec.name).get("anthropic_max_output_tokens")
     assert spec.max_output_tokens == (known or spec.max_output_tokens)
 
 
 @named([spec for spec in HOSTED if spec.name in DEPRECATED_MODELS])
-def test_claudes_days_are_those_of_its_sdk(spec: ModelSpec) -> None:
+def test_claude_dates_match_sdk(spec: ModelSpec) -> None:
     assert spec.retired_on is not None
     assert DEPRECATED_MODELS[spec.name] == f"{spec.retired_on:%B} {spec.retired_on.day}{_th(spec.retired_on.day)}, " + (
         f"{spec.retired_on.year}"
@@ -423,7 +423,7 @@ PRICED = {"openai": "openai", "google": "google", "anthropic": "anthropic", "xai
 
 
 @named([spec for spec in HOSTED if spec.price])
-def test_a_price_is_the_one_of_the_data(spec: ModelSpec) -> None:
+def test_prices_match_data(spec: ModelSpec) -> None:
     assert spec.price is not None
     sold = next(one for one in priced if one.id == PRICED[spec.provider]).find_model(spec.name)
     assert sold is not None
@@ -446,7 +446,7 @@ def _noon() -> datetime:
 
 
 @named([spec for spec in SPECS if CATALOG.providers[spec.provider].open_weights])
-def test_the_table_says_of_open_weights_what_their_names_tell(spec: ModelSpec) -> None:
+def test_table_matches_names_of_open_weights(spec: ModelSpec) -> None:
     told = guess(spec.name, spec.provider)
     for fact in ("image", "audio", "reasoning", "always_reasons", "tools"):
         assert getattr(spec, fact) == getattr(told, fact), fact
@@ -491,18 +491,18 @@ def read(folder: Path, text: str | bytes) -> Catalog:
 
 
 @pytest.mark.parametrize(("text", "said"), WRONG.values(), ids=WRONG)
-def test_a_wrong_table_is_refused_by_the_entry(tmp_path: Path, text: str | bytes, said: list[str]) -> None:
+def test_bad_table_names_its_entry(tmp_path: Path, text: str | bytes, said: list[str]) -> None:
     with pytest.raises(ConfigError) as refused:
         read(tmp_path, text)
     assert [words for words in ["table.toml", *said] if words not in str(refused.value)] == []
 
 
-def test_a_table_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_table_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.toml cannot be read"):
         load_catalog(tmp_path / "none.toml")
 
 
-def test_a_right_table_is_read(tmp_path: Path) -> None:
+def test_valid_table_is_read(tmp_path: Path) -> None:
     catalog = read(
         tmp_path, PROVIDER + "assumed = { image = true, context_tokens = 9000 }\n" + MODEL + "image = false\n"
     )
@@ -515,12 +515,12 @@ def test_a_right_table_is_read(tmp_path: Path) -> None:
 # --- the README -----------------------------------------------------------------------------------------------------
 
 
-def test_the_readme_has_the_table_of_today() -> None:
+def test_readme_table_is_current() -> None:
     readme = README.read_text(encoding="utf-8")
     assert written(readme, table(CATALOG)) == readme, "run `make docs`"
 
 
-def test_the_readmes_table_follows_the_models(tmp_path: Path) -> None:
+def test_readme_table_follows_models(tmp_path: Path) -> None:
     rows = {row.split("|")[1].strip(" `:"): row for row in table(CATALOG).splitlines()[2:]}
     assert list(rows) == list(CATALOG.providers)
     for id_, row in rows.items():
@@ -532,19 +532,19 @@ def test_the_readmes_table_follows_the_models(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("readme", ["nothing", BEGIN, END, f"{END}\n{BEGIN}"], ids=["none", "begin", "end", "turned"])
-def test_a_readme_without_a_place_for_the_table_is_left_alone(readme: str) -> None:
+def test_readme_without_markers_is_untouched(readme: str) -> None:
     with pytest.raises(ConfigError, match=r"README\.md needs"):
         written(readme, "| x |")
 
 
-def test_what_stands_around_the_table_stays() -> None:
+def test_text_around_table_stays() -> None:
     once = written(f"before\n{BEGIN}\nold\n{END}\nafter\n", "| new |")
     assert once == f"before\n{BEGIN}\n\n| new |\n\n{END}\nafter\n"
     assert written(once, "| new |") == once
 
 
 @pytest.mark.parametrize("name", ["no-such-model-at-all", "nobody:model", "openai:", "a/b:c"])
-def test_what_is_said_of_a_name_can_be_said_in_another_language(name: str) -> None:
+def test_unknown_model_is_translated(name: str) -> None:
     with pytest.raises(UnknownModel) as refused:
         CATALOG.find(name)
     assert ENGLISH.render(refused.value.sayings) == str(refused.value)

@@ -78,7 +78,7 @@ def threads() -> list[str]:
 # --- where it works ---------------------------------------------------------------------------------------------------
 
 
-def test_a_plain_script_goes_on_in_one_conversation(chat: Chat, server: Running) -> None:
+def test_script_continues_one_conversation(chat: Chat, server: Running) -> None:
     assert text(chat.query("!text One.")) == "One."
     first = chat.result
     responses = list(chat.query(["!reasoning Hm. !text Two."], reasoning=True))
@@ -101,7 +101,7 @@ def test_a_plain_script_goes_on_in_one_conversation(chat: Chat, server: Running)
     assert len(body) == 4
 
 
-async def test_a_notebook_may_ask_while_its_loop_is_running(agent: Agent) -> None:
+async def test_notebook_asks_inside_running_loop(agent: Agent) -> None:
     with Chat(agent) as chat:
         assert text(chat.query("!text One.")) == "One.", "here, in the thread of a running loop"
         assert "".join([str(one.content) async for one in chat.stream("!text Two.")]) == "Two."
@@ -109,14 +109,14 @@ async def test_a_notebook_may_ask_while_its_loop_is_running(agent: Agent) -> Non
         assert said(chat)[1:] == ["!text One.", "One.", "!text Two.", "Two.", "!text Three.", "Three."]
 
 
-def test_one_chat_in_two_event_loops_one_after_the_other(chat: Chat) -> None:
+def test_chat_works_in_successive_loops(chat: Chat) -> None:
     for number in ("One", "Two"):
         result = asyncio.run(chat.ask(f"!text {number}."))
         assert result.text == f"{number}."
     assert said(chat) == ["Be brief.", "!text One.", "One.", "!text Two.", "Two."]
 
 
-def test_every_shape_of_a_prompt(server: Running) -> None:
+def test_prompts_of_every_shape(server: Running) -> None:
     chat = Chat(Agent(connect(replace(SPEC, image=True), Endpoint(server.base_url)), system_message="Be brief."))
     picture = Pillow.new("RGB", (2, 2), "blue")
     assert picture.format is None
@@ -138,7 +138,7 @@ def test_every_shape_of_a_prompt(server: Running) -> None:
 
 
 @pytest.mark.parametrize("prompt", ["", [], [3], [{"type": "video"}], {"role": "cook"}])
-def test_what_cannot_be_asked_changes_nothing(chat: Chat, server: Running, prompt: Any) -> None:
+def test_refused_prompt_changes_nothing(chat: Chat, server: Running, prompt: Any) -> None:
     seen = len(server.journal())
     with pytest.raises(InputError):
         list(chat.query(prompt))
@@ -147,7 +147,7 @@ def test_what_cannot_be_asked_changes_nothing(chat: Chat, server: Running, promp
     assert said(chat) == ["Be brief.", "!text Yes.", "Yes."]
 
 
-def test_a_context_is_gone_on_with_and_handed_on(agent: Agent, chat: Chat) -> None:
+def test_context_is_continued_and_handed_on(agent: Agent, chat: Chat) -> None:
     list(chat.query("!text One."))
     copy = Context.from_json(chat.context.to_json())
     with Chat(agent, context=copy) as other:
@@ -178,9 +178,7 @@ def quick() -> str:
         ("!tool quick {} !cut 2", "error", None),
     ],
 )
-def test_the_conversation_moves_with_every_ending_but_an_error(
-    server: Running, script: str, ending: str, kept: str | None
-) -> None:
+def test_conversation_advances_unless_run_fails(server: Running, script: str, ending: str, kept: str | None) -> None:
     with Chat(Agent(connect(SPEC, Endpoint(server.base_url)), tools=[quick])) as chat:
         list(chat.query("!text Before."))
         before = chat.context
@@ -195,7 +193,7 @@ def test_the_conversation_moves_with_every_ending_but_an_error(
         accepted(server.journal()[-1]["body"]["messages"])
 
 
-def test_leaving_early_cancels_and_keeps_what_was_said(chat: Chat, server: Running) -> None:
+def test_leaving_early_cancels_and_keeps_text(chat: Chat, server: Running) -> None:
     seen = len(server.journal())
     answer = chat.query("!tokens 9000 @200")
     next(answer)
@@ -207,7 +205,7 @@ def test_leaving_early_cancels_and_keeps_what_was_said(chat: Chat, server: Runni
     assert text(chat.query("!text Yes.")) == "Yes."
 
 
-async def test_leaving_an_async_stream_early_does_so_too(agent: Agent) -> None:
+async def test_leaving_async_stream_early_cancels(agent: Agent) -> None:
     async with Chat(agent) as chat:
         stream = chat.stream("!stall-after 3")
         async for _ in stream:
@@ -224,7 +222,7 @@ async def test_leaving_an_async_stream_early_does_so_too(agent: Agent) -> None:
         assert (await chat.ask("!text Yes.")).text == "Yes."
 
 
-def test_cancel_comes_from_any_thread(chat: Chat) -> None:
+def test_cancel_works_from_any_thread(chat: Chat) -> None:
     responses = []
     for response in chat.query("!stall-after 3"):
         responses.append(response)
@@ -240,7 +238,7 @@ def test_cancel_comes_from_any_thread(chat: Chat) -> None:
 # --- what refuses it --------------------------------------------------------------------------------------------------
 
 
-async def test_of_two_runs_at_once_the_second_is_refused(agent: Agent, server: Running) -> None:
+async def test_second_concurrent_run_is_refused(agent: Agent, server: Running) -> None:
     async with Chat(agent) as chat:
         first = asyncio.create_task(chat.ask("!stall-after 3"))
         await asyncio.to_thread(going, chat)
@@ -257,7 +255,7 @@ async def test_of_two_runs_at_once_the_second_is_refused(agent: Agent, server: R
         assert (await chat.ask("!text Yes.")).text == "Yes."
 
 
-async def test_runs_are_queued_where_asked_in_their_order(agent: Agent) -> None:
+async def test_runs_queue_in_order(agent: Agent) -> None:
     async with Chat(agent, queue=True) as chat:
         numbers = range(8)
         results = await asyncio.gather(*(chat.ask(f"!text {number}.") for number in numbers))
@@ -265,7 +263,7 @@ async def test_runs_are_queued_where_asked_in_their_order(agent: Agent) -> None:
         assert said(chat)[2::2] == [f"{number}." for number in numbers], "each went on from the one before"
 
 
-async def test_each_gets_its_own_answer_although_it_hears_of_it_late(agent: Agent) -> None:
+async def test_queued_callers_get_their_own_answers(agent: Agent) -> None:
     async with Chat(agent, queue=True) as chat:
         asked = [asyncio.create_task(chat.ask(f"!text {number}.")) for number in range(3)]
         await asyncio.sleep(0)
@@ -276,7 +274,7 @@ async def test_each_gets_its_own_answer_although_it_hears_of_it_late(agent: Agen
         assert [(await one).text for one in asked] == ["0.", "1.", "2."]
 
 
-def test_a_single_run_is_all_there_is(agent: Agent, server: Running) -> None:
+def test_single_run_refuses_a_second(agent: Agent, server: Running) -> None:
     with Chat(agent, single_run=True) as chat:
         with pytest.raises(InputError):
             list(chat.query(""))
@@ -287,7 +285,7 @@ def test_a_single_run_is_all_there_is(agent: Agent, server: Running) -> None:
         assert (len(server.journal()), chat.context) == (seen, before)
 
 
-def test_a_tool_cannot_wait_for_its_own_chat(server: Running) -> None:
+def test_tool_cannot_wait_for_its_own_chat(server: Running) -> None:
     async def nested() -> str:
         """Ask the chat that asks."""
         return text(chat.query("!text Deep."))
@@ -304,7 +302,7 @@ def delete(name: str) -> str:
     return f"{name} is gone"
 
 
-async def test_what_waits_for_an_answer_is_answered_in_the_chat(server: Running) -> None:
+async def test_suspended_single_run_is_resumed(server: Running) -> None:
     script = '!tool delete {"name": "x"} !text Done.'
     async with Chat(Agent(connect(SPEC, Endpoint(server.base_url)), tools=[delete]), single_run=True) as chat:
         first = await chat.ask(script)
@@ -320,7 +318,7 @@ async def test_what_waits_for_an_answer_is_answered_in_the_chat(server: Running)
             await chat.ask("!text No.")
 
 
-def test_a_suspended_chat_may_be_asked_something_else(server: Running) -> None:
+def test_suspended_chat_takes_another_prompt(server: Running) -> None:
     with Chat(Agent(connect(SPEC, Endpoint(server.base_url)), tools=[delete])) as chat:
         with pytest.raises(InputError, match="nothing"):
             list(chat.resume("Yes."))
@@ -362,7 +360,7 @@ class Counting:
         self.closed += 1
 
 
-def test_sessions_are_opened_once_and_closed_with_the_chat(server: Running) -> None:
+def test_tool_sessions_live_as_long_as_chat(server: Running) -> None:
     toolset = Counting()
     with Chat(Agent(connect(SPEC, Endpoint(server.base_url)), tools=[quick, toolset])) as chat:
         assert toolset.opened == 0, "not before the first run"
@@ -373,7 +371,7 @@ def test_sessions_are_opened_once_and_closed_with_the_chat(server: Running) -> N
     assert len(server.journal()[-1]["body"]["tools"]) == 2
 
 
-def test_a_toolset_that_cannot_be_opened_ends_the_run_and_not_the_chat(server: Running) -> None:
+def test_failed_toolset_ends_run_not_chat(server: Running) -> None:
     toolset = Counting(broken=True)
     with Chat(Agent(connect(SPEC, Endpoint(server.base_url)), tools=[toolset])) as chat:
         [error] = chat.query("!tool count {}")
@@ -383,7 +381,7 @@ def test_a_toolset_that_cannot_be_opened_ends_the_run_and_not_the_chat(server: R
 
 
 @pytest.mark.parametrize("how", ["close", "aclose", "with", "forgotten"])
-def test_the_thread_ends_with_the_chat(agent: Agent, how: str) -> None:
+def test_thread_ends_with_chat(agent: Agent, how: str) -> None:
     assert threads() == []
     chat = Chat(agent)
     assert threads() == [], "none before it is needed"
@@ -408,7 +406,7 @@ def test_the_thread_ends_with_the_chat(agent: Agent, how: str) -> None:
     assert threads() == []
 
 
-def test_closing_ends_a_run_that_is_going_on(agent: Agent) -> None:
+def test_close_ends_running_run(agent: Agent) -> None:
     chat = Chat(agent)
     answer = chat.query("!stall-after 3")
     next(answer)
@@ -421,7 +419,7 @@ def test_closing_ends_a_run_that_is_going_on(agent: Agent) -> None:
     assert chat.result.finish_reason == "cancelled"
 
 
-def test_a_chat_that_is_left_open_does_not_keep_the_program(server: Running) -> None:
+def test_open_chat_lets_program_exit(server: Running) -> None:
     script = f"""
 from agent import Agent, Chat
 chat = Chat(Agent("Qwen/Qwen3-8B", provider="vllm", base_url={server.base_url!r}))
@@ -433,7 +431,7 @@ next(half)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "Yes.\n", "")
 
 
-def test_messages_are_json_and_a_copy(chat: Chat) -> None:
+def test_messages_are_a_json_copy(chat: Chat) -> None:
     list(chat.query("!text Yes."))
     chat.messages.clear()
     assert json.loads(json.dumps(chat.messages))[-1]["content"] == "Yes."

@@ -330,7 +330,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-async def test_what_comes_out(server: Playing, case: Case) -> None:
+async def test_stream_is_decoded(server: Playing, case: Case) -> None:
     server.play(*case.replies)
     async with Agent(connect(SPEC, Endpoint(server.url, KEY)), tools=[weather]) as agent:
         run = agent.run("Hello", reasoning=case.reasoning)
@@ -378,7 +378,7 @@ TROUBLE = {
 
 
 @pytest.mark.parametrize(("answer", "kind", "status", "retry_after"), TROUBLE.values(), ids=TROUBLE)
-async def test_trouble_is_told_by_kind_and_never_tried_again_by_the_sdk(
+async def test_error_kinds_without_sdk_retry(
     server: Playing, answer: Reply, kind: str, status: int | None, retry_after: float | None
 ) -> None:
     server.play(answer, HI)
@@ -393,7 +393,7 @@ async def test_trouble_is_told_by_kind_and_never_tried_again_by_the_sdk(
 # --- sockets ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_stop_closes_the_socket(server: Playing) -> None:
+async def test_stop_closes_socket(server: Playing) -> None:
     server.play(reply(begin(), text(0, "a")[:2], end="stall"))
     async with Agent(connect(SPEC, Endpoint(server.url, KEY))) as agent:
         run = agent.run("Hello").start()
@@ -408,7 +408,7 @@ async def test_a_stop_closes_the_socket(server: Playing) -> None:
 @pytest.mark.parametrize(
     "last", [fails("api_error"), b"event: message_stop\ndata: {nope\n\n"], ids=["error", "malformed"]
 )
-async def test_a_failure_closes_the_socket_though_the_server_holds_on(server: Playing, last: Event) -> None:
+async def test_failure_closes_socket(server: Playing, last: Event) -> None:
     server.play(reply(begin(), text(0, "a"), last, end="stall"))
     async with Agent(connect(SPEC, Endpoint(server.url, KEY))) as agent:
         result = await agent.ask("Hello")
@@ -430,7 +430,7 @@ async def ask(server: Playing, prompt: Any, spec: ModelSpec = SPEC, **more: Any)
         return await agent.ask(prompt, context=context, **more)
 
 
-async def test_the_first_request(server: Playing) -> None:
+async def test_first_request(server: Playing) -> None:
     server.play(HI)
     await ask(server, "Hello", reasoning=True)
     [request] = server.requests
@@ -451,7 +451,7 @@ async def test_the_first_request(server: Playing) -> None:
     }
 
 
-async def test_what_was_thought_goes_back_verbatim_and_all_results_in_one_message(server: Playing) -> None:
+async def test_thinking_and_results_return_verbatim(server: Playing) -> None:
     first = reply(
         begin(),
         thinking(0, "Two ", "cities.", signature="EqQB+/=="),
@@ -490,7 +490,7 @@ def result(id_: str, content: str, *, is_error: bool = False) -> dict[str, Any]:
     }
 
 
-async def test_an_image_goes_as_base64(server: Playing) -> None:
+async def test_image_is_sent_as_base64(server: Playing) -> None:
     server.play(HI)
     await ask(server, ["See:", BinaryContent(PNG, media_type="image/png")])
     source = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(PNG).decode()}
@@ -500,7 +500,7 @@ async def test_an_image_goes_as_base64(server: Playing) -> None:
     ]
 
 
-async def test_the_bytes_of_earlier_turns_do_not_change(server: Playing) -> None:
+async def test_earlier_turns_keep_their_bytes(server: Playing) -> None:
     for turn in range(4):
         ids = [f"toolu_{turn}_{number}" for number in range(2)]
         server.play(
@@ -547,7 +547,7 @@ def foreign(by: str | None) -> list[ModelMessage]:
 
 
 @pytest.mark.parametrize("by", ["openai", None])
-async def test_what_another_vendor_wrote_is_sent_in_a_form_that_is_taken(server: Playing, by: str | None) -> None:
+async def test_foreign_history_is_accepted(server: Playing, by: str | None) -> None:
     server.play(HI, HI)
     for prompt in ("Hello", "Hello again"):
         await ask(server, prompt, context=Context(messages=tuple(foreign(by))))
@@ -591,7 +591,7 @@ THINKING = {
 
 @pytest.mark.filterwarnings("ignore:The model '.*' is deprecated:DeprecationWarning")
 @pytest.mark.parametrize(("name", "expected"), THINKING.items(), ids=THINKING)
-async def test_thinking_on_off_and_as_it_comes(
+async def test_thinking_on_off_or_default(
     server: Playing, name: str, expected: Sequence[Mapping[str, Any] | None]
 ) -> None:
     one = spec(name, reasoning=True, usual_output_tokens=16_384, max_output_tokens=64_000)
@@ -602,7 +602,7 @@ async def test_thinking_on_off_and_as_it_comes(
     assert {body["max_tokens"] for body in sent(server)} == {16_384}
 
 
-async def test_a_model_that_always_reasons_is_never_told_not_to(server: Playing) -> None:
+async def test_always_reasoning_model_is_not_told_to_stop(server: Playing) -> None:
     for name in ("claude-opus-5-5", "claude-sonnet-5", "claude-opus-7"):
         server.play(HI)
         await ask(server, "Hello", spec(name, always_reasons=True), reasoning=False)
@@ -610,7 +610,7 @@ async def test_a_model_that_always_reasons_is_never_told_not_to(server: Playing)
     assert [body.get("output_config") for body in sent(server)] == [{"effort": "low"}, {"effort": "low"}, None]
 
 
-async def test_a_model_that_does_not_reason_is_told_nothing(server: Playing) -> None:
+async def test_plain_model_gets_no_thinking_options(server: Playing) -> None:
     one = spec("claude-3-5-haiku-20241022", reasoning=False)
     for reasoning in (True, False, None):
         server.play(HI)
@@ -619,7 +619,7 @@ async def test_a_model_that_does_not_reason_is_told_nothing(server: Playing) -> 
 
 
 @pytest.mark.parametrize(("most", "budget"), [(64_000, 8192), (10_000, 5000), (2048, 1024), (2047, None), (16, None)])
-async def test_the_budget_leaves_room_for_the_answer(server: Playing, most: int, budget: int | None) -> None:
+async def test_budget_leaves_room_for_answer(server: Playing, most: int, budget: int | None) -> None:
     server.play(HI)
     one = spec("claude-haiku-4-5", usual_output_tokens=16_384, max_output_tokens=64_000)
     await ask(server, "Hello", one, reasoning=True, max_tokens=most)
@@ -628,7 +628,7 @@ async def test_the_budget_leaves_room_for_the_answer(server: Playing, most: int,
     assert body.get("thinking") == ({"type": "enabled", "budget_tokens": budget} if budget else None)
 
 
-async def test_the_temperature_is_left_out_while_thinking(server: Playing) -> None:
+async def test_temperature_is_dropped_while_thinking(server: Playing) -> None:
     one = spec("claude-haiku-4-5", temperature=True, usual_output_tokens=16_384, max_output_tokens=64_000)
     for reasoning, most in ((True, None), (False, None), (None, None), (True, 1000)):
         server.play(HI)
@@ -636,7 +636,7 @@ async def test_the_temperature_is_left_out_while_thinking(server: Playing) -> No
     assert [body.get("temperature") for body in sent(server)] == [None, 0.3, 0.3, 0.3]
 
 
-async def test_the_vendor_is_told_apart_by_what_it_wrote(server: Playing) -> None:
+async def test_vendor_is_recognised_by_its_messages(server: Playing) -> None:
     server.play(reply(begin(), thinking(0, "Hm.", signature="a"), text(1, "Yes."), ends("end_turn")))
     response = (await ask(server, "Hello")).context.messages[-1]
     assert isinstance(response, ModelResponse)

@@ -46,14 +46,14 @@ PROSE = [
 
 
 @pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
-def test_a_key_is_hidden_wherever_it_stands(key: str) -> None:
+def test_key_is_hidden_anywhere(key: str) -> None:
     for text in (key, f"it is {key}, they say", f'{{"a": "{key}"}}', f"({key})", f"日本{key}語"):
         assert key not in CLEANER.text(text)
         assert HIDDEN in CLEANER.text(text)
 
 
 @pytest.mark.parametrize(("before", "secret"), ANNOUNCED.values(), ids=ANNOUNCED)
-def test_a_secret_that_is_announced_is_hidden(before: str, secret: str) -> None:
+def test_announced_secret_is_hidden(before: str, secret: str) -> None:
     after = "@host/db" if "postgres" in before else " and more"
     cleaned = CLEANER.text(f"see {before}{secret}{after}")
     assert secret not in cleaned
@@ -62,11 +62,11 @@ def test_a_secret_that_is_announced_is_hidden(before: str, secret: str) -> None:
 
 
 @pytest.mark.parametrize("text", PROSE)
-def test_prose_stays(text: str) -> None:
+def test_prose_is_unchanged(text: str) -> None:
     assert CLEANER.text(text) == text
 
 
-def test_values_are_cleaned_by_their_names_and_media_stay() -> None:
+def test_values_are_redacted_by_name() -> None:
     medium = {
         "kind": "binary",
         "data": "c2stcHJvai1hYmNkZWZnaDEyMzQ1Njc4",
@@ -102,7 +102,7 @@ def cut(draw: st.DrawFn, words: st.SearchStrategy[str]) -> list[str]:
 
 @settings(deadline=None, max_examples=150)
 @given(st.lists(cut(st.sampled_from([word + " " for word in PROSE])), min_size=1, max_size=3))
-def test_a_stream_without_keys_comes_out_as_it_went_in(parts: list[list[str]]) -> None:
+def test_stream_without_keys_is_unchanged(parts: list[list[str]]) -> None:
     out = streamed(parts)
     for number, deltas in enumerate(parts):
         assert [piece.text for piece in out if piece.part == number] == deltas
@@ -118,7 +118,7 @@ SECRETS = [*KEYS.values(), *(before + secret for before, secret in ANNOUNCED.val
         cut(st.sampled_from([*(" " + one + " " for one in SECRETS), "word ", "日本", "\n"])), min_size=1, max_size=2
     )
 )
-def test_no_cut_lets_a_key_through(parts: list[list[str]]) -> None:
+def test_no_split_reveals_a_key(parts: list[list[str]]) -> None:
     out = streamed(parts)
     for number in range(len(parts)):
         text = "".join(piece.text for piece in out if piece.part == number)

@@ -78,7 +78,7 @@ async def say(port: int, *pieces: bytes) -> tuple[asyncio.StreamReader, asyncio.
     return reader, writer
 
 
-async def test_half_sent_headers_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_half_sent_headers_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEADER_SECONDS", 0.2)
     async with serving() as port:
         whole = HALF + b"Connection: keep-alive\r\n\r\n"
@@ -89,7 +89,7 @@ async def test_half_sent_headers_are_given_up(monkeypatch: pytest.MonkeyPatch) -
             writer.close()
 
 
-async def test_slow_body_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_body_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "BODY_SECONDS", 0.2)
     async with serving() as port:
         head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n"
@@ -184,7 +184,7 @@ async def slow_reader(port: int) -> socket.socket:
 
 
 @pytest.mark.parametrize("whole", [b"", bytes(8_000_000)], ids=["stream", "file"])
-async def test_answer_that_nobody_reads_is_given_up(monkeypatch: pytest.MonkeyPatch, whole: bytes) -> None:
+async def test_unread_answer_times_out(monkeypatch: pytest.MonkeyPatch, whole: bytes) -> None:
     monkeypatch.setattr(connections, "WRITE_SECONDS", 1.0)
     app = Endless(whole)
     async with serving(app=app) as port, httpx.AsyncClient(trust_env=False) as client:
@@ -198,7 +198,7 @@ async def test_answer_that_nobody_reads_is_given_up(monkeypatch: pytest.MonkeyPa
                 one.close()
 
 
-async def test_slow_but_steady_reader_gets_the_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_reader_gets_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "WRITE_SECONDS", 1.0)
     app = Endless(bytes(600_000))
     async with serving(app=app) as port:
@@ -233,7 +233,7 @@ async def test_one_address_cannot_take_all_connections(monkeypatch: pytest.Monke
             one.close()
 
 
-async def test_slow_name_server_holds_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_name_server_delays_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answer.wait(20) and [])  # pyright: ignore
     lookups = [asyncio.create_task(system_resolver(f"slow{number}.example", 80)) for number in range(100)]
@@ -254,7 +254,7 @@ def test_file_limit_is_raised() -> None:
     assert subprocess.check_output([sys.executable, "-c", code]).split() == [b"644", b"900"]
 
 
-def test_app_serves_beside_more_half_open_connections_than_files(start_app: Callable[..., App]) -> None:
+def test_app_survives_more_connections_than_files(start_app: Callable[..., App]) -> None:
     app = start_app()
     app.stop()
     app.prefix = ("prlimit", f"--nofile={FILES}:{FILES}")

@@ -77,7 +77,7 @@ def answer(text: str) -> dict[str, Any]:
         client.close()
 
 
-def test_the_dockerfile_has_nothing_that_a_linter_minds() -> None:
+def test_dockerfile_passes_linter() -> None:
     linter = shutil.which("hadolint", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if linter is None:
         pytest.skip("hadolint is not installed")
@@ -85,7 +85,7 @@ def test_the_dockerfile_has_nothing_that_a_linter_minds() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_a_build_sees_the_app_and_nothing_else() -> None:
+def test_build_context_holds_only_the_app() -> None:
     seen = {str(path) for path in context(ROOT)}
     tops = {name.split("/")[0] for name in seen}
     locks = {"requirements.txt", "requirements-models.txt", "requirements-gpu.txt"}
@@ -95,11 +95,11 @@ def test_a_build_sees_the_app_and_nothing_else() -> None:
     assert not [name for name in seen if "__pycache__" in name]
 
 
-def test_a_build_that_names_no_target_makes_the_app() -> None:
+def test_default_target_is_the_app() -> None:
     assert list(stages(DOCKERFILE.read_text()))[-1] == "app"
 
 
-def test_the_gpu_image_is_the_page_with_vllm_where_it_looks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_image_adds_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     every = stages(DOCKERFILE.read_text())
     names = [stage.name for stage in needed(every, "gpu")]
     assert "page" in names
@@ -123,11 +123,11 @@ def test_the_gpu_image_is_the_page_with_vllm_where_it_looks_for_it(monkeypatch: 
 class TestTheImage:
     """All that needs the image itself."""
 
-    def test_the_page_answers(self, page: Container, network: Loopback) -> None:
+    def test_page_responds(self, page: Container, network: Loopback) -> None:
         value = network.do(answer, "!text Good morning from inside.")
         assert (value["text"], value["finish_reason"]) == ("Good morning from inside.", "stop")
 
-    def test_it_is_process_1_of_an_unprivileged_user(self, page: Container) -> None:
+    def test_process_1_is_unprivileged(self, page: Container) -> None:
         said = Path(f"/proc/{page.pid}/status").read_text()
         fields = {name: value.split() for name, _, value in (line.partition(":") for line in said.splitlines())}
         assert fields["NSpid"][-1] == "1"
@@ -136,7 +136,7 @@ class TestTheImage:
         assert fields["CapEff"] == ["0000000000000000"]
         assert Path(f"/proc/{page.pid}/cmdline").read_text().split("\0")[:2] == ["python", "app.py"]
 
-    def test_it_can_write_to_its_volume_and_nowhere_else(self, page: Container) -> None:
+    def test_only_volume_is_writable(self, page: Container) -> None:
         assert page.run("touch", "/data/x", "/tmp/x") == (0, "")
         page.run("rm", "/data/x")
         for place in ("/app/x", "/app/.venv/x", "/etc/x", "/usr/x"):
@@ -146,16 +146,16 @@ class TestTheImage:
         mounts = page.run("cat", "/proc/mounts")[1].splitlines()
         assert "ro" in next(line for line in mounts if line.split()[1] == "/").split()[3].split(",")
 
-    def test_what_is_kept_is_on_the_volume(self, page: Container) -> None:
+    def test_data_is_kept_on_volume(self, page: Container) -> None:
         assert {"history.sqlite", "secret"} <= {path.name for path in page.volume.iterdir()}
         assert {path.stat().st_uid for path in page.volume.rglob("*")} == {1000}
 
-    def test_its_check_tells_a_page_that_is_there_from_one_that_is_not(self, page: Container) -> None:
+    def test_health_check_detects_missing_page(self, page: Container) -> None:
         assert page.run(*page.image.health)[0] == 0
         page.env = {**page.env, "GRADIO_SERVER_PORT": "7861"}
         assert page.run(*page.image.health)[0] != 0
 
-    def test_it_takes_little_of_the_system(self, image: Image) -> None:
+    def test_container_uses_few_resources(self, image: Image) -> None:
         def installed(*layers: Path) -> set[str]:
             status = next(file for each in layers if (file := each / "var/lib/dpkg/status").exists())
             return {line.split()[1] for line in status.read_text().splitlines() if line.startswith("Package: ")}
@@ -172,10 +172,10 @@ class TestTheImage:
             assert len(sources) > 20
             assert [path for path in sources if not Path(cache_from_source(str(path))).exists()] == []
 
-    def test_llama_cpp_finds_what_it_needs_of_the_system(self, page: Container) -> None:
+    def test_llama_cpp_finds_its_libraries(self, page: Container) -> None:
         assert page.run("python", "-c", "import xllamacpp") == (0, "")
 
-    def test_sigterm_in_the_midst_of_an_answer_ends_it_well(
+    def test_sigterm_during_answer_ends_cleanly(
         self, image: Image, network: Loopback, model_url: str, page: Container, tmp_path: Path
     ) -> None:
         with container(image, network, tmp_path / "data", VLLM_BASE_URL=model_url, GRADIO_SERVER_PORT="7870") as own:
@@ -191,7 +191,7 @@ class TestTheImage:
             assert own.stop(10) == 0, own.log.read_text()
             client.close()
 
-    def test_a_small_model_answers_without_any_network(self, image: Image, network: Loopback, tmp_path: Path) -> None:
+    def test_small_model_answers_offline(self, image: Image, network: Loopback, tmp_path: Path) -> None:
         volume = tmp_path / "data"
         (volume / "home").mkdir(parents=True)
         for path in (volume, *volume.rglob("*")):

@@ -186,7 +186,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # The Spacefile
 
 
-def test_a_spacefile_says_all_that_a_space_is(tmp_path: Path) -> None:
+def test_spacefile_describes_a_space(tmp_path: Path) -> None:
     (tmp_path / "Spacefile").write_text(SPACEFILE)
     assert read_spacefile(tmp_path / "Spacefile") == Space(
         name="switchboard",
@@ -242,7 +242,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("ends", ["\n", "\r\n"], ids=["unix", "dos"])
 @pytest.mark.parametrize(("text", "line", "what"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_named_with_its_line(text: str, line: int, what: str, ends: str, tmp_path: Path) -> None:
+def test_mistake_is_named_with_line(text: str, line: int, what: str, ends: str, tmp_path: Path) -> None:
     (tmp_path / "Spacefile").write_bytes(text.replace("\n", ends).encode())
     with pytest.raises(ConfigError) as caught:
         read_spacefile(tmp_path / "Spacefile")
@@ -262,7 +262,7 @@ STATEMENTS = (
 
 
 @given(before=st.permutations(STATEMENTS), count=st.integers(0, len(STATEMENTS)))
-def test_the_line_is_right_whatever_stands_before(before: list[str], count: int, tmp_path_factory: Any) -> None:
+def test_line_number_is_right_in_any_file(before: list[str], count: int, tmp_path_factory: Any) -> None:
     path = tmp_path_factory.getbasetemp() / "Spacefile"
     text = "".join(f"{statement}\n" for statement in ['name = "a"', *before[:count]])
     for wrong in ("sdk = 1", "= 1", 'sdk = [\n"a"\n]', "[secrets]"):
@@ -271,7 +271,7 @@ def test_the_line_is_right_whatever_stands_before(before: list[str], count: int,
             read_spacefile(path)
 
 
-def test_the_projects_own_spacefile_is_right() -> None:
+def test_own_spacefile_is_valid() -> None:
     space = read_spacefile(ROOT / "Spacefile")
     assert space.private
     assert space.secrets == ()
@@ -287,7 +287,7 @@ def test_the_projects_own_spacefile_is_right() -> None:
     preload=st.lists(st.sampled_from(["a/b", "a/b c,d", "a/b c 0f"])),
     sdk=st.sampled_from(["docker", "gradio"]),
 )
-def test_the_front_matter_says_the_same_in_yaml(title: str, colors: Any, oauth: bool, preload: Any, sdk: Any) -> None:
+def test_front_matter_matches_in_yaml(title: str, colors: Any, oauth: bool, preload: Any, sdk: Any) -> None:
     space = Space(name="a", title=title, colors=colors, oauth=oauth, preload=tuple(preload), sdk=sdk)
     begin, block, end = front_matter(space, gradio="6.31.0", python="3.11").split("---\n")
     assert (begin, end) == ("", "")
@@ -307,7 +307,7 @@ def test_the_front_matter_says_the_same_in_yaml(title: str, colors: Any, oauth: 
     )
 
 
-def test_only_what_a_space_needs_is_sent(checkout: Checkout) -> None:
+def test_only_needed_files_are_sent(checkout: Checkout) -> None:
     assert set(checkout.plan().files) == SENT | {"Dockerfile", ".ci/uv"}
     assert set(checkout.plan(PLAIN).files) == SENT
     gpu = checkout.plan(SPACEFILE.replace('"app"', '"gpu"'))
@@ -321,12 +321,12 @@ def test_only_what_a_space_needs_is_sent(checkout: Checkout) -> None:
     ]
 
 
-def test_a_gradio_space_gets_its_packages_without_hashes(checkout: Checkout) -> None:
+def test_gradio_space_gets_packages_without_hashes(checkout: Checkout) -> None:
     assert checkout.plan(PLAIN).files["requirements.txt"] == b"gradio==6.31.0\n    # via switchboard\npip==1\n"
     assert b"--hash" in checkout.plan().files["requirements.txt"]
 
 
-def test_the_readme_does_not_change_with_the_rest_of_ours(checkout: Checkout) -> None:
+def test_readme_has_its_own_text(checkout: Checkout) -> None:
     before = checkout.plan().files["README.md"]
     assert before.decode().endswith("---\n# Switchboard\n\nA chat page.\n\n")
     checkout.write("README.md", FILES["README.md"] + "More.\n")
@@ -347,7 +347,7 @@ INCOMPLETE: dict[str, tuple[Callable[[Checkout], object], str]] = {
 
 
 @pytest.mark.parametrize(("spoil", "what"), INCOMPLETE.values(), ids=INCOMPLETE)
-def test_what_could_not_be_built_is_refused(
+def test_unbuildable_space_is_refused(
     spoil: Callable[[Checkout], object], what: str, checkout: Checkout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(checkout.root.parent))
@@ -356,7 +356,7 @@ def test_what_could_not_be_built_is_refused(
         checkout.plan()
 
 
-def test_this_project_can_be_sent_for_each_of_its_stages(project: Path) -> None:
+def test_project_deploys_to_each_stage(project: Path) -> None:
     app = make_plan(read_spacefile(project / "Spacefile"), project)
     assert {
         ".ci/uv",
@@ -372,7 +372,7 @@ def test_this_project_can_be_sent_for_each_of_its_stages(project: Path) -> None:
     assert app.notes == gpu.notes == ()
 
 
-def test_a_secret_comes_from_the_environment_and_the_deploying_token_is_none() -> None:
+def test_secrets_come_from_environment() -> None:
     space = Space(name="a", title="A", secrets=("HF_TOKEN", "A", "B"))
     assert find_secrets(space, {"HF_TOKEN": "no", "A": "1", "SPACE_A": "2", "B": ""}) == {"A": "2"}
     assert find_secrets(space, {"SPACE_HF_TOKEN": "yes", "B": "3"}) == {"HF_TOKEN": "yes", "B": "3"}
@@ -392,7 +392,7 @@ runpy.run_module("agent.deploy", run_name="__main__", alter_sys=True)
 """
 
 
-def test_a_dry_run_needs_neither_token_nor_network(tmp_path: Path) -> None:
+def test_dry_run_needs_no_token_or_network(tmp_path: Path) -> None:
     (tmp_path / "Spacefile").write_text(PLAIN + 'secrets = ["A_KEY", "B_KEY"]\n')
     arguments = ("--dry-run", "--spacefile", str(tmp_path / "Spacefile"))
     done = command(*arguments, python=("-c", NO_NETWORK), HF_HOME=str(tmp_path), A_KEY="open-sesame")
@@ -407,7 +407,7 @@ def test_a_dry_run_needs_neither_token_nor_network(tmp_path: Path) -> None:
     assert (wet.returncode, "network!" in wet.stderr) == (9, True)
 
 
-def test_a_dry_run_tells_the_whole_plan(checkout: Checkout, hub: Hub) -> None:
+def test_dry_run_prints_whole_plan(checkout: Checkout, hub: Hub) -> None:
     assert checkout.deploy(SPACEFILE, "--dry-run", env={"OPENAI_API_KEY": "open-sesame"}) == 0
     assert checkout.output.splitlines() == [
         "Space switchboard (of whoever the token belongs to): created if it is not there, then private",
@@ -436,7 +436,7 @@ def test_a_dry_run_tells_the_whole_plan(checkout: Checkout, hub: Hub) -> None:
 # A deploy
 
 
-def test_a_new_space_is_what_the_spacefile_says(checkout: Checkout, hub: Hub) -> None:
+def test_new_space_matches_spacefile(checkout: Checkout, hub: Hub) -> None:
     assert checkout.deploy(SPACEFILE) == 0, checkout.output
     space = hub.spaces[REPO]
     assert (space.private, space.sdk, space.hardware, space.sleep) == (True, "docker", "l4x1", 3600)
@@ -460,7 +460,7 @@ def test_a_new_space_is_what_the_spacefile_says(checkout: Checkout, hub: Hub) ->
     assert hub.changes()[-1] == f"POST /api/spaces/{REPO}/commit/main"
 
 
-def test_a_second_deploy_changes_nothing(checkout: Checkout, hub: Hub) -> None:
+def test_second_deploy_changes_nothing(checkout: Checkout, hub: Hub) -> None:
     spacefile = SPACEFILE.replace('secrets = ["OPENAI_API_KEY", "HF_TOKEN"]', "secrets = []")
     assert checkout.deploy(spacefile) == 0, checkout.output
     before, commits = json.dumps(vars(hub.spaces[REPO]), default=repr), len(hub.spaces[REPO].commits)
@@ -471,7 +471,7 @@ def test_a_second_deploy_changes_nothing(checkout: Checkout, hub: Hub) -> None:
     assert "The files are the same as there: nothing to send." in checkout.said
 
 
-def test_an_update_removes_what_it_once_sent_and_leaves_the_rest_alone(checkout: Checkout, hub: Hub) -> None:
+def test_update_removes_only_its_own_files(checkout: Checkout, hub: Hub) -> None:
     for number in range(25):  # more than one page of the hub's list
         checkout.write(f"configs/{number}.toml", f"n = {number}\n")
     assert checkout.deploy(SPACEFILE) == 0, checkout.output
@@ -503,13 +503,13 @@ def test_an_update_removes_what_it_once_sent_and_leaves_the_rest_alone(checkout:
     assert keys == ["header", "file", "file", "deletedFile"]  # the list, step.py, run.py
 
 
-def test_the_sleep_time_alone_can_change(checkout: Checkout, hub: Hub) -> None:
+def test_sleep_time_alone_can_change(checkout: Checkout, hub: Hub) -> None:
     assert checkout.deploy(SPACEFILE) == 0, checkout.output
     assert checkout.deploy(SPACEFILE.replace("3600", "-1")) == 0, checkout.output
     assert hub.spaces[REPO].sleep == -1
 
 
-def test_files_that_no_deploy_sent_are_never_overwritten(checkout: Checkout, hub: Hub) -> None:
+def test_foreign_files_are_never_overwritten(checkout: Checkout, hub: Hub) -> None:
     hub.spaces[REPO] = Stored(False, "gradio", files={"app.py": b"mine", "README.md": b"mine"})
     assert checkout.deploy(SPACEFILE) == 1
     assert "has files that no deploy sent: app.py." in checkout.complained[0]
@@ -519,7 +519,7 @@ def test_files_that_no_deploy_sent_are_never_overwritten(checkout: Checkout, hub
     assert hub.spaces[REPO].files["app.py"] == FILES["app.py"].encode()
 
 
-def test_what_is_sent_of_this_project_is_enough_to_load_it(project: Path, tmp_path: Path) -> None:
+def test_sent_files_are_enough_to_load(project: Path, tmp_path: Path) -> None:
     """The command, as a process of its own; then the app is loaded out of what the hub has."""
     (tmp_path / "Spacefile").write_text(PLAIN + 'secrets = ["A_KEY"]\n')
     with serving() as hub:
@@ -559,15 +559,13 @@ NOTHING_SENT: dict[str, tuple[dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize(("env", "what"), NOTHING_SENT.values(), ids=NOTHING_SENT)
-def test_a_wrong_secret_is_told_before_anything_is_asked(
-    env: dict[str, str], what: str, checkout: Checkout, hub: Hub
-) -> None:
+def test_bad_secret_is_reported_before_requests(env: dict[str, str], what: str, checkout: Checkout, hub: Hub) -> None:
     assert checkout.deploy(SPACEFILE, env=env) == 1
     assert what in checkout.complained[0]
     assert hub.asked == []
 
 
-def test_a_secret_in_a_variable_is_refused(checkout: Checkout, hub: Hub) -> None:
+def test_secret_in_variable_is_refused(checkout: Checkout, hub: Hub) -> None:
     assert checkout.deploy(SPACEFILE + f'URL = "x?{SECRETS["OPENAI_API_KEY"][3:]}"\n') == 0, "not a secret as such"
     hub.asked.clear()
     assert checkout.deploy(SPACEFILE + 'URL = "x?open-sesame"\n', env=SECRETS | {"OPENAI_API_KEY": "open-sesame"}) == 1
@@ -575,14 +573,14 @@ def test_a_secret_in_a_variable_is_refused(checkout: Checkout, hub: Hub) -> None
     assert hub.asked == []
 
 
-def test_without_a_token_nothing_is_asked(checkout: Checkout, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_token_sends_no_request(checkout: Checkout, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_TOKEN")
     assert checkout.deploy(SPACEFILE) == 1
     assert checkout.complained == ["There is no token: set HF_TOKEN to one that may write, or run `hf auth login`."]
     assert hub.asked == []
 
 
-def test_a_wrong_token_is_told(checkout: Checkout, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_token_is_reported(checkout: Checkout, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_wrong_1234567")
     assert checkout.deploy(SPACEFILE) == 1
     assert "refused to say whose token this is (401)" in checkout.complained[0]
@@ -590,7 +588,7 @@ def test_a_wrong_token_is_told(checkout: Checkout, hub: Hub, monkeypatch: pytest
     assert hub.changes() == []
 
 
-def test_a_token_that_may_only_read_is_told(checkout: Checkout, hub: Hub) -> None:
+def test_read_only_token_is_reported(checkout: Checkout, hub: Hub) -> None:
     hub.role = "read"
     assert checkout.deploy(SPACEFILE) == 1
     assert checkout.complained == ["The token may only read: make one that may write, and set HF_TOKEN to it."]
@@ -612,7 +610,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize(("spacefile", "refuse", "what"), REFUSALS.values(), ids=REFUSALS)
-def test_a_refusal_is_one_sentence(
+def test_refusal_is_one_sentence(
     spacefile: str, refuse: dict[str, tuple[int, str]], what: str, checkout: Checkout, hub: Hub
 ) -> None:
     hub.refuse = refuse
@@ -622,16 +620,14 @@ def test_a_refusal_is_one_sentence(
     assert all(secret not in checkout.output for secret in SECRETS.values())
 
 
-def test_a_hub_that_is_not_there_is_told(checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_unreachable_hub_is_reported(checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with serving() as hub:
         at(hub, monkeypatch, tmp_path)
     assert checkout.deploy(SPACEFILE) == 1
     assert f"{hub.url} cannot be reached to say whose token this is" in checkout.complained[0]
 
 
-def test_a_hub_that_goes_away_in_the_middle_is_told(
-    checkout: Checkout, hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_hub_is_reported(checkout: Checkout, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks that fail are repeated for a while, and the last of them is the reason."""
     monkeypatch.setattr(hub_module, "BUILD_SECONDS", 1.0)
     assert checkout.deploy(PLAIN) == 0
@@ -645,7 +641,7 @@ def test_a_hub_that_goes_away_in_the_middle_is_told(
 # The build
 
 
-def test_the_former_version_is_not_taken_for_the_new_one(checkout: Checkout, hub: Hub) -> None:
+def test_old_version_is_not_taken_for_new(checkout: Checkout, hub: Hub) -> None:
     assert checkout.deploy(PLAIN) == 0, checkout.output
     checkout.write("app.py", "print('new')\n")
     hub.build = ["RUNNING", "RUNNING", "RUNNING_BUILDING", "RUNNING"]
@@ -654,7 +650,7 @@ def test_the_former_version_is_not_taken_for_the_new_one(checkout: Checkout, hub
     assert hub.spaces[REPO].running == hub.spaces[REPO].sha
 
 
-def test_a_former_failure_is_not_taken_for_a_new_one(checkout: Checkout, hub: Hub) -> None:
+def test_old_failure_is_not_taken_for_new(checkout: Checkout, hub: Hub) -> None:
     hub.build = ["BUILDING", "BUILD_ERROR"]
     assert checkout.deploy(PLAIN) == 1
     checkout.write("app.py", "print('new')\n")
@@ -671,7 +667,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize(("stages", "why", "log", "line"), FAILURES.values(), ids=FAILURES)
-def test_a_build_that_fails_shows_the_end_of_its_log(
+def test_failed_build_shows_end_of_log(
     stages: list[str], why: str, log: str, line: str, checkout: Checkout, hub: Hub
 ) -> None:
     key = SECRETS["OPENAI_API_KEY"]
@@ -688,7 +684,7 @@ def test_a_build_that_fails_shows_the_end_of_its_log(
     assert len(told) <= 21
 
 
-def test_a_log_that_never_ends_does_not_hold_the_deploy(checkout: Checkout) -> None:
+def test_endless_log_does_not_block_deploy(checkout: Checkout) -> None:
     said: list[str] = []
     with serving(hold_logs=threading.Event(), logs={"run": ["one\n"]}) as hub:
         hub.spaces[REPO] = Stored(True, "gradio")
@@ -704,14 +700,14 @@ WAITS = {
 
 
 @pytest.mark.parametrize(("stages", "page", "why"), WAITS.values(), ids=WAITS)
-def test_the_wait_has_an_end(stages: list[str], page: int, why: str, checkout: Checkout, hub: Hub) -> None:
+def test_wait_has_a_limit(stages: list[str], page: int, why: str, checkout: Checkout, hub: Hub) -> None:
     hub.build, hub.page = stages, page
     assert checkout.deploy(PLAIN, "--wait", "1.5") == 1
     assert f"The page of {REPO} does not answer after 2 s: " in checkout.complained[0]
     assert why in checkout.complained[0]
 
 
-def test_a_space_that_sleeps_is_woken_by_asking_for_its_page(checkout: Checkout, hub: Hub) -> None:
+def test_sleeping_space_is_woken(checkout: Checkout, hub: Hub) -> None:
     assert checkout.deploy(PLAIN) == 0
     hub.spaces[REPO].stages = ["SLEEPING", "SLEEPING", "APP_STARTING", "RUNNING"]
     hub.asked.clear()
@@ -720,9 +716,7 @@ def test_a_space_that_sleeps_is_woken_by_asking_for_its_page(checkout: Checkout,
 
 
 @pytest.mark.parametrize("private", [True, False])
-def test_only_the_page_of_a_private_space_is_asked_for_with_the_token(
-    private: bool, checkout: Checkout, hub: Hub
-) -> None:
+def test_token_is_sent_only_to_private_pages(private: bool, checkout: Checkout, hub: Hub) -> None:
     assert checkout.deploy(PLAIN + f"private = {str(private).lower()}\n") == 0, checkout.output
     assert {one.token for one in hub.seen("GET /page/.*")} == {TOKEN if private else None}
 
@@ -736,7 +730,7 @@ VALUES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=8, max
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(key=VALUES, ending=st.sampled_from(["RUNNING", "BUILD_ERROR", "refused"]))
-def test_a_secret_is_said_to_nobody_but_the_endpoint_for_secrets(
+def test_secret_reaches_only_its_endpoint(
     key: str, ending: str, checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: Any, caplog: Any
 ) -> None:
     """Not in what is printed or logged, not in any other request, though the hub's log and errors repeat it."""
@@ -768,12 +762,12 @@ def _holds(asked: Asked, key: str) -> bool:
     )
 
 
-def test_nothing_is_hidden_where_there_is_no_secret() -> None:
+def test_text_without_secrets_is_unchanged() -> None:
     said: list[str] = []
     redact_secrets(said.append)("all of it")
     redact_secrets(said.append, "", "a\nb")("all of it, too")
     assert said == ["all of it", "all of it, too"]
 
 
-def test_hardware_is_what_the_client_knows() -> None:
+def test_hardware_matches_client() -> None:
     assert {"cpu-basic", "t4-small", "l4x1"} <= set(HARDWARE)

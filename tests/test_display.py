@@ -50,7 +50,7 @@ def result(content: str, *, is_error: bool) -> dict[str, Any]:
         (Response("error", "It broke.", True), "│ It broke. ", "\x1b[31m"),
     ],
 )
-def test_each_type_is_shown_in_its_own_way(response: Response, words: str, style: str | None) -> None:
+def test_each_type_has_its_display(response: Response, words: str, style: str | None) -> None:
     plain, coloured = paper(), paper(terminal=True)
     display(response, console=plain)
     display(response, console=coloured)
@@ -62,34 +62,34 @@ def test_each_type_is_shown_in_its_own_way(response: Response, words: str, style
 
 @pytest.mark.parametrize("text", ["[red]a[/red]", "[/]", "[link=http://x]a[/link]", ":smile:", "[bold", "a\\[b]"])
 @pytest.mark.parametrize("kind", ["output_text", "reasoning", "tool_call_result", "error"])
-def test_markup_in_what_was_said_is_only_text(kind: Any, text: str) -> None:
+def test_markup_in_text_is_escaped(kind: Any, text: str) -> None:
     console = paper()
     content: Any = result(text, is_error=False) if kind == "tool_call_result" else text
     display(Response(kind, content, True), console=console)
     assert text in shown(console)
 
 
-def test_names_and_arguments_are_only_text_too() -> None:
+def test_markup_in_names_is_escaped() -> None:
     console = paper()
     display(Response("tool_call", {"id": "c", "name": "[red]a", "arguments": {"b": "[/]"}}, True), console=console)
     assert "calls [red]a" in shown(console)
     assert '{"b": "[/]"}' in shown(console)
 
 
-def test_a_model_cannot_drive_the_terminal() -> None:
+def test_control_sequences_are_removed() -> None:
     console = paper(terminal=True)
     display(Response("output_text", "a\x1b]0;title\x07\x1b[2Jb\u202ec\x9b1md\ne", False), console=console)
     assert shown(console) == "a]0;title[2Jbc1md\ne"
 
 
-def test_a_terminal_that_knows_few_characters_gets_question_marks() -> None:
+def test_unknown_characters_become_question_marks() -> None:
     console = paper(encoding="ascii")
     display(Response("output_text", "Grüße 🎉", False), console=console)
     display(Response("error", "ä", True), console=console)
     assert shown(console).startswith("Gr??e ?")
 
 
-def test_a_long_result_is_cut() -> None:
+def test_long_result_is_cut() -> None:
     console = paper()
     display(Response("tool_call_result", result("x" * 9_000, is_error=False), True, "tool"), console=console)
     assert shown(console).count("x") == LONGEST
@@ -102,7 +102,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-async def test_a_run_is_shown_while_it_goes_on(server: Running) -> None:
+async def test_run_is_shown_while_it_runs(server: Running) -> None:
     console = paper()
     async with Agent(connect(SPEC, Endpoint(server.base_url)), tools=[add]) as agent:
         first = await stream_to_display(
@@ -122,6 +122,6 @@ async def test_a_run_is_shown_while_it_goes_on(server: Running) -> None:
     assert withheld.note.detail in out
 
 
-def test_without_a_console_it_is_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_default_console_is_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     display(Response("output_text", "[b]Hello[/b] 1", True))
     assert capsys.readouterr().out == "\n[b]Hello[/b] 1"

@@ -131,7 +131,7 @@ async def test_sandbox_without_landlock_is_a_warning(monkeypatch: pytest.MonkeyP
     assert "your files" not in states[3][1]
 
 
-async def test_nothing_is_wrong(env: Env, model: ModelServer) -> None:
+async def test_healthy_setup_has_no_findings(env: Env, model: ModelServer) -> None:
     said = await found(env)
     assert {name: one.message for name, one in said.items() if one.state == "fault"} == {}
     for name in ("python", "packages", "settings", "server", "version", "tools", "reasoning", "store", "disk", "port"):
@@ -140,7 +140,7 @@ async def test_nothing_is_wrong(env: Env, model: ModelServer) -> None:
     assert all(body["max_tokens"] <= 256 for body in model.asked)
 
 
-def test_a_line_for_each_check_and_the_status(env: Env, tmp_path: Path) -> None:
+def test_each_check_prints_one_line(env: Env, tmp_path: Path) -> None:
     whole = run(env)
     assert whole.returncode == 0, whole.stdout + whole.stderr
     assert {line.split()[0] for line in whole.stdout.splitlines()} <= {"ok", "warning"}
@@ -178,7 +178,7 @@ def test_no_secret_is_printed(env: Env, online: bool) -> None:
 # Settings and packages
 
 
-async def test_a_wrong_setting_is_named_and_the_rest_is_still_looked_at(env: Env) -> None:
+async def test_bad_setting_does_not_stop_other_checks(env: Env) -> None:
     said = await found(env | {"GRADIO_SERVER_PORT": "eighty"})
     assert said["settings"].state == "fault"
     assert "port" in said["settings"].message
@@ -186,7 +186,7 @@ async def test_a_wrong_setting_is_named_and_the_rest_is_still_looked_at(env: Env
     assert "chromium" in said
 
 
-def test_packages_that_are_not_the_locked_ones(env: Env, tmp_path: Path) -> None:
+def test_unlocked_packages_are_reported(env: Env, tmp_path: Path) -> None:
     other = tmp_path / "uvicorn-0.0.1.dist-info"
     other.mkdir()
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: uvicorn\nVersion: 0.0.1\n")
@@ -205,7 +205,7 @@ def test_packages_that_are_not_the_locked_ones(env: Env, tmp_path: Path) -> None
     [("wrong", "refused the key", "Set VLLM_API_KEY"), ("", "refused the key", "Set VLLM_API_KEY")],
     ids=["a wrong key", "no key"],
 )
-async def test_a_key_that_the_server_refuses(env: Env, key: str, part: str, cure: str) -> None:
+async def test_refused_key_is_reported(env: Env, key: str, part: str, cure: str) -> None:
     with running(Config(api_key="right")) as server:
         said = await found(env | {"VLLM_BASE_URL": server.base_url, "VLLM_API_KEY": key})
         assert said["server"].state == "fault"
@@ -214,7 +214,7 @@ async def test_a_key_that_the_server_refuses(env: Env, key: str, part: str, cure
         assert (await found(env | {"VLLM_BASE_URL": server.base_url, "VLLM_API_KEY": "right"}))["server"].state == "ok"
 
 
-async def test_what_is_no_model_server(env: Env) -> None:
+async def test_other_server_is_reported(env: Env) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         thread = threading.Thread(target=_hang_up, args=(listener,))
         thread.start()
@@ -253,7 +253,9 @@ FLAWS: dict[str, tuple[str, Any, str, str, str]] = {
 
 
 @pytest.mark.parametrize("flaw", FLAWS.values(), ids=FLAWS.keys())
-async def test_a_server_without_its_flags(env: Env, model: ModelServer, flaw: tuple[str, Any, str, str, str]) -> None:
+async def test_missing_server_flags_are_reported(
+    env: Env, model: ModelServer, flaw: tuple[str, Any, str, str, str]
+) -> None:
     what, value, name, state, cure = flaw
     setattr(model, what, value)
     said = (await found(env))[name]
@@ -261,7 +263,7 @@ async def test_a_server_without_its_flags(env: Env, model: ModelServer, flaw: tu
     assert cure in said.fix
 
 
-async def test_a_server_that_is_not_vllm_needs_no_version(env: Env, model: ModelServer) -> None:
+async def test_version_is_checked_for_vllm_only(env: Env, model: ModelServer) -> None:
     model.version = {"detail": "Not Found"}
     assert (await found(env))["version"].state == "ok"
 
@@ -269,7 +271,7 @@ async def test_a_server_that_is_not_vllm_needs_no_version(env: Env, model: Model
 # Keys
 
 
-async def test_keys_are_named_and_tried_only_when_asked(env: Env) -> None:
+async def test_keys_are_tried_only_on_request(env: Env) -> None:
     with running(Config(models=("Qwen/Qwen3-VL-8B-Instruct",), api_key="right-key")) as server:
         given = env | {"HF_TOKEN": "right-key", "HUGGINGFACE_BASE_URL": server.base_url}
         said = await found(given)
@@ -286,7 +288,7 @@ async def test_keys_are_named_and_tried_only_when_asked(env: Env) -> None:
 # Keeping
 
 
-async def test_a_history_that_is_there_is_tried_and_left_as_it_was(env: Env, tmp_path: Path) -> None:
+async def test_existing_history_is_tested_unchanged(env: Env, tmp_path: Path) -> None:
     opened = await SqliteStore.open(tmp_path / "data" / "history.sqlite")
     kept = await opened.save(Record(owner="somebody"))
     assert (await found(env))["store"].state == "ok"
@@ -320,7 +322,7 @@ def _newer(path: Path) -> None:
     ],
     ids=["not SQLite", "torn pages", "a newer version's"],
 )
-async def test_a_history_that_cannot_be_used(
+async def test_unusable_history_is_reported(
     env: Env, tmp_path: Path, damage: Callable[[Path], None], part: str, cure: str
 ) -> None:
     path = tmp_path / "data" / "history.sqlite"
@@ -334,7 +336,7 @@ async def test_a_history_that_cannot_be_used(
     assert not before or path.read_bytes() == before, "what is damaged is not made worse"
 
 
-async def test_a_history_that_is_only_remembered(env: Env) -> None:
+async def test_history_in_memory_is_reported(env: Env) -> None:
     assert (await found(env | {"SWITCHBOARD_STORE": "memory"}))["store"].state == "warning"
 
 
@@ -346,7 +348,7 @@ def mounting(command: str) -> tuple[str, ...]:
     return within
 
 
-def test_a_folder_that_cannot_be_written(env: Env, tmp_path: Path) -> None:
+def test_read_only_folder_is_reported(env: Env, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     within = mounting(f"mount -t tmpfs -o ro,size=64m none {tmp_path}/data")
     ended = run(env, "--json", within=within)
@@ -357,7 +359,7 @@ def test_a_folder_that_cannot_be_written(env: Env, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["no history yet", "a history"])
-def test_a_disk_that_is_full(env: Env, tmp_path: Path, begun: bool) -> None:
+def test_full_disk_is_reported(env: Env, tmp_path: Path, begun: bool) -> None:
     (tmp_path / "data").mkdir()
     if begun:
         asyncio.run(_begin(tmp_path / "history.sqlite"))
@@ -379,14 +381,14 @@ async def _begin(path: Path) -> None:
 # The machine
 
 
-async def test_a_port_that_is_taken(env: Env) -> None:
+async def test_used_port_is_reported(env: Env) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         said = (await found(env | {"GRADIO_SERVER_PORT": str(taken.getsockname()[1])}))["port"]
     assert said.state == "fault"
     assert "GRADIO_SERVER_PORT" in said.fix
 
 
-async def test_an_address_of_another_machine(env: Env) -> None:
+async def test_address_of_another_machine_is_reported(env: Env) -> None:
     assert (await found(env | {"GRADIO_SERVER_NAME": "192.0.2.1"}))["port"].state == "fault"
 
 
@@ -395,14 +397,14 @@ def local(env: Env) -> Env:
     return {name: value for name, value in env.items() if name != "VLLM_BASE_URL"} | {"SWITCHBOARD_OFFLINE": "1"}
 
 
-def test_openmp_is_missing(env: Env, tmp_path: Path) -> None:
+def test_missing_openmp_is_reported(env: Env, tmp_path: Path) -> None:
     (tmp_path / "libgomp.so.1").touch()  # the loader finds this one first, and can make nothing of it
     said = checks(run(local(env) | {"LD_LIBRARY_PATH": str(tmp_path)}, "--json"))["llama.cpp"]
     assert said["state"] == "fault"
     assert "apt-get install libgomp1" in said["fix"]
 
 
-def test_a_processor_that_is_too_old(env: Env, tmp_path: Path) -> None:
+def test_old_processor_is_reported(env: Env, tmp_path: Path) -> None:
     (tmp_path / "xllamacpp.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGILL)")
     said = checks(run(local(env) | {"PYTHONPATH": str(tmp_path)}, "--json"))["llama.cpp"]
     assert said["state"] == "fault"
@@ -410,7 +412,7 @@ def test_a_processor_that_is_too_old(env: Env, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("free_kb", "state"), [(100_000, "fault"), (700_000, "warning")])
-def test_short_memory(env: Env, tmp_path: Path, free_kb: int, state: str) -> None:
+def test_short_memory_is_reported(env: Env, tmp_path: Path, free_kb: int, state: str) -> None:
     (tmp_path / "meminfo").write_text(f"MemTotal: 8000000 kB\nMemAvailable: {free_kb} kB\n")
     within = mounting(f"mount --bind {tmp_path}/meminfo /proc/meminfo")
     said = checks(run(local(env), "--json", within=within))["memory"]
@@ -418,7 +420,7 @@ def test_short_memory(env: Env, tmp_path: Path, free_kb: int, state: str) -> Non
     assert f"{free_kb * 1024 // 10**6} MB are free" in said["message"]
 
 
-async def test_no_weights_and_no_way_to_get_them(env: Env, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_weights_are_reported(env: Env, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     said = (await found(local(env)))["weights"]
     assert (said.state, said.message) == ("warning", "only SmolLM2 135M is on this disk, and downloads are off")
@@ -438,7 +440,7 @@ async def test_no_weights_and_no_way_to_get_them(env: Env, tmp_path: Path, monke
     assert (said.state, "is fetched from the model hub" in said.message) == ("ok", True)
 
 
-async def test_a_file_of_the_users_own(env: Env, tmp_path: Path) -> None:
+async def test_own_weights_are_checked(env: Env, tmp_path: Path) -> None:
     named = local(env) | {"LOCAL_MODEL": str(tmp_path / "own.gguf")}
     assert (await found(named))["weights"].message.endswith("No such file or directory")
     (tmp_path / "own.gguf").write_bytes(b"a picture")
@@ -447,7 +449,7 @@ async def test_a_file_of_the_users_own(env: Env, tmp_path: Path) -> None:
     assert (await found(named))["weights"].state == "ok"
 
 
-async def test_what_the_tests_need(env: Env, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_chromium_is_checked(env: Env, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
     assert (await found(env))["chromium"].state == "warning"
@@ -462,7 +464,7 @@ async def test_what_the_tests_need(env: Env, tmp_path: Path, monkeypatch: pytest
 # A Space
 
 
-async def test_a_space_is_told_what_it_lacks(env: Env) -> None:
+async def test_space_without_storage_or_secrets_is_warned(env: Env) -> None:
     bare = {name: value for name, value in env.items() if name != "VLLM_BASE_URL"}
     said = await found(bare | {"SPACE_ID": "me/mine", "SWITCHBOARD_OFFLINE": "1"})
     assert {name: said[name].state for name in ("space", "storage", "secrets")} == {
@@ -478,12 +480,12 @@ async def test_a_space_is_told_what_it_lacks(env: Env) -> None:
     assert "no secret holds a provider's key" in (await found(keyless))["secrets"].message
 
 
-async def test_a_space_that_its_proxy_cannot_reach(env: Env) -> None:
+async def test_unreachable_space_is_reported(env: Env) -> None:
     said = await found(env | {"SPACE_ID": "me/mine", "GRADIO_SERVER_NAME": "127.0.0.1"})
     assert said["space"].state == "fault"
 
 
-def test_make_doctor(env: Env) -> None:
+def test_make_doctor_succeeds(env: Env) -> None:
     ended = subprocess.run(
         ["make", "--no-print-directory", "doctor"], cwd=ROOT, env=env, capture_output=True, text=True, timeout=90,
         check=False,

@@ -104,7 +104,7 @@ def test_files_dropped_anywhere_are_attached(own: App, visit: Visit, files: list
     assert page.url.rstrip("/") == own.url
 
 
-def test_a_dropped_text_or_link_stays_out(own: App, visit: Visit) -> None:
+def test_dropped_text_is_not_attached(own: App, visit: Visit) -> None:
     visitor = visit(own.url)
     mouse = Mouse(visitor)
     visitor.box.fill("half a question")
@@ -117,7 +117,7 @@ def test_a_dropped_text_or_link_stays_out(own: App, visit: Visit) -> None:
     expect(visitor.page.get_by_text("Drop files here")).to_be_hidden()
 
 
-def test_a_dropped_folder_is_refused_in_a_sentence(own: App, visit: Visit, tmp_path: Path) -> None:
+def test_dropped_folder_is_refused(own: App, visit: Visit, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "inside.txt").write_text("hello")
     visitor = visit(own.url)

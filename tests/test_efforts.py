@@ -60,7 +60,7 @@ MODELS = [
 
 
 @pytest.mark.parametrize("name", MODELS)
-async def test_the_result_says_what_was_sent(server: Playing, name: str) -> None:
+async def test_result_notes_the_sent_effort(server: Playing, name: str) -> None:
     spec = load_catalog().find(name)
     path = "" if spec.dialect in ("messages", "generate") else "/v1"
     async with Agent(connect(spec, Endpoint(server.url + path, "key"))) as agent:
@@ -108,7 +108,7 @@ def scripted() -> Iterator[Running]:
         ),
     ],
 )
-async def test_a_server_with_a_template_is_told_on_or_off(
+async def test_template_switches_reasoning(
     scripted: Running, changes: dict[str, Any], asked: Any, sent: Any, note: str
 ) -> None:
     async with Agent(connect(replace(SPEC, **changes), Endpoint(scripted.base_url))) as agent:
@@ -118,7 +118,7 @@ async def test_a_server_with_a_template_is_told_on_or_off(
     assert said == (None if sent is None else {"enable_thinking": sent})
 
 
-async def test_reasoning_that_is_ignored_is_not_in_the_stream_and_stays_in_the_conversation(scripted: Running) -> None:
+async def test_hidden_reasoning_stays_in_history(scripted: Running) -> None:
     async with Agent(connect(SPEC, Endpoint(scripted.base_url))) as agent:
         run = agent.run("!reasoning Hm. !text Yes.", reasoning=True, ignore_reasoning=True)
         responses = [response async for response in run]
@@ -132,9 +132,7 @@ ACCEPTED = st.sets(st.sampled_from(EFFORTS))
 
 
 @given(st.sampled_from(EFFORTS), ACCEPTED)
-def test_the_nearest_effort_is_never_off_and_never_less_where_there_is_more(
-    asked: Effort, accepted: set[Effort]
-) -> None:
+def test_nearest_effort_is_never_off(asked: Effort, accepted: set[Effort]) -> None:
     found, some = nearest(asked, accepted), accepted - {"none"}
     assert (found is None) == (not some)
     if asked in some:
@@ -146,6 +144,6 @@ def test_the_nearest_effort_is_never_off_and_never_less_where_there_is_more(
     assert least(accepted) == min(accepted, key=EFFORTS.index, default=None)
 
 
-def test_what_is_given_as_asked_needs_no_words() -> None:
+def test_exact_effort_needs_no_note() -> None:
     spec = ModelSpec(id="a:b", name="b", label="B", provider="a", reasoning=True)
     assert [effort_note(asked, asked, spec) for asked in ASKED] == [""] * len(ASKED)

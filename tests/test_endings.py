@@ -267,7 +267,7 @@ async def test_run_whose_task_never_ran_has_a_result(agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("ticks", range(8))
-async def test_ending_survives_a_loop_that_cancels_all_tasks(agent: Agent, ticks: int) -> None:
+async def test_ending_survives_cancellation_of_all_tasks(agent: Agent, ticks: int) -> None:
     """The last write is under way when every task is cancelled, as a program that ends does."""
     before, writing = others(), asyncio.Event()
 
@@ -294,7 +294,7 @@ async def test_ending_survives_a_loop_that_cancels_all_tasks(agent: Agent, ticks
         assert result.finish_reason == journal.last.ended
 
 
-async def test_table_forgets_a_run_whose_watcher_never_ran(agent: Agent) -> None:
+async def test_table_forgets_run_with_unstarted_watcher(agent: Agent) -> None:
     before, table = others(), LiveRuns(60.0)
     table.start("conversation", "owner", agent.run(TEXT))
     for task in others() - before:
@@ -303,7 +303,7 @@ async def test_table_forgets_a_run_whose_watcher_never_ran(agent: Agent) -> None
         await free(table)
 
 
-async def test_table_forgets_a_run_that_cannot_be_closed(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_table_forgets_run_that_cannot_close(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LiveRun, "cancel_timer", lambda _: 1 / 0)
     table = LiveRuns(60.0)
     run = table.start("conversation", "owner", agent.run(TEXT)).run
@@ -331,7 +331,7 @@ async def test_run_that_never_wrote_wakes_the_sender(agent: Agent, failure: Exce
 
 @pytest.mark.parametrize("failure", [*FAILURES, SystemExit(1)], ids=lambda one: type(one).__name__)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_chat_hears_of_a_failing_end(server: Running, failure: BaseException) -> None:
+def test_chat_reports_failing_end(server: Running, failure: BaseException) -> None:
     with Chat(Agent(connect(SPEC, Endpoint(server.base_url)))) as chat:
         last = list(chat.query(TEXT, journal=Notes(failure)))[-1]
         assert (last.type, "could not be saved" in str(last.content)) == ("error", True)
@@ -354,7 +354,7 @@ REASONS = {
 
 @pytest.mark.parametrize("reason", REASONS, ids=lambda one: one[:20] or "empty")
 @pytest.mark.parametrize("when", ["before", "in the middle"])
-async def test_any_reason_is_in_the_receipt(agent: Agent, reason: str, when: str) -> None:
+async def test_any_reason_is_in_receipt(agent: Agent, reason: str, when: str) -> None:
     journal = Notes()
     run = agent.run(HALF, journal=journal)
     if when != "before":

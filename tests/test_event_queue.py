@@ -44,7 +44,7 @@ def update(text: str) -> ProcessGeneratingMessage:
     return ProcessGeneratingMessage(output={"data": [text]}, success=True)
 
 
-async def test_queue_starts_again_after_a_failure(queue: BoundedQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_queue_restarts_after_failure(queue: BoundedQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = asyncio.Event()
 
     def get_events() -> None:
@@ -72,7 +72,7 @@ async def test_message_of_an_unknown_session_ends_its_event(queue: BoundedQueue)
     assert not gone.alive
 
 
-async def test_session_that_reads_nothing_is_bounded(queue: BoundedQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_session_is_bounded(queue: BoundedQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_queue, "UNREAD_BYTES", 1000)
     unread = queue.pending_messages_per_session["ann-page"] = Unread()
     other = queue.pending_messages_per_session["bob-page"] = Unread()
@@ -91,7 +91,7 @@ async def test_session_that_reads_nothing_is_bounded(queue: BoundedQueue, monkey
     assert unread.size == 0
 
 
-async def test_event_waits_until_its_page_has_read(queue: BoundedQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_event_waits_for_its_reader(queue: BoundedQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     unread = queue.pending_messages_per_session["ann-page"] = Unread()
     mine = event("ann-page")
     queue.event_ids_to_events[mine._id] = mine
@@ -108,7 +108,7 @@ async def test_event_waits_until_its_page_has_read(queue: BoundedQueue, monkeypa
         await queue.wait_for_reader(mine._id, "ann-page")
 
 
-async def test_update_that_json_cannot_carry_fails_its_event_alone(queue: BoundedQueue) -> None:
+async def test_non_json_update_fails_its_event_alone(queue: BoundedQueue) -> None:
     unread = queue.pending_messages_per_session["ann-page"] = Unread()
     for value in (10**400, "\ud800"):
         queue.send_message(event("ann-page"), ProcessGeneratingMessage(output={"data": [value]}, success=True))

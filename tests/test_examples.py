@@ -58,7 +58,7 @@ EXAMPLES: dict[str, tuple[list[str], str, str]] = {
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_does_what_it_says(
+def test_example_does_what_it_says(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments, said, expected = EXAMPLES[name]
@@ -75,13 +75,13 @@ def test_pictures_are_sent(server: Running, tmp_path: Path, monkeypatch: pytest.
     assert url.startswith("data:image/jpeg;base64,")
 
 
-def test_what_was_approved_was_done_and_what_was_not_was_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_approved_actions_happen(monkeypatch: pytest.MonkeyPatch) -> None:
     script = '!tool delete {"mail": 7} !text Gone.'
     assert run("approval", script, said="y\n", monkeypatch=monkeypatch)["DELETED"] == [7]
     assert run("approval", script, said="n\n", monkeypatch=monkeypatch)["DELETED"] == []
 
 
-def test_a_json_file_keeps_the_conversation(
+def test_json_file_keeps_conversation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for prompt in ("!text Kept.", "Hello"):
@@ -92,12 +92,12 @@ def test_a_json_file_keeps_the_conversation(
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_what_the_readme_shows_runs(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_readme_code_runs(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(BLOCKS[number], f"README, block {number}", "exec"), {"__name__": "__main__"})
     assert "Hello! You said" in capsys.readouterr().out
 
 
-def test_the_readme_is_true() -> None:
+def test_readme_is_true() -> None:
     assert len(BLOCKS) == 4
     history = next(block for block in BLOCKS if "talk.json" in block)
     body = history.split("async def")[1].split("print(")[0]
@@ -128,7 +128,7 @@ ALIASES = {"Effort", "FinishReason", "ResponseType"}
 
 
 @pytest.mark.parametrize(("name", "value"), [pytest.param(*one, id=one[0]) for one in public()])
-def test_every_public_name_says_what_it_is(name: str, value: Any) -> None:
+def test_public_names_have_docstrings(name: str, value: Any) -> None:
     if name in ALIASES:
         return
     own = value.__func__ if isinstance(value, staticmethod | classmethod) else value
@@ -137,7 +137,7 @@ def test_every_public_name_says_what_it_is(name: str, value: Any) -> None:
     assert not text.startswith(f"{name}("), f"{name} has only the one that dataclasses make"
 
 
-def test_the_door_is_whole_and_typed() -> None:
+def test_public_package_is_complete_and_typed() -> None:
     assert agent.__all__ == sorted(agent.__all__, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
     assert (ROOT / "agent" / "py.typed").is_file()
     star: dict[str, Any] = {}

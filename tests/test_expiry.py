@@ -40,7 +40,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize(("settings", "owner", "running", "kept"), KEPT.values(), ids=KEPT)
-def test_settings_say_how_long(settings: Settings, owner: str, running: bool, kept: timedelta | None) -> None:
+def test_lifetimes_come_from_settings(settings: Settings, owner: str, running: bool, kept: timedelta | None) -> None:
     at = now()
     assert RetentionPeriods.of(settings).until(owner, running=running, at=at) == (at + kept if kept else None)
 
@@ -96,7 +96,7 @@ async def test_expired_conversation_goes_with_its_files_alone(house: House) -> N
     assert [record.id for record in await house.store.list(ANN)] == [other.id]
 
 
-async def test_conversation_at_work_is_kept(house: House) -> None:
+async def test_busy_conversation_is_kept(house: House) -> None:
     at_work = await house.talk(ANON, SHORT, ended=None)
     house.ahead = HOUR * 1.5
     assert await house.delete() == 0
@@ -112,7 +112,7 @@ async def test_question_waits_as_long_as_any_last_message(house: House) -> None:
     assert await house.store.get(asked.id, owner=ANON)
 
 
-async def test_next_message_puts_the_end_off(house: House) -> None:
+async def test_next_message_extends_the_lifetime(house: House) -> None:
     record = await house.talk(ANN, SHORT)
     journal = StoreJournal(house.store, house.media, record, Omitted(), SHORT)
     await journal.write(ModelRequest([UserPromptPart("And?")]), Note())
@@ -121,14 +121,14 @@ async def test_next_message_puts_the_end_off(house: House) -> None:
     assert journal.record.expires_at > record.expires_at
 
 
-async def test_a_round_has_an_end(house: House) -> None:
+async def test_round_has_a_limit(house: House) -> None:
     for _ in range(5):
         await house.talk(ANON, SHORT)
     house.ahead = DAY
     assert [await house.delete(limit=3) for _ in range(3)] == [3, 2, 0]
 
 
-async def test_interrupted_round_is_finished_by_the_next(house: House) -> None:
+async def test_next_round_finishes_interrupted_one(house: House) -> None:
     record = await house.talk(ANON, SHORT)
     house.ahead = DAY
     for file in house.folder.glob(f"{ANON}/*"):
@@ -137,7 +137,7 @@ async def test_interrupted_round_is_finished_by_the_next(house: House) -> None:
     assert not await house.store.erase(record)
 
 
-async def test_damaged_file_name_of_a_message_reaches_nothing(house: House) -> None:
+async def test_damaged_file_name_deletes_nothing_else(house: House) -> None:
     outside = house.folder.parent / "outside.png"
     outside.write_bytes(b"x")
     content = BinaryContent(b"", media_type="image/png", identifier="../../outside.png")
@@ -217,7 +217,7 @@ KEPT_OF_OLD = {
 
 
 @pytest.mark.parametrize(("config", "env", "kept"), KEPT_OF_OLD.values(), ids=KEPT_OF_OLD)
-def test_conversations_of_an_older_version_expire(
+def test_older_conversations_expire(
     start_app: Callable[..., App], tmp_path: Path, config: str, env: dict[str, str], kept: list[str]
 ) -> None:
     write_old_database(tmp_path / "data")

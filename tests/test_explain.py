@@ -408,7 +408,7 @@ async def failed(server: Playing, model: str, reply: Reply, prompt: Any = "Hello
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=[failure.name for failure in FAILURES])
-async def test_a_failure_is_told(server: Playing, failure: Failure) -> None:
+async def test_failure_is_explained(server: Playing, failure: Failure) -> None:
     body = failure.body.encode() if isinstance(failure.body, str) else failure.body
     error = await failed(server, failure.model, Reply(status=failure.status, body=body, headers=failure.headers))
     assert (error.kind, error.status, error.retry_after) == (failure.kind, failure.status, failure.retry_after)
@@ -419,7 +419,7 @@ async def test_a_failure_is_told(server: Playing, failure: Failure) -> None:
 
 
 @pytest.mark.parametrize("model", [OPENAI, CLAUDE, ROUTER])
-async def test_a_time_to_come_back_may_be_a_date(server: Playing, model: str) -> None:
+async def test_retry_after_can_be_a_date(server: Playing, model: str) -> None:
     then = datetime.now(UTC) + timedelta(seconds=30)
     headers = {"retry-after": format_datetime(then, usegmt=True)}
     error = await failed(server, model, Reply(status=429, body=openai("Slow down."), headers=headers))
@@ -452,14 +452,14 @@ STREAMS = [
 
 
 @pytest.mark.parametrize(("model", "event", "told"), STREAMS, ids=[row[0] for row in STREAMS])
-async def test_an_error_in_a_stream_is_told_the_same(
+async def test_stream_error_is_explained_alike(
     server: Playing, model: str, event: dict[str, Any], told: tuple[str, int | None]
 ) -> None:
     error = await failed(server, model, Reply(sse=[event], named="type" in event, crlf=model == GEMINI))
     assert (error.kind, error.status) == told
 
 
-def test_what_never_reached_a_vendor() -> None:
+def test_errors_before_any_request_are_explained() -> None:
     openai_ = load_catalog().providers["openai"]
 
     def told(error: Exception) -> tuple[str, str]:
@@ -480,14 +480,14 @@ def test_what_never_reached_a_vendor() -> None:
     assert told(KeyError("x")) == ("malformed", "OpenAI could not be used (KeyError).")
 
 
-def test_where_a_key_may_come_from() -> None:
+def test_key_sources_are_named() -> None:
     providers = load_catalog().providers
     said = "OpenAI needs a key. Set OPENAI_API_KEY in the environment, or pass api_key=... to Agent."
     assert str(missing_key(providers["openai"])) == said
     assert check_key(providers["llama.cpp"]) == ""
 
 
-async def test_no_vendor_is_asked_without_a_key() -> None:
+async def test_missing_key_sends_no_request() -> None:
     spec = load_catalog().find(OPENAI)
     own = Endpoint(load_catalog().providers["openai"].base_url)
     async with Agent(connect(spec, own), limits=Limits(retries=0)) as agent:
@@ -523,7 +523,7 @@ SECRETS = [
 
 
 @pytest.mark.parametrize("secret", SECRETS)
-def test_what_looks_like_a_key_is_hidden(secret: str) -> None:
+def test_likely_keys_are_hidden(secret: str) -> None:
     told = redact(f"It was ({secret}), they say.", KEY)
     assert secret not in told
     assert "swordfish" not in told
@@ -541,7 +541,7 @@ def test_what_looks_like_a_key_is_hidden(secret: str) -> None:
         "request 1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed",
     ],
 )
-def test_what_does_not_is_left(text: str) -> None:
+def test_other_text_is_kept(text: str) -> None:
     assert redact(text, KEY) == text
 
 
@@ -550,7 +550,7 @@ SCRAPS = st.one_of(st.sampled_from(SECRETS), st.text(max_size=12), st.sampled_fr
 
 @settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(SCRAPS, max_size=6).map(" ".join))
-def test_hiding_twice_hides_no_more(text: str) -> None:
+def test_redaction_is_idempotent(text: str) -> None:
     once = redact(text, KEY)
     assert KEY not in once
     assert redact(once, KEY) == once
@@ -573,7 +573,7 @@ STATUSES = st.sampled_from([400, 401, 402, 403, 404, 408, 409, 413, 418, 422, 42
 
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 @given(STATUSES, VALUES, st.sampled_from(sorted(load_catalog().providers)), st.booleans())
-def test_no_body_however_odd_is_shown(status: int, body: Any, provider: str, in_stream: bool) -> None:
+def test_no_response_body_is_shown(status: int, body: Any, provider: str, in_stream: bool) -> None:
     error: Exception = ModelHTTPError(status, "m", body, in_stream=in_stream)
     if in_stream and status == 418:
         error = ModelAPIError("m", json.dumps(body), body=body, in_stream=True)
@@ -591,9 +591,7 @@ MODELS = [OPENAI, XAI, CLAUDE, GEMINI, ROUTER, VLLM]
 
 
 @pytest.mark.parametrize("model", MODELS)
-async def test_the_log_has_the_details_and_never_the_key(
-    server: Playing, model: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_log_has_details_but_no_key(server: Playing, model: str, caplog: pytest.LogCaptureFixture) -> None:
     """At the most talkative level of every logger there is, with a server that repeats the key."""
     body = {"error": {"message": f"No: {KEY}, sk-proj-abcdefgh12345.", "code": 418, "status": "TEAPOT", "type": "odd"}}
     headers = {"x-request-id": "req-1", "request-id": "req-1"}
@@ -613,7 +611,7 @@ async def test_the_log_has_the_details_and_never_the_key(
     assert "sk-proj-abcdefgh" not in everything
 
 
-async def test_without_debug_there_is_no_trace(server: Playing, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_traceback_without_debug(server: Playing, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         await failed(server, OPENAI, Reply(status=500, body=openai("Boom.")))
     assert "Traceback" not in caplog.text

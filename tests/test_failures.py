@@ -98,7 +98,7 @@ async def test_missing_key_opens_no_socket(kind: Any, id_: str) -> None:
         await keyed.aclose()
 
 
-async def test_server_of_ones_own_needs_no_key(server: Running) -> None:
+async def test_own_server_needs_no_key(server: Running) -> None:
     async with Agent("Qwen/Qwen3-8B", provider="vllm", base_url=server.base_url) as agent:
         assert (await agent.ask("!text Hi.")).checked().text == "Hi."
     async with Agent("gpt-audio-1.5", base_url=server.base_url) as agent:
@@ -111,7 +111,7 @@ async def again() -> str:
     return "Call it again."
 
 
-async def test_checked_raises_what_failed(server: Running) -> None:
+async def test_checked_raises_the_failure(server: Running) -> None:
     async with Agent(
         connect(SPEC, Endpoint(server.base_url)), limits=Limits(steps=1, retries=0), tools=[again]
     ) as agent:

@@ -92,9 +92,7 @@ def sent(messages: Sequence[ModelMessage], model: ModelSpec) -> list[str]:
 
 @QUICK
 @given(histories(), SPECS)
-def test_it_is_done_once_and_for_all_and_the_history_is_left_as_it_was(
-    messages: list[ModelMessage], model: ModelSpec
-) -> None:
+def test_adaptation_is_idempotent_and_pure(messages: list[ModelMessage], model: ModelSpec) -> None:
     before = deepcopy(messages)
     first = adapt(messages, model)
     assert messages == before
@@ -105,7 +103,7 @@ def test_it_is_done_once_and_for_all_and_the_history_is_left_as_it_was(
 
 @QUICK
 @given(histories(), histories(), SPECS)
-def test_what_comes_later_changes_nothing_of_what_came_before(
+def test_later_messages_change_no_earlier_ones(
     messages: list[ModelMessage], more: list[ModelMessage], model: ModelSpec
 ) -> None:
     assert adapt([*messages, *more], model).messages[: len(messages)] == adapt(messages, model).messages
@@ -113,9 +111,7 @@ def test_what_comes_later_changes_nothing_of_what_came_before(
 
 @QUICK
 @given(histories(), SPECS, SPECS)
-def test_the_request_of_a_turn_begins_with_that_of_the_turn_before_also_after_another_model(
-    messages: list[ModelMessage], model: ModelSpec, other: ModelSpec
-) -> None:
+def test_next_request_extends_the_previous(messages: list[ModelMessage], model: ModelSpec, other: ModelSpec) -> None:
     before = sent(messages, model)
     answer = ModelResponse([ThinkingPart("Hm", signature="s"), TextPart("Yes.")], provider_name=other.provider)
     after = sent([*messages, hello(), answer, hello()], model)
@@ -129,7 +125,7 @@ def _taken_for_own(new: object, old: ThinkingPart, model: ModelSpec) -> bool:
 
 @QUICK
 @given(histories(), SPECS)
-def test_only_what_the_model_cannot_take_is_missing(messages: list[ModelMessage], model: ModelSpec) -> None:
+def test_only_unsupported_parts_are_removed(messages: list[ModelMessage], model: ModelSpec) -> None:
     """An account of every part, by rules written a second time."""
     fit = adapt(messages, model)
     reasoning = pictures = sounds = 0
@@ -187,7 +183,7 @@ def test_only_what_the_model_cannot_take_is_missing(messages: list[ModelMessage]
 
 @QUICK
 @given(histories(), SPECS)
-def test_every_call_still_has_its_result(messages: list[ModelMessage], model: ModelSpec) -> None:
+def test_every_call_keeps_its_result(messages: list[ModelMessage], model: ModelSpec) -> None:
     fit = adapt(repair(messages), model).messages
     assert same(repair(fit), fit)
     for message in fit:
@@ -203,7 +199,7 @@ PICTURE = BinaryContent(picture("PNG", (4, 4)), media_type="image/png")
 SOUND = BinaryContent(ready(tone(0.05)), media_type="audio/wav")
 
 
-def test_the_sentence_counts_what_was_left_out() -> None:
+def test_note_counts_removed_parts() -> None:
     messages: list[ModelMessage] = [
         ModelRequest([UserPromptPart(["Look", PICTURE, SOUND, AudioUrl("/media/a.wav", media_type="audio/wav")])]),
         ModelResponse([ThinkingPart("Hm"), TextPart("Yes.")], provider_name="google"),
@@ -235,13 +231,13 @@ def test_the_sentence_counts_what_was_left_out() -> None:
         (ThinkingPart("a"), "google", QWEN, False),
     ],
 )
-def test_whose_reasoning_is_sent(part: ThinkingPart, by: str | None, model: ModelSpec, kept: bool) -> None:
+def test_reasoning_goes_to_its_own_vendor(part: ThinkingPart, by: str | None, model: ModelSpec, kept: bool) -> None:
     message = ModelResponse([part, TextPart("Yes.")], provider_name=by)
     sent = adapt([message], model).messages[0].parts
     assert any(isinstance(one, ThinkingPart) and one.content == part.content for one in sent) is kept
 
 
-def test_what_a_vendor_put_on_a_call_stays_with_it_and_ids_are_such_as_all_take() -> None:
+def test_vendor_data_stays_and_ids_become_portable() -> None:
     signed = {"thought_signature": "c2ln"}
     call = ToolCallPart("f", "{}", tool_call_id="functions.f:0", provider_name="google", provider_details=signed)
     messages: list[ModelMessage] = [
@@ -259,7 +255,7 @@ def test_what_a_vendor_put_on_a_call_stays_with_it_and_ids_are_such_as_all_take(
     assert other.tool_call_id.startswith("call_")
 
 
-def test_an_id_that_the_model_gave_itself_is_left_as_it_is() -> None:
+def test_model_keeps_its_own_ids() -> None:
     """Also where another model gave the same one before."""
     turns: list[ModelMessage] = []
     for provider in ("google", "vllm"):
@@ -273,7 +269,7 @@ def test_an_id_that_the_model_gave_itself_is_left_as_it_is() -> None:
     assert same(repair(fit), fit)
 
 
-def test_media_in_results_become_a_text_too() -> None:
+def test_media_in_results_become_text() -> None:
     single = ToolReturnPart("draw", PICTURE, tool_call_id="a")
     several = ToolReturnPart("draw", ["Here:", PICTURE], tool_call_id="b")
     fit = adapt([ModelRequest([single, several])], QWEN)
@@ -296,7 +292,7 @@ async def agent(server: Running) -> AsyncIterator[Agent]:
         yield agent
 
 
-async def test_a_run_sends_what_fits_and_keeps_the_rest(agent: Agent, server: Running) -> None:
+async def test_run_sends_what_fits_and_keeps_the_rest(agent: Agent, server: Running) -> None:
     messages: tuple[ModelMessage, ...] = (
         ModelRequest([UserPromptPart(["Look", PICTURE])]),
         ModelResponse([ThinkingPart("Secret thoughts", signature="s"), TextPart("A cat.")], provider_name="anthropic"),
@@ -310,7 +306,7 @@ async def test_a_run_sends_what_fits_and_keeps_the_rest(agent: Agent, server: Ru
     assert result.context.messages[:2] == messages
 
 
-def test_a_model_that_wants_sound_is_not_asked_without_one() -> None:
+def test_audio_model_needs_audio() -> None:
     async def check() -> None:
         model = replace(OPENAI_AUDIO, needs_audio=True)
         connection = FakeConnection([Step([Words("output_text", ["Heard."])])], spec=model)

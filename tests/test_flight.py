@@ -61,7 +61,7 @@ QUICK = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCh
 
 @QUICK
 @given(steps(), LIMITS)
-def test_a_record_says_what_was_said_and_so_does_the_record_of_its_replay(script: list[Step], limits: Limits) -> None:
+def test_replay_repeats_the_record(script: list[Step], limits: Limits) -> None:
     async def play(folder: Path) -> None:
         live = await recorded(script, limits, folder / "live.jsonl")
         again = await ended(Agent(f"replay:{folder}/live.jsonl?speed=inf").run("?", record=folder / "again.jsonl"))
@@ -84,7 +84,7 @@ def test_a_record_says_what_was_said_and_so_does_the_record_of_its_replay(script
 SCRIPT = "!reasoning Let me see. !text One moment. !tool count {} !pace 40 !text It is done, all of it, at last."
 
 
-async def test_the_server_is_not_asked_again_nor_the_tool_run_and_the_time_is_kept(tmp_path: Path) -> None:
+async def test_replay_calls_no_server_or_tool(tmp_path: Path) -> None:
     counted: list[int] = []
 
     async def count() -> str:
@@ -112,7 +112,7 @@ async def test_the_server_is_not_asked_again_nor_the_tool_run_and_the_time_is_ke
     assert len(counted) == 1
 
 
-async def test_a_provider_that_fails_fails_again_in_the_same_words_and_is_not_waited_for(tmp_path: Path) -> None:
+async def test_provider_failure_replays_without_waiting(tmp_path: Path) -> None:
     path = tmp_path / "live.jsonl"
     with running() as server:
         async with Agent("Qwen/Qwen3-8B", provider="vllm", base_url=server.base_url) as agent:
@@ -131,7 +131,7 @@ async def test_a_provider_that_fails_fails_again_in_the_same_words_and_is_not_wa
 PIXEL = media_files.picture("PNG")
 
 
-async def test_no_key_is_in_the_file_and_pictures_are(tmp_path: Path) -> None:
+async def test_file_holds_pictures_but_no_key(tmp_path: Path) -> None:
     @tool
     async def look(api_key: str, note: str) -> list[Any]:
         return ["a picture", note]
@@ -176,7 +176,7 @@ asyncio.run(Agent("Qwen/Qwen3-8B", provider="vllm", base_url=sys.argv[1]).ask("!
 """
 
 
-def test_a_program_that_is_killed_leaves_a_record_of_what_had_been(tmp_path: Path) -> None:
+def test_killed_program_leaves_readable_record(tmp_path: Path) -> None:
     path = tmp_path / "live.jsonl"
     with running() as server:
         child = subprocess.Popen([sys.executable, "-c", CHILD, server.base_url, str(path)], cwd=ROOT)
@@ -195,7 +195,7 @@ def test_a_program_that_is_killed_leaves_a_record_of_what_had_been(tmp_path: Pat
     assert "its program was ended" in bubbles(replayed.responses)[1][1]
 
 
-async def test_a_suspended_run_is_suspended_again_and_its_resumption_can_be_played_too(tmp_path: Path) -> None:
+async def test_suspended_run_replays_with_its_resumption(tmp_path: Path) -> None:
     @tool(needs_approval=True)
     async def pay(amount: int) -> str:
         return f"paid {amount}"
@@ -240,7 +240,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_whatever_was_done_to_a_file_it_is_read_or_refused_with_a_sentence(record: bytes, data: st.DataObject) -> None:
+def test_damaged_file_is_read_or_refused(record: bytes, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(record)))
     stop = data.draw(st.integers(start, len(record)))
     inserted = data.draw(st.sampled_from([b"", b"{}\n", b"\xff", b'"', b"null", b"\n", b"[1]\n"]))
@@ -276,12 +276,12 @@ def test_other_files_are_refused(record: bytes, tmp_path: Path, made: Any, said:
 
 
 @pytest.mark.parametrize("name", ["replay:/nowhere/x.jsonl", "replay:", "replay:x?speed=fast", "replay:x?speed=-1"])
-def test_what_cannot_be_played_is_refused_before_a_run(name: str) -> None:
+def test_unplayable_record_is_refused_before_run(name: str) -> None:
     with pytest.raises(InputError):
         Agent(name)
 
 
-async def test_what_cannot_be_recorded_is_refused_before_a_run(tmp_path: Path) -> None:
+async def test_unrecordable_run_is_refused_before_start(tmp_path: Path) -> None:
     agent = Agent(FakeConnection([]))
     with pytest.raises(InputError, match="No record can be written"):
         agent.run("Hello", record=tmp_path)
@@ -290,7 +290,7 @@ async def test_what_cannot_be_recorded_is_refused_before_a_run(tmp_path: Path) -
         run.record(tmp_path / "late.jsonl")
 
 
-def test_a_typed_name_finds_only_records_of_the_folder(record: bytes, tmp_path: Path) -> None:
+def test_typed_name_finds_only_folder_records(record: bytes, tmp_path: Path) -> None:
     folder, outside = tmp_path / "records", tmp_path / "secret.jsonl"
     (folder / "deep").mkdir(parents=True)
     for path in (folder / "one.jsonl", folder / "deep" / "two.jsonl", folder / ".hidden.jsonl", outside):
@@ -320,7 +320,7 @@ def test_a_typed_name_finds_only_records_of_the_folder(record: bytes, tmp_path: 
 # --- observers --------------------------------------------------------------------------------------------------------
 
 
-async def test_an_observer_that_fails_is_told_nothing_more_and_the_run_goes_on(
+async def test_failing_observer_does_not_stop_run(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Broken:

@@ -133,7 +133,7 @@ def test_new_sessions_do_not_stop_the_queue(start_app: StartApp, clients: Callab
     assert "KeyError" not in app.log
 
 
-def test_unread_stream_keeps_few_messages_and_loses_no_text(app: App, clients: Callable[..., Client]) -> None:
+def test_unread_stream_is_bounded_and_complete(app: App, clients: Callable[..., Client]) -> None:
     visitor = clients(app)
     visitor.say("!text one")  # so that the conversation is stored before the page is loaded
     assert visitor.begin("!tokens 1500 @500").status_code == 200
@@ -148,7 +148,7 @@ def test_unread_stream_keeps_few_messages_and_loses_no_text(app: App, clients: C
     assert last[1] in messages
 
 
-def test_streams_fill_no_log(start_app: StartApp, clients: Callable[..., Client]) -> None:
+def test_streams_do_not_fill_log(start_app: StartApp, clients: Callable[..., Client]) -> None:
     app = start_app()
     stranger, visitor = clients(app, cookie=False), clients(app)
     before = len(app.log)

@@ -46,7 +46,7 @@ def test_calculator_blocks_nobody(own: App, expression: str) -> None:
     assert longest < SECONDS
 
 
-def test_slow_files_of_one_visitor_let_another_through(start_app: Callable[..., App]) -> None:
+def test_slow_files_do_not_block_other_visitors(start_app: Callable[..., App]) -> None:
     slow = media_files.encoded(Image.linear_gradient("L").resize((4800, 4800)).convert("RGB"), "PNG")
     with running(Config(models=("Qwen/Qwen3-VL-8B-Instruct",), rate=200.0)) as server:
         own = start_app(VLLM_BASE_URL=server.base_url)

@@ -198,7 +198,7 @@ CASES = {
 
 @pytest.mark.filterwarnings("ignore:MOON_PHASE is not a valid FinishReason")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-async def test_what_comes_out(server: Playing, case: Case) -> None:
+async def test_stream_is_decoded(server: Playing, case: Case) -> None:
     server.play(*case.replies)
     async with Agent(connect(SPEC, Endpoint(server.url, KEY)), tools=[weather]) as agent:
         run = agent.run("Hello", reasoning=True)
@@ -236,7 +236,7 @@ TROUBLE = {
 
 
 @pytest.mark.parametrize(("answer", "kind", "status", "retry_after"), TROUBLE.values(), ids=TROUBLE)
-async def test_trouble_is_told_by_kind_and_never_tried_again_by_the_sdk(
+async def test_error_kinds_without_sdk_retry(
     server: Playing, answer: Reply, kind: str, status: int | None, retry_after: float | None
 ) -> None:
     server.play(answer, HI)
@@ -251,7 +251,7 @@ async def test_trouble_is_told_by_kind_and_never_tried_again_by_the_sdk(
 # --- sockets ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_stop_closes_the_socket(server: Playing) -> None:
+async def test_stop_closes_socket(server: Playing) -> None:
     server.play(reply(chunk(text("a")), end="stall"))
     async with Agent(connect(SPEC, Endpoint(server.url, KEY))) as agent:
         run = agent.run("Hello").start()
@@ -264,7 +264,7 @@ async def test_a_stop_closes_the_socket(server: Playing) -> None:
 
 
 @pytest.mark.parametrize("last", [wrong(500, "INTERNAL"), b"data: {nope\r\n\r\n"], ids=["error", "malformed"])
-async def test_a_failure_closes_the_socket_though_the_server_holds_on(server: Playing, last: Event) -> None:
+async def test_failure_closes_socket(server: Playing, last: Event) -> None:
     server.play(reply(chunk(text("a")), last, end="stall"))
     async with Agent(connect(SPEC, Endpoint(server.url, KEY))) as agent:
         result = await agent.ask("Hello")
@@ -272,7 +272,7 @@ async def test_a_failure_closes_the_socket_though_the_server_holds_on(server: Pl
     assert result.finish_reason == "error"
 
 
-async def test_leaving_a_stream_closes_the_socket(server: Playing) -> None:
+async def test_leaving_stream_closes_socket(server: Playing) -> None:
     server.play(reply(chunk(text("a")), chunk(text("b")), end="stall"))
     connection = connect(SPEC, Endpoint(server.url, KEY))
     async with model_request_stream(connection.model(), [ModelRequest.user_text_prompt("Hello")]) as stream:
@@ -283,7 +283,7 @@ async def test_leaving_a_stream_closes_the_socket(server: Playing) -> None:
     del events
 
 
-async def test_a_connection_that_cannot_be_made_is_given_up_soon(server: Playing) -> None:
+async def test_failed_connection_is_given_up_soon(server: Playing) -> None:
     server.play(HI)
     connection = connect(SPEC, Endpoint(server.url, KEY))
     seen: list[Mapping[str, float]] = []
@@ -324,7 +324,7 @@ async def ask(server: Playing, prompt: Any, spec: ModelSpec = SPEC, **more: Any)
         return await agent.ask(prompt, context=context, **more)
 
 
-async def test_the_first_request(server: Playing) -> None:
+async def test_first_request(server: Playing) -> None:
     server.play(HI)
     await ask(server, "Hello", reasoning=True, temperature=0.5)
     [request] = server.requests
@@ -357,7 +357,7 @@ async def test_the_first_request(server: Playing) -> None:
     }
 
 
-async def test_signatures_go_back_on_the_parts_they_came_on(server: Playing) -> None:
+async def test_signatures_return_on_their_parts(server: Playing) -> None:
     first = reply(
         chunk(thought("Two cities.")),
         chunk(text("I look.", thoughtSignature="dGV4dA==")),
@@ -388,7 +388,7 @@ def result(id_: str, content: str, key: str = "return_value") -> dict[str, Any]:
     return {"functionResponse": {"id": id_, "name": "weather", "response": {key: content}}}
 
 
-async def test_a_signature_on_an_empty_part_is_kept(server: Playing) -> None:
+async def test_signature_on_empty_part_is_kept(server: Playing) -> None:
     server.play(reply(chunk(text("Yes.")), end("STOP", text("", thoughtSignature="bGFzdA=="))), HI)
     context = (await ask(server, "Hello")).context
     await ask(server, "And?", context=Context.from_json(context.to_json()))
@@ -396,7 +396,7 @@ async def test_a_signature_on_an_empty_part_is_kept(server: Playing) -> None:
     assert [part.get("thoughtSignature") for part in parts][-1] == "bGFzdA=="
 
 
-async def test_ids_that_are_absent_are_made_up_and_never_twice(server: Playing) -> None:
+async def test_missing_ids_are_made_unique(server: Playing) -> None:
     context = Context()
     for turn in range(3):
         server.play(reply(chunk(call(signed="c2ln", city="A"), call(city="B")), end()), HI)
@@ -410,7 +410,7 @@ async def test_ids_that_are_absent_are_made_up_and_never_twice(server: Playing) 
     assert [part["functionResponse"]["id"] for part in parts if "functionResponse" in part] == ids
 
 
-async def test_images_and_sound_go_as_base64(server: Playing) -> None:
+async def test_images_and_sound_are_sent_as_base64(server: Playing) -> None:
     server.play(HI)
     png, wav = BinaryContent(PNG, media_type="image/png"), BinaryContent(WAV, media_type="audio/wav")
     await ask(server, ["See and hear:", png, wav])
@@ -421,7 +421,7 @@ async def test_images_and_sound_go_as_base64(server: Playing) -> None:
     ]
 
 
-async def test_an_image_that_the_model_made_is_kept_and_sent_back(server: Playing) -> None:
+async def test_generated_image_is_kept_and_sent_back(server: Playing) -> None:
     server.play(reply(chunk({"inlineData": {"mimeType": "image/png", "data": "iVBORw=="}}), end()), HI)
     context = (await ask(server, "Draw.")).context
     [made] = context.messages[-1].parts
@@ -429,7 +429,7 @@ async def test_an_image_that_the_model_made_is_kept_and_sent_back(server: Playin
     assert (made.content.media_type, made.content.data) == ("image/png", b"\x89PNG")
 
 
-async def test_the_bytes_of_earlier_turns_do_not_change(server: Playing) -> None:
+async def test_earlier_turns_keep_their_bytes(server: Playing) -> None:
     for turn in range(4):
         server.play(
             reply(
@@ -468,7 +468,7 @@ FOREIGN: list[ModelMessage] = [
 ]
 
 
-async def test_calls_that_another_vendor_wrote_get_the_documented_dummy_signature(server: Playing) -> None:
+async def test_foreign_calls_get_dummy_signature(server: Playing) -> None:
     server.play(HI)
     await ask(server, "Hello", context=Context(messages=tuple(FOREIGN)))
     foreign = sent(server)[0]["contents"][1]["parts"][1]["functionCall"]["id"]
@@ -509,7 +509,7 @@ THINKING = {
 
 
 @pytest.mark.parametrize(("name", "expected"), THINKING.items(), ids=THINKING)
-async def test_thinking_on_off_and_as_it_comes(
+async def test_thinking_on_off_or_default(
     server: Playing, name: str, expected: Sequence[Mapping[str, Any] | None]
 ) -> None:
     for reasoning in (True, False, None):
@@ -518,7 +518,7 @@ async def test_thinking_on_off_and_as_it_comes(
     assert [body["generationConfig"].get("thinkingConfig") for body in sent(server)] == list(expected)
 
 
-async def test_a_model_that_always_reasons_is_never_told_not_to(server: Playing) -> None:
+async def test_always_reasoning_model_is_not_told_to_stop(server: Playing) -> None:
     for name in ("gemini-2.5-flash", "gemini-3.8-flash"):
         server.play(HI)
         await ask(server, "Hello", spec(name, always_reasons=True), reasoning=False)
@@ -526,14 +526,14 @@ async def test_a_model_that_always_reasons_is_never_told_not_to(server: Playing)
     assert [body["generationConfig"]["thinkingConfig"] for body in sent(server)] == least
 
 
-async def test_a_model_that_does_not_reason_is_told_nothing(server: Playing) -> None:
+async def test_plain_model_gets_no_thinking_options(server: Playing) -> None:
     for reasoning in (True, False, None):
         server.play(HI)
         await ask(server, "Hello", spec("gemini-3.8-flash", reasoning=False), reasoning=reasoning)
     assert not any("thinkingConfig" in body["generationConfig"] for body in sent(server))
 
 
-async def test_the_vendor_is_told_apart_by_what_it_wrote(server: Playing) -> None:
+async def test_vendor_is_recognised_by_its_messages(server: Playing) -> None:
     server.play(reply(chunk(call(signed="c2ln", city="A")), end()), HI)
     response = (await ask(server, "Hello")).context.messages[1]
     assert isinstance(response, ModelResponse)
@@ -541,9 +541,7 @@ async def test_the_vendor_is_told_apart_by_what_it_wrote(server: Playing) -> Non
     assert response.provider_name == part.provider_name == SPEC.provider  # type: ignore[union-attr]
 
 
-async def test_a_key_of_the_environment_does_not_go_to_a_server_that_was_named_without_one(
-    server: Playing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_environment_key_stays_from_named_server(server: Playing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOOGLE_API_KEY", KEY)
     server.play(HI)
     await Agent(connect(SPEC, Endpoint(server.url))).ask("Hello")

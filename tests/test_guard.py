@@ -43,12 +43,12 @@ PRIVATE_V6 = """
 
 
 @pytest.mark.parametrize("text", [*PUBLIC.split(), *PUBLIC_V6.split()])
-def test_an_address_is_public(text: str) -> None:
+def test_address_is_public(text: str) -> None:
     assert is_public(ip_address(text))
 
 
 @pytest.mark.parametrize("text", [*PRIVATE.split(), *PRIVATE_V6.split()])
-def test_an_address_is_not_public(text: str) -> None:
+def test_address_is_not_public(text: str) -> None:
     assert not is_public(ip_address(text))
 
 
@@ -59,7 +59,7 @@ V4 = st.one_of(
 
 
 @given(V4)
-def test_what_is_public_is_global_also_for_the_standard_library(address: IPv4Address) -> None:
+def test_public_ipv4_is_global_in_stdlib(address: IPv4Address) -> None:
     if is_public(address):
         assert address.is_global
         assert not address.is_multicast
@@ -67,19 +67,19 @@ def test_what_is_public_is_global_also_for_the_standard_library(address: IPv4Add
 
 @given(st.integers(0, 2**128 - 1).map(IPv6Address))
 @example(IPv6Address("2001:4860:4860::8888"))
-def test_so_for_ipv6(address: IPv6Address) -> None:
+def test_public_ipv6_is_global_in_stdlib(address: IPv6Address) -> None:
     if is_public(address):
         assert address.is_global
         assert not any((address.is_multicast, address.ipv4_mapped, address.sixtofour, address.teredo))
 
 
 @given(V4, st.sampled_from(["::ffff:0:0", "::", "64:ff9b::", "::ffff:0:0:0", "2606::5efe:0:0", "2606::200:5efe:0:0"]))
-def test_no_ipv4_address_in_ipv6_clothing_is_public(inside: IPv4Address, prefix: str) -> None:
+def test_ipv4_inside_ipv6_is_not_public(inside: IPv4Address, prefix: str) -> None:
     assert not is_public(IPv6Address(int(IPv6Address(prefix)) + int(inside)))
 
 
 @given(V4)
-def test_nor_behind_a_relay_of_6to4(inside: IPv4Address) -> None:
+def test_ipv4_behind_6to4_relay_is_not_public(inside: IPv4Address) -> None:
     assert not is_public(IPv6Address((0x2002 << 112) | (int(inside) << 80) | 1))
 
 
@@ -123,7 +123,7 @@ async def here() -> AsyncIterator[Site]:
         yield opened
 
 
-async def test_what_is_allowed_is_fetched(here: Site) -> None:
+async def test_allowed_url_is_fetched(here: Site) -> None:
     got = await get(open_to(here), f" {here.url}/hello?a=%2F ")
     assert (got.data, got.media_type, got.url) == (b"hello", "text/plain", f"{here.url}/hello?a=%2F")
     assert here.asked[0].headers["host"] == here.host
@@ -168,7 +168,7 @@ INSIDE = {
 
 
 @pytest.mark.parametrize("url", REFUSED.values(), ids=REFUSED)
-async def test_what_is_no_public_web_address_is_refused(url: str) -> None:
+async def test_other_urls_are_refused(url: str) -> None:
     with pytest.raises(InputError) as refused:
         await get(Guard(resolve=names(["127.0.0.1"]) if "invalid" not in url else system_resolver), url)
     assert str(refused.value).endswith(".")
@@ -176,14 +176,14 @@ async def test_what_is_no_public_web_address_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize("host", INSIDE.values(), ids=INSIDE)
-async def test_the_default_rules_lead_nowhere_inside(here: Site, host: str) -> None:
+async def test_default_rules_reach_nothing_private(here: Site, host: str) -> None:
     rules = Guard(ports=frozenset({here.port}))
     with pytest.raises(InputError, match=r"public internet|no host|not a web address"):
         await get(rules, f"http://{host}:{here.port}/hello")
     assert here.asked == []
 
 
-async def test_the_address_that_was_judged_is_the_one_that_is_connected_to(here: Site) -> None:
+async def test_checked_address_is_connected_to(here: Site) -> None:
     """The second answer of the name server would be refused; nobody asks for it. And the other way round."""
     flips = open_to(here, resolve=names(["127.0.0.1"], ["127.0.0.2"]))
     assert (await get(flips, f"http://flip.example:{here.port}/hello")).data == b"hello"
@@ -193,7 +193,7 @@ async def test_the_address_that_was_judged_is_the_one_that_is_connected_to(here:
     assert len(here.asked) == 1
 
 
-async def test_of_several_addresses_a_private_one_is_never_tried(here: Site) -> None:
+async def test_private_address_among_several_is_not_tried(here: Site) -> None:
     rules = open_to(here, public=only("127.0.0.9", "127.0.0.1"), resolve=names(["127.0.0.2", "127.0.0.9", "127.0.0.1"]))
     assert (await get(rules, f"http://many.example:{here.port}/hello")).data == b"hello"  # nobody listens at .9
     with pytest.raises(InputError, match="public internet"):
@@ -202,7 +202,7 @@ async def test_of_several_addresses_a_private_one_is_never_tried(here: Site) -> 
         )
 
 
-async def test_an_owner_allows_a_host_by_name_and_port_exactly(here: Site) -> None:
+async def test_allowed_host_needs_exact_name_and_port(here: Site) -> None:
     assert (await get(Guard(allow=(here.host,)), f"{here.url}/hello")).data == b"hello"
     for other in (f"localhost:{here.port}", f"127.1:{here.port}", f"[::ffff:127.0.0.1]:{here.port}", "127.0.0.1:80"):
         with pytest.raises(InputError):
@@ -225,9 +225,7 @@ def certificate(folder: Path, name: str) -> Path:
     return path
 
 
-async def test_a_certificate_must_be_for_the_name_not_for_the_address(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_certificate_must_match_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = certificate(tmp_path, "secure.example")
     serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     serving.load_cert_chain(path)
@@ -244,7 +242,7 @@ async def test_a_certificate_must_be_for_the_name_not_for_the_address(
 # --- redirects ------------------------------------------------------------------------------------------------------
 
 
-async def test_each_redirect_is_judged_anew_and_carries_nothing_elsewhere() -> None:
+async def test_redirect_is_checked_and_carries_no_secrets() -> None:
     async with AsyncExitStack() as stack:
         inner = await stack.enter_async_context(site(star=lambda _: answer("inner secret")))
         public = await stack.enter_async_context(site())
@@ -356,7 +354,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize(("said", "sentence"), BODIES.values(), ids=BODIES)
-async def test_a_hostile_body_is_refused(said: Callable[[Asked], bytes], sentence: str) -> None:
+async def test_hostile_body_is_refused(said: Callable[[Asked], bytes], sentence: str) -> None:
     async with site(star=said) as there:
         with pytest.raises(InputError, match=sentence):
             await get(open_to(there), there.url)
@@ -376,13 +374,13 @@ GOOD = {
 
 
 @pytest.mark.parametrize(("said", "data"), GOOD.values(), ids=GOOD)
-async def test_a_good_body_is_read(said: Callable[[Asked], bytes], data: bytes) -> None:
+async def test_good_body_is_read(said: Callable[[Asked], bytes], data: bytes) -> None:
     async with site(star=said) as there:
         assert (await get(open_to(there), there.url)).data == data
 
 
 @given(st.binary(max_size=3000), st.lists(st.integers(1, 200), max_size=20), st.integers(0, 2000))
-def test_gzip_expands_to_what_went_in_or_stops_at_the_limit(data: bytes, cuts: list[int], limit: int) -> None:
+def test_gzip_expands_exactly_or_stops_at_limit(data: bytes, cuts: list[int], limit: int) -> None:
     packed, body = gzip.compress(data[:1000]) + gzip.compress(data[1000:]), fetch._Gzip(limit)
     for size in [*cuts, len(packed)]:
         body.feed(packed[:size])
@@ -392,7 +390,7 @@ def test_gzip_expands_to_what_went_in_or_stops_at_the_limit(data: bytes, cuts: l
 
 
 @pytest.mark.parametrize("said", [dripping, dripping_head, silent], ids=["body", "head", "silence"])
-async def test_slowness_has_an_end(said: Callable[[Asked], AsyncIterator[bytes]]) -> None:
+async def test_slow_site_times_out(said: Callable[[Asked], AsyncIterator[bytes]]) -> None:
     async with site(star=said) as there:
         begun = time.monotonic()
         with pytest.raises(InputError, match=r"127.0.0.1 took longer than 0.5 s\."):
@@ -400,7 +398,7 @@ async def test_slowness_has_an_end(said: Callable[[Asked], AsyncIterator[bytes]]
         assert time.monotonic() - begun < 10
 
 
-async def test_a_slow_name_server_has_an_end() -> None:
+async def test_slow_name_server_times_out() -> None:
     async def resolve(host: str, port: int) -> Sequence[str]:
         await asyncio.sleep(600)
         return []
@@ -409,14 +407,14 @@ async def test_a_slow_name_server_has_an_end() -> None:
         await get(Guard(resolve=resolve), "http://slow.example/", seconds=0.2)
 
 
-async def test_nobody_listens() -> None:
+async def test_refused_connection_is_reported() -> None:
     async with site() as gone:
         rules = open_to(gone)
     with pytest.raises(InputError, match=r"The connection to 127.0.0.1 failed"):
         await get(rules, gone.url)
 
 
-async def test_the_usual_rules_are_those_of_the_module(here: Site) -> None:
+async def test_default_rules_are_the_public_ones(here: Site) -> None:
     with pytest.raises(InputError, match="not asked"):
         await fetch.fetch(f"{here.url}/hello", kinds=("*/*",), max_bytes=10, seconds=20)
     with pytest.raises(InputError, match="not on the public internet"):

@@ -88,7 +88,7 @@ def notes(result: RunResult) -> list[str]:
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_of_the_documentation_is_the_table() -> None:
+def test_documentation_matches_table() -> None:
     assert (ROOT / "docs" / "limits.md").read_text() == page(), "run: python -m agent.limits > docs/limits.md"
 
 
@@ -135,12 +135,12 @@ SCENES = {
 }
 
 
-def test_every_row_has_its_scene() -> None:
+def test_every_row_has_a_scene() -> None:
     assert SCENES.keys() == GUARDRAILS.keys()
 
 
 @pytest.mark.parametrize("kind", SCENES)
-async def test_what_the_table_says_is_what_happens(made: Callable[..., Agent], server: Running, kind: str) -> None:
+async def test_table_describes_behaviour(made: Callable[..., Agent], server: Running, kind: str) -> None:
     scene, actions = SCENES[kind], GUARDRAILS[kind].actions  # type: ignore[index]
     given = {"repeats": 3, "idle": 4, **dict(scene.limits)}
     seen = len(server.journal())
@@ -184,23 +184,23 @@ async def _asks(agent: Agent, scene: Scene) -> None:
 # --- circles ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_poller_may_be_called_again_and_again(made: Callable[..., Agent]) -> None:
+async def test_polling_tool_can_repeat(made: Callable[..., Agent]) -> None:
     result = await made(steps=30).ask(steps(*["poll {}"] * 14))
     assert (result.finish_reason, result.text, set(notes(result))) == ("stop", "Done.", {""})
 
 
-async def test_what_changes_is_no_circle(made: Callable[..., Agent]) -> None:
+async def test_changing_calls_are_no_loop(made: Callable[..., Agent]) -> None:
     result = await made(steps=30).ask(looks(*range(20)))
     assert (result.finish_reason, set(notes(result))) == ("stop", {""})
 
 
-async def test_another_error_or_a_success_begins_anew(made: Callable[..., Agent]) -> None:
+async def test_other_error_or_success_resets_count(made: Callable[..., Agent]) -> None:
     calls = ['breaks {"x": 1}', 'breaks {"x": 2}', 'breaks {"x": "a"}', 'breaks {"x": 3}', 'breaks {"x": 4}']
     result = await made(repeats=3).ask(steps(*calls))
     assert (result.finish_reason, set(notes(result))) == ("stop", {""})
 
 
-def test_a_bound_in_dollars_needs_a_price(made: Callable[..., Agent]) -> None:
+def test_money_limit_needs_price(made: Callable[..., Agent]) -> None:
     with pytest.raises(InputError, match="the price of Qwen3 is not known"):
         made(dollars=1.0)
 
@@ -230,7 +230,7 @@ def watched(pattern: Sequence[int], repeats: int = 3) -> tuple[list[bool], int]:
     st.lists(st.integers(10, 99), max_size=5, unique=True),
     st.integers(2, 4),
 )
-def test_a_cycle_of_any_length_is_told_and_then_ended(cycle: list[int], before: list[int], repeats: int) -> None:
+def test_cycle_is_warned_then_ended(cycle: list[int], before: list[int], repeats: int) -> None:
     times = repeats if len(cycle) == 1 else max(2, repeats - 1)
     told, ended = watched([*before, *cycle * 20], repeats)
     first = len(before) + len(cycle) * times
@@ -240,7 +240,7 @@ def test_a_cycle_of_any_length_is_told_and_then_ended(cycle: list[int], before: 
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.integers(0, 2), max_size=30))
-def test_what_was_spent_goes_on_exactly_from_where_it_was(pattern: list[int]) -> None:
+def test_budget_continues_after_suspension(pattern: list[int]) -> None:
     """Sealed and opened at any step, the watch says the same as one that was never interrupted."""
 
     def play(interrupted: bool) -> list[Any]:
@@ -265,7 +265,7 @@ def test_what_was_spent_goes_on_exactly_from_where_it_was(pattern: list[int]) ->
     assert play(interrupted=True) == play(interrupted=False)
 
 
-def test_a_note_stands_beside_pictures_too() -> None:
+def test_note_stands_beside_pictures() -> None:
     picture = BinaryContent(b"\x89PNG", media_type="image/png")
     watch = Budget(Limits(repeats=1), BudgetUsed())
     call = ToolCallPart("look", {}, tool_call_id="a")
