@@ -71,7 +71,7 @@ def files_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_while_a_model_is_fetched_the_page_says_how_far_it_is(handlers: Handlers, models: Models) -> None:
+def test_page_shows_download_progress(handlers: Handlers, models: Models) -> None:
     models.status = Status("fetching", "Fetching <Large>.", 0.25)
     timer, menu, notice, *_ = handlers.refresh_models(None, anyone())
     assert said(timer)["active"]
@@ -81,7 +81,7 @@ def test_while_a_model_is_fetched_the_page_says_how_far_it_is(handlers: Handlers
     assert 'value="0.250"' in notice
 
 
-async def test_a_better_model_is_offered_when_it_has_come_and_not_forced(handlers: Handlers, models: Models) -> None:
+async def test_better_model_is_offered_not_forced(handlers: Handlers, models: Models) -> None:
     models.serve(SMALL)
     models.status = Status("ready", "Fetching Large.", 0.5)
     timer, menu, _, offer, *_ = handlers.refresh_models(None, anyone())
@@ -102,9 +102,7 @@ async def test_a_better_model_is_offered_when_it_has_come_and_not_forced(handler
 
 
 @pytest.mark.parametrize("named", ["openai:gpt-6-luna", "gpt-6-luna", SMALL.id])
-def test_news_undo_nothing_that_was_done_since_they_were_asked_for(
-    handlers: Handlers, models: Models, named: str
-) -> None:
+def test_model_refresh_undoes_nothing(handlers: Handlers, models: Models, named: str) -> None:
     """A key that was pasted a moment ago stood in its box again as missing, and another choice went back."""
     models.serve(SMALL)
     _, menu, _, _, *rest = handlers.refresh_models(named, anyone())
@@ -113,7 +111,7 @@ def test_news_undo_nothing_that_was_done_since_they_were_asked_for(
     assert all(said(one) == gr.skip() for one in rest)
 
 
-async def test_prompt_of_ones_own_stays(handlers: Handlers, models: Models) -> None:
+async def test_own_prompt_stays(handlers: Handlers, models: Models) -> None:
     assert handlers.refresh_models(None, anyone())[4] == gr.skip(), "there is no model yet, and somebody may be typing"
     models.serve(LARGE, SMALL)
     default = handlers.refresh_models(None, anyone())[4]
@@ -133,7 +131,7 @@ async def test_refused_message_leaves_no_file(handlers: Handlers, models: Models
     assert files_in(tmp_path) == [picture]
 
 
-async def test_who_picked_a_model_is_not_asked_again(handlers: Handlers, models: Models) -> None:
+async def test_picked_model_is_not_asked_again(handlers: Handlers, models: Models) -> None:
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
     await handlers.model_chosen(SMALL.id, "", anyone())
@@ -141,7 +139,7 @@ async def test_who_picked_a_model_is_not_asked_again(handlers: Handlers, models:
     assert not said(offer)["visible"]
 
 
-async def test_a_name_that_is_unknown_leaves_the_model_that_was_chosen(handlers: Handlers, models: Models) -> None:
+async def test_unknown_name_keeps_chosen_model(handlers: Handlers, models: Models) -> None:
     """Also where the page asks for news, once a second, while the name stands in the box."""
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
@@ -153,7 +151,7 @@ async def test_a_name_that_is_unknown_leaves_the_model_that_was_chosen(handlers:
     assert said(menu)["value"] == SMALL.id
 
 
-def test_a_model_that_is_gone_gives_way_to_one_that_answers(handlers: Handlers, models: Models) -> None:
+def test_missing_model_gives_way_to_an_available_one(handlers: Handlers, models: Models) -> None:
     models.serve(LARGE)
     models.status = Status("ready", "", None)
     menu = handlers.refresh_models(SMALL.id, anyone())[1]
@@ -165,7 +163,7 @@ def test_a_model_that_is_gone_gives_way_to_one_that_answers(handlers: Handlers, 
     [(SMALL, False, "too small"), (LARGE, True, "schema")],
     ids=["no-tools", "router"],
 )
-async def test_the_tools_switch_says_what_the_model_can(
+async def test_tools_switch_follows_model(
     handlers: Handlers, models: Models, spec: ModelSpec, interactive: bool, words: str
 ) -> None:
     models.serve(spec)
@@ -174,9 +172,7 @@ async def test_the_tools_switch_says_what_the_model_can(
     assert words in said(tools)["info"]
 
 
-async def test_an_answer_that_ended_before_anybody_listened_is_heard_all_the_same(
-    handlers: Handlers, models: Models
-) -> None:
+async def test_finished_answer_still_reaches_listener(handlers: Handlers, models: Models) -> None:
     with running(Config(rate=0, models=("large",))) as server:
         models.served = (ServedModel(LARGE, Endpoint(server.base_url)),)
         conversations = handlers._conversations
@@ -190,7 +186,7 @@ async def test_an_answer_that_ended_before_anybody_listened_is_heard_all_the_sam
 
 
 @pytest.mark.parametrize("taken", [True, False], ids=["at home", "over a link"])
-async def test_over_a_share_link_a_typed_key_is_not_taken(models: Models, tmp_path: Path, taken: bool) -> None:
+async def test_share_link_takes_no_typed_key(models: Models, tmp_path: Path, taken: bool) -> None:
     settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=PublicSettings(keys=taken))
     conversations = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=())
     page = Handlers(conversations)
@@ -202,9 +198,7 @@ async def test_over_a_share_link_a_typed_key_is_not_taken(models: Models, tmp_pa
     conversations.models.keys.forget(seat.owner)
 
 
-async def test_names_that_are_typed_do_not_pile_up_connections(
-    handlers: Handlers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_typed_names_do_not_pile_up_connections(handlers: Handlers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "the-owners")
     offers = handlers._conversations.models
     kept, own = await offers.connect("ann", "openai:gpt-6-luna")
@@ -215,7 +209,7 @@ async def test_names_that_are_typed_do_not_pile_up_connections(
     assert len(offers._connections) == 1
 
 
-async def test_earlier_pressed_often_still_shows_the_conversation(models: Models, tmp_path: Path) -> None:
+async def test_repeated_earlier_still_shows_conversation(models: Models, tmp_path: Path) -> None:
     models.serve(LARGE)
     async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
         conversations = Conversations(

@@ -115,7 +115,7 @@ def texts(entries: list[Entry]) -> list[Any]:
 # What goes in comes out
 
 
-async def test_what_was_saved_is_what_is_read(store: HistoryStore) -> None:
+async def test_saved_history_is_read_back(store: HistoryStore) -> None:
     timings = Timings(first_token=0.25, total=1.5, output_tokens=3, input_tokens=4, estimated=True)
     note = Note(run_id="r", model="m", ended="error", detail="Why.", timings=timings, cost=0.01, attachments=("a", "b"))
     entry = Entry(parent_id=None, message=prompt(), note=note)
@@ -139,7 +139,7 @@ async def test_what_was_saved_is_what_is_read(store: HistoryStore) -> None:
     assert await store.history(saved) == [entry]
 
 
-async def test_entries_come_oldest_first_however_they_were_saved(store: HistoryStore) -> None:
+async def test_entries_come_oldest_first(store: HistoryStore) -> None:
     record, first = await started(store, "1", "2", "3")
     second = chain(prompt("4"), after=first[-1].id)
     record = await grown(store, record, second)
@@ -152,19 +152,19 @@ async def test_entries_come_oldest_first_however_they_were_saved(store: HistoryS
 @pytest.mark.parametrize(
     ("limit", "expected"), [(None, "12345"), (9, "12345"), (5, "12345"), (2, "45"), (1, "5"), (0, ""), (-1, "")]
 )
-async def test_a_limit_keeps_the_newest(store: HistoryStore, limit: int | None, expected: str) -> None:
+async def test_limit_keeps_newest(store: HistoryStore, limit: int | None, expected: str) -> None:
     record, _ = await started(store, *"12345")
     assert texts(await store.history(record, limit=limit)) == [*expected]
 
 
-async def test_a_conversation_may_be_empty(store: HistoryStore) -> None:
+async def test_conversation_can_be_empty(store: HistoryStore) -> None:
     record = await store.save(Record(owner=ALICE))
     assert await store.history(record) == []
 
 
 @SLOW
 @given(messages=conversations())
-async def test_any_message_comes_back_equal(store: HistoryStore, messages: list[ModelMessage]) -> None:
+async def test_any_message_round_trips(store: HistoryStore, messages: list[ModelMessage]) -> None:
     entries = chain(*messages)
     record = await grown(store, Record(owner=ALICE), entries)
     assert await store.history(record) == entries
@@ -172,7 +172,7 @@ async def test_any_message_comes_back_equal(store: HistoryStore, messages: list[
 
 @SLOW
 @given(text=TEXT)
-async def test_any_text_comes_back_equal(store: HistoryStore, text: str) -> None:
+async def test_any_text_round_trips(store: HistoryStore, text: str) -> None:
     entry = Entry(parent_id=None, message=prompt(text), note=Note(detail=text))
     record = await store.save(Record(owner=ALICE, title=text, head_id=entry.id), [entry])
     assert await store.get(record.id, owner=ALICE) == record
@@ -182,7 +182,7 @@ async def test_any_text_comes_back_equal(store: HistoryStore, text: str) -> None
 
 @SLOW
 @given(data=st.binary(max_size=300), kind=st.sampled_from(["image/png", "audio/wav", "application/x-own"]))
-async def test_bytes_come_back_byte_for_byte(store: HistoryStore, data: bytes, kind: str) -> None:
+async def test_bytes_round_trip(store: HistoryStore, data: bytes, kind: str) -> None:
     media = BinaryContent(data, media_type=kind, identifier="scan")
     message = ModelRequest([UserPromptPart(["See:", media]), ToolReturnPart("tool", [media], "call-1")])
     record = await grown(store, Record(owner=ALICE), chain(message))
@@ -203,12 +203,12 @@ async def test_bytes_come_back_byte_for_byte(store: HistoryStore, data: bytes, k
     ],
     ids=["tool", "provider"],
 )
-async def test_loose_bytes_are_no_error(store: HistoryStore, message: ModelMessage) -> None:
+async def test_stray_bytes_are_accepted(store: HistoryStore, message: ModelMessage) -> None:
     record = await grown(store, Record(owner=ALICE), chain(message))
     assert "_w==" in repr(await store.history(record)) or "_wA=" in repr(await store.history(record))
 
 
-async def test_tool_calls_and_signatures_survive(store: HistoryStore) -> None:
+async def test_tool_calls_and_signatures_round_trip(store: HistoryStore) -> None:
     thought = ThinkingPart("", id="rs_1", signature="EqQBCkYIBxgC==", provider_name="anthropic")
     thought.provider_details = {"encrypted_content": "gAAAA=", "n": [1, 2]}
     call = ToolCallPart("weather", '{"city": "Zürich"', "call-1", provider_details={"thought_signature": "x=="})
@@ -221,14 +221,14 @@ async def test_tool_calls_and_signatures_survive(store: HistoryStore) -> None:
     assert await store.history(record) == entries
 
 
-async def test_half_a_surrogate_pair_loses_no_turn(store: HistoryStore) -> None:
+async def test_lone_surrogate_loses_no_turn(store: HistoryStore) -> None:
     entry = Entry(parent_id=None, message=prompt("lone \ud83d, joined \ud83d\ude00, NUL \x00"))
     record = await store.save(Record(owner=ALICE, title="\udfff", head_id=entry.id), [entry])
     assert texts(await store.history(record)) == ["lone \ufffd, joined \U0001f600, NUL \x00"]
     assert record.title == "\ufffd"
 
 
-async def test_a_large_message_comes_back(store: HistoryStore) -> None:
+async def test_large_message_round_trips(store: HistoryStore) -> None:
     text = "0123456789abcdef" * 2**18  # 4 MiB
     record, entries = await started(store, text)
     assert await store.history(record) == entries
@@ -248,7 +248,7 @@ async def test_eight_hundred_messages_load_quickly(store: HistoryStore) -> None:
     assert min(spans) < 0.2  # 14 ms from SQLite on an idle core; the bound only catches a different algorithm.
 
 
-async def test_changing_a_message_changes_nothing_stored(store: HistoryStore) -> None:
+async def test_changed_message_changes_nothing_stored(store: HistoryStore) -> None:
     message = prompt("before")
     record = await grown(store, Record(owner=ALICE), chain(message))
     message.parts[0].content = "after"  # type: ignore[union-attr]
@@ -261,7 +261,7 @@ async def test_changing_a_message_changes_nothing_stored(store: HistoryStore) ->
 # Saves and revisions
 
 
-async def test_a_save_against_an_old_revision_is_a_conflict_and_changes_nothing(store: HistoryStore) -> None:
+async def test_old_revision_conflicts_and_changes_nothing(store: HistoryStore) -> None:
     first, entries = await started(store, "1")
     second = await grown(store, first, chain(prompt("2"), after=entries[-1].id))
     stale = chain(prompt("stale"), after=entries[-1].id)
@@ -274,14 +274,14 @@ async def test_a_save_against_an_old_revision_is_a_conflict_and_changes_nothing(
 
 
 @pytest.mark.parametrize("revision", [0, 2, 7], ids=["as-if-new", "one-ahead", "far-ahead"])
-async def test_only_the_stored_revision_will_do(store: HistoryStore, revision: int) -> None:
+async def test_only_stored_revision_is_accepted(store: HistoryStore, revision: int) -> None:
     record, _ = await started(store)
     with pytest.raises(Conflict):
         await store.save(replace(record, revision=revision))
     assert await store.get(record.id, owner=ALICE) == record
 
 
-async def test_of_concurrent_saves_exactly_one_wins(store: HistoryStore) -> None:
+async def test_one_concurrent_save_wins(store: HistoryStore) -> None:
     record, entries = await started(store, "0")
     rivals = [chain(prompt(f"{i}a"), prompt(f"{i}b"), after=entries[-1].id) for i in range(12)]
     outcomes = await asyncio.gather(*(grown(store, record, rival) for rival in rivals), return_exceptions=True)
@@ -293,7 +293,7 @@ async def test_of_concurrent_saves_exactly_one_wins(store: HistoryStore) -> None
     assert await store.history(stored) == [*entries, *kept]
 
 
-async def test_concurrent_saves_of_many_conversations_all_succeed(store: HistoryStore) -> None:
+async def test_concurrent_saves_of_conversations_succeed(store: HistoryStore) -> None:
     async def talk(i: int) -> None:
         record, entries = await started(store, f"{i}.0", owner=f"visitor:{i % 3}")
         for turn in range(1, 5):
@@ -325,7 +325,7 @@ def spoilt() -> dict[str, Callable[[str], Entry]]:
 
 
 @pytest.mark.parametrize("spoil", spoilt().values(), ids=spoilt())
-async def test_one_bad_entry_and_nothing_is_saved(store: HistoryStore, spoil: Callable[[str], Entry]) -> None:
+async def test_bad_entry_rejects_whole_save(store: HistoryStore, spoil: Callable[[str], Entry]) -> None:
     record, entries = await started(store, "kept")
     (good,) = chain(prompt("good"), after=entries[-1].id)
     bad = spoil(good.id)
@@ -341,7 +341,7 @@ async def test_one_bad_entry_and_nothing_is_saved(store: HistoryStore, spoil: Ca
     assert texts(await store.history(record)) == ["kept", "good"]
 
 
-async def test_a_head_must_be_an_entry_of_its_conversation(store: HistoryStore) -> None:
+async def test_head_must_be_own_entry(store: HistoryStore) -> None:
     other, entries = await started(store)
     for head in (new_id(), entries[-1].id):
         record = Record(owner=ALICE, head_id=head)
@@ -352,7 +352,7 @@ async def test_a_head_must_be_an_entry_of_its_conversation(store: HistoryStore) 
     assert await store.list(ALICE) == [other]
 
 
-async def test_an_entry_follows_only_what_came_before_it(store: HistoryStore) -> None:
+async def test_entry_follows_only_earlier_ones(store: HistoryStore) -> None:
     record, entries = await started(store, "0")
     first, second = chain(prompt("1"), prompt("2"))
     ring = [replace(first, parent_id=second.id), second]
@@ -362,14 +362,14 @@ async def test_an_entry_follows_only_what_came_before_it(store: HistoryStore) ->
     assert await store.history(record) == entries
 
 
-async def test_an_entry_is_never_overwritten(store: HistoryStore) -> None:
+async def test_entry_is_never_overwritten(store: HistoryStore) -> None:
     record, (entry,) = await started(store, "first")
     with pytest.raises(HistoryError):
         await store.save(record, [replace(entry, message=prompt("second"))])
     assert texts(await store.history(record)) == ["first"]
 
 
-async def test_a_cancelled_save_stored_everything_or_nothing(store: HistoryStore) -> None:
+async def test_cancelled_save_stores_all_or_nothing(store: HistoryStore) -> None:
     record, entries = await started(store, "0")
     outcomes: set[bool] = set()
     for ticks in [*range(25), 200, None]:
@@ -395,7 +395,7 @@ async def test_a_cancelled_save_stored_everything_or_nothing(store: HistoryStore
 # Branches
 
 
-async def test_retry_edit_and_undo_leave_the_old_branch(store: HistoryStore) -> None:
+async def test_old_branch_remains(store: HistoryStore) -> None:
     record, (asked, answered) = await started(store, "question", "answer")
     retried = chain(prompt("retried"), after=asked.id)
     record = await store.save(replace(record, head_id=retried[-1].id, branches=(answered.id,)), retried)
@@ -417,7 +417,7 @@ async def test_retry_edit_and_undo_leave_the_old_branch(store: HistoryStore) -> 
     assert branches == [["question", "answer"], ["question", "retried"], ["edited", "new answer"]]
 
 
-async def test_an_unknown_head_is_not_found(store: HistoryStore) -> None:
+async def test_unknown_head_is_not_found(store: HistoryStore) -> None:
     record, _ = await started(store)
     with pytest.raises(NotFound):
         await store.history(replace(record, head_id=new_id()))
@@ -441,7 +441,7 @@ STRANGERS = [MALLORY, "", ALICE.upper(), ALICE + " ", ALICE[:-1], ALICE + "\x00"
 
 @pytest.mark.parametrize("stranger", STRANGERS, ids=ascii)
 @pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
-async def test_anothers_object_is_as_one_that_never_was(store: HistoryStore, verb: Verb, stranger: str) -> None:
+async def test_foreign_object_looks_missing(store: HistoryStore, verb: Verb, stranger: str) -> None:
     record, entries = await started(store, "private")
     await started(store, "their own", owner=MALLORY)
     missing = replace(record, id=new_id())
@@ -459,19 +459,19 @@ async def test_anothers_object_is_as_one_that_never_was(store: HistoryStore, ver
 
 
 @pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
-async def test_the_owner_may(store: HistoryStore, verb: Verb) -> None:
+async def test_owner_has_access(store: HistoryStore, verb: Verb) -> None:
     record, _ = await started(store)
     await verb(store, record, ALICE)
 
 
-async def test_a_new_conversation_cannot_take_anothers_id(store: HistoryStore) -> None:
+async def test_new_conversation_cannot_take_foreign_id(store: HistoryStore) -> None:
     record, _ = await started(store)
     with pytest.raises(NotFound):
         await store.save(Record(id=record.id, owner=MALLORY))
     assert await store.get(record.id, owner=ALICE) == record
 
 
-async def test_a_chain_never_leaves_its_conversation(store: HistoryStore) -> None:
+async def test_chain_stays_in_its_conversation(store: HistoryStore) -> None:
     private, entries = await started(store, "private")
     own, _ = await started(store, "own", owner=MALLORY)
     with pytest.raises(NotFound):
@@ -484,7 +484,7 @@ async def test_a_chain_never_leaves_its_conversation(store: HistoryStore) -> Non
     assert await store.history(private) == entries
 
 
-async def test_two_conversations_may_use_the_same_entry_ids(store: HistoryStore) -> None:
+async def test_conversations_can_share_entry_ids(store: HistoryStore) -> None:
     def numbered(*prompts: str) -> list[Entry]:
         first, second = chain(*map(prompt, prompts))
         return [replace(first, id="1"), replace(second, id="2", parent_id="1")]
@@ -501,7 +501,7 @@ ODD = ["", "../x", "/etc/passwd", "a/b", ".", "a\x00b", "%", "*", "a:b", "'; --"
 
 
 @pytest.mark.parametrize("name", ODD, ids=ascii)
-async def test_ids_and_owners_are_only_names(store: HistoryStore, name: str, tmp_path: Path) -> None:
+async def test_ids_and_owners_are_opaque(store: HistoryStore, name: str, tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         await store.get(name, owner=ALICE)
     record, entries = await started(store, "odd", owner=name)
@@ -513,7 +513,7 @@ async def test_ids_and_owners_are_only_names(store: HistoryStore, name: str, tmp
     assert len(await store.list(name)) == 1
 
 
-async def test_an_id_that_is_no_text_is_not_found(store: HistoryStore) -> None:
+async def test_non_text_id_is_not_found(store: HistoryStore) -> None:
     for call in (store.get("\ud800", owner=ALICE), store.delete("\ud800", owner=ALICE)):
         with pytest.raises(NotFound):
             await call
@@ -522,7 +522,7 @@ async def test_an_id_that_is_no_text_is_not_found(store: HistoryStore) -> None:
 # Deleting, listing, expiring
 
 
-async def test_deleting_leaves_nothing(store: HistoryStore) -> None:
+async def test_delete_leaves_nothing(store: HistoryStore) -> None:
     record, entries = await started(store, "1", "2")
     branch = chain(prompt("3"), after=entries[0].id)
     record = await store.save(replace(record, head_id=branch[-1].id, branches=(entries[-1].id,)), branch)
@@ -542,7 +542,7 @@ async def test_deleting_leaves_nothing(store: HistoryStore) -> None:
             await store.save(replace(again, head_id=head))
 
 
-async def test_a_save_does_not_bring_back_what_was_deleted(store: HistoryStore) -> None:
+async def test_save_does_not_restore_deleted(store: HistoryStore) -> None:
     record, _ = await started(store)
     await store.delete(record.id, owner=ALICE)
     with pytest.raises(NotFound):
@@ -550,7 +550,7 @@ async def test_a_save_does_not_bring_back_what_was_deleted(store: HistoryStore) 
     assert await store.list(ALICE) == []
 
 
-async def test_a_list_begins_with_the_one_saved_last(store: HistoryStore) -> None:
+async def test_list_starts_with_last_saved(store: HistoryStore) -> None:
     one, two, three = [(await started(store, text))[0] for text in "123"]
     await started(store, "other", owner=MALLORY)
     one = await store.save(replace(one, title="again"))
@@ -561,12 +561,12 @@ async def test_a_list_begins_with_the_one_saved_last(store: HistoryStore) -> Non
     assert await store.list("visitor:nobody") == []
 
 
-async def test_the_order_of_a_list_is_no_matter_of_clocks(store: HistoryStore) -> None:
+async def test_list_order_ignores_clocks(store: HistoryStore) -> None:
     saved = [(await started(store, str(i)))[0] for i in range(60)]
     assert await store.list(ALICE, limit=100) == saved[::-1]
 
 
-async def test_expired_is_gone_before_it_is_erased(store: HistoryStore, clock: Clock) -> None:
+async def test_expired_record_is_hidden_before_erasure(store: HistoryStore, clock: Clock) -> None:
     live, entries = await started(store, "live")
     live = await store.save(replace(live, expires_at=now() + timedelta(hours=2)))
     old, _ = await started(store, "old")
@@ -602,7 +602,7 @@ async def test_earliest_expires_first(store: HistoryStore, clock: Clock) -> None
     assert await store.expiring(far, owners="nobody") == []
 
 
-async def test_erasing_takes_branches_along(store: HistoryStore) -> None:
+async def test_erasing_removes_branches(store: HistoryStore) -> None:
     record, entries = await started(store, "1", "2")
     branch = chain(prompt("3"), after=entries[0].id)
     record = await store.save(replace(record, head_id=branch[-1].id, branches=(entries[-1].id,)), branch)
@@ -613,7 +613,7 @@ async def test_erasing_takes_branches_along(store: HistoryStore) -> None:
     assert await store.history(kept) == kept_entries
 
 
-async def test_erasing_spares_newer_and_others_records(store: HistoryStore) -> None:
+async def test_erasing_spares_newer_and_foreign_records(store: HistoryStore) -> None:
     record, entries = await started(store)
     newer = await grown(store, record, chain(prompt("2"), after=entries[-1].id))
     assert not await store.erase(record)
@@ -622,7 +622,7 @@ async def test_erasing_spares_newer_and_others_records(store: HistoryStore) -> N
     assert texts(await store.history(newer)) == ["Hello", "2"]
 
 
-async def test_an_expiry_may_be_put_off(store: HistoryStore, clock: Clock) -> None:
+async def test_expiry_can_be_extended(store: HistoryStore, clock: Clock) -> None:
     record, _ = await started(store)
     record = await store.save(replace(record, expires_at=now() + timedelta(hours=1)))
     record = await store.save(replace(record, expires_at=None))
@@ -631,7 +631,7 @@ async def test_an_expiry_may_be_put_off(store: HistoryStore, clock: Clock) -> No
     assert await store.list(ALICE) == [record]
 
 
-async def test_closing_twice_does_nothing(store: HistoryStore) -> None:
+async def test_second_close_does_nothing(store: HistoryStore) -> None:
     await store.aclose()
     await store.aclose()
 
@@ -683,7 +683,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_two_processes_writing_at_once_lose_nothing(tmp_path: Path) -> None:
+async def test_concurrent_processes_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     async with aclosing(await SqliteStore.open(path)) as store:
         await store.save(Record(id="shared", owner=ALICE))
@@ -700,7 +700,7 @@ async def test_two_processes_writing_at_once_lose_nothing(tmp_path: Path) -> Non
             assert [text for text in shared if text[0] == name] == [f"{name}.{turn}" for turn in range(1, 61)]
 
 
-async def test_many_may_create_the_file_at_once(tmp_path: Path) -> None:
+async def test_many_can_create_the_file_at_once(tmp_path: Path) -> None:
     stores = await asyncio.gather(*(SqliteStore.open(tmp_path / "history.db") for _ in range(8)))
     record, entries = await started(stores[0])
     for store in stores:
@@ -708,7 +708,7 @@ async def test_many_may_create_the_file_at_once(tmp_path: Path) -> None:
         await store.aclose()
 
 
-async def test_a_new_file_that_another_process_is_writing_is_waited_for(tmp_path: Path) -> None:
+async def test_new_file_of_another_process_is_awaited(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -734,7 +734,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.05, 0.2])
-async def test_a_killed_process_loses_no_acknowledged_save(tmp_path: Path, delay: float) -> None:
+async def test_killed_process_loses_no_acknowledged_save(tmp_path: Path, delay: float) -> None:
     path = tmp_path / "history.db"
     writer = python(ACKNOWLEDGE, str(path))
     assert writer.stdout is not None
@@ -760,7 +760,7 @@ async def test_reopening_shows_the_same(tmp_path: Path) -> None:
         await grown(store, record, chain(prompt("3"), after=entries[-1].id))
 
 
-async def test_a_save_is_waited_for_when_the_store_closes(tmp_path: Path) -> None:
+async def test_close_waits_for_save(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "history.db")
     saving = asyncio.create_task(started(store, "1"))
     await asyncio.sleep(0)
@@ -772,14 +772,14 @@ async def test_a_save_is_waited_for_when_the_store_closes(tmp_path: Path) -> Non
         assert await store.history(record) == entries
 
 
-async def test_a_script_that_forgets_to_close_still_ends(tmp_path: Path) -> None:
+async def test_script_without_close_still_ends(tmp_path: Path) -> None:
     script = "async def main():\n    await started(await SqliteStore.open(sys.argv[1]))\nasyncio.run(main())"
     process = python(script, str(tmp_path / "history.db"), stderr=subprocess.DEVNULL)
     await asyncio.to_thread(process.communicate, None, 30)
     assert process.returncode == 0
 
 
-async def test_only_this_user_may_read_the_file(tmp_path: Path) -> None:
+async def test_only_this_user_can_read_the_file(tmp_path: Path) -> None:
     path = tmp_path / "new" / "history.db"
     before = os.umask(0)
     try:
@@ -812,7 +812,7 @@ async def test_deleted_text_is_in_no_file(tmp_path: Path, way: str) -> None:
         assert not found()
 
 
-async def test_deletion_gives_room_back(tmp_path: Path) -> None:
+async def test_deletion_frees_space(tmp_path: Path) -> None:
     file = tmp_path / "history.db"
     async with aclosing(await SqliteStore.open(file)) as store:
         empty = file.stat().st_size
@@ -825,7 +825,7 @@ async def test_deletion_gives_room_back(tmp_path: Path) -> None:
     assert file.stat().st_size < empty + (large - empty) / 10
 
 
-async def test_a_reader_never_sees_a_save_that_is_taken_back(tmp_path: Path) -> None:
+async def test_reader_sees_no_rolled_back_save(tmp_path: Path) -> None:
     async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
         record, entries = await started(store, "0")
         bad = [*chain(*map(prompt, "12345"), after=entries[-1].id), *chain(prompt(), after=new_id())]
@@ -852,7 +852,7 @@ async def test_stores_of_one_file_wait_for_each_other(tmp_path: Path) -> None:
         await store.aclose()
 
 
-async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
+async def test_newer_schema_is_refused_and_untouched(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     await (await SqliteStore.open(path)).aclose()
     with sqlite3.connect(path) as connection:
@@ -879,7 +879,7 @@ def ruin(path: Path, how: str) -> None:
     ("how", "reason"),
     [("folder", "opened"), ("text", "not a SQLite database"), ("below-a-file", "File exists|Not a directory")],
 )
-async def test_an_unusable_file_is_named_in_one_sentence(tmp_path: Path, how: str, reason: str) -> None:
+async def test_unusable_file_is_named(tmp_path: Path, how: str, reason: str) -> None:
     path = tmp_path / "data" / "history.db"
     if how != "below-a-file":
         path.parent.mkdir()
@@ -890,7 +890,7 @@ async def test_an_unusable_file_is_named_in_one_sentence(tmp_path: Path, how: st
     assert "\n" not in str(caught.value)
 
 
-async def test_a_read_only_file_is_named_in_one_sentence() -> None:
+async def test_read_only_file_is_named() -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder, "history.db")
         await (await SqliteStore.open(path)).aclose()
@@ -908,7 +908,7 @@ async def test_a_read_only_file_is_named_in_one_sentence() -> None:
         assert str(path) in str(caught.value)
 
 
-async def test_a_file_that_turns_read_only_or_bad_is_named(tmp_path: Path) -> None:
+async def test_failing_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     async with aclosing(await SqliteStore.open(path)) as store:
         record, entries = await started(store, "1")
@@ -925,7 +925,7 @@ async def test_a_file_that_turns_read_only_or_bad_is_named(tmp_path: Path) -> No
         assert "secret" not in str(caught.value)
 
 
-async def test_a_locked_file_is_waited_for_and_then_named(tmp_path: Path) -> None:
+async def test_locked_file_is_awaited_then_named(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     async with aclosing(await SqliteStore.open(path, busy_timeout=0.05)) as store:
         record, _ = await started(store)
@@ -939,7 +939,7 @@ async def test_a_locked_file_is_waited_for_and_then_named(tmp_path: Path) -> Non
         assert (await store.save(record)).revision == 2
 
 
-async def test_size_is_that_of_the_stored_text(store: HistoryStore) -> None:
+async def test_size_counts_stored_text(store: HistoryStore) -> None:
     record, entries = await started(store, "ä" * 500, owner="guest-1")
     text = "".join([dump_record(record), *dump_entries(entries)])
     assert await store.size(owners="guest-") == await store.size() == len(text.encode())
@@ -954,7 +954,7 @@ async def test_size_is_that_of_the_stored_text(store: HistoryStore) -> None:
     assert await store.size() == 0
 
 
-async def test_expiry_is_added_where_there_is_none(store: HistoryStore, clock: Clock) -> None:
+async def test_missing_expiry_is_added(store: HistoryStore, clock: Clock) -> None:
     without = [(await started(store, str(number)))[0] for number in range(3)]
     guest, _ = await started(store, owner="guest-1")
     dated = await store.save(Record(owner=ALICE, expires_at=now() + timedelta(days=9)))

@@ -343,7 +343,7 @@ def seen(run: Run) -> list[Bubble]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-async def test_what_comes_out(server: Playing, case: Case) -> None:
+async def test_stream_is_decoded(server: Playing, case: Case) -> None:
     server.play(*case.replies)
     async with agent(server, tools=[weather, sound]) as one:
         run = one.run("Hello")
@@ -356,7 +356,7 @@ async def test_what_comes_out(server: Playing, case: Case) -> None:
     assert len(set(ids)) == len(ids)
 
 
-async def test_a_stop_closes_the_socket(server: Playing) -> None:
+async def test_stop_closes_socket(server: Playing) -> None:
     server.play(Reply(sse=[ROLE, chunk(content="On")], end="stall"))
     async with agent(server) as one:
         run = one.run("Hello").start()
@@ -384,7 +384,7 @@ TOOL = {
 
 
 @pytest.mark.parametrize("wish", [None, True, False])
-async def test_the_router_is_sent_only_what_it_documents(server: Playing, wish: bool | None) -> None:
+async def test_router_gets_only_documented_fields(server: Playing, wish: bool | None) -> None:
     think = chunk(reasoning="Two cities.")
     server.play(
         reply(
@@ -454,7 +454,7 @@ async def test_sound_and_its_answer(server: Playing) -> None:
     }
 
 
-async def test_a_picture_goes_as_a_data_url(server: Playing) -> None:
+async def test_picture_is_sent_as_data_url(server: Playing) -> None:
     server.play(ANSWER)
     async with agent(server, replace(ROUTER, image=True)) as one:
         await one.ask(["What is it?", BinaryContent(PNG, media_type="image/png")])
@@ -465,7 +465,7 @@ async def test_a_picture_goes_as_a_data_url(server: Playing) -> None:
 
 
 @pytest.mark.parametrize("spec", [ROUTER, AUDIO, VLLM, LLAMA], ids=lambda spec: spec.provider)
-async def test_messages_say_who_wrote_them(server: Playing, spec: ModelSpec) -> None:
+async def test_messages_carry_their_roles(server: Playing, spec: ModelSpec) -> None:
     server.play(reply(ROLE, chunk(reasoning="Hm."), chunk(content="So."), *ending()))
     async with agent(server, replace(spec, needs_audio=False, tools="native")) as one:
         written = (await one.ask("Hello")).context.messages[-1]
@@ -476,7 +476,7 @@ async def test_messages_say_who_wrote_them(server: Playing, spec: ModelSpec) -> 
 
 @pytest.mark.parametrize("spec", [VLLM, LLAMA], ids=lambda spec: spec.provider)
 @pytest.mark.parametrize("wish", [True, False])
-async def test_a_chat_template_has_a_switch(server: Playing, spec: ModelSpec, wish: bool) -> None:
+async def test_chat_template_switches_reasoning(server: Playing, spec: ModelSpec, wish: bool) -> None:
     server.play(ANSWER)
     async with agent(server, spec, system_message="Be brief.") as one:
         await one.ask("Hello", reasoning=wish)
@@ -485,7 +485,7 @@ async def test_a_chat_template_has_a_switch(server: Playing, spec: ModelSpec, wi
     assert [message["role"] for message in body["messages"]] == ["system", "user"]
 
 
-async def test_nobody_else_is_told_of_an_account_with_openai(server: Playing, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_openai_account_is_sent_to_openai_only(server: Playing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_ORG_ID", "org-mine")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-mine")
     server.play(ANSWER, ANSWER)
@@ -498,7 +498,7 @@ async def test_nobody_else_is_told_of_an_account_with_openai(server: Playing, mo
 
 
 @pytest.mark.parametrize("spec", [ROUTER, VLLM], ids=lambda spec: spec.provider)
-async def test_earlier_turns_are_the_same_bytes_each_time(server: Playing, spec: ModelSpec) -> None:
+async def test_earlier_turns_keep_their_bytes(server: Playing, spec: ModelSpec) -> None:
     for turn in range(4):
         one, other = (
             piece('{"city": "K\\u00f6ln"}', 0, f"call_a{turn}", "weather"),

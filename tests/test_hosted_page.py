@@ -65,7 +65,7 @@ def give_key(visitor: Visitor, key: str = KEY) -> None:
     expect(visitor.page.locator("#key-said")).to_contain_text("asked with your key")
 
 
-def test_a_model_without_a_key_says_what_it_needs_and_keeps_what_was_typed(hosted: App, visit: Visit) -> None:
+def test_model_without_key_keeps_typed_text(hosted: App, visit: Visit) -> None:
     visitor = visit(hosted.url)
     visitor.choose("GPT-6 Luna · needs a key")
     said = visitor.page.locator("#key-said")
@@ -79,7 +79,7 @@ def test_a_model_without_a_key_says_what_it_needs_and_keeps_what_was_typed(hoste
     expect(visitor.bubbles).to_have_count(0)
 
 
-def test_a_typed_key_is_used_and_never_seen_again(hosted: App, visit: Visit, openai: Playing) -> None:
+def test_typed_key_is_used_and_never_shown(hosted: App, visit: Visit, openai: Playing) -> None:
     visitor = visit(hosted.url)
     answers: list[Answer] = []
     visitor.page.on("requestfinished", lambda request: answers.append(request.response()))
@@ -106,7 +106,7 @@ def test_a_typed_key_is_used_and_never_seen_again(hosted: App, visit: Visit, ope
     assert written(hosted.folder, KEY) == []
 
 
-def test_a_key_is_its_typists_alone_and_is_forgotten_on_demand(hosted: App, visit: Visit, openai: Playing) -> None:
+def test_key_is_private_and_can_be_forgotten(hosted: App, visit: Visit, openai: Playing) -> None:
     one, other = visit(hosted.url), visit(hosted.url)
     for visitor in (one, other):
         visitor.choose("gpt-6-luna")
@@ -122,7 +122,7 @@ def test_a_key_is_its_typists_alone_and_is_forgotten_on_demand(hosted: App, visi
     assert not openai.requests
 
 
-def test_a_key_stays_while_the_page_is_open_and_goes_after_it(hosted: App, visit: Visit, openai: Playing) -> None:
+def test_key_lives_as_long_as_its_page(hosted: App, visit: Visit, openai: Playing) -> None:
     visitor = visit(hosted.url)
     visitor.choose("gpt-6-luna")
     chosen(visitor, "GPT-6 Luna")
@@ -153,9 +153,7 @@ def test_old_and_unknown_names(hosted: App, visit: Visit) -> None:
     chosen(visitor, "claude-of-tomorrow")
 
 
-def test_models_are_switched_in_mid_conversation_and_back(
-    hosted: App, visit: Visit, openai: Playing, anthropic: Playing
-) -> None:
+def test_models_switch_during_conversation(hosted: App, visit: Visit, openai: Playing, anthropic: Playing) -> None:
     visitor = visit(hosted.url)
     visitor.choose("claude-sonnet-5-5")
     chosen(visitor, "Claude Sonnet 5.5")
@@ -194,7 +192,7 @@ def test_models_are_switched_in_mid_conversation_and_back(
     visitor.shot("switched")
 
 
-def test_the_page_says_what_it_waits_for(hosted: App, visit: Visit, anthropic: Playing) -> None:
+def test_page_explains_its_wait(hosted: App, visit: Visit, anthropic: Playing) -> None:
     visitor = visit(hosted.url)
     visitor.choose("claude-sonnet-5-5")
     chosen(visitor, "Claude Sonnet 5.5")
@@ -208,7 +206,7 @@ def test_the_page_says_what_it_waits_for(hosted: App, visit: Visit, anthropic: P
     assert anthropic.requests[0].raw == anthropic.requests[1].raw
 
 
-def test_stop_ends_the_waiting(hosted: App, visit: Visit, anthropic: Playing) -> None:
+def test_stop_ends_wait(hosted: App, visit: Visit, anthropic: Playing) -> None:
     visitor = visit(hosted.url)
     visitor.choose("claude-sonnet-5-5")
     chosen(visitor, "Claude Sonnet 5.5")

@@ -69,7 +69,7 @@ KINDS = [
 
 @pytest.mark.parametrize("limits", [FEW, SMALL], ids=["fits", "is scaled"])
 @pytest.mark.parametrize(("data", "becomes"), [case[1:] for case in KINDS], ids=[case[0] for case in KINDS])
-def test_every_kind_becomes_one_that_every_model_takes(data: bytes, becomes: str, limits: ImageLimits) -> None:
+def test_every_format_becomes_a_portable_one(data: bytes, becomes: str, limits: ImageLimits) -> None:
     normal = convert_image(data, limits)
     image = opened(normal.data)
     assert (normal.media_type, detect_mime(normal.data)) == (becomes, becomes)
@@ -84,7 +84,7 @@ def test_every_kind_becomes_one_that_every_model_takes(data: bytes, becomes: str
 
 @pytest.mark.parametrize("turn", range(1, 9))
 @pytest.mark.parametrize("format_", ["JPEG", "PNG", "WEBP", "AVIF", "HEIF"])
-def test_a_picture_is_turned_as_its_camera_was_held_and_its_metadata_is_gone(format_: str, turn: int) -> None:
+def test_picture_is_turned_and_stripped(format_: str, turn: int) -> None:
     ways = Image.Transpose
     undone = [None, ways.FLIP_LEFT_RIGHT, ways.ROTATE_180, ways.FLIP_TOP_BOTTOM, ways.TRANSPOSE, ways.ROTATE_90]
     undo = [*undone, ways.TRANSVERSE, ways.ROTATE_270][turn - 1]
@@ -112,7 +112,7 @@ AS_IT_IS = [
 
 
 @pytest.mark.parametrize("data", [case[1] for case in AS_IT_IS], ids=[case[0] for case in AS_IT_IS])
-def test_what_fits_and_is_clean_keeps_every_byte(data: bytes) -> None:
+def test_fitting_clean_picture_keeps_every_byte(data: bytes) -> None:
     normal = convert_image(data, ALL)
     assert normal.data == data
     assert normal.said == ""
@@ -130,7 +130,7 @@ def test_what_fits_and_is_clean_keeps_every_byte(data: bytes) -> None:
     ],
     ids=["png", "jpeg", "webp", "jpeg and more", "png and more", "two pictures"],
 )
-def test_metadata_goes_and_the_pixels_stay_as_they_were_coded(dirty: bytes) -> None:
+def test_metadata_goes_and_pixels_stay(dirty: bytes) -> None:
     normal = convert_image(dirty, ALL)
     assert len(normal.data) < len(dirty)
     assert normal.said == "without its metadata"
@@ -138,7 +138,7 @@ def test_metadata_goes_and_the_pixels_stay_as_they_were_coded(dirty: bytes) -> N
     assert opened(normal.data).tobytes() == opened(dirty).tobytes()
 
 
-def test_a_colour_profile_is_no_metadata() -> None:
+def test_colour_profile_is_kept() -> None:
     from PIL import ImageCms
 
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
@@ -151,7 +151,7 @@ def test_a_colour_profile_is_no_metadata() -> None:
     assert "icc_profile" not in grey.info
 
 
-def test_sixteen_bits_and_transparency_look_the_same_afterwards() -> None:
+def test_high_depth_and_transparency_look_the_same() -> None:
     wide = opened(convert_image(picture("PNG", mode="I;16"), SMALL).data)
     usual = opened(convert_image(picture("PNG", mode="L"), SMALL).data)
     assert max(abs(a - b) for a, b in zip(wide.tobytes(), usual.tobytes(), strict=True)) <= 2
@@ -160,7 +160,7 @@ def test_sixteen_bits_and_transparency_look_the_same_afterwards() -> None:
     assert clear.getpixel((3, 3))[3] == 128  # type: ignore[index]
 
 
-def test_what_is_said_of_a_conversion() -> None:
+def test_conversion_is_described() -> None:
     large = drawn((400, 300))
     assert convert_image(encoded(large, "HEIF"), ImageLimits(side=100)).said == "HEIC to JPEG, 400 to 100 px"
     assert convert_image(encoded(large, "PNG"), ImageLimits(side=100)).said == "400 to 100 px"
@@ -181,9 +181,7 @@ def test_what_is_said_of_a_conversion() -> None:
     types=st.sampled_from([ALL.types, FEW.types]),
 )
 @settings(max_examples=60, deadline=None)
-def test_a_picture_is_never_enlarged_and_the_result_is_left_as_it_is(
-    size: tuple[int, int], format_: str, side: int, types: tuple[str, ...]
-) -> None:
+def test_picture_is_never_enlarged(size: tuple[int, int], format_: str, side: int, types: tuple[str, ...]) -> None:
     limits = ImageLimits(types=types, side=side)
     normal = convert_image(picture(format_, size), limits)
     image = opened(normal.data)
@@ -199,7 +197,7 @@ CUT = [(format_, cut) for format_ in ("PNG", "JPEG", "WEBP", "GIF", "HEIF", "AVI
 
 
 @pytest.mark.parametrize(("format_", "cut"), CUT)
-def test_a_picture_that_is_cut_off_is_refused(format_: str, cut: float) -> None:
+def test_truncated_picture_is_refused(format_: str, cut: float) -> None:
     data = encoded(Image.effect_noise((200, 150), 60).convert("RGB"), format_)
     with pytest.raises(InputError, match="broken or cut off"):
         convert_image(data[: int(cut * len(data))], ALL)
@@ -207,7 +205,7 @@ def test_a_picture_that_is_cut_off_is_refused(format_: str, cut: float) -> None:
 
 @given(st.sampled_from([case[1] for case in KINDS]), st.data())
 @settings(max_examples=60, deadline=None)
-def test_broken_bytes_are_refused_or_read_but_never_raise_anything_else(data: bytes, draw: Any) -> None:
+def test_broken_bytes_are_refused_or_read(data: bytes, draw: Any) -> None:
     broken = bytearray(data)
     for _ in range(draw.draw(st.integers(1, 8))):
         broken[draw.draw(st.integers(0, len(broken) - 1))] = draw.draw(st.integers(0, 255))
@@ -215,7 +213,7 @@ def test_broken_bytes_are_refused_or_read_but_never_raise_anything_else(data: by
         assert max(opened(convert_image(bytes(broken), FEW).data).size) <= FEW.side
 
 
-def test_names_say_nothing_and_other_files_are_no_pictures() -> None:
+def test_only_content_identifies_pictures() -> None:
     for data in (b"", b"GIF", b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"BM" + bytes(60), b"II*\0" + bytes(60)):
         with pytest.raises(InputError, match="not a picture"):
             convert_image(data, ALL)
@@ -254,7 +252,7 @@ def measured(files: dict[str, bytes], folder: Path) -> dict[str, tuple[float, in
     return {name: (float(seconds), int(megabytes), outcome) for name, seconds, megabytes, outcome in rows}
 
 
-def test_what_would_unpack_to_gigabytes_is_refused_by_its_header(tmp_path: Path) -> None:
+def test_decompression_bomb_is_refused_by_header(tmp_path: Path) -> None:
     files = media_files.harmful_pictures()
     lying = files.pop("avif, lying")
     found = measured({**files, "avif, lying": lying}, tmp_path)
@@ -266,7 +264,7 @@ def test_what_would_unpack_to_gigabytes_is_refused_by_its_header(tmp_path: Path)
         assert outcome.startswith("refused"), (name, outcome)
 
 
-def test_the_largest_that_are_taken_stay_within_the_same_memory(tmp_path: Path) -> None:
+def test_largest_pictures_stay_within_memory(tmp_path: Path) -> None:
     files = {
         "png": media_files.png_of(5900, 4000, 8),
         "jpeg": encoded(Image.new("RGB", (9000, 6000)), "JPEG"),
@@ -286,7 +284,7 @@ def test_the_largest_that_are_taken_stay_within_the_same_memory(tmp_path: Path) 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the system about another process")
-def test_sandbox_has_no_key_and_keeps_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sandbox_has_no_key_and_keeps_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "swordfish")
     monkeypatch.setenv("SWITCHBOARD_SECRET", "swordfish")
     limits = json.dumps(asdict(FEW))
@@ -327,7 +325,7 @@ print("end")
 
 
 @pytest.mark.skipif(landlock() < 4, reason="this kernel has no Landlock, or one that does not know TCP")
-def test_sandboxed_code_reaches_nothing_of_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sandbox_reaches_nothing_of_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key = tmp_path / "cookie.key"
     key.write_text("swordfish")
     program = sandbox.SandboxProgram(
@@ -367,7 +365,7 @@ def test_sandbox_makes_the_same_picture(data: bytes) -> None:
     ],
     ids=["nothing", "no table", "an unknown sentence", "half a sentence", "a page", "another kind", "too much"],
 )
-def test_decoder_that_was_taken_over_can_hand_over_nothing_else(monkeypatch: pytest.MonkeyPatch, out: bytes) -> None:
+def test_hostile_decoder_output_is_refused(monkeypatch: pytest.MonkeyPatch, out: bytes) -> None:
     monkeypatch.setattr(SandboxJob, "run", lambda *_: (0, out))
     with pytest.raises(InputError, match="broken or cut off"):
         sandbox.convert_image(picture("PNG"), FEW)
@@ -391,7 +389,7 @@ print([name for name in ("PIL", "pillow_heif", "av", "numpy", "soundfile") if na
     assert done.stdout.decode().strip() == "[]"
 
 
-async def test_conversion_that_is_given_up_ends_its_process() -> None:
+async def test_abandoned_conversion_ends_its_process() -> None:
     def decoders() -> list[psutil.Process]:
         return [one for one in psutil.Process().children() if "agent.media.sandbox_worker" in one.cmdline()]
 

@@ -25,7 +25,7 @@ def asked(server: Running) -> list[str]:
 # Keys
 
 
-def test_enter_sends_and_shift_enter_begins_a_line(app: App, visit: Visit, model_server: Running) -> None:
+def test_enter_sends_and_shift_enter_breaks_line(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     visitor.box.press_sequentially("one")
     visitor.box.press("Shift+Enter")
@@ -49,7 +49,7 @@ def enter(cdp: Any, code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [13, 229])
-def test_enter_that_ends_a_composition_sends_nothing(app: App, visit: Visit, model_server: Running, code: int) -> None:
+def test_enter_during_composition_sends_nothing(app: App, visit: Visit, model_server: Running, code: int) -> None:
     visitor = visit(app.url)
     before = len(model_server.journal())
     visitor.box.focus()
@@ -102,7 +102,7 @@ def test_up_edits_the_last_message(app: App, visit: Visit, model_server: Running
     visitor.idle()
 
 
-def test_shortcuts_are_listed_and_their_list_takes_nothing_away(app: App, visit: Visit) -> None:
+def test_shortcuts_are_listed(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     listed = visitor.page.get_by_role("dialog", name="Keyboard shortcuts")
     visitor.page.get_by_role("button", name="Keyboard shortcuts").click()
@@ -167,7 +167,7 @@ def walk(visitor: Visitor, steps: int) -> list[str]:
     raise AssertionError(names)
 
 
-def test_everything_is_reached_by_tab_in_the_order_in_which_it_is_seen(app: App, visit: Visit) -> None:
+def test_tab_order_follows_layout(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     expect(visitor.chat.locator(".example")).to_have_count(4)
     names = walk(visitor, 20)
@@ -188,7 +188,7 @@ def test_everything_is_reached_by_tab_in_the_order_in_which_it_is_seen(app: App,
     ]
 
 
-def test_a_whole_visit_by_keyboard_alone(app: App, visit: Visit, model_server: Running) -> None:
+def test_whole_visit_by_keyboard(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     page, press = visitor.page, visitor.page.keyboard.press
 
@@ -232,7 +232,7 @@ def test_a_whole_visit_by_keyboard_alone(app: App, visit: Visit, model_server: R
     expect(page.locator("#about")).not_to_contain_text("Qwen3-8B")
 
 
-def test_typing_filters_the_list_of_models(app: App, visit: Visit) -> None:
+def test_typing_filters_models(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     field, names = visitor.page.locator("#model input"), visitor.page.get_by_role("option")
     before = field.input_value()
@@ -264,7 +264,7 @@ def test_typing_filters_the_list_of_models(app: App, visit: Visit) -> None:
     expect(visitor.page.locator("#about")).to_contain_text("some-free-name")
 
 
-def test_tab_closes_the_list_of_models(app: App, visit: Visit) -> None:
+def test_tab_closes_list_of_models(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     field, names = visitor.page.locator("#model input"), visitor.page.get_by_role("listbox")
     for key in ("Tab", "Shift+Tab"):
@@ -281,7 +281,7 @@ def test_tab_closes_the_list_of_models(app: App, visit: Visit) -> None:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
-def test_axe_finds_nothing_grave_in_any_state(app: App, visit: Visit, dark: bool, phone: bool) -> None:
+def test_axe_finds_nothing_serious_in_any_state(app: App, visit: Visit, dark: bool, phone: bool) -> None:
     visitor = visit(app.url, dark=dark, phone=phone)
     found: dict[str, list[str]] = {}
 
@@ -327,7 +327,7 @@ def test_axe_finds_nothing_grave_in_any_state(app: App, visit: Visit, dark: bool
 SENTENCES = ["The first sentence is here.", "Then a second one, with a number: 3.5 metres!", "And is this the last?"]
 
 
-def test_a_screen_reader_hears_sentences_and_not_tokens(app: App, visit: Visit) -> None:
+def test_screen_reader_hears_sentences_not_tokens(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     expect(visitor.chat.get_by_role("log")).to_have_attribute("aria-live", "off")
     spoken = visitor.page.locator("#spoken")

@@ -10,7 +10,7 @@ from agent.web.chat.api_keys import LONGEST, ApiKeys
 KEY = "sk-typed-by-a-visitor-123456"
 
 
-async def test_a_key_is_its_owners_and_its_providers() -> None:
+async def test_key_belongs_to_owner_and_provider() -> None:
     keys = ApiKeys(60)
     keys.put("ann", "openai", f"  {KEY}\n")
     assert keys.get("ann", "openai") == KEY
@@ -20,7 +20,7 @@ async def test_a_key_is_its_owners_and_its_providers() -> None:
     assert not keys.has_any("bob")
 
 
-async def test_forgetting_one_keeps_the_others() -> None:
+async def test_forgetting_one_key_keeps_others() -> None:
     keys = ApiKeys(60)
     keys.put("ann", "openai", KEY)
     keys.put("ann", "xai", "xai-1")
@@ -35,7 +35,7 @@ async def test_forgetting_one_keeps_the_others() -> None:
 
 
 @pytest.mark.parametrize("typed", ["", "   ", "two words", "k" * (LONGEST + 1), "clé-secrète", "a\nb", "a\0b"])
-async def test_what_cannot_be_a_key_is_refused_without_being_repeated(typed: str) -> None:
+async def test_invalid_key_is_refused_unrepeated(typed: str) -> None:
     keys = ApiKeys(60)
     with pytest.raises(InputError) as refused:
         keys.put("ann", "openai", typed)
@@ -43,7 +43,7 @@ async def test_what_cannot_be_a_key_is_refused_without_being_repeated(typed: str
     assert not keys.has_any("ann")
 
 
-async def test_without_a_sign_of_its_owner_a_key_is_forgotten_and_with_one_it_is_not() -> None:
+async def test_key_expires_without_sign_of_life() -> None:
     keys = ApiKeys(0.2)
     keys.put("ann", "openai", KEY)
     keys.put("bob", "openai", KEY)
@@ -57,7 +57,7 @@ async def test_without_a_sign_of_its_owner_a_key_is_forgotten_and_with_one_it_is
     assert keys.has_any("ann")
 
 
-async def test_keys_do_not_show_themselves() -> None:
+async def test_keys_are_hidden_in_repr() -> None:
     keys = ApiKeys(60)
     keys.put("ann", "openai", KEY)
     assert KEY not in repr(vars(keys))

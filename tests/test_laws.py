@@ -242,7 +242,7 @@ def in_order_of_calls(said: list[Said]) -> list[Said]:
 
 @QUICK
 @given(steps(), LIMITS)
-def test_bubbles_are_maximal_runs_and_hold_every_character(script: list[Step], limits: Limits) -> None:
+def test_bubbles_are_maximal_and_complete(script: list[Step], limits: Limits) -> None:
     done = played(script, limits)
     said, reason = expected(script, limits)
     assert in_order_of_calls([shown(bubble) for bubble in done.bubbles]) == in_order_of_calls(said)
@@ -259,7 +259,7 @@ def test_bubbles_are_maximal_runs_and_hold_every_character(script: list[Step], l
 
 @QUICK
 @given(steps(), LIMITS)
-def test_what_is_kept_is_what_was_said(script: list[Step], limits: Limits) -> None:
+def test_stored_text_equals_streamed_text(script: list[Step], limits: Limits) -> None:
     done = played(script, limits)
     kept: list[Said] = []
     for entry in done.entries:
@@ -275,7 +275,7 @@ def test_what_is_kept_is_what_was_said(script: list[Step], limits: Limits) -> No
 
 @QUICK
 @given(responses())
-def test_a_finished_message_and_its_stream_say_the_same(message: ModelResponse) -> None:
+def test_finished_message_equals_its_stream(message: ModelResponse) -> None:
     """Whatever a provider may send, `settle` is at rest and `pieces` of it begin with no half-told character."""
     kept = finalize(message, state="complete")
     assert finalize(kept, state="complete") == kept
@@ -300,7 +300,7 @@ def live_wire(done: Played) -> list[dict[str, Any]]:
 
 @QUICK
 @given(steps(), LIMITS)
-def test_a_reload_shows_what_was_seen_live(script: list[Step], limits: Limits) -> None:
+def test_reload_shows_what_streamed(script: list[Step], limits: Limits) -> None:
     done = played(script, limits)
     [turn] = to_turns(done.entries)
     assert render_turn(turn) == live_wire(done)
@@ -308,7 +308,7 @@ def test_a_reload_shows_what_was_seen_live(script: list[Step], limits: Limits) -
 
 @settings(QUICK, max_examples=15)
 @given(steps(), LIMITS)
-def test_a_reload_from_a_file_shows_what_was_seen_live(script: list[Step], limits: Limits) -> None:
+def test_reload_from_file_shows_what_streamed(script: list[Step], limits: Limits) -> None:
     async def check() -> None:
         with TemporaryDirectory() as folder:
             store = await SqliteStore.open(Path(folder) / "history.db")
@@ -328,7 +328,7 @@ def test_a_reload_from_a_file_shows_what_was_seen_live(script: list[Step], limit
 
 @QUICK
 @given(steps(), LIMITS)
-def test_every_call_has_one_result_with_its_id(script: list[Step], limits: Limits) -> None:
+def test_every_call_has_one_result(script: list[Step], limits: Limits) -> None:
     done = played(script, limits)
     calls = [cast(Mapping[str, Any], r.content) for r in done.run.responses if r.type == "tool_call"]
     results = [cast(Mapping[str, Any], r.content) for r in done.run.responses if r.type == "tool_call_result"]
@@ -347,7 +347,7 @@ def test_every_call_has_one_result_with_its_id(script: list[Step], limits: Limit
                 assert REASONS.get(played_call.name, "") in by_id[call["id"]]["content"]
 
 
-async def test_parallel_calls_run_at_the_same_time() -> None:
+async def test_parallel_calls_overlap() -> None:
     met = [asyncio.Event(), asyncio.Event(), asyncio.Event()]
 
     async def meet(who: int) -> str:
@@ -363,7 +363,7 @@ async def test_parallel_calls_run_at_the_same_time() -> None:
     assert {result["id"]: result["content"] for result in results} == {f"id{n}": f"met {n}" for n in range(3)}
 
 
-async def test_a_result_is_said_when_its_tool_is_done_and_not_when_the_last_one_is() -> None:
+async def test_result_is_emitted_as_its_tool_ends() -> None:
     first_seen = asyncio.Event()
 
     async def quick() -> str:
@@ -388,7 +388,7 @@ async def test_a_result_is_said_when_its_tool_is_done_and_not_when_the_last_one_
 
 @QUICK
 @given(steps(), LIMITS)
-def test_nothing_follows_an_error_and_only_errors_have_one(script: list[Step], limits: Limits) -> None:
+def test_error_is_last_and_only_in_errors(script: list[Step], limits: Limits) -> None:
     done = played(script, limits)
     assert done.run.result is not None
     kinds = [response.type for response in done.run.responses]
@@ -454,7 +454,7 @@ def hello(text: str = "And now?") -> ModelRequest:
 
 @QUICK
 @given(steps(), LIMITS)
-def test_after_any_ending_and_any_crash_the_history_is_accepted(script: list[Step], limits: Limits) -> None:
+def test_history_is_valid_after_any_ending_or_crash(script: list[Step], limits: Limits) -> None:
     done = played(script, limits)
     stored = [entry.message for entry in done.entries]
     for kept in range(len(stored) + 1):  # a crash keeps a prefix of what was written
@@ -472,9 +472,7 @@ def _same(one: Sequence[object], other: Sequence[object]) -> bool:
 
 @QUICK
 @given(steps(), LIMITS, steps())
-def test_the_next_run_works_and_sends_what_was_sent_before_it(
-    script: list[Step], limits: Limits, more: list[Step]
-) -> None:
+def test_next_run_extends_what_was_sent(script: list[Step], limits: Limits, more: list[Step]) -> None:
     async def check() -> None:
         store = MemoryStore()
         first = await play(script, limits, store)
@@ -508,7 +506,7 @@ FOREIGN = conversations(8).map(one_prompt_each)
 
 @QUICK
 @given(FOREIGN)
-def test_any_history_is_repaired_once_and_for_all(messages: list[ModelMessage]) -> None:
+def test_repair_is_idempotent(messages: list[ModelMessage]) -> None:
     mended = repair(messages)
     assert _same(repair(mended), mended)
     assert prepare_messages(mended) == prepare_messages(messages)
@@ -517,7 +515,7 @@ def test_any_history_is_repaired_once_and_for_all(messages: list[ModelMessage]) 
 
 @QUICK
 @given(FOREIGN, st.integers(0, 8))
-def test_earlier_messages_are_sent_as_the_same_bytes_from_turn_to_turn(messages: list[ModelMessage], turn: int) -> None:
+def test_earlier_messages_keep_their_bytes(messages: list[ModelMessage], turn: int) -> None:
     history = messages[:turn] or messages
     before = wired(history)
     after = wired([*history, hello(), ModelResponse([TextPart("Yes.")]), hello()])
@@ -533,7 +531,7 @@ def test_earlier_messages_are_sent_as_the_same_bytes_from_turn_to_turn(messages:
     ],
     ids=["results-first", "one-result-a-call", "no-orphans"],
 )
-def test_results_stand_right_after_their_calls(parts: list[Any]) -> None:
+def test_results_follow_their_calls(parts: list[Any]) -> None:
     calls = ModelResponse([ToolCallPart("f", "{}", tool_call_id="a"), ToolCallPart("g", "{}", tool_call_id="b")])
     doubled = ModelResponse([*calls.parts, ToolCallPart("f", "{}", tool_call_id="a")])
     for response in (calls, doubled):
@@ -562,7 +560,7 @@ def conversation(sizes: Sequence[int]) -> list[ModelMessage]:
 
 @QUICK
 @given(SIZES, st.integers(50, 1000))
-def test_the_newest_whole_turns_are_sent_and_the_same_ones_at_the_next_turn(sizes: list[int], budget: int) -> None:
+def test_newest_whole_turns_are_kept(sizes: list[int], budget: int) -> None:
     messages = conversation(sizes)
     kept = keep_newest(messages, budget)
     assert kept, "the newest turn is always kept"
@@ -581,7 +579,7 @@ def test_the_newest_whole_turns_are_sent_and_the_same_ones_at_the_next_turn(size
     assert starts == sorted(starts), "a turn that was given up never comes back"
 
 
-def test_turns_are_given_up_in_blocks() -> None:
+def test_turns_are_dropped_in_blocks() -> None:
     moves: list[int] = []
     for count in range(1, 60):
         messages = conversation([30] * count)
@@ -642,7 +640,7 @@ class OneServer:
 
 @settings(QUICK, max_examples=40)
 @given(DELTAS, TYPED_CALLS, DELTAS, st.sampled_from(["stop", "length", "cut", "error-event", "reset", "stop-it"]))
-def test_the_page_shows_the_same_live_and_after_a_reload(
+def test_page_shows_the_same_live_and_reloaded(
     first: list[Words], calls: list[tuple[str, str]], last: list[Words], ending: str
 ) -> None:
     """Laws 1 to 6 in one: a real server, the real provider, the real conversations of the page."""

@@ -75,13 +75,13 @@ def hosted() -> Iterator[Playing]:
         ("google:gemini-3.8-flash", "google.genai"),
     ],
 )
-def test_choosing_a_vendor_imports_its_sdk_alone(model: str, sdk: str) -> None:
+def test_each_vendor_imports_only_its_sdk(model: str, sdk: str) -> None:
     command = [sys.executable, "-c", OPEN, model, " ".join(SDKS)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=True)
     assert done.stdout.split() == [sdk]
 
 
-def test_a_page_starts_without_what_gradio_does_for_others() -> None:
+def test_page_starts_without_unused_imports() -> None:
     """Type stubs, tool servers, tables. If Gradio stops making them, `web/gradio_compat/import_hook.py` can go."""
 
     def imported(how: str) -> tuple[int, ...]:
@@ -96,7 +96,7 @@ def test_a_page_starts_without_what_gradio_does_for_others() -> None:
     assert imported(ours) == (0, 0, 0, 0, 0, 0, 1)
 
 
-async def test_a_page_is_made_one_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_page_is_built_as_one_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
     by_itself = App.__dict__["create_app"].__func__
 
@@ -109,7 +109,7 @@ async def test_a_page_is_made_one_application(tmp_path: Path, monkeypatch: pytes
     assert made == [ours.state.page.app]
 
 
-async def test_events_are_not_summed_up(tmp_path: Path) -> None:
+async def test_events_are_not_summarised(tmp_path: Path) -> None:
     """Gradio would do it after each of them, over the last 10,000, which takes longer the more there were."""
     made = await create_app(Settings(data_dir=tmp_path, store="memory", local=LocalSettings(cache_dir=tmp_path)))
     queue = made.state.page._queue

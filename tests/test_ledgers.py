@@ -28,7 +28,7 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Ledger:
     return LEDGERS[request.param](tmp_path)
 
 
-async def test_an_id_is_used_once(ledger: Ledger) -> None:
+async def test_id_is_used_once(ledger: Ledger) -> None:
     later = now() + timedelta(hours=1)
     for expires_at in (later, None):
         id_ = new_id()
@@ -37,13 +37,13 @@ async def test_an_id_is_used_once(ledger: Ledger) -> None:
     assert not await ledger.use("../../with/slashes\u00e9'--", later)
 
 
-async def test_of_many_uses_at_once_one_is_the_first(ledger: Ledger) -> None:
+async def test_one_of_many_concurrent_uses_wins(ledger: Ledger) -> None:
     for _ in range(5):
         id_ = new_id()
         assert sum(await asyncio.gather(*(ledger.use(id_, None) for _ in range(10)))) == 1
 
 
-async def test_what_has_expired_is_forgotten_and_nothing_else(ledger: Ledger) -> None:
+async def test_only_expired_ids_are_forgotten(ledger: Ledger) -> None:
     gone, kept, for_ever = new_id(), new_id(), new_id()
     assert await ledger.use(gone, now() - timedelta(seconds=1))
     assert await ledger.use(kept, now() + timedelta(hours=1))
@@ -53,7 +53,7 @@ async def test_what_has_expired_is_forgotten_and_nothing_else(ledger: Ledger) ->
     assert not await ledger.use(for_ever, None)
 
 
-async def test_a_new_ledger_of_the_same_place_knows_what_was_used(tmp_path: Path) -> None:
+async def test_new_ledger_knows_earlier_uses(tmp_path: Path) -> None:
     for name in ("files", "sqlite"):
         id_ = new_id()
         assert await LEDGERS[name](tmp_path).use(id_, None)
@@ -76,7 +76,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @pytest.mark.parametrize("name", ["files", "sqlite"])
-def test_two_processes_never_both_use_one(name: str, tmp_path: Path) -> None:
+def test_two_processes_never_both_use_an_id(name: str, tmp_path: Path) -> None:
     ids = [new_id() for _ in range(60)]
     command = [sys.executable, "-c", RACE, name, str(tmp_path), ",".join(ids)]
     racers = [
@@ -98,7 +98,7 @@ def test_two_processes_never_both_use_one(name: str, tmp_path: Path) -> None:
     assert sorted(used[0] + used[1]) == sorted(ids)
 
 
-async def test_a_place_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+async def test_unusable_place_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="file"):
         await FileLedger(tmp_path / "file").use("a", None)

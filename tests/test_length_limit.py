@@ -44,7 +44,7 @@ LOCAL = ModelSpec(id="local:x", name="x", label="X", provider="llama.cpp", conte
         (LOCAL, 300, False, 300),
     ],
 )
-def test_limit_is_the_visitors_or_the_servers(spec: ModelSpec, wanted: int | None, public: bool, most: object) -> None:
+def test_limit_comes_from_visitor_or_server(spec: ModelSpec, wanted: int | None, public: bool, most: object) -> None:
     assert max_answer_tokens(spec, wanted, public=public) == most
 
 
@@ -69,7 +69,7 @@ async def public(model_server: Running, tmp_path: Path) -> AsyncIterator[Convers
     await page.aclose()
 
 
-async def test_answer_is_continued_once_and_counts_as_a_message(public: Conversations) -> None:
+async def test_answer_is_continued_once_and_counts_as_message(public: Conversations) -> None:
     async def last(conversation: str) -> str:
         view = await view_of(public, "ann", conversation)
         return [one["metadata"]["id"] for one in view.messages if one["role"] == "user"][-1]

@@ -201,7 +201,7 @@ LIMITS: dict[str, tuple[PublicSettings, Asker, bool, str]] = {
 
 @pytest.mark.parametrize("limit", LIMITS)
 @pytest.mark.parametrize("verb", VERBS)
-async def test_every_verb_meets_every_limit(
+async def test_every_action_meets_every_limit(
     conversations: Conversations, server: Running, verb: str, limit: str
 ) -> None:
     first, act = VERBS[verb]
@@ -226,7 +226,7 @@ async def test_every_verb_meets_every_limit(
     assert len(server.journal()) == before + 1
 
 
-async def test_message_refused_unread_leaves_everybodys_minute(conversations: Conversations, tmp_path: Path) -> None:
+async def test_unread_refusal_spends_no_shared_limit(conversations: Conversations, tmp_path: Path) -> None:
     conversations.rate_limiter = RateLimiter(PublicSettings(messages_in_all=1))
     for text in (" ", "x" * (MAX_TEXT + 1)):
         with pytest.raises(InputError):
@@ -240,7 +240,7 @@ async def test_message_refused_unread_leaves_everybodys_minute(conversations: Co
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_every_verb_holds_a_place_until_its_answer_ends(conversations: Conversations, verb: str) -> None:
+async def test_every_action_holds_slot_until_answer_ends(conversations: Conversations, verb: str) -> None:
     first, act = VERBS[verb]
     page = Page(conversations)
     if first:
@@ -264,7 +264,7 @@ async def test_every_verb_holds_a_place_until_its_answer_ends(conversations: Con
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_every_verb_keeps_the_owners_key_for_lent_models(
+async def test_owner_key_serves_lent_models_only(
     conversations: Conversations, server: Running, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "of-the-owner")
@@ -294,7 +294,7 @@ async def test_every_verb_keeps_the_owners_key_for_lent_models(
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_every_verb_refuses_a_long_system_prompt(
+async def test_every_action_refuses_long_system_prompt(
     conversations: Conversations, server: Running, verb: str
 ) -> None:
     first, act = VERBS[verb]
@@ -342,7 +342,7 @@ TEXTS: dict[str, tuple[int, str]] = {
 
 @pytest.mark.parametrize(("size", "sentence"), TEXTS.values(), ids=TEXTS)
 @pytest.mark.parametrize("verb", TYPED)
-async def test_text_is_bounded_wherever_it_enters(
+async def test_text_is_bounded_at_every_entry(
     conversations: Conversations, server: Running, verb: str, size: int, sentence: str
 ) -> None:
     first, page, text = VERBS[verb][0], Page(conversations), "x" * size
@@ -356,7 +356,7 @@ async def test_text_is_bounded_wherever_it_enters(
     conversations.rate_limiter.reserve_answer(ANN)
 
 
-async def test_texts_of_files_count_too(conversations: Conversations, server: Running, tmp_path: Path) -> None:
+async def test_file_texts_count_too(conversations: Conversations, server: Running, tmp_path: Path) -> None:
     for number in range(10):
         (tmp_path / f"{number}.txt").write_text("word " * 4000)
     before, files = len(server.journal()), [str(tmp_path / f"{number}.txt") for number in range(10)]
@@ -379,14 +379,14 @@ async def test_history_makes_room_for_a_long_message(conversations: Conversation
     assert "xxxx" in str(view.messages[0])
 
 
-def test_guests_choices_are_not_remembered(conversations: Conversations) -> None:
+def test_guest_choices_are_not_remembered(conversations: Conversations) -> None:
     conversations.remembered.put(Asker(owner="page", guest=True), Choices(system_message="Be brief."))
     assert conversations.choices("page").system_message is None
     conversations.remembered.put(ANN, Choices(system_message="Be brief."))
     assert conversations.choices("ann").system_message == "Be brief."
 
 
-def test_remembered_choices_are_bounded_in_bytes() -> None:
+def test_remembered_choices_are_bounded() -> None:
     remembered = RememberedSettings(most_bytes=100_000)
     for number in range(100):
         remembered.put(Asker(owner=str(number)), Choices(system_message="x" * 20_000))
@@ -410,7 +410,7 @@ FILES: dict[str, tuple[list[str], str]] = {
 
 
 @pytest.mark.parametrize(("names", "sentence"), FILES.values(), ids=FILES)
-async def test_files_are_refused_before_any_is_read(
+async def test_files_are_refused_before_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], sentence: str
 ) -> None:
     for name in names:
@@ -421,7 +421,7 @@ async def test_files_are_refused_before_any_is_read(
     assert sentence in plan.said
 
 
-async def test_as_many_files_as_allowed_are_taken(tmp_path: Path) -> None:
+async def test_allowed_number_of_files_is_accepted(tmp_path: Path) -> None:
     for number in range(16):
         (tmp_path / f"{number}.txt").write_bytes(b"x" * 100)
     planned = await plan_attachments([tmp_path / f"{number}.txt" for number in range(16)], LARGE, max_bytes=800)
@@ -433,7 +433,7 @@ def offers(*lent: str, keys: bool = True) -> ModelMenu:
     return ModelMenu(served, catalog(), key_seconds=60, keys_taken=keys, lent=lent)
 
 
-def test_menu_says_which_models_need_ones_own_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_menu_marks_models_that_need_own_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "of-the-owner")
     shown = {id_: label for label, id_ in offers("openai:gpt-6-luna").entries("ann", None)}
     assert shown["openai:gpt-6-luna"] == "GPT-6 Luna"
@@ -443,14 +443,14 @@ def test_menu_says_which_models_need_ones_own_key(monkeypatch: pytest.MonkeyPatc
     assert all(shown[id_].endswith(" · needs your own key") for id_ in others)
 
 
-def test_menu_has_only_lent_models_where_keys_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_menu_without_keys_has_only_lent_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "of-the-owner")
     shared = offers("openai:gpt-6-luna", keys=False)
     assert [id_ for _, id_ in shared.entries("ann", None)] == [LARGE.id, "openai:gpt-6-luna"]
     assert [spec.id for spec in shared.choosable("ann")] == [LARGE.id, "openai:gpt-6-luna"]
 
 
-async def test_shared_page_refuses_other_models_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_shared_page_refuses_other_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "of-the-owner")
     with pytest.raises(AgentError, match="does not offer GPT-6 Luna, a model of OpenAI"):
         await offers(keys=False).connect("ann", "gpt-6-luna")
@@ -518,7 +518,7 @@ WAYS_OUT = (refused_file, unknown_model, empty, given_up, failing, stopped, goin
 
 
 @pytest.mark.parametrize("way", WAYS_OUT, ids=lambda way: way.__name__)
-async def test_every_way_out_gives_the_place_back(
+async def test_every_exit_frees_the_slot(
     conversations: Conversations,
     way: Callable[[Page], Awaitable[None]],
     tmp_path: Path,
@@ -556,9 +556,7 @@ ADDRESSES: dict[str, tuple[list[str], str, str, str | None]] = {
 
 
 @pytest.mark.parametrize(("forwarded", "peer", "trusted", "counted"), ADDRESSES.values(), ids=ADDRESSES)
-async def test_only_a_certain_address_counts(
-    forwarded: list[str], peer: str, trusted: str, counted: str | None
-) -> None:
+async def test_only_trusted_address_counts(forwarded: list[str], peer: str, trusted: str, counted: str | None) -> None:
     seen = list[str | None]()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -630,7 +628,7 @@ def public(start_app: Callable[..., App], seeing: Running) -> App:
         ("each", 36, 8, "8 answers are being written here"),
     ],
 )
-def test_rush_gets_no_more_places_than_there_are(
+def test_rush_gets_no_extra_slots(
     public: App, seeing: Running, cookies: str, count: int, answered: int, sentence: str
 ) -> None:
     before = len(seeing.journal())
@@ -645,7 +643,7 @@ def test_rush_gets_no_more_places_than_there_are(
         assert other.seconds
 
 
-def test_forged_address_brings_no_more_places(start_app: Callable[..., App]) -> None:
+def test_forged_address_gets_no_extra_slots(start_app: Callable[..., App]) -> None:
     app = start_app(CONFIG + "answers_per_address = 1\n", SPACE_ID="me/it")
     with (
         Client(app.url, x_forwarded_for="1.1.1.1, 5.6.7.8") as first,
@@ -659,12 +657,12 @@ def test_forged_address_brings_no_more_places(start_app: Callable[..., App]) -> 
         assert same.chat("!text Hi.").value["text"] == "Hi."
 
 
-def test_start_says_what_strangers_may_spend(public: App) -> None:
+def test_start_prints_public_limits(public: App) -> None:
     assert "Open to everybody: 200 messages a minute for each visitor, 1000 for all;" in public.log
     assert "with your keys they may use huggingface:a/lent" in public.log
 
 
-def test_one_file_named_many_times_takes_no_memory(public: App) -> None:
+def test_repeated_file_takes_no_memory(public: App) -> None:
     assert public.process is not None
     with bystander(public.url, pause=0.3) as other, memory(public.process.pid) as held:
         reply = one_file_many_times(public.url)
@@ -674,7 +672,7 @@ def test_one_file_named_many_times_takes_no_memory(public: App) -> None:
     assert other.slowest < 10
 
 
-def test_long_prompts_of_guests_are_not_kept(public: App) -> None:
+def test_long_guest_prompts_are_not_kept(public: App) -> None:
     assert public.process is not None
     long_prompts(public.url, guests=5)
     with bystander(public.url, pause=0.3) as other, memory(public.process.pid) as held:

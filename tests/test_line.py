@@ -54,7 +54,7 @@ EVENTS = st.lists(st.one_of(st.none(), st.integers(0, 5)), max_size=30)
 
 @settings(deadline=None)
 @given(places=st.integers(1, 3), events=EVENTS)
-def test_the_first_so_many_are_served_and_the_others_know_their_number(places: int, events: list[int | None]) -> None:
+def test_waiting_runs_know_their_position(places: int, events: list[int | None]) -> None:
     async def play() -> None:
         line, here = RequestQueue(places), list[Guest]()
         for event in events:
@@ -113,7 +113,7 @@ async def test_visitors_take_turns() -> None:
     assert await order_of(line, [first], waiting) == ["b", "c", "a", "b", "a", "a"]
 
 
-async def test_new_visitors_do_not_starve_who_waits() -> None:
+async def test_new_visitors_do_not_starve_the_waiting() -> None:
     line = RequestQueue(1)
     inside = Of(line, "a")
     second = Of(line, "a")
@@ -130,7 +130,7 @@ async def test_new_visitors_do_not_starve_who_waits() -> None:
     await newcomer.leave("gone")
 
 
-async def test_one_visitor_leaves_a_place_to_others() -> None:
+async def test_visitor_leaves_a_slot_to_others() -> None:
     line = RequestQueue(3, each=2)
     greedy = [Of(line, "a") for _ in range(5)]
     await settled()
@@ -151,7 +151,7 @@ async def test_one_visitor_leaves_a_place_to_others() -> None:
     each=st.integers(1, 3),
     events=st.lists(st.tuples(st.sampled_from("abc+"), st.integers(0, 9))),
 )
-def test_no_place_is_lost_or_given_twice(places: int, each: int, events: list[tuple[str, int]]) -> None:
+def test_no_slot_is_lost_or_given_twice(places: int, each: int, events: list[tuple[str, int]]) -> None:
     async def play() -> None:
         line, here = RequestQueue(places, each=each), list[Of]()
         for visitor, number in events:
@@ -172,7 +172,7 @@ def test_no_place_is_lost_or_given_twice(places: int, each: int, events: list[tu
     asyncio.run(play())
 
 
-def test_it_is_shared_by_several_loops_also_by_one_that_was_closed_over_its_head() -> None:
+def test_loops_share_queue_even_if_one_was_closed() -> None:
     line, order = RequestQueue(1), list[str]()
     inside, go = threading.Event(), threading.Event()
 
@@ -248,7 +248,7 @@ async def in_line(agent: Agent, before: int, script: str = "!text Hello", **limi
     return run
 
 
-async def test_a_run_says_how_many_are_before_it_and_counts_down(agent: Agent, server: Running) -> None:
+async def test_run_reports_and_counts_down_its_position(agent: Agent, server: Running) -> None:
     first = await served(agent)
     second, third = await in_line(agent, 1), await in_line(agent, 2)
     assert third.waiting is not None
@@ -268,7 +268,7 @@ ENDS = {"an answer": "!text Hi.", "an error": "!status 500", "a break": "!cut 2"
 
 
 @pytest.mark.parametrize("script", ENDS.values(), ids=ENDS.keys())
-async def test_the_place_is_given_away_however_it_ends(agent: Agent, script: str) -> None:
+async def test_slot_is_freed_after_any_ending(agent: Agent, script: str) -> None:
     first = await served(agent)
     second, third = await in_line(agent, 1, script), await in_line(agent, 2)
     first.cancel()
@@ -276,7 +276,7 @@ async def test_the_place_is_given_away_however_it_ends(agent: Agent, script: str
     assert (await asyncio.wait_for(third, 30)).text == "Hello"
 
 
-async def test_time_in_line_is_neither_the_models_nor_the_runs(agent: Agent) -> None:
+async def test_queue_time_is_not_model_or_run_time(agent: Agent) -> None:
     first = await served(agent)
     began = time.monotonic()
     run = await in_line(agent, 1, seconds=1.0)
@@ -295,7 +295,7 @@ async def test_time_in_line_is_neither_the_models_nor_the_runs(agent: Agent) -> 
     assert timings.first_token <= timings.total <= whole - timings.queued
 
 
-async def test_the_limit_of_time_holds_once_it_is_ones_turn(agent: Agent) -> None:
+async def test_time_limit_starts_with_the_slot(agent: Agent) -> None:
     first = await served(agent)
     run = await in_line(agent, 1, "!stall-before", seconds=1.0)
     first.cancel()
@@ -303,7 +303,7 @@ async def test_the_limit_of_time_holds_once_it_is_ones_turn(agent: Agent) -> Non
     assert result.note.detail == "Stopped after 1 s, the time limit of one answer."
 
 
-async def test_what_waits_while_its_agent_goes_takes_no_place_with_it(server: Running) -> None:
+async def test_abandoned_wait_takes_no_slot(server: Running) -> None:
     connection = connect(SPEC, Endpoint(server.base_url, slots=1))
     try:
         first = await served(Agent(connection))
@@ -321,7 +321,7 @@ async def test_what_waits_while_its_agent_goes_takes_no_place_with_it(server: Ru
         await connection.aclose()
 
 
-async def test_a_server_without_a_number_of_places_has_no_line(server: Running) -> None:
+async def test_server_without_slots_has_no_queue(server: Running) -> None:
     async with Agent(connect(SPEC, Endpoint(server.base_url))) as agent:
         stalled = [await served(agent) for _ in range(3)]
         assert (await agent.ask("!text Hello")).text == "Hello"

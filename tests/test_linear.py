@@ -270,7 +270,7 @@ BYTE_SEEDS = {
 
 
 @pytest.mark.parametrize("name", BYTES)
-def test_reader_of_bytes_takes_linear_time(name: str) -> None:
+def test_byte_reader_takes_linear_time(name: str) -> None:
     seeds = {seed: repeated(piece.decode("latin-1")) for seed, piece in BYTE_SEEDS.items()}
     assert_linear(quiet(lambda text: BYTES[name](text.encode("latin-1"))), seeds)
 

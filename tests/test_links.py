@@ -141,7 +141,7 @@ def attach(visitor: Visitor, url: str) -> None:
 
 
 @pytest.mark.browser
-def test_the_page_asks_first_and_the_picture_is_as_if_uploaded(world: World, visit: Visit) -> None:
+def test_page_asks_before_fetching_picture(world: World, visit: Visit) -> None:
     visitor = visit(world.app.url)
     before = len(world.site.asked)
     visitor.box.fill("!text Seen. What is this? ")
@@ -170,7 +170,7 @@ def test_the_page_asks_first_and_the_picture_is_as_if_uploaded(world: World, vis
 
 
 @pytest.mark.browser
-def test_one_that_is_attached_can_be_taken_away_and_says_where_it_cannot_go(world: World, visit: Visit) -> None:
+def test_attached_picture_can_be_removed(world: World, visit: Visit) -> None:
     visitor = visit(world.app.url)
     attach(visitor, f"{world.site.url}/bytes.jpg")
     said = visitor.page.locator("#attached li")
@@ -183,7 +183,7 @@ def test_one_that_is_attached_can_be_taken_away_and_says_where_it_cannot_go(worl
 
 
 @pytest.mark.browser
-def test_it_belongs_to_who_asked(world: World, visit: Visit) -> None:
+def test_picture_belongs_to_its_visitor(world: World, visit: Visit) -> None:
     visitor, other = visit(world.app.url), visit(world.app.url)
     attach(visitor, f"{world.site.url}/photo.png")
     source = thumbnails(visitor).locator("img").get_attribute("src")
@@ -193,7 +193,7 @@ def test_it_belongs_to_who_asked(world: World, visit: Visit) -> None:
 
 
 @pytest.mark.browser
-def test_waiting_is_seen_and_what_is_typed_meanwhile_stays(world: World, visit: Visit) -> None:
+def test_wait_is_shown_and_typing_stays(world: World, visit: Visit) -> None:
     visitor = visit(world.app.url)
     world.slow.may.clear()
     attach(visitor, f"{world.site.url}/slow.png")
@@ -207,7 +207,7 @@ def test_waiting_is_seen_and_what_is_typed_meanwhile_stays(world: World, visit: 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("how", ["pressed", "removed"])
-def test_waiting_can_be_given_up(world: World, visit: Visit, how: str) -> None:
+def test_wait_can_be_cancelled(world: World, visit: Visit, how: str) -> None:
     visitor = visit(world.app.url)
     world.slow.may.clear()
     world.slow.asked.clear()
@@ -245,7 +245,7 @@ REFUSED = {
 
 
 @pytest.mark.browser
-def test_what_is_refused_is_said_and_costs_nothing(world: World, visit: Visit) -> None:
+def test_refusal_is_shown_and_costs_nothing(world: World, visit: Visit) -> None:
     visitor = visit(world.app.url)
     for link, sentence in REFUSED.values():
         link = link.format(site=world.site.url, forbidden=world.forbidden.url)
@@ -264,7 +264,7 @@ def test_what_is_refused_is_said_and_costs_nothing(world: World, visit: Visit) -
 
 
 @pytest.mark.browser
-def test_one_that_failed_can_be_tried_again(world: World, visit: Visit) -> None:
+def test_failed_fetch_can_be_retried(world: World, visit: Visit) -> None:
     visitor, late = visit(world.app.url), world.site.handlers
     attach(visitor, f"{world.site.url}/late.png")
     expect(rows(visitor)).to_have_class("refused")
@@ -298,7 +298,7 @@ NOT_ASKED = (
 
 
 @pytest.mark.browser
-def test_whom_it_would_ask_is_seen_and_other_text_is_left_alone(world: World, visit: Visit) -> None:
+def test_page_names_host_and_ignores_other_text(world: World, visit: Visit) -> None:
     visitor = visit(world.app.url)
     for link, host in ASKED.items():
         visitor.box.fill("")
@@ -318,7 +318,7 @@ def test_whom_it_would_ask_is_seen_and_other_text_is_left_alone(world: World, vi
 
 
 @pytest.mark.browser
-def test_the_question_can_be_answered_by_keyboard_on_a_dark_phone(world: World, visit: Visit) -> None:
+def test_question_works_by_keyboard_on_dark_phone(world: World, visit: Visit) -> None:
     visitor = visit(world.app.url, phone=True, dark=True)
     paste(visitor, f"{world.site.url}/photo.png")
     ask = rows(visitor).get_by_role("button", name="Attach the picture")
@@ -336,7 +336,7 @@ def test_the_question_can_be_answered_by_keyboard_on_a_dark_phone(world: World, 
 
 
 @pytest.mark.browser
-def test_several_are_asked_about_one_by_one_and_fetched_in_turn(world: World, visit: Visit) -> None:
+def test_several_links_are_fetched_in_turn(world: World, visit: Visit) -> None:
     visitor = visit(world.app.url)
     world.slow.may.clear()
     for name in ("slow", "photo"):
@@ -349,7 +349,7 @@ def test_several_are_asked_about_one_by_one_and_fetched_in_turn(world: World, vi
 
 
 @pytest.mark.browser
-def test_a_public_page_fetches_so_many_a_minute(start_app: Callable[..., App], world: World, visit: Visit) -> None:
+def test_public_page_limits_fetches_per_minute(start_app: Callable[..., App], world: World, visit: Visit) -> None:
     config = f'[server]\nfetch_from = ["{world.site.host}"]\n[public]\non = true\nmessages = 2\n'
     visitor = visit(start_app(config, VLLM_BASE_URL=world.models.base_url).url)
     before = len(world.site.asked)
@@ -377,7 +377,7 @@ def open_to(*sites: Site, **more: Any) -> Guard:
     return Guard(public=lambda one: str(one) == "127.0.0.1", ports=frozenset(one.port for one in sites), **more)
 
 
-async def test_a_name_that_leads_elsewhere_a_moment_later_changes_nothing(links: Callable[..., LinkFetcher]) -> None:
+async def test_changed_name_resolution_has_no_effect(links: Callable[..., LinkFetcher]) -> None:
     turns = [["127.0.0.1"], ["127.0.0.2"]]
 
     async def resolve(host: str, port: int) -> list[str]:
@@ -394,7 +394,7 @@ async def test_a_name_that_leads_elsewhere_a_moment_later_changes_nothing(links:
     assert len(here.asked) == 1
 
 
-async def test_a_redirect_into_a_private_network_is_refused(links: Callable[..., LinkFetcher]) -> None:
+async def test_redirect_into_private_network_is_refused(links: Callable[..., LinkFetcher]) -> None:
     async with site(star=lambda _: to("http://inside.example/x.png")) as here:
 
         async def resolve(host: str, port: int) -> list[str]:
@@ -405,7 +405,7 @@ async def test_a_redirect_into_a_private_network_is_refused(links: Callable[...,
             await links(replace(guard, ports=guard.ports | {80})).fetch(ANN, "page", here.url + "/x.png")
 
 
-async def test_a_name_that_is_a_path_stays_a_name(links: Callable[..., LinkFetcher]) -> None:
+async def test_path_in_file_name_is_removed(links: Callable[..., LinkFetcher]) -> None:
     async with site(star=lambda _: answer(PNG, kind="image/png")) as here:
         fetching = links(open_to(here))
         for path in ("/..%2f..%2fetc%2fx.html", "/%00%0a.png", "/", "/" + "x" * 300 + ".png", "/c:%5cx.png"):
@@ -414,7 +414,7 @@ async def test_a_name_that_is_a_path_stays_a_name(links: Callable[..., LinkFetch
             assert re.fullmatch(r"[\w-]{1,60}\.png", picture.name)
 
 
-async def test_a_visitor_of_a_public_page_has_two_at_once(links: Callable[..., LinkFetcher]) -> None:
+async def test_public_visitor_has_two_fetches_at_once(links: Callable[..., LinkFetcher]) -> None:
     slow = Slow()
     async with site(star=slow) as here:
         fetching = links(open_to(here), PublicSettings(messages=10, answers=2))
@@ -429,7 +429,7 @@ async def test_a_visitor_of_a_public_page_has_two_at_once(links: Callable[..., L
         assert await fetching.fetch(BOB, "five", here.url + "/5") is not None
 
 
-async def test_one_that_is_given_up_ends_and_one_given_up_early_never_begins(links: Callable[..., LinkFetcher]) -> None:
+async def test_cancelled_fetch_ends_or_never_starts(links: Callable[..., LinkFetcher]) -> None:
     slow = Slow()
     async with site(star=slow) as here:
         fetching = links(open_to(here))
@@ -445,7 +445,7 @@ async def test_one_that_is_given_up_ends_and_one_given_up_early_never_begins(lin
         assert await fetching.fetch(ANN, "next", here.url + "/picture") is not None
 
 
-async def test_given_up_fetches_are_few_and_soon_forgotten(links: Callable[..., LinkFetcher]) -> None:
+async def test_cancelled_fetches_are_bounded_and_forgotten(links: Callable[..., LinkFetcher]) -> None:
     async with site(star=lambda _: answer(PNG, kind="image/png")) as here:
         clock, url = Clock(), here.url + "/x.png"
         fetching = LinkFetcher(open_to(here), RateLimiter(None), max_bytes=10_000, clock=clock)
@@ -462,13 +462,13 @@ async def test_given_up_fetches_are_few_and_soon_forgotten(links: Callable[..., 
 
 
 @pytest.mark.parametrize("number", ["", "x", "-1", "1" * 10, "1" * 40, "\N{ARABIC-INDIC DIGIT ONE}"])
-def test_fetch_has_a_short_number(number: str) -> None:
+def test_fetch_number_is_short(number: str) -> None:
     assert ask_of("page", number) is None
     assert ask_of("page", "17") == "page 17"
 
 
 @pytest.mark.parametrize("host", ["wiki.intranet", "http://wiki.intranet:80", "*:80", "WIKI:80", "a:80/path"])
-def test_a_host_that_could_never_be_allowed_is_named_at_the_start(tmp_path: Path, host: str) -> None:
+def test_impossible_allowed_host_is_named_at_start(tmp_path: Path, host: str) -> None:
     path = tmp_path / "app.toml"
     path.write_text(f'[server]\nfetch_from = ["wiki.intranet:443", "[fd00::1]:8080", "{host}"]\n')
     with pytest.raises(ConfigError, match="fetch_from must be hosts with their port"):

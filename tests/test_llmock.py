@@ -65,7 +65,7 @@ def grade(llmock: LLMock) -> list[str]:
     return [finding.code for finding in llmock.verdict().findings]
 
 
-async def test_an_answer_comes_whole_with_its_tokens(client: Client, llmock: LLMock) -> None:
+async def test_answer_is_whole_with_token_counts(client: Client, llmock: LLMock) -> None:
     llmock.reply(TEXT)
     result = await client.agent.ask("Say much.")
     assert (result.finish_reason, result.text) == ("stop", TEXT)
@@ -75,7 +75,7 @@ async def test_an_answer_comes_whole_with_its_tokens(client: Client, llmock: LLM
     llmock.assert_resilient(strict=True)
 
 
-async def test_an_answer_that_grew_too_long_says_so(client: Client, llmock: LLMock) -> None:
+async def test_length_limit_is_reported(client: Client, llmock: LLMock) -> None:
     llmock.add(Reply(text=TEXT, finish_reason="length"))
     result = await client.agent.ask("Say much.")
     assert (result.finish_reason, result.text) == ("length", TEXT)
@@ -91,7 +91,7 @@ STREAMS: dict[str, tuple[Callable[[LLMock], LLMock], str, list[str]]] = {
 
 
 @pytest.mark.parametrize(("spoil", "kind", "held"), STREAMS.values(), ids=STREAMS)
-async def test_a_spoilt_stream_is_an_error_and_what_was_said_stays(
+async def test_corrupt_stream_is_error_and_keeps_text(
     spoil: Callable[[LLMock], LLMock], kind: str, held: list[str], client: Client, llmock: LLMock
 ) -> None:
     spoil(llmock).reply(TEXT)
@@ -114,7 +114,7 @@ async def test_a_spoilt_stream_is_an_error_and_what_was_said_stays(
     assert (await client.agent.ask("Go on.", context=result.context)).finish_reason == "stop"
 
 
-async def test_a_stalled_stream_can_be_stopped(client: Client, llmock: LLMock) -> None:
+async def test_stalled_stream_can_be_stopped(client: Client, llmock: LLMock) -> None:
     llmock.stall(after_chunks=6, seconds=30.0).reply(TEXT)
     run = client.agent.run("Say much.").start()
     words = WORDS_OF_SIX_CHUNKS[client.agent.connection.spec.dialect]
@@ -145,7 +145,7 @@ PASSING: dict[str, tuple[Callable[[LLMock], LLMock], str, int]] = {
 
 
 @pytest.mark.parametrize(("refuse", "kind", "status"), REFUSALS.values(), ids=REFUSALS)
-async def test_what_cannot_succeed_is_not_tried_again(
+async def test_permanent_failure_is_not_retried(
     refuse: Callable[[LLMock], LLMock], kind: str, status: int, client: Client, llmock: LLMock
 ) -> None:
     refuse(llmock)
@@ -157,7 +157,7 @@ async def test_what_cannot_succeed_is_not_tried_again(
 
 
 @pytest.mark.parametrize(("refuse", "kind", "status"), PASSING.values(), ids=PASSING)
-async def test_what_may_pass_is_named(
+async def test_transient_failure_is_named(
     refuse: Callable[[LLMock], LLMock], kind: str, status: int, client: Client, llmock: LLMock
 ) -> None:
     refuse(llmock)
@@ -169,7 +169,7 @@ async def test_what_may_pass_is_named(
     assert grade(llmock) == ["gave_up"]  # as it was told to
 
 
-async def test_the_minutes_quota_is_a_rate_limit_that_says_when(client: Client, llmock: LLMock) -> None:
+async def test_minute_quota_is_rate_limit_with_time(client: Client, llmock: LLMock) -> None:
     llmock.limits(rpm=1)
     assert (await client.agent.ask("Say something.")).finish_reason == "stop"
     assert (await client.agent.ask("Say more.")).finish_reason == "error"
@@ -187,9 +187,7 @@ AGAIN: dict[str, Callable[[LLMock], LLMock]] = {
 
 
 @pytest.mark.parametrize("refuse", AGAIN.values(), ids=AGAIN)
-async def test_what_may_pass_is_tried_again_and_graded_well(
-    refuse: Callable[[LLMock], LLMock], client: Client, llmock: LLMock
-) -> None:
+async def test_transient_failure_is_retried(refuse: Callable[[LLMock], LLMock], client: Client, llmock: LLMock) -> None:
     refuse(llmock).reply(TEXT, times=2)
     result = await client.patient().ask("Say much.")
     assert (result.finish_reason, result.text) == ("stop", TEXT)
@@ -199,7 +197,7 @@ async def test_what_may_pass_is_tried_again_and_graded_well(
     llmock.assert_resilient(strict=True)
 
 
-async def test_a_tool_loop_runs_to_its_end(client: Client, llmock: LLMock) -> None:
+async def test_tool_loop_runs_to_its_end(client: Client, llmock: LLMock) -> None:
     llmock.call_tool("weather", {"city": "Šibenik"})
     run = client.patient(0).run("What is the weather?")
     result = await run
@@ -213,9 +211,7 @@ async def test_a_tool_loop_runs_to_its_end(client: Client, llmock: LLMock) -> No
 
 
 @pytest.mark.parametrize("fault", ["malformed_arguments", "unknown_tool"])
-async def test_a_broken_call_is_answered_with_an_error_and_the_loop_goes_on(
-    fault: str, client: Client, llmock: LLMock
-) -> None:
+async def test_broken_call_gets_error_and_loop_continues(fault: str, client: Client, llmock: LLMock) -> None:
     llmock.break_tool_call(fault)
     run = client.patient(0).run("What is the weather?")
     result = await run

@@ -91,7 +91,7 @@ def gone(process: psutil.Process) -> bool:
 # --- llama.cpp, for real -------------------------------------------------------------------------------------------
 
 
-async def test_it_answers_only_who_has_the_key_and_no_web_page(tmp_path: Path) -> None:
+async def test_server_needs_key_and_refuses_web_pages(tmp_path: Path) -> None:
     async with models(tmp_path) as local:
         local.start()
         assert local.served == ()
@@ -109,14 +109,14 @@ async def test_it_answers_only_who_has_the_key_and_no_web_page(tmp_path: Path) -
         assert served.endpoint.api_key not in repr((served, local.status))
 
 
-async def test_four_conversations_at_once_and_a_fifth_waits(tmp_path: Path) -> None:
+async def test_fifth_conversation_waits(tmp_path: Path) -> None:
     async with models(tmp_path) as local:
         (served,) = await local.ready()
         answers = await asyncio.gather(*(ask(served) for _ in range(5)))
     assert [answer.status_code for answer in answers] == [200] * 5
 
 
-async def test_closing_leaves_no_process_and_may_be_repeated(tmp_path: Path) -> None:
+async def test_close_leaves_no_process_and_repeats(tmp_path: Path) -> None:
     async with models(tmp_path) as local:
         await local.ready()
         (process,) = children()
@@ -128,7 +128,7 @@ async def test_closing_leaves_no_process_and_may_be_repeated(tmp_path: Path) -> 
             await local.ready()
 
 
-async def test_closing_while_it_loads_leaves_no_process(tmp_path: Path) -> None:
+async def test_close_while_loading_leaves_no_process(tmp_path: Path) -> None:
     async with models(tmp_path) as local:
         local.start()
         await until(children)
@@ -169,12 +169,12 @@ async def kill_a_parent(cache: Path, model: str) -> dict[psutil.Process, list[st
     return had
 
 
-async def test_the_child_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+async def test_child_dies_with_killed_parent(tmp_path: Path) -> None:
     (process,) = await kill_a_parent(tmp_path, "")
     await until(lambda: gone(process), seconds=5)
 
 
-async def test_a_crash_is_followed_by_the_same_endpoint(tmp_path: Path) -> None:
+async def test_crash_keeps_the_endpoint(tmp_path: Path) -> None:
     said: list[str] = []
     async with models(tmp_path, said) as local:
         (before,) = await local.ready()
@@ -188,7 +188,7 @@ async def test_a_crash_is_followed_by_the_same_endpoint(tmp_path: Path) -> None:
     assert any("ended by signal 11. Starting it again." in line for line in said)
 
 
-async def test_a_server_that_keeps_crashing_is_given_up(tmp_path: Path) -> None:
+async def test_crash_loop_is_given_up(tmp_path: Path) -> None:
     async with models(tmp_path) as local:
         await local.ready()
         for _ in range(4):
@@ -222,7 +222,7 @@ def _cut(good: Path, bad: Path) -> None:
     ("spoil", "sentence"),
     [(_no_file, "there is no such file"), (_not_gguf, "is not a GGUF file"), (_cut, "corrupted or incomplete")],
 )
-async def test_a_bad_file_of_the_user_fails_with_a_sentence_and_is_not_replaced(
+async def test_bad_user_file_fails_and_is_not_replaced(
     spoil: Callable[[Path, Path], None], sentence: str, tmp_path: Path, smollm2: Path
 ) -> None:
     bad = tmp_path / "bad.gguf"
@@ -235,7 +235,7 @@ async def test_a_bad_file_of_the_user_fails_with_a_sentence_and_is_not_replaced(
         assert children() == []
 
 
-async def test_a_file_of_the_user_is_described_by_what_llama_cpp_says(tmp_path: Path, smollm2: Path) -> None:
+async def test_user_file_is_described_by_llama_cpp(tmp_path: Path, smollm2: Path) -> None:
     async with models(tmp_path, local_model=smollm2) as local:
         (served,) = await local.ready()
         assert served.spec.id == f"local:{smollm2.stem}"
@@ -243,7 +243,7 @@ async def test_a_file_of_the_user_is_described_by_what_llama_cpp_says(tmp_path: 
         assert (await ask(served)).status_code == 200
 
 
-async def test_short_memory_is_said_before_loading(smollm2: Path) -> None:
+async def test_short_memory_is_reported_before_loading(smollm2: Path) -> None:
     with pytest.raises(LocalModelError, match=r"needs about \d+ MB of memory .* are free"):
         await launch_llama(smollm2, name="big", context=4096, kv_bytes=10**15, key="k", port=0)
 
@@ -256,7 +256,7 @@ async def test_short_memory_is_said_before_loading(smollm2: Path) -> None:
     ],
     ids=["no libgomp", "no AVX2"],
 )
-async def test_a_machine_that_cannot_run_it_is_told_why(
+async def test_unfit_machine_gets_the_reason(
     module: str, sentence: str, smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "xllamacpp.py").write_text(module)
@@ -276,13 +276,13 @@ def without_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path / "site")
 
 
-async def test_nothing_on_disk_and_no_downloads_says_what_to_do(tmp_path: Path, without_package: None) -> None:
+async def test_missing_weights_offline_explain_the_fix(tmp_path: Path, without_package: None) -> None:
     async with models(tmp_path) as local:
         with pytest.raises(LocalModelError, match=r"Run `make setup`.*VLLM_BASE_URL"):
             await local.ready()
 
 
-async def test_a_slow_fetch_lets_smollm2_answer_and_then_stands_first(
+async def test_smollm2_answers_during_slow_download(
     tmp_path: Path, smollm2_bytes: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = smollm2_bytes
@@ -308,7 +308,7 @@ async def test_a_slow_fetch_lets_smollm2_answer_and_then_stands_first(
     assert any("takes longer than 0 s: SmolLM2 answers meanwhile" in line for line in said)
 
 
-async def test_a_quick_fetch_starts_only_the_better_one(
+async def test_quick_download_starts_only_better_model(
     tmp_path: Path, smollm2_bytes: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = smollm2_bytes
@@ -325,9 +325,7 @@ async def test_a_quick_fetch_starts_only_the_better_one(
 
 
 @pytest.mark.parametrize("trouble", ["unreachable", "wrong"])
-async def test_where_fetching_fails_smollm2_answers(
-    trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_smollm2_answers_if_download_fails(trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     better = from_hub(b"x" * 1000, sha256="0" * 64)
     said: list[str] = []
     with serving(files={"/org/toy/resolve/rev/toy.gguf": b"x" * 1000}) as server:
@@ -345,7 +343,7 @@ def listing(**entry: object) -> dict[str, bytes]:
     return {"/v1/models": json.dumps({"object": "list", "data": [entry]}).encode()}
 
 
-async def test_a_named_server_that_comes_later_is_picked_up_and_nothing_is_started(tmp_path: Path) -> None:
+async def test_late_named_server_is_picked_up(tmp_path: Path) -> None:
     said: list[str] = []
     files = listing(id="Qwen/Qwen3-8B", owned_by="vllm", max_model_len=20000)
     with serving(files=files, login="Bearer right") as server:
@@ -363,7 +361,7 @@ async def test_a_named_server_that_comes_later_is_picked_up_and_nothing_is_start
             assert children() == []
 
 
-async def test_a_named_server_that_is_not_there_is_named_and_its_key_is_not(tmp_path: Path) -> None:
+async def test_unreachable_named_server_hides_key(tmp_path: Path) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         url = f"http://user:pa55@127.0.0.1:{nobody.getsockname()[1]}/v1"
@@ -384,7 +382,7 @@ async def test_a_named_server_that_is_not_there_is_named_and_its_key_is_not(tmp_
     ],
     ids=["html", "no model", "nonsense", "404"],
 )
-async def test_what_is_no_model_server_is_recognised(files: dict[str, bytes], kind: str) -> None:
+async def test_other_server_is_recognised(files: dict[str, bytes], kind: str) -> None:
     with serving(files=files) as server:
         with pytest.raises(ProviderError) as refused:
             await discover(Endpoint(f"{server.url}/v1", "s3cret"))
@@ -392,7 +390,7 @@ async def test_what_is_no_model_server_is_recognised(files: dict[str, bytes], ki
         assert "s3cret" not in str(refused.value)
 
 
-async def test_a_wrong_key_is_recognised(tmp_path: Path) -> None:
+async def test_wrong_key_is_recognised(tmp_path: Path) -> None:
     with (
         serving(files=listing(id="m"), login="Bearer right") as server,
         pytest.raises(ProviderError, match="refused the key") as refused,
@@ -421,7 +419,7 @@ async def test_a_wrong_key_is_recognised(tmp_path: Path) -> None:
         ("HuggingFaceTB/SmolLM2-135M-Instruct", False, False, False, None),
     ],
 )
-def test_what_a_name_tells(name: str, image: bool, audio: bool, reasons: bool, parser: str | None) -> None:
+def test_name_tells_abilities(name: str, image: bool, audio: bool, reasons: bool, parser: str | None) -> None:
     known = family(name)
     assert (known.image, known.audio, known.reasoning_parser == "qwen3") == (image, audio, reasons)
     assert known.tool_parser == parser
@@ -472,7 +470,7 @@ def fake_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return log
 
 
-async def test_vllm_is_started_with_a_key_that_no_command_line_shows(tmp_path: Path, fake_vllm: Path) -> None:
+async def test_vllm_key_is_on_no_command_line(tmp_path: Path, fake_vllm: Path) -> None:
     async with models(tmp_path, vllm_model="Qwen/Qwen3-0.6B") as local:
         (served,) = await local.ready()
         assert (served.spec.id, served.spec.reasoning) == ("vllm:Qwen/Qwen3-0.6B", True)
@@ -484,7 +482,7 @@ async def test_vllm_is_started_with_a_key_that_no_command_line_shows(tmp_path: P
         assert not any(served.endpoint.api_key in " ".join(each.cmdline()) for each in processes)
 
 
-async def test_vllm_takes_no_address_from_a_message(tmp_path: Path, fake_vllm: Path) -> None:
+async def test_vllm_fetches_no_address_of_a_message(tmp_path: Path, fake_vllm: Path) -> None:
     async with models(tmp_path, vllm_model="Qwen/Qwen3-VL-2B-Instruct") as local:
         (served,) = await local.ready()
         assert (served.spec.image, served.spec.audio) == (True, False)
@@ -494,7 +492,7 @@ async def test_vllm_takes_no_address_from_a_message(tmp_path: Path, fake_vllm: P
     assert "--reasoning-parser" not in argv
 
 
-async def test_vllm_dies_whole_with_a_parent_that_is_killed(tmp_path: Path, fake_vllm: Path) -> None:
+async def test_vllm_tree_dies_with_killed_parent(tmp_path: Path, fake_vllm: Path) -> None:
     had = await kill_a_parent(tmp_path, "Qwen/Qwen3-Stubborn")
     commands = [" ".join(each) for each in had.values()]
     assert len(had) == 3
@@ -502,7 +500,7 @@ async def test_vllm_dies_whole_with_a_parent_that_is_killed(tmp_path: Path, fake
     await until(lambda: all(gone(each) for each in had), seconds=20)
 
 
-async def test_vllm_that_fails_gives_its_reason_and_the_next_in_order_answers(tmp_path: Path, fake_vllm: Path) -> None:
+async def test_failed_vllm_gives_reason_and_falls_back(tmp_path: Path, fake_vllm: Path) -> None:
     said: list[str] = []
     async with models(tmp_path, said, vllm_model="broken/model") as local:
         (served,) = await local.ready()
@@ -510,7 +508,7 @@ async def test_vllm_that_fails_gives_its_reason_and_the_next_in_order_answers(tm
     assert any("No available memory for the cache blocks" in line for line in said)
 
 
-def test_the_log_of_vllm_tells_how_far_it_is() -> None:
+def test_vllm_log_shows_progress() -> None:
     log = [
         "(APIServer pid=1) INFO vLLM API server version 0.32.0",
         "INFO Resolved architecture: Qwen3ForCausalLM",

@@ -57,7 +57,7 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("mode", [0, 1], ids=["light", "dark"])
-def test_what_is_read_and_pressed_stands_out_in_both_modes(mode: int) -> None:
+def test_text_and_buttons_have_contrast_in_both_modes(mode: int) -> None:
     colour = {name: modes[mode] for name, modes in COLOURS.items()}
     code = [name for name in colour if name.startswith("code-")]
     pairs = {(text, on, 4.5) for text in ("ink", "quiet") for on in ("ground", "surface", "sunken", "hover")}
@@ -73,7 +73,7 @@ def test_what_is_read_and_pressed_stands_out_in_both_modes(mode: int) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_examples_suit_the_model_and_bring_their_files(language: str) -> None:
+def test_examples_suit_model_and_bring_files(language: str) -> None:
     words, catalog = Translator(language), load_catalog()
     for spec in (None, *catalog.menu()):
         offered = [one["text"] for one in examples(spec, words)]
@@ -89,7 +89,7 @@ def test_examples_suit_the_model_and_bring_their_files(language: str) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES.keys())
-def test_the_composer_is_one_frame_at_the_bottom(sized: Callable[..., Visitor], size: tuple[int, int]) -> None:
+def test_composer_is_one_frame_at_bottom(sized: Callable[..., Visitor], size: tuple[int, int]) -> None:
     visitor = sized(size)
     page, (width, height) = visitor.page, size
 
@@ -136,7 +136,7 @@ WATCH_THE_LAYOUT = """() => {
 
 
 @pytest.mark.browser
-def test_nothing_jumps_while_an_answer_streams(sized: Callable[..., Visitor]) -> None:
+def test_nothing_jumps_while_answer_streams(sized: Callable[..., Visitor]) -> None:
     visitor = sized(SIZES["desktop"])
     visitor.ask("!reasoning Short. !text A first answer.")
     visitor.say("!reasoning hm !tokens 80 @40")
@@ -150,7 +150,7 @@ def test_nothing_jumps_while_an_answer_streams(sized: Callable[..., Visitor]) ->
 
 
 @pytest.mark.browser
-def test_the_newest_line_stays_in_view_unless_somebody_reads_above(sized: Callable[..., Visitor]) -> None:
+def test_newest_line_stays_in_view_unless_reading_above(sized: Callable[..., Visitor]) -> None:
     visitor = sized(SIZES["phone"])
     log = visitor.chat.locator(".bubble-wrap")
     below = "log => log.scrollHeight - log.clientHeight - log.scrollTop"
@@ -187,7 +187,7 @@ REDRAW = """log => {
 
 
 @pytest.mark.browser
-def test_a_redraw_is_not_taken_for_the_reader(sized: Callable[..., Visitor]) -> None:
+def test_redraw_is_not_taken_for_reader(sized: Callable[..., Visitor]) -> None:
     visitor = sized(SIZES["phone"])
     log = visitor.chat.locator(".bubble-wrap")
     visitor.say("!tokens 9000 @150")
@@ -203,7 +203,7 @@ def test_a_redraw_is_not_taken_for_the_reader(sized: Callable[..., Visitor]) -> 
 
 
 @pytest.mark.browser
-def test_every_way_of_sending_scrolls_down(sized: Callable[..., Visitor]) -> None:
+def test_every_send_scrolls_down(sized: Callable[..., Visitor]) -> None:
     visitor = sized((390, 800))
     log, page, last = visitor.chat.locator(".bubble-wrap"), visitor.page, visitor.chat.locator(".bot-row").last
     for _ in range(2):
@@ -243,7 +243,7 @@ def test_every_way_of_sending_scrolls_down(sized: Callable[..., Visitor]) -> Non
 
 
 @pytest.mark.browser
-def test_a_tool_says_for_how_long_it_runs(sized: Callable[..., Visitor]) -> None:
+def test_running_tool_shows_seconds(sized: Callable[..., Visitor]) -> None:
     visitor = sized(SIZES["desktop"])
     visitor.allow_tools()
     visitor.say('!tool nap {"seconds": 20}')
@@ -257,7 +257,7 @@ def test_a_tool_says_for_how_long_it_runs(sized: Callable[..., Visitor]) -> None
 
 
 @pytest.mark.browser
-def test_an_upload_on_its_way_is_seen(sized: Callable[..., Visitor]) -> None:
+def test_upload_in_progress_is_shown(sized: Callable[..., Visitor]) -> None:
     visitor = sized(SIZES["desktop"])
     held: list[Route] = []
     visitor.page.route("**/gradio_api/upload*", lambda route: held.append(route))
@@ -280,9 +280,7 @@ def sees(start_app: Callable[..., App]) -> Iterator[tuple[App, Running]]:
 
 
 @pytest.mark.browser
-def test_a_picture_among_the_examples_reaches_the_model(
-    sized: Callable[..., Visitor], sees: tuple[App, Running]
-) -> None:
+def test_example_picture_reaches_model(sized: Callable[..., Visitor], sees: tuple[App, Running]) -> None:
     own, server = sees
     visitor = sized(SIZES["desktop"], own.url)
     expect(visitor.chat.locator(".example img").first).to_be_visible()
@@ -295,7 +293,7 @@ def test_a_picture_among_the_examples_reaches_the_model(
 
 @pytest.mark.browser
 @pytest.mark.parametrize(("motion", "moves"), [("reduce", False), ("no-preference", True)])
-def test_nothing_moves_for_who_asked_for_that(sized: Callable[..., Visitor], motion: str, moves: bool) -> None:
+def test_reduced_motion_stops_animations(sized: Callable[..., Visitor], motion: str, moves: bool) -> None:
     visitor = sized(SIZES["desktop"], motion=motion)
     visitor.say("!stall-before")
     expect(visitor.chat.locator(".waiting")).to_be_visible()
@@ -308,7 +306,7 @@ def test_nothing_moves_for_who_asked_for_that(sized: Callable[..., Visitor], mot
 @pytest.mark.browser
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES.keys())
-def test_pictures_to_look_at(sized: Callable[..., Visitor], size: tuple[int, int], dark: bool) -> None:
+def test_screenshots_of_each_look(sized: Callable[..., Visitor], size: tuple[int, int], dark: bool) -> None:
     visitor = sized(size, dark=dark)
     name = f"{size[0]}-{'dark' if dark else 'light'}"
     expect(visitor.chat.locator(".example")).to_have_count(4)

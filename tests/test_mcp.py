@@ -69,7 +69,7 @@ async def pid_of(tools: Sequence[Tool]) -> int:
 @given(
     st.lists(st.one_of(st.text(min_size=1, max_size=90), st.sampled_from(["a.b", "a_b", "a b", "x" * 70])), unique=True)
 )
-def test_names_fit_every_provider_and_stay_different(names: list[str]) -> None:
+def test_names_fit_every_provider_and_differ(names: list[str]) -> None:
     fit = [fit_name("things", name) for name in names]
     assert len(set(fit)) == len(names)
     for name in fit:
@@ -80,7 +80,7 @@ def test_names_fit_every_provider_and_stay_different(names: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "1a", "a.b", "x" * 33])
-def test_a_servers_name_must_fit(name: str) -> None:
+def test_server_name_must_fit(name: str) -> None:
     with pytest.raises(InputError, match="name is at most 32"):
         McpServer.stdio("true", name=name)
 
@@ -124,7 +124,7 @@ def server(request: pytest.FixtureRequest) -> McpServer:
     return McpServer.http(request.getfixturevalue("address"), name="things", headers={"X-Token": "hush"})
 
 
-async def test_tools_become_ours(server: McpServer) -> None:
+async def test_mcp_tools_become_agent_tools(server: McpServer) -> None:
     assert isinstance(server, Toolset)
     assert "hush" not in repr(server)
     async with server.session() as tools:
@@ -144,7 +144,7 @@ async def test_tools_become_ours(server: McpServer) -> None:
         assert mixed == ["before", picture, BinaryContent(WAV, media_type="audio/wav"), "after"]
 
 
-async def test_what_a_tool_refuses_is_an_error_that_the_model_reads(server: McpServer) -> None:
+async def test_tool_refusal_is_an_error_for_model(server: McpServer) -> None:
     async with server.session() as tools:
         refused = await call(tools, "fail", city="Atlantis")
         assert refused.outcome == "failed"
@@ -155,7 +155,7 @@ async def test_what_a_tool_refuses_is_an_error_that_the_model_reads(server: McpS
         assert (await call(tools, "add", a=1)).content == "2"  # and the session goes on
 
 
-async def test_a_call_has_its_time_and_the_others_go_on(server: McpServer) -> None:
+async def test_call_times_out_and_others_continue(server: McpServer) -> None:
     quick = McpServer(server.where, name="things", timeout=1.0, tools=("nap", "add"))
     async with quick.session() as tools:
         late, fine = await asyncio.gather(call(tools, "nap", seconds=60), call(tools, "add", a=1))
@@ -164,13 +164,13 @@ async def test_a_call_has_its_time_and_the_others_go_on(server: McpServer) -> No
         assert (await call(tools, "add", a=1)).content == "2"
 
 
-async def test_only_what_is_allowed_is_taken(server: McpServer) -> None:
+async def test_only_allowed_tools_are_taken(server: McpServer) -> None:
     few = McpServer(server.where, name="things", tools=("echo", "add"), needs_approval=("add",))
     async with few.session() as tools:
         assert [(tool.name, tool.needs_approval) for tool in tools] == [("things-echo", False), ("things-add", True)]
 
 
-async def test_what_is_wanted_and_not_there_is_said(address: str) -> None:
+async def test_missing_wanted_tool_is_reported(address: str) -> None:
     for wrong in ({"tools": ("echo", "fly")}, {"needs_approval": ("fly",)}):
         with pytest.raises(ToolError, match=r"things has no tool 'fly'. It has: add, an.odd"):
             async with McpServer.http(address, name="things", **wrong).session():
@@ -179,7 +179,7 @@ async def test_what_is_wanted_and_not_there_is_said(address: str) -> None:
         assert tools[0].needs_approval
 
 
-async def test_a_session_is_opened_and_closed_in_different_tasks(server: McpServer) -> None:
+async def test_session_opens_and_closes_in_different_tasks(server: McpServer) -> None:
     session = server.session()
     tools = await asyncio.create_task(session.__aenter__())
     assert (await asyncio.create_task(call(tools, "add", a=1))).content == "2"
@@ -188,7 +188,7 @@ async def test_a_session_is_opened_and_closed_in_different_tasks(server: McpServ
     assert late.outcome == "failed"
 
 
-async def test_an_agent_uses_it(server: McpServer) -> None:
+async def test_agent_uses_mcp_tools(server: McpServer) -> None:
     connection = FakeConnection(
         [Step([Call("things-add", '{"a": 40, "b": 2}', "things-add")]), Step([Words("output_text", ["42"])])]
     )
@@ -202,7 +202,7 @@ async def test_an_agent_uses_it(server: McpServer) -> None:
 # --- each its own way -----------------------------------------------------------------------------------------------
 
 
-async def test_each_session_has_a_process_of_its_own_that_ends_with_it_and_knows_no_secret_of_ours(
+async def test_each_session_has_its_own_clean_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "hush hush")
@@ -222,7 +222,7 @@ async def test_headers_go_with_every_request(address: str) -> None:
         assert json.loads((await call(tools, "surroundings")).content)["headers"]["authorization"] == "Bearer hush"
 
 
-async def test_its_stderr_is_logged_and_a_greeting_on_stdout_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
+async def test_stderr_is_logged_and_stray_stdout_ignored(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with things("chatty").session() as tools:
         assert (await call(tools, "add", a=1)).content == "2"
@@ -231,7 +231,7 @@ async def test_its_stderr_is_logged_and_a_greeting_on_stdout_does_no_harm(caplog
     assert "Welcome to Things" in caplog.text
 
 
-async def test_a_server_that_dies_in_a_call_is_an_error_that_the_model_reads() -> None:
+async def test_server_death_in_call_is_an_error_for_model() -> None:
     async with things().session() as tools:
         dead = await call(tools, "die")
         assert dead.outcome == "failed"
@@ -258,7 +258,7 @@ TROUBLE = {
 
 
 @pytest.mark.parametrize(("server", "sentence"), TROUBLE.values(), ids=TROUBLE)
-async def test_a_server_that_cannot_be_used_is_one_sentence(server: McpServer, sentence: str) -> None:
+async def test_unusable_server_gives_one_sentence(server: McpServer, sentence: str) -> None:
     before = {child.pid for child in psutil.Process().children()}
     with pytest.raises(ToolError, match=sentence):
         async with server.session():
@@ -266,7 +266,7 @@ async def test_a_server_that_cannot_be_used_is_one_sentence(server: McpServer, s
     assert {child.pid for child in psutil.Process().children() if not gone(child.pid)} <= before
 
 
-async def test_a_run_whose_server_cannot_be_used_ends_with_that_sentence() -> None:
+async def test_run_with_unusable_server_ends_with_sentence() -> None:
     server = McpServer.stdio("no-such-program", name="things")
     result = await Agent(FakeConnection([]), tools=[server]).ask("Hello")
     assert result.finish_reason == "error"
@@ -277,7 +277,7 @@ async def test_a_run_whose_server_cannot_be_used_ends_with_that_sentence() -> No
 
 
 @pytest.mark.parametrize("part", ["stdio", "stubborn"])
-async def test_a_cancelled_run_takes_its_server_with_it(part: str, tmp_path: Path) -> None:
+async def test_cancelled_run_ends_its_server(part: str, tmp_path: Path) -> None:
     connection = FakeConnection(
         [
             Step([Call("things-surroundings", "{}", "things-surroundings")]),
@@ -296,7 +296,7 @@ async def test_a_cancelled_run_takes_its_server_with_it(part: str, tmp_path: Pat
     await wait_until(lambda: gone(pid) and not mcp._serving)
 
 
-async def test_a_session_that_is_cancelled_while_it_opens_leaves_nothing() -> None:
+async def test_session_cancelled_while_opening_leaves_nothing() -> None:
     before = {child.pid for child in psutil.Process().children()}
 
     async def use() -> None:
@@ -335,7 +335,7 @@ asyncio.run(main())
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a server has only its closed stdin to go by")
 @pytest.mark.parametrize("how", [signal.SIGTERM, None], ids=str)
-async def test_no_server_outlives_the_process_that_started_it(how: signal.Signals | None) -> None:
+async def test_no_server_outlives_its_parent(how: signal.Signals | None) -> None:
     more = [] if how else ["over"]  # without a signal: everything is cancelled at the end, the closing too
     process = subprocess.Popen(  # noqa: ASYNC220 - it is only started
         [sys.executable, "-c", HOLD, *more], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

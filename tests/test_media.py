@@ -106,9 +106,7 @@ def asked(dialect: Dialect, server: Playing, **more: Any) -> Agent:
 
 @pytest.mark.parametrize("name", SEEING)
 @pytest.mark.parametrize("given", GIVEN)
-async def test_what_a_model_sees_is_the_picture_upright_and_no_larger_than_it_looks_at(
-    server: Playing, name: str, given: str
-) -> None:
+async def test_model_sees_upright_picture_in_size(server: Playing, name: str, given: str) -> None:
     dialect, (data, size) = DIALECTS[name], GIVEN[given]
     server.play(dialect.reply, dialect.reply)
     async with asked(dialect, server) as agent:
@@ -130,7 +128,7 @@ async def test_what_a_model_sees_is_the_picture_upright_and_no_larger_than_it_lo
 
 @pytest.mark.parametrize("name", HEARING)
 @pytest.mark.parametrize("format_", ["webm", "m4a", "opus", "flac", "wav", "mp3"])
-async def test_what_a_model_hears_is_as_long_and_as_high_as_it_was(server: Playing, name: str, format_: str) -> None:
+async def test_model_hears_same_length_and_pitch(server: Playing, name: str, format_: str) -> None:
     dialect, data = DIALECTS[name], sound(format_, tone(1.2, hertz=660))
     server.play(dialect.reply)
     async with asked(dialect, server) as agent:
@@ -144,7 +142,7 @@ async def test_what_a_model_hears_is_as_long_and_as_high_as_it_was(server: Playi
 
 
 @pytest.mark.parametrize("name", SEEING)
-async def test_a_picture_that_a_tool_returns_reaches_the_model_as_it_takes_it(server: Playing, name: str) -> None:
+async def test_tool_picture_reaches_model_converted(server: Playing, name: str) -> None:
     @tool
     def draw() -> list[Any]:
         """Draw."""
@@ -184,7 +182,7 @@ BROKEN = BinaryContent(PNG[:40], media_type="image/png")
 CLAUDE, QWEN = DIALECTS["messages"].spec, DIALECTS["chat"].spec
 
 
-async def test_a_broken_file_is_refused_when_it_is_asked_about_and_a_short_text_ever_after(server: Playing) -> None:
+async def test_broken_file_is_refused_then_replaced_by_text(server: Playing) -> None:
     dialect = DIALECTS["messages"]
     server.play(dialect.reply)
     async with asked(dialect, server) as agent:
@@ -199,7 +197,7 @@ async def test_a_broken_file_is_refused_when_it_is_asked_about_and_a_short_text_
     assert list(arrived(json.loads(body))) == []
 
 
-async def test_of_too_many_pictures_the_latest_go() -> None:
+async def test_latest_of_too_many_pictures_are_sent() -> None:
     pictures = [BinaryContent(picture("PNG", (8, number)), media_type="image/png") for number in range(8, 20)]
     messages: list[ModelMessage] = [ModelRequest([Prompt(["See:", one])]) for one in pictures]
     sent = [message.parts[0].content for message in await convert_messages(messages, QWEN)]  # type: ignore[union-attr]
@@ -217,9 +215,7 @@ async def test_of_too_many_pictures_the_latest_go() -> None:
         (b"PK", "application/zip", {name: "[A file was here (application/zip), which " for name in SEEING}),
     ],
 )
-async def test_a_file_of_another_kind_never_ends_a_run_by_itself(
-    data: bytes, media_type: str, goes: dict[str, str | None]
-) -> None:
+async def test_other_file_from_tool_does_not_end_run(data: bytes, media_type: str, goes: dict[str, str | None]) -> None:
     content = BinaryContent(data, media_type=media_type)
     for name, text in goes.items():
         spec = DIALECTS[name].spec
@@ -231,7 +227,7 @@ async def test_a_file_of_another_kind_never_ends_a_run_by_itself(
                 await convert_messages([ModelRequest([Prompt(["Read:", content])])], spec)
 
 
-async def test_messages_that_need_nothing_are_the_same_ones_and_names_of_files_stay() -> None:
+async def test_unconverted_messages_are_the_same_objects() -> None:
     plain = ModelRequest([Prompt(["See:", BinaryContent(PNG, media_type="image/png")])])
     webp = BinaryContent(picture("WEBP"), media_type="image/webp", identifier="drawing")
     drawn_ = ModelRequest([ToolReturnPart("draw", webp, "c1")])
@@ -255,9 +251,7 @@ FILES = [
 
 
 @pytest.mark.parametrize(("data", "media_type", "suffix"), FILES, ids=[case[2] for case in FILES])
-async def test_files_of_every_part_are_kept_once_and_come_back_as_they_were(
-    tmp_path: Path, data: bytes, media_type: str, suffix: str
-) -> None:
+async def test_files_are_stored_once_and_restored(tmp_path: Path, data: bytes, media_type: str, suffix: str) -> None:
     store = MediaStore(tmp_path)
     content = BinaryContent(data, media_type=media_type)
     named = BinaryContent(data, media_type=media_type, identifier="drawing")
@@ -323,9 +317,7 @@ async def page(scripted: Running, tmp_path: Path) -> AsyncIterator[Conversations
     await made.aclose()
 
 
-async def test_what_a_model_makes_is_shown_as_after_a_reload_and_goes_back_to_it(
-    server: Playing, tmp_path: Path
-) -> None:
+async def test_generated_media_match_reload_and_return(server: Playing, tmp_path: Path) -> None:
     dialect, inline = DIALECTS["generate"], {"mimeType": "image/png", "data": base64.b64encode(PNG).decode()}
     drawn_ = test_gemini.reply(test_gemini.chunk(test_gemini.text("Look: "), {"inlineData": inline}), test_gemini.end())
     server.play(drawn_, dialect.reply)
@@ -345,9 +337,7 @@ async def test_what_a_model_makes_is_shown_as_after_a_reload_and_goes_back_to_it
     await page.aclose()
 
 
-async def test_a_record_of_a_run_with_files_plays_again_and_a_terminal_names_them(
-    scripted: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_record_with_files_replays(scripted: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     connection = connect(load_catalog().find("vllm:Qwen/Qwen3-8B"), Endpoint(scripted.base_url))
     async with Agent(connection, tools=[drawing, report]) as agent:
         run = agent.run("!tools drawing {} report {} !text Done.", record=tmp_path / "flight")
@@ -364,9 +354,7 @@ async def test_a_record_of_a_run_with_files_plays_again_and_a_terminal_names_the
     assert "Here: (audio/wav) (application/zip)" in shown
 
 
-async def test_what_tools_return_is_shown_live_as_after_a_reload_and_is_there(
-    page: Conversations, scripted: Running
-) -> None:
+async def test_tool_media_match_reload_and_are_served(page: Conversations, scripted: Running) -> None:
     live = await page.send(
         Visitor(owner=OWNER), None, {"text": "!tools drawing {} report {} !text Done."}, Choices(tools=True)
     )
@@ -425,7 +413,7 @@ PLANS = [
 @pytest.mark.parametrize(
     ("name", "data", "spec", "outcome", "said", "others"), PLANS, ids=[f"{case[0]}, {case[3]}" for case in PLANS]
 )
-async def test_what_will_happen_to_an_attachment(
+async def test_attachment_plan_tells_the_outcome(
     tmp_path: Path, name: str, data: bytes, spec: ModelSpec, outcome: str, said: str, others: list[str]
 ) -> None:
     path = tmp_path / name
@@ -435,7 +423,7 @@ async def test_what_will_happen_to_an_attachment(
     assert (plan.sent is None) == (outcome == "refused")
 
 
-async def test_files_are_judged_each_by_itself_and_together_by_what_a_request_may_have(tmp_path: Path) -> None:
+async def test_files_are_judged_alone_and_together(tmp_path: Path) -> None:
     files = [tmp_path / f"{number}.png" for number in range(10)]
     for path in files:
         path.write_bytes(PNG)
@@ -445,7 +433,7 @@ async def test_files_are_judged_each_by_itself_and_together_by_what_a_request_ma
     assert planned[9].said == f"{QWEN.label} takes 8 pictures in one message. Send 9.png in another."
 
 
-async def test_a_message_with_a_file_that_is_refused_keeps_nothing_and_the_others_are_kept_as_they_are_sent(
+async def test_refused_file_stores_nothing(
     tmp_path: Path,
 ) -> None:
     good, bad = tmp_path / "good.jpg", tmp_path / "bad.png"

@@ -51,7 +51,7 @@ def said(text: str = "Yes.") -> ModelResponse:
 # --- in ---------------------------------------------------------------------------------------------------------------
 
 
-def test_every_form_of_a_prompt_says_the_same() -> None:
+def test_prompt_forms_are_equivalent() -> None:
     forms: list[Any] = ["Hello", ["Hello"], [{"role": "user", "content": "Hello"}], [hello()]]
     contents = []
     for form in forms:
@@ -61,7 +61,7 @@ def test_every_form_of_a_prompt_says_the_same() -> None:
     assert contents[1] == [{"type": "text", "text": "Hello"}]
 
 
-def test_parts_keep_their_order_and_kind() -> None:
+def test_parts_keep_order_and_kind() -> None:
     [message] = to_messages(["Look:", PICTURE, "and listen:", SOUND, ImageUrl("https://example.com/a.png")])
     [sent] = to_openai([message])
     assert [part["type"] for part in sent["content"]] == ["text", "image_url", "text", "input_audio", "image_url"]
@@ -95,12 +95,12 @@ def test_parts_keep_their_order_and_kind() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_asked_is_refused(prompt: Any, words: str) -> None:
+def test_invalid_prompt_is_refused(prompt: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         to_messages(prompt)
 
 
-def test_half_characters_do_not_get_in() -> None:
+def test_lone_surrogates_are_replaced() -> None:
     assert to_openai(to_messages("a\ud83d"))[0]["content"] == "a\ufffd"
     assert to_openai(to_messages("\ud83d\ude00"))[0]["content"] == "\U0001f600"
     assert to_openai(to_messages(["a\ud83d", PICTURE]))[0]["content"][0]["text"] == "a\ufffd"
@@ -169,7 +169,7 @@ def wire() -> Iterator[Wire]:
 
 @settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(TURN, min_size=1, max_size=3), TEXT)
-def test_a_conversation_that_is_handed_on_and_back_sends_the_same(wire: Wire, turns: Any, system: str) -> None:
+def test_round_trip_sends_the_same(wire: Wire, turns: Any, system: str) -> None:
     messages = [one for one in conversation(turns) if not _holds(one, PDF)]  # which this dialect is not sent
     out = json.loads(json.dumps(to_openai(messages, system)))
     back = from_openai(out)
@@ -181,7 +181,7 @@ def test_a_conversation_that_is_handed_on_and_back_sends_the_same(wire: Wire, tu
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(TURN, min_size=1, max_size=3))
-def test_nothing_is_dropped_on_the_way(turns: Any) -> None:
+def test_nothing_is_dropped(turns: Any) -> None:
     messages = conversation(turns)
     back = from_openai(to_openai(messages))
     assert _media(back) == _media(messages)
@@ -208,7 +208,7 @@ def _outcomes(messages: list[ModelMessage]) -> list[Any]:
     return [part.outcome for one in messages for part in one.parts if isinstance(part, ToolReturnPart)]
 
 
-def test_files_that_a_model_made_travel_too() -> None:
+def test_generated_files_travel_too() -> None:
     out = to_openai([ModelResponse([TextPart("Here:"), FilePart(PICTURE)])])
     assert [part["type"] for part in out[0]["content"]] == ["text", "image_url"]
     [back] = from_openai(out)
@@ -216,14 +216,14 @@ def test_files_that_a_model_made_travel_too() -> None:
 
 
 @pytest.mark.parametrize("role", ["system", "developer"])
-def test_the_agents_own_system_message_takes_the_place_of_one_that_is_handed_in(role: str) -> None:
+def test_agent_system_message_replaces_given_one(role: str) -> None:
     messages = to_messages([{"role": role, "content": "Be long."}, {"role": "user", "content": "Hello"}])
     assert [one["role"] for one in to_openai(prepare_messages(messages))] == ["system", "user"]
     sent = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
     assert to_openai(prepare_messages(messages, "Be brief.")) == to_openai(messages, "Be brief.") == sent
 
 
-def test_parts_beside_messages_are_one_message_of_the_user() -> None:
+def test_parts_beside_messages_form_one_user_message() -> None:
     history = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Yes?"}]
     picture = Pillow.new("RGBA", (1, 1))
     for more in (["Look:", picture], [{"type": "text", "text": "Look:"}, Image.from_pillow(picture)]):
@@ -234,7 +234,7 @@ def test_parts_beside_messages_are_one_message_of_the_user() -> None:
     assert to_openai(to_messages(history[0])) == history[:1]
 
 
-def test_a_whole_conversation_in_openai_format() -> None:
+def test_whole_conversation_in_openai_format() -> None:
     call = ToolCallPart("add", {"a": 1}, tool_call_id="c1")
     messages: list[ModelMessage] = [
         hello(),
@@ -275,7 +275,7 @@ def test_a_whole_conversation_in_openai_format() -> None:
     ],
     ids=["empty", "only-thoughts", "blank", "half-a-call", "text-and-half-a-call", "nameless-call", "none-at-all"],
 )
-def test_an_answer_that_broke_off_leaves_a_turn_that_alternates(answer: ModelResponse | None, sent: str) -> None:
+def test_cut_answer_leaves_alternating_turns(answer: ModelResponse | None, sent: str) -> None:
     history = [hello(), *([answer] if answer else []), hello("And now?")]
     out = to_openai(prepare_messages(history))
     assert [(message["role"], message["content"]) for message in out] == [
@@ -286,13 +286,13 @@ def test_an_answer_that_broke_off_leaves_a_turn_that_alternates(answer: ModelRes
     assert "tool_calls" not in out[1]
 
 
-def test_answers_in_a_row_are_one() -> None:
+def test_consecutive_answers_are_joined() -> None:
     sent = to_openai(prepare_messages([hello(), said("One."), said("Two."), hello()]))
     assert [message["role"] for message in sent] == ["user", "assistant", "user"]
     assert sent[1]["content"] == "One.\n\nTwo."
 
 
-def test_the_system_message_comes_first_and_is_not_kept() -> None:
+def test_system_message_is_first_and_not_kept() -> None:
     history = [hello(), said()]
     sent = prepare_messages(history, "Be brief.")
     assert isinstance(sent[0].parts[0], SystemPromptPart)
@@ -301,14 +301,14 @@ def test_the_system_message_comes_first_and_is_not_kept() -> None:
     assert prepare_messages([], "Be brief.") == []
 
 
-def test_a_sound_history_is_given_back_as_it_is() -> None:
+def test_valid_history_is_returned_unchanged() -> None:
     call = ModelResponse([ToolCallPart("f", "{}", tool_call_id="c")])
     history = [hello(), call, ModelRequest([ToolReturnPart("f", "1", tool_call_id="c")]), said()]
     assert all(a is b for a, b in zip(repair(history), history, strict=True))
     assert all(a is b for a, b in zip(prepare_messages(history), history, strict=True))
 
 
-def test_the_same_id_may_be_used_again_in_a_later_turn() -> None:
+def test_call_id_can_repeat_in_later_turn() -> None:
     call = ModelResponse([ToolCallPart("f", "{}", tool_call_id="call_1")])
     result = ModelRequest([ToolReturnPart("f", "1", tool_call_id="call_1")])
     history = [hello(), call, result, said(), hello(), call, result, said()]
@@ -318,24 +318,24 @@ def test_the_same_id_may_be_used_again_in_a_later_turn() -> None:
 # --- what fits --------------------------------------------------------------------------------------------------------
 
 
-def test_a_newest_turn_that_fits_is_not_given_up_with_the_ones_before() -> None:
+def test_fitting_newest_turn_is_kept() -> None:
     history = [hello("x" * 150), said(""), hello("x" * 240), said("")]
     assert keep_newest(history, 100) == history[2:], "80 of 100 tokens: more than the block's 70 %, and yet it fits"
 
 
-def test_a_newest_turn_that_is_too_long_by_itself_is_still_sent() -> None:
+def test_oversized_newest_turn_is_still_sent() -> None:
     history = [hello("x"), said(), hello("x" * 900), said()]
     assert keep_newest(history, 100) == history[2:]
     later = [*history, hello("y"), said()]
     assert keep_newest(later, 100) == later[4:]
 
 
-def test_nothing_fits_nothing() -> None:
+def test_empty_history_fits() -> None:
     assert keep_newest([], 100) == []
     assert keep_newest([], 100, beside=200) == []
 
 
-def test_new_message_makes_room_for_itself() -> None:
+def test_new_message_gets_room() -> None:
     history = [hello("x" * 150), said(""), hello("x" * 90), said("")]
     assert keep_newest(history, 100, beside=20) == history
     assert keep_newest(history, 100, beside=30) == history[2:]
@@ -346,7 +346,7 @@ def test_new_message_makes_room_for_itself() -> None:
 # --- the context ------------------------------------------------------------------------------------------------------
 
 
-def test_a_context_keeps_bytes_and_every_field() -> None:
+def test_context_keeps_bytes_and_fields() -> None:
     picture = BinaryImage(PICTURE.data, media_type="image/png")
     context = Context(session_id="s", messages=(ModelRequest([UserPromptPart(["see", picture])]), said()))
     again = Context.from_json(context.to_json())
@@ -356,6 +356,6 @@ def test_a_context_keeps_bytes_and_every_field() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "null", "[]", '{"messages": [{}]}', '{"messages": 3}'])
-def test_what_is_no_context_is_refused(text: str) -> None:
+def test_invalid_context_is_refused(text: str) -> None:
     with pytest.raises(InputError):
         Context.from_json(text)

@@ -21,7 +21,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_a_step_that_was_seen_is_timed_from_its_first_to_its_last_delta(clock: list[float]) -> None:
+def test_visible_step_is_timed_by_its_deltas(clock: list[float]) -> None:
     one = UsageMeter()
     for at in (2.0, 3.0, 4.0):
         clock[0] = at
@@ -32,7 +32,7 @@ def test_a_step_that_was_seen_is_timed_from_its_first_to_its_last_delta(clock: l
     assert (timings.output_tokens, timings.estimated) == (6, False)
 
 
-def test_a_step_that_was_not_seen_adds_to_the_tokens_and_not_to_the_pace(clock: list[float]) -> None:
+def test_hidden_step_counts_tokens_not_pace(clock: list[float]) -> None:
     one = UsageMeter()
     one.step(RequestUsage(output_tokens=45))  # a tool call
     clock[0] = 9.0
@@ -44,7 +44,7 @@ def test_a_step_that_was_not_seen_adds_to_the_tokens_and_not_to_the_pace(clock: 
     assert (timings.output_tokens, timings.generated, timings.generating) == (57, 0, 0.0)
 
 
-def test_without_the_servers_count_deltas_are_counted_and_marked(clock: list[float]) -> None:
+def test_deltas_are_counted_without_server_count(clock: list[float]) -> None:
     one = UsageMeter()
     one.delta("reasoning")
     clock[0] = 1.5
@@ -66,7 +66,7 @@ def test_without_the_servers_count_deltas_are_counted_and_marked(clock: list[flo
     ],
     ids=["cached-for-less", "cached-like-the-rest", "free"],
 )
-def test_every_step_is_paid_and_what_was_cached_costs_its_own_price(price: Price, cost: float) -> None:
+def test_every_step_costs_and_cache_has_its_price(price: Price, cost: float) -> None:
     one = UsageMeter()
     one.step(RequestUsage(input_tokens=1000, cache_read_tokens=200, output_tokens=100))
     one.step(RequestUsage(input_tokens=50, output_tokens=10))
@@ -75,7 +75,7 @@ def test_every_step_is_paid_and_what_was_cached_costs_its_own_price(price: Price
     assert (timings.input_tokens, timings.cached_tokens, timings.output_tokens) == (1050, 200, 110)
 
 
-def test_sound_costs_its_own_price() -> None:
+def test_audio_has_its_own_price() -> None:
     one = UsageMeter()
     one.step(RequestUsage(input_tokens=1000, input_audio_tokens=400, output_tokens=10))
     assert one.cost(Price(input=2.5, output=10.0, audio=32.0)) == pytest.approx((600 * 2.5 + 400 * 32 + 100) / 1e6)
@@ -83,7 +83,7 @@ def test_sound_costs_its_own_price() -> None:
 
 
 @pytest.mark.parametrize(("most", "known"), [(0, True), (1000, True), (999, False)])
-def test_beyond_the_length_that_a_price_holds_for_no_cost_is_said(most: int, known: bool) -> None:
+def test_cost_is_unknown_beyond_priced_length(most: int, known: bool) -> None:
     one = UsageMeter()
     one.step(RequestUsage(input_tokens=1000, output_tokens=1))
     one.step(RequestUsage(input_tokens=10, output_tokens=1))
@@ -92,7 +92,7 @@ def test_beyond_the_length_that_a_price_holds_for_no_cost_is_said(most: int, kno
 
 @pytest.mark.parametrize("usage", [None, RequestUsage()], ids=["broken-off", "no-usage"])
 @pytest.mark.parametrize("first", [True, False])
-def test_without_the_servers_count_of_every_step_there_is_no_cost(usage: RequestUsage | None, first: bool) -> None:
+def test_cost_needs_usage_of_every_step(usage: RequestUsage | None, first: bool) -> None:
     one = UsageMeter()
     whole = RequestUsage(input_tokens=10, output_tokens=10)
     for each in (usage, whole) if first else (whole, usage):
@@ -101,13 +101,13 @@ def test_without_the_servers_count_of_every_step_there_is_no_cost(usage: Request
     assert one.cost(Price(input=1.0, output=1.0)) is None
 
 
-def test_a_prompt_that_was_blocked_is_paid_though_there_is_no_answer() -> None:
+def test_blocked_prompt_costs_without_answer() -> None:
     one = UsageMeter()
     one.step(RequestUsage(input_tokens=1000))
     assert one.cost(Price(input=2.0, output=9.0)) == pytest.approx(0.002)
 
 
-def test_a_run_without_any_request_that_came_through_has_no_cost() -> None:
+def test_run_without_successful_request_has_no_cost() -> None:
     assert UsageMeter().cost(Price(input=1.0, output=1.0)) is None
 
 
@@ -137,9 +137,7 @@ def test_a_run_without_any_request_that_came_through_has_no_cost() -> None:
         ),
     ],
 )
-def test_the_library_counts_cached_tokens_among_the_input_for_every_vendor(
-    provider: str, flavor: str, usage: dict[str, Any]
-) -> None:
+def test_cached_tokens_count_as_input_for_every_vendor(provider: str, flavor: str, usage: dict[str, Any]) -> None:
     """What `Meter.cost` stands on: vendors say it in two ways."""
     name = "usageMetadata" if provider == "google" else "usage"
     model = {"openai": "gpt-5", "anthropic": "claude-sonnet-4-5", "google": "gemini-2.5-flash"}[provider]
@@ -153,7 +151,7 @@ def test_the_library_counts_cached_tokens_among_the_input_for_every_vendor(
     assert (found.input_tokens, found.cache_read_tokens, found.output_tokens) == (100, 60, 7)
 
 
-def test_entries_of_before_still_load() -> None:
+def test_older_entries_still_load() -> None:
     entry = Entry(
         parent_id=None,
         message=ModelRequest([UserPromptPart("Hello")]),

@@ -77,7 +77,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("script", "kind", "status", "words"), TABLE, ids=[row[0][:20] for row in TABLE])
-async def test_trouble_is_told_by_kind_and_in_a_sentence(
+async def test_failure_is_explained_by_kind(
     connection: ChatCompletionsConnection, script: str, kind: str, status: int | None, words: str
 ) -> None:
     heard = Heard(connection)
@@ -91,7 +91,7 @@ async def test_trouble_is_told_by_kind_and_in_a_sentence(
     assert "sk-" not in str(error)
 
 
-async def test_a_wrong_key_an_unknown_model_and_no_server() -> None:
+async def test_wrong_key_unknown_model_and_no_server() -> None:
     with running(Config(models=("a",), api_key="right")) as server:
         for key, name, words in (
             ("wrong", "a", "refused the key"),
@@ -151,7 +151,7 @@ LONG = [
 
 
 @pytest.mark.parametrize(("body", "words"), LONG)
-def test_a_prompt_that_is_too_long_is_told_with_its_numbers(body: Any, words: str) -> None:
+def test_too_long_prompt_is_explained_with_numbers(body: Any, words: str) -> None:
     class Known(ModelHTTPError, ModelContextWindowExceededError):
         pass
 
@@ -170,7 +170,7 @@ AROUND = st.text(st.characters(categories=["L", "P", "Zs"]), max_size=20)
 @given(
     st.sampled_from([400, 401, 403, 404, 409, 413, 422, 429, 500, 502, 503]), AROUND, HIDDEN, AROUND, st.integers(0, 4)
 )
-def test_no_sentence_holds_a_key_or_a_body(status: int, before: str, secret: str, after: str, shape: int) -> None:
+def test_no_message_holds_key_or_body(status: int, before: str, secret: str, after: str, shape: int) -> None:
     marker = "what-somebody-wrote-17"
     message = f"{before} {secret} {after}"
     inner: dict[str, Any] = {"message": message, "input": marker, "param": marker}
@@ -189,7 +189,7 @@ def test_no_sentence_holds_a_key_or_a_body(status: int, before: str, secret: str
     assert len(told) < 500
 
 
-def test_an_own_key_of_any_form_is_hidden() -> None:
+def test_own_key_of_any_form_is_hidden() -> None:
     error = ModelHTTPError(400, NAME, {"message": "the key swordfish is not for this"})
     assert "swordfish" not in str(explain(error, NAME, VLLM, key="swordfish"))
 
@@ -200,7 +200,7 @@ def test_an_own_key_of_any_form_is_hidden() -> None:
 @pytest.mark.parametrize(
     ("reasoning", "sent"), [(True, {"enable_thinking": True}), (False, {"enable_thinking": False})]
 )
-async def test_reasoning_is_switched_in_the_request(
+async def test_request_switches_reasoning(
     server: Running, connection: ChatCompletionsConnection, reasoning: bool, sent: dict[str, bool]
 ) -> None:
     await Agent(connection).ask("Hello", reasoning=reasoning, temperature=0.3, max_tokens=77)
@@ -213,7 +213,7 @@ async def test_reasoning_is_switched_in_the_request(
     assert line["authorization"] == f"Bearer {KEY}"
 
 
-async def test_without_a_wish_nothing_is_switched(server: Running, connection: ChatCompletionsConnection) -> None:
+async def test_nothing_is_switched_by_default(server: Running, connection: ChatCompletionsConnection) -> None:
     await Agent(connection).ask("Hello")
     body = server.journal()[-1]["body"]
     assert set(body) == {"model", "stream", "stream_options", "messages"}
@@ -223,7 +223,7 @@ async def test_without_a_wish_nothing_is_switched(server: Running, connection: C
     assert "chat_template_kwargs" not in server.journal()[-1]["body"]
 
 
-async def test_the_defaults_of_a_model_are_sent_and_a_wish_wins(server: Running) -> None:
+async def test_model_defaults_are_sent_and_option_wins(server: Running) -> None:
     spec = ModelSpec(
         id="x", name=NAME, label="x", provider="vllm", defaults=(("temperature", 0.6), ("top_p", 0.95), ("min_p", 0.1))
     )
@@ -297,7 +297,7 @@ class Ready(httpx2.AsyncByteStream):
             yield b"%d," % number
 
 
-async def test_a_gulping_reader_loses_nothing_and_wakes_seldom() -> None:
+async def test_batched_reader_is_complete_and_wakes_seldom() -> None:
     network = Trickle(200, 0.002)
     gulps = http._BatchedStream(network)
     data = b"".join([chunk async for chunk in gulps])
@@ -307,13 +307,13 @@ async def test_a_gulping_reader_loses_nothing_and_wakes_seldom() -> None:
     assert network.closed
 
 
-async def test_the_first_bytes_are_not_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_first_bytes_are_not_delayed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "READ_EVERY", 3600.0)
     chunks = aiter(http._BatchedStream(Trickle(200, 0.002, after=0.05)))
     assert (await asyncio.wait_for(anext(chunks), 60)).startswith(b"0,")
 
 
-async def test_what_is_there_already_is_read_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_available_bytes_are_read_without_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -325,7 +325,7 @@ async def test_what_is_there_already_is_read_without_a_pause(monkeypatch: pytest
     assert len(pauses) < 300, "only where the machine itself made a pause"
 
 
-async def test_streams_are_read_in_gulps_over_a_real_connection(
+async def test_real_connection_is_read_in_batches(
     connection: ChatCompletionsConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses, sleep = 0, asyncio.sleep
@@ -341,7 +341,7 @@ async def test_streams_are_read_in_gulps_over_a_real_connection(
     assert 5 < pauses < 600, "one for each token is 1200"
 
 
-async def test_a_stop_closes_the_connection_while_the_reader_sleeps(
+async def test_stop_closes_connection_of_sleeping_reader(
     server: Running, connection: ChatCompletionsConnection
 ) -> None:
     seen = len(server.journal())
@@ -357,7 +357,7 @@ async def test_a_stop_closes_the_connection_while_the_reader_sleeps(
 # --- clients ----------------------------------------------------------------------------------------------------------
 
 
-def test_one_connection_serves_several_loops(server: Running) -> None:
+def test_connection_serves_several_loops(server: Running) -> None:
     connection = connect(SPEC, Endpoint(server.base_url))
 
     async def ask() -> str:
@@ -369,7 +369,7 @@ def test_one_connection_serves_several_loops(server: Running) -> None:
     assert [asyncio.run(ask()) for _ in range(2)] == ["Yes.", "Yes."]
 
 
-async def test_the_key_is_not_shown() -> None:
+async def test_key_is_hidden_in_repr() -> None:
     endpoint = Endpoint("http://127.0.0.1:1/v1", KEY)
     assert KEY not in repr(endpoint)
     assert KEY not in repr(connect(SPEC, endpoint))

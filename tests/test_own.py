@@ -28,7 +28,7 @@ def children() -> list[psutil.Process]:
 
 @pytest.mark.weights
 @pytest.mark.parametrize("name", [NAME, "smollm2-135m"])
-async def test_a_name_is_enough(name: str) -> None:
+async def test_name_alone_starts_a_server(name: str) -> None:
     async with Agent(name, provider="llama.cpp") as agent:
         assert children() == [], "nothing is started before it is needed"
         first = await agent.ask("Hello", max_tokens=8)
@@ -49,14 +49,14 @@ async def test_a_name_is_enough(name: str) -> None:
 
 
 @pytest.mark.weights
-def test_a_chat_ends_the_server_it_started() -> None:
+def test_chat_ends_the_server_it_started() -> None:
     with Chat(Agent(f"llama.cpp:{NAME}")) as chat:
         assert "".join(str(one.content) for one in chat.query("Hello", max_tokens=8))
         assert len(children()) == 1
     assert children() == []
 
 
-async def test_what_is_not_there_is_said_in_a_sentence() -> None:
+async def test_missing_weights_are_reported() -> None:
     async with Agent("llama.cpp:Qwen/Qwen3-0.6B") as agent:
         result = await agent.ask("Hello")
     assert result.finish_reason == "error"
@@ -66,14 +66,14 @@ async def test_what_is_not_there_is_said_in_a_sentence() -> None:
 @pytest.mark.parametrize(
     "name", [f"Qwen/Qwen3-{size}" for size in ("1.7B", "4B", "8B", "14B", "32B", "30B-A3B")] + ["vllm:org/any"]
 )
-def test_what_this_machine_cannot_serve_says_what_would_help(name: str) -> None:
+def test_unservable_model_explains_the_fix(name: str) -> None:
     with pytest.raises(UnknownModel, match=r"needs a GPU with vLLM.*base_url.*VLLM_BASE_URL.*qwen/qwen3-0.6b"):
         Agent(name)
     assert Agent("Qwen/Qwen3-0.6B").connection.spec.provider == "llama.cpp"
 
 
 @pytest.mark.parametrize("name", [f"Qwen/Qwen3-{size}" for size in ("0.6B", "8B", "30B-A3B")])
-def test_a_server_that_is_named_is_used(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_named_server_is_used(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     there: list[Any] = [Agent(name, base_url="http://127.0.0.1:9/v1")]
     monkeypatch.setenv("VLLM_BASE_URL", "http://127.0.0.1:9/v1")
     there.append(Agent(name))
@@ -82,7 +82,7 @@ def test_a_server_that_is_named_is_used(name: str, monkeypatch: pytest.MonkeyPat
         assert agent.connection.spec.name == name
 
 
-def test_with_a_gpu_and_vllm_every_name_is_served_by_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_gpu_with_vllm_serves_every_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for program in ("vllm", "nvidia-smi"):
         (tmp_path / program).write_text("#!/bin/sh\nexit 1\n")
         (tmp_path / program).chmod(0o755)

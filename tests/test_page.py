@@ -23,7 +23,7 @@ def closed(journal: list[dict[str, object]], text: str) -> object:
 # Bubbles
 
 
-def test_each_change_of_type_begins_a_bubble(app: App, visit: Visit) -> None:
+def test_each_type_starts_a_bubble(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.allow_tools()
     visitor.ask('!reasoning I should add them. !text Adding. !tool calculate {"expression": "17+25"} !text It is 42.')
@@ -75,7 +75,7 @@ def test_failed_tool_shows_why_while_collapsed(start_app: Callable[..., App], vi
         visitor.shot(f"failed-tools-{reloaded}")
 
 
-def test_reasoning_shows_how_long_it_took_and_folds(app: App, visit: Visit) -> None:
+def test_reasoning_shows_duration_and_folds(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("!think 60 @100 !text Done.")
     group = visitor.bubbles.nth(0)
@@ -86,7 +86,7 @@ def test_reasoning_shows_how_long_it_took_and_folds(app: App, visit: Visit) -> N
     visitor.shot("reasoning-open")
 
 
-def test_an_error_is_a_bubble_and_the_next_message_works(app: App, visit: Visit) -> None:
+def test_error_is_a_bubble_and_chat_continues(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("!status 401")
     expect(visitor.chat.locator(".problem")).to_have_text("The model server refused the key. Check VLLM_API_KEY.")
@@ -111,7 +111,7 @@ def test_markdown_code_tables_and_latex_render(app: App, visit: Visit) -> None:
     visitor.shot("markdown")
 
 
-def test_white_space_and_emoji_arrive_intact_from_qwen(app: App, visit: Visit) -> None:
+def test_white_space_and_emoji_arrive_intact(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     expect(visitor.page.locator("#model input")).to_have_value("Qwen3-8B")
     visitor.ask("!text \\n  two spaces\\n\\n```\\n\\ttab\\n    four 👩‍🚀\\n```\\n\\n")
@@ -120,7 +120,7 @@ def test_white_space_and_emoji_arrive_intact_from_qwen(app: App, visit: Visit) -
     expect(visitor.bubbles.nth(0).locator("pre code")).to_have_text("\ttab\n    four 👩‍🚀\n")
 
 
-def test_what_a_model_says_cannot_become_part_of_the_page(app: App, visit: Visit) -> None:
+def test_model_output_cannot_inject_html(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     fetched: list[str] = []
     visitor.page.on("request", lambda request: fetched.append(request.url))
@@ -156,7 +156,7 @@ STALLS = {
 
 
 @pytest.mark.parametrize("script", STALLS.values(), ids=STALLS.keys())
-def test_stop_ends_the_run_within_a_second(app: App, visit: Visit, model_server: Running, script: str) -> None:
+def test_stop_ends_run_within_a_second(app: App, visit: Visit, model_server: Running, script: str) -> None:
     visitor = visit(app.url)
     tools = "!tool" in script
     if tools:
@@ -196,7 +196,7 @@ def test_escape_stops(app: App, visit: Visit) -> None:
     expect(visitor.chat.locator(".caption")).to_contain_text("Stopped;")
 
 
-def test_a_second_enter_while_it_writes_loses_nothing(app: App, visit: Visit) -> None:
+def test_enter_during_answer_loses_nothing(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.say("!tokens 4000 @200")
     expect(visitor.chat).to_contain_text("word9")
@@ -210,7 +210,7 @@ def test_a_second_enter_while_it_writes_loses_nothing(app: App, visit: Visit) ->
     expect(visitor.mine).to_have_count(1)
 
 
-def test_an_empty_message_is_not_sent(app: App, visit: Visit) -> None:
+def test_empty_message_is_not_sent(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     requests: list[str] = []
     visitor.page.on("request", lambda request: requests.append(request.post_data or ""))
@@ -227,7 +227,7 @@ def test_an_empty_message_is_not_sent(app: App, visit: Visit) -> None:
     assert not any('"text":"  ' in body or '"text":""' in body for body in requests if '"files":[]' in body)
 
 
-def test_an_answer_that_another_page_asked_for_can_be_seen_and_stopped(app: App, visit: Visit) -> None:
+def test_second_tab_sees_and_stops_answer(app: App, visit: Visit) -> None:
     first = visit(app.url)
     first.ask("!text One.")
     second = Visitor(first.page.context.new_page())
@@ -247,7 +247,7 @@ def test_an_answer_that_another_page_asked_for_can_be_seen_and_stopped(app: App,
     expect(first.chat.locator(".bot-row").last).to_contain_text("Mine.")
 
 
-def test_messages_in_quick_succession_all_arrive(app: App, visit: Visit) -> None:
+def test_quick_messages_all_arrive(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     for number in range(20):
         visitor.ask(f"!text answer {number}")
@@ -257,7 +257,7 @@ def test_messages_in_quick_succession_all_arrive(app: App, visit: Visit) -> None
 # Runs belong to the server
 
 
-def test_a_reload_finds_the_answer_going_on(app: App, visit: Visit, model_server: Running) -> None:
+def test_reload_rejoins_running_answer(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     visitor.say("!tokens 500 @100")
     expect(visitor.chat).to_contain_text("word20")
@@ -293,7 +293,7 @@ def test_closed_tab_ends_only_public_answers(
     expect(again.chat).to_contain_text("Still here.")
 
 
-def test_reload_and_restart_show_the_same_bubbles(start_app: Callable[..., App], visit: Visit) -> None:
+def test_reload_and_restart_show_same_bubbles(start_app: Callable[..., App], visit: Visit) -> None:
     own = start_app()
     visitor = visit(own.url)
     visitor.allow_tools()
@@ -312,7 +312,7 @@ def test_reload_and_restart_show_the_same_bubbles(start_app: Callable[..., App],
     visitor.shot("after-restart")
 
 
-def test_kill_9_loses_nothing_but_the_tail(start_app: Callable[..., App], visit: Visit) -> None:
+def test_kill_9_loses_only_the_tail(start_app: Callable[..., App], visit: Visit) -> None:
     own = start_app()
     visitor = visit(own.url)
     visitor.ask("!text Kept.")
@@ -333,7 +333,7 @@ def test_kill_9_loses_nothing_but_the_tail(start_app: Callable[..., App], visit:
 # What people do to turns
 
 
-def test_retry_answers_again_on_a_branch(app: App, visit: Visit, model_server: Running) -> None:
+def test_retry_answers_on_a_branch(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     visitor.ask("first")
     visitor.ask("second")
@@ -348,7 +348,7 @@ def test_retry_answers_again_on_a_branch(app: App, visit: Visit, model_server: R
     expect(visitor.mine).to_have_count(2)
 
 
-def test_edit_sends_the_changed_message_in_its_place(app: App, visit: Visit, model_server: Running) -> None:
+def test_edit_replaces_the_message(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     visitor.ask("first")
     visitor.ask("secnod")
@@ -364,7 +364,7 @@ def test_edit_sends_the_changed_message_in_its_place(app: App, visit: Visit, mod
     expect(visitor.mine.last).to_have_text("second, better")
 
 
-def test_undo_gives_the_text_back(app: App, visit: Visit) -> None:
+def test_undo_returns_the_text(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("first")
     visitor.ask("second")
@@ -375,7 +375,7 @@ def test_undo_gives_the_text_back(app: App, visit: Visit) -> None:
     expect(visitor.mine).to_have_count(1)
 
 
-def test_new_chat_starts_with_nothing_of_the_old(app: App, visit: Visit, model_server: Running) -> None:
+def test_new_chat_starts_empty(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     visitor.ask("first")
     visitor.page.locator("#new").click()
@@ -389,14 +389,14 @@ def test_new_chat_starts_with_nothing_of_the_old(app: App, visit: Visit, model_s
     expect(visitor.mine).to_have_text("second")
 
 
-def test_copy_takes_the_answer_and_only_it(app: App, visit: Visit) -> None:
+def test_copy_takes_only_the_answer(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("!reasoning secret thought !text **The** answer.\\n\\n    code")
     visitor.chat.get_by_role("button", name="Copy message").last.click()
     becomes("**The** answer.\n\n    code", lambda: visitor.page.evaluate("navigator.clipboard.readText()"))
 
 
-def test_settings_reach_the_model(app: App, visit: Visit, model_server: Running) -> None:
+def test_settings_reach_model(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     visitor.open_settings()
     visitor.page.get_by_label("System prompt").fill("Be brief.")
@@ -416,7 +416,7 @@ def test_settings_reach_the_model(app: App, visit: Visit, model_server: Running)
     assert {tool["function"]["name"] for tool in body["tools"]} == {"calculate", "nap", "block"}
 
 
-def test_the_caption_has_the_servers_figures_or_marks_its_own(app: App, visit: Visit) -> None:
+def test_caption_marks_estimated_figures(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("!tokens 100 @200")
     expect(visitor.chat.locator(".caption")).to_contain_text("100 tokens")
@@ -425,7 +425,7 @@ def test_the_caption_has_the_servers_figures_or_marks_its_own(app: App, visit: V
     expect(visitor.chat.locator(".caption").last).to_contain_text("≈ 10 tokens")
 
 
-def test_an_example_is_sent_as_if_typed(app: App, visit: Visit) -> None:
+def test_example_is_sent_as_if_typed(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.shot("empty")
     visitor.chat.get_by_role("button", name="Ask a quick question").click()
@@ -433,7 +433,7 @@ def test_an_example_is_sent_as_if_typed(app: App, visit: Visit) -> None:
     expect(visitor.chat.locator(".caption")).to_be_visible()
 
 
-def test_a_conversation_outgrows_the_model_and_goes_on(start_app: Callable[..., App], visit: Visit) -> None:
+def test_conversation_outgrows_model_and_continues(start_app: Callable[..., App], visit: Visit) -> None:
     with running(Config(rate=500.0, max_model_len=2_500)) as small:
         own = start_app(VLLM_BASE_URL=small.base_url)
         visitor = visit(own.url)
@@ -449,7 +449,7 @@ def test_a_conversation_outgrows_the_model_and_goes_on(start_app: Callable[..., 
         assert not any("number 0" in message["content"] for message in sent)
 
 
-def test_earlier_messages_are_a_press_away(app: App, visit: Visit) -> None:
+def test_earlier_messages_load_on_demand(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     for number in range(15):
         visitor.ask(f"!text answer {number}")

@@ -61,7 +61,7 @@ def titled(start_app: Callable[..., App]) -> App:
     ],
     ids=["own", "shared", "hostile"],
 )
-def test_link_preview_is_ours(titled: App, headers: dict[str, str], root: str | None) -> None:
+def test_link_preview_is_customised(titled: App, headers: dict[str, str], root: str | None) -> None:
     answer = httpx.get(titled.url, headers=headers)
     if root is None:
         assert '"><script>' not in answer.text
@@ -103,7 +103,7 @@ def test_page_without_metas_keeps_its_scripts() -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_loading_screen_is_ours(app: App, browser: Browser, dark: bool) -> None:
+def test_loading_screen_is_customised(app: App, browser: Browser, dark: bool) -> None:
     context = browser.new_context(color_scheme="dark" if dark else "light")
     visitor = Visitor(context.new_page())
     held: list[Route] = []

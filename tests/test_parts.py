@@ -40,7 +40,7 @@ def wav() -> bytes:
 
 
 @pytest.mark.parametrize(("format_", "kind"), [("PNG", "png"), ("JPEG", "jpeg"), ("WEBP", "webp"), ("GIF", "gif")])
-def test_a_picture_of_a_kind_that_providers_take_stays_as_it_is(format_: str, kind: str, tmp_path: Path) -> None:
+def test_supported_picture_is_unchanged(format_: str, kind: str, tmp_path: Path) -> None:
     data = file(format_)
     (tmp_path / "misnamed.txt").write_bytes(data)
     for part in (
@@ -53,7 +53,7 @@ def test_a_picture_of_a_kind_that_providers_take_stays_as_it_is(format_: str, ki
 
 
 @pytest.mark.parametrize("format_", ["BMP", "TIFF", "PPM"])
-def test_any_other_becomes_png(format_: str) -> None:
+def test_other_picture_becomes_png(format_: str) -> None:
     part = Image.from_bytes(file(format_))
     assert part.media_type == "image/png"
     with Pillow.open(io.BytesIO(part.data)) as image:
@@ -63,7 +63,7 @@ def test_any_other_becomes_png(format_: str) -> None:
 @pytest.mark.parametrize(
     "mode", ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "I", "F", "I;16", "La", "RGBa"]
 )
-def test_pillows_pictures_of_every_mode_and_of_no_format(mode: str) -> None:
+def test_pillow_pictures_of_any_mode_work(mode: str) -> None:
     picture = Pillow.new(mode, (3, 2))
     assert picture.format is None
     part = Image.from_pillow(picture)
@@ -71,7 +71,7 @@ def test_pillows_pictures_of_every_mode_and_of_no_format(mode: str) -> None:
         assert (image.format, image.size) == ("PNG", (3, 2))
 
 
-def test_a_picture_that_was_taken_lying_down_is_set_upright() -> None:
+def test_rotated_picture_is_set_upright() -> None:
     picture, out = Pillow.new("RGB", (3, 2)), io.BytesIO()
     exif = picture.getexif()
     exif[0x0112] = 6
@@ -127,14 +127,14 @@ def test_sounds_are_known_by_their_bytes(name: str, tmp_path: Path) -> None:
         (lambda folder: Audio.from_path(folder / "none.wav"), "none.wav"),
     ],
 )
-def test_what_cannot_be_read_is_refused(make: Callable[[Path], Any], words: str, tmp_path: Path) -> None:
+def test_unreadable_input_is_refused(make: Callable[[Path], Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=words):
         make(tmp_path)
 
 
 @settings(max_examples=40, deadline=None)  # each starts a process
 @given(st.binary(max_size=60), st.sampled_from([b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF89a", b"RIFF", b"BM"]))
-def test_no_bytes_make_anything_but_a_part_or_an_input_error(data: bytes, head: bytes) -> None:
+def test_any_bytes_give_part_or_input_error(data: bytes, head: bytes) -> None:
     for make in (Image.from_bytes, Audio.from_bytes):
         with suppress(InputError):
             assert isinstance(make(head + data), BinaryContent)
@@ -164,7 +164,7 @@ async def site() -> AsyncIterator[str]:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-async def test_a_picture_on_the_web_is_sent_as_bytes(site: str) -> None:
+async def test_web_picture_is_sent_as_bytes(site: str) -> None:
     with running(Config(rate=0)) as server:
         able = connect(replace(SPEC, image=True), Endpoint(server.base_url))
         async with Agent(able, guard=Guard(allow=(site,))) as agent:
@@ -179,7 +179,7 @@ async def test_a_picture_on_the_web_is_sent_as_bytes(site: str) -> None:
 
 
 @pytest.mark.parametrize(("path", "words"), [("/none", "404"), ("/page", "text/html"), ("/fake.png", "no picture")])
-async def test_one_that_cannot_be_had_is_an_error_before_any_provider(site: str, path: str, words: str) -> None:
+async def test_failed_fetch_sends_no_request(site: str, path: str, words: str) -> None:
     with running(Config(rate=0)) as server:
         spec = replace(SPEC, image=True)
         async with Agent(connect(spec, Endpoint(server.base_url)), guard=Guard(allow=(site,))) as agent:
@@ -194,7 +194,7 @@ async def test_one_that_cannot_be_had_is_an_error_before_any_provider(site: str,
             assert server.journal() == []
 
 
-async def test_without_leave_nothing_of_this_machine_is_fetched(site: str) -> None:
+async def test_default_guard_refuses_local_addresses(site: str) -> None:
     [message] = [ModelRequest([UserPromptPart(["Look", ImageUrl(f"http://{site}/a.png")])])]
     with pytest.raises(InputError):
         await fetch_urls([message])

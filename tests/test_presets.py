@@ -45,7 +45,7 @@ def frankfurter(asked: Asked) -> bytes:
     return as_json({"amount": 1.0, "base": query["base"], "date": date, "rates": {one: rates[one] for one in wanted}})
 
 
-async def test_currency_rates(tmp_path: Path) -> None:
+async def test_currency_preset(tmp_path: Path) -> None:
     async with site(star=frankfurter) as there:
         tool = moved("currency", there, tmp_path)
         newest = await call(tool, base="USD", symbols="EUR,JPY")
@@ -65,7 +65,7 @@ async def test_currency_rates(tmp_path: Path) -> None:
     )
 
 
-async def test_weather(tmp_path: Path) -> None:
+async def test_weather_preset(tmp_path: Path) -> None:
     said = {"latitude": 52.52, "timezone": "Europe/Berlin", "current": {"temperature_2m": 4.1}, "daily": {"time": []}}
     async with site(star=lambda _: as_json({**said, "generationtime_ms": 0.1})) as there:
         result = await call(moved("weather", there, tmp_path), latitude=52.52, longitude=13.41)
@@ -75,7 +75,7 @@ async def test_weather(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda path: path.stem)
-def test_each_shipped_preset_loads_and_describes_itself(path: Path) -> None:
+def test_shipped_preset_loads_and_describes_itself(path: Path) -> None:
     tool = load_presets(f"preset:{path.stem}", env={})
     assert isinstance(tool, Tool)
     told = tool.definition
@@ -83,7 +83,7 @@ def test_each_shipped_preset_loads_and_describes_itself(path: Path) -> None:
     assert all(one.get("description") for one in told.parameters_json_schema["properties"].values())
 
 
-def test_functions_tools_and_toolsets_of_modules() -> None:
+def test_modules_provide_functions_tools_and_toolsets() -> None:
     assert load_presets("agent.tools.builtin:calculate").name == "calculate"
     assert isinstance(load_presets("tests.test_presets:PLAIN"), Tool)
     assert isinstance(load_presets("tests.test_presets:THINGS"), Toolset)
@@ -101,7 +101,7 @@ needs_approval = ["add"]
 """
 
 
-async def test_an_mcp_server_is_a_preset_too(tmp_path: Path) -> None:
+async def test_mcp_server_is_a_preset(tmp_path: Path) -> None:
     (tmp_path / "things.toml").write_text(MCP)
     server = load_presets("things", env={"A_TOKEN": "hush", "OTHER": "no"}, folder=tmp_path)
     assert isinstance(server, Toolset)
@@ -163,7 +163,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("text", "sentence"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_named_by_file_line_and_key(text: str, sentence: str, tmp_path: Path) -> None:
+def test_mistake_is_named_by_file_line_and_key(text: str, sentence: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.toml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=sentence):
@@ -184,7 +184,7 @@ MISSING = {
 
 
 @pytest.mark.parametrize(("reference", "sentence"), MISSING.items(), ids=MISSING)
-def test_what_is_not_there_is_said(reference: str, sentence: str) -> None:
+def test_missing_preset_is_reported(reference: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         load_presets(reference)
 

@@ -25,7 +25,7 @@ def test_plainly(number): pass
 """
 
 
-def test_a_file_is_run_by_one_process_and_its_browser_tests_after_all_others(tmp_path: Path) -> None:
+def test_file_runs_in_one_process_browser_tests_last(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     for name in "abc":
         (tmp_path / f"test_{name}.py").write_text(FILE)

@@ -195,7 +195,7 @@ def changed(file: str, changes: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_tokens_come_one_by_one(proxy: Proxy, server: Running, path: str) -> None:
+def test_tokens_arrive_one_by_one(proxy: Proxy, server: Running, path: str) -> None:
     """The proof is in order, not in time: something was read here before the model had sent its last token."""
     client = proxy.connect(path)
     try:
@@ -213,7 +213,7 @@ def test_tokens_come_one_by_one(proxy: Proxy, server: Running, path: str) -> Non
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_stop_reaches_the_model(proxy: Proxy, server: Running, path: str) -> None:
+def test_stop_reaches_model(proxy: Proxy, server: Running, path: str) -> None:
     client = proxy.connect(path)
     try:
         job = client.submit({"text": "!tokens 2000 @20", "files": []}, "", {}, api_name="/chat")
@@ -228,7 +228,7 @@ def test_stop_reaches_the_model(proxy: Proxy, server: Running, path: str) -> Non
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_file_as_large_as_is_allowed_passes(proxy: Proxy, path: str) -> None:
+def test_largest_allowed_file_passes(proxy: Proxy, path: str) -> None:
     with proxy.http() as http:
         http.get(proxy.url(path))
         answer = http.post(proxy.url(path) + "gradio_api/upload", files={"files": ("a.bin", b"a" * LIMIT)})
@@ -237,7 +237,7 @@ def test_a_file_as_large_as_is_allowed_passes(proxy: Proxy, path: str) -> None:
 
 
 @pytest.mark.parametrize(("size", "path"), [(LIMIT + 1, "/"), (LIMIT + 1, "/chat/"), (101 * 1024 * 1024, "/")])
-def test_a_larger_one_is_refused_with_413(proxy: Proxy, size: int, path: str) -> None:
+def test_larger_file_gets_413(proxy: Proxy, size: int, path: str) -> None:
     with proxy.http() as http:
         http.get(proxy.url(path))
         # The end of the answer counts: a server may close before it has read all that it does not want.
@@ -246,7 +246,7 @@ def test_a_larger_one_is_refused_with_413(proxy: Proxy, size: int, path: str) ->
 
 
 @pytest.mark.parametrize(("path", "ending"), [("/", ""), ("/chat/", "_chat")])
-def test_the_page_knows_where_it_is(proxy: Proxy, path: str, ending: str) -> None:
+def test_page_knows_its_address(proxy: Proxy, path: str, ending: str) -> None:
     with proxy.http() as http:
         answer = http.get(proxy.url(path))
         config = http.get(proxy.url(path) + "config").json()
@@ -257,7 +257,7 @@ def test_the_page_knows_where_it_is(proxy: Proxy, path: str, ending: str) -> Non
 
 
 @pytest.mark.parametrize("prefix", ["", "/chat", "/chat/chat", "/chat/chat/chat"])
-def test_another_visitor_gets_nothing_below_any_prefix(
+def test_other_visitors_get_nothing_below_any_prefix(
     proxy: Proxy, apps: tuple[App, App], server: Running, prefix: str
 ) -> None:
     """The proxy takes one /chat off and the app perhaps one more; what is left decides, and nothing else."""
@@ -280,13 +280,13 @@ def test_another_visitor_gets_nothing_below_any_prefix(
         scene.untouched()
 
 
-def test_the_path_without_its_slash_leads_to_the_page(proxy: Proxy) -> None:
+def test_path_without_slash_leads_to_page(proxy: Proxy) -> None:
     with proxy.http() as http:
         answer = http.get(proxy.url("/chat"))
         assert (answer.status_code, answer.headers["location"]) in [(308, "/chat/"), (308, proxy.url("/chat/"))]
 
 
-def test_a_visitor_of_both_pages_is_known_to_both(proxy: Proxy) -> None:
+def test_two_pages_keep_their_own_cookies(proxy: Proxy) -> None:
     """Each page has a key of its own, so that it would take the other's cookie for a forged one."""
     with proxy.http() as http:
         for path in PATHS:
@@ -295,7 +295,7 @@ def test_a_visitor_of_both_pages_is_known_to_both(proxy: Proxy) -> None:
             assert "set-cookie" not in http.get(proxy.url(path)).headers
 
 
-def test_a_stream_says_that_it_must_not_be_held_back(apps: tuple[App, App]) -> None:
+def test_stream_disables_proxy_buffering(apps: tuple[App, App]) -> None:
     """As the app says it; nginx takes the header off, for which it is meant."""
     with httpx.Client(base_url=apps[0].url, trust_env=False) as http:
         http.get("/")
@@ -305,7 +305,7 @@ def test_a_stream_says_that_it_must_not_be_held_back(apps: tuple[App, App]) -> N
 
 
 @pytest.mark.browser
-def test_in_a_browser_over_http_2(proxy: Proxy, browser: Browser) -> None:
+def test_browser_works_over_http_2(proxy: Proxy, browser: Browser) -> None:
     """Four tabs answer at once, which six connections to a host would not let them; a reload shows what was said."""
     context = browser.new_context(ignore_https_errors=True, viewport={"width": 1100, "height": 900})
     try:

@@ -51,14 +51,14 @@ def asker(owner: str, *, guest: bool = False, address: str | None = None) -> Ask
 ANN, BOB = asker("ann"), asker("bob")
 
 
-def test_without_limits_nothing_is_refused() -> None:
+def test_nothing_is_refused_without_limits() -> None:
     gate = RateLimiter(None)
     for _ in range(1000):
         gate.reserve_answer(ANN)
         gate.reserve_fetch(ANN)
 
 
-def test_each_visitor_has_a_number_of_messages_a_minute() -> None:
+def test_visitor_has_messages_per_minute() -> None:
     gate = RateLimiter(LIMITS, clock := Clock())
     for _ in range(3):
         gate.reserve_answer(ANN).release()
@@ -70,7 +70,7 @@ def test_each_visitor_has_a_number_of_messages_a_minute() -> None:
     gate.reserve_answer(ANN)
 
 
-def test_all_visitors_together_have_one_too() -> None:
+def test_all_visitors_share_a_limit() -> None:
     gate = RateLimiter(LIMITS, Clock())
     for number in range(5):
         gate.reserve_answer(asker(f"visitor {number}")).release()
@@ -78,7 +78,7 @@ def test_all_visitors_together_have_one_too() -> None:
         gate.reserve_answer(asker("one more"))
 
 
-def test_only_so_many_answers_are_written_at_once() -> None:
+def test_concurrent_answers_are_limited() -> None:
     gate = RateLimiter(LIMITS, Clock())
     first = gate.reserve_answer(ANN)
     with pytest.raises(Limited, match="1 of your answers are being written"):
@@ -93,7 +93,7 @@ def test_only_so_many_answers_are_written_at_once() -> None:
         gate.reserve_answer(ANN)
 
 
-def test_guests_share_the_limits_of_one_visitor() -> None:
+def test_guests_share_limits_of_one_visitor() -> None:
     gate = RateLimiter(LIMITS, Clock())
     first = gate.reserve_answer(asker("page 1", guest=True))
     with pytest.raises(Limited, match=r"1 of your answers .* no cookies share this limit"):
@@ -120,7 +120,7 @@ def test_visitors_of_one_address_share_limits() -> None:
         gate.reserve_answer(asker("dan", address="5.6.7.8"))
 
 
-def test_refusal_without_cost_is_not_counted_for_all() -> None:
+def test_free_refusal_is_not_counted_for_all() -> None:
     gate = RateLimiter(LIMITS, clock := Clock())
 
     def refuse(owner: str, *, costly: bool = False, error: Exception | None = None) -> None:
@@ -151,7 +151,7 @@ def test_refusal_without_cost_is_not_counted_for_all() -> None:
         gate.reserve_answer(ANN)
 
 
-def test_place_is_kept_by_whoever_takes_it_over() -> None:
+def test_slot_is_kept_by_new_holder() -> None:
     gate = RateLimiter(LIMITS, Clock())
     with gate.reserve_answer(ANN) as place:
         place.keep()
@@ -198,16 +198,14 @@ def test_limits_hold_in_any_order(visits: list[tuple[str, float, int]]) -> None:
 @pytest.mark.parametrize(
     ("env", "on", "keys"), [({}, False, None), ({"SHARE": "1"}, True, False), ({"SPACE_ID": "me/it"}, True, True)]
 )
-def test_what_opens_the_page_turns_the_limits_on(
-    env: dict[str, str], on: bool, keys: bool | None, tmp_path: Path
-) -> None:
+def test_opening_the_page_turns_limits_on(env: dict[str, str], on: bool, keys: bool | None, tmp_path: Path) -> None:
     settings = load_settings(tmp_path / "none.toml", env)
     assert (settings.public is not None) is on
     assert settings.share is ("SHARE" in env)
     assert settings.public is None or settings.public.keys is keys
 
 
-async def test_page_that_comes_back_keeps_its_answer(tmp_path: Path, model_server: Running) -> None:
+async def test_returning_page_keeps_its_answer(tmp_path: Path, model_server: Running) -> None:
     settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=LIMITS, grace_seconds=1.0)
     models = Models()
     models.served = (ServedModel(SPEC, Endpoint(model_server.base_url)),)
@@ -227,7 +225,7 @@ async def test_page_that_comes_back_keeps_its_answer(tmp_path: Path, model_serve
     await page.aclose()
 
 
-def test_a_link_that_cannot_be_had_is_explained_and_the_page_goes_on(start_app: StartApp) -> None:
+def test_failed_share_link_is_explained(start_app: StartApp) -> None:
     app = start_app(SHARE="1", **OFFLINE)
     while "No share link" not in app.log:
         assert app.process is not None
@@ -237,7 +235,7 @@ def test_a_link_that_cannot_be_had_is_explained_and_the_page_goes_on(start_app: 
     assert Client(app.url, verbose=False).predict({"text": "!text Hi.", "files": []}, api_name="/chat")["text"] == "Hi."
 
 
-def test_a_shared_page_has_its_link_its_limits_and_no_process_left(
+def test_shared_page_has_link_limits_and_no_leftovers(
     start_app: StartApp, tmp_path: Path, model_server: Running
 ) -> None:
     home = tmp_path / "hf"

@@ -99,7 +99,7 @@ async def read(here: Transcriber, data: bytes, name: str = "a.png") -> str:
     [{}, {"turned": 9}, {"turned": 90}, {"turned": 180}, {"ink": "white", "paper": "navy"}, {"paper": (0, 0, 0, 0)}],
     ids=["plain", "askew", "on its side", "on its head", "light on dark", "see-through"],
 )
-async def test_the_text_in_a_picture_is_read(here: Transcriber, how: dict[str, Any]) -> None:
+async def test_text_in_picture_is_read(here: Transcriber, how: dict[str, Any]) -> None:
     found = (await read(here, written(*INVOICE, **how))).splitlines()
     assert sorted(found) == sorted(INVOICE)
     if how.get("turned", 0) < 45:
@@ -108,19 +108,17 @@ async def test_the_text_in_a_picture_is_read(here: Transcriber, how: dict[str, A
 
 @pytest.mark.weights
 @pytest.mark.timeout(400)
-async def test_what_stands_side_by_side_is_one_line(here: Transcriber) -> None:
+async def test_side_by_side_text_is_one_line(here: Transcriber) -> None:
     assert await read(here, written("Apples          12", "Pears           70")) == "Apples\t12\nPears\t70"
 
 
-async def test_speech_is_written_down_by_what_the_hub_has(hears: Transcriber) -> None:
+async def test_speech_is_transcribed_with_hub_weights(hears: Transcriber) -> None:
     assert await hears.to_fetch("audio") > 2_000_000
     assert await read(hears, SPEECH, "voice.ogg") == SAID
     assert await hears.to_fetch("audio") == 0
 
 
-async def test_links_of_the_hubs_cache_are_read(
-    hears: Transcriber, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_hub_cache_links_are_read(hears: Transcriber, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
     snapshot = tmp_path / "hub" / "models--org--whisper" / "snapshots" / "rev"
@@ -134,7 +132,7 @@ async def test_links_of_the_hubs_cache_are_read(
 
 @pytest.mark.weights
 @pytest.mark.timeout(400)
-async def test_real_whisper_writes_speech_down_in_whole_words(here: Transcriber) -> None:
+async def test_real_whisper_writes_whole_words(here: Transcriber) -> None:
     if [file for file in transcribe.SPEECH.files if await find(file, settings().local.cache_dir) is None]:
         pytest.skip("Whisper base is not on this disk: the page fetches it from the Hugging Face hub")
     assert words(await read(here, SPEECH, "voice.ogg")) == words(SAID)
@@ -154,7 +152,7 @@ async def test_real_whisper_writes_speech_down_in_whole_words(here: Transcriber)
     ],
     ids=["a picture", "a sound"],
 )
-async def test_where_nothing_is_found_that_is_a_sentence(hears: Transcriber, name: str, data: bytes, said: str) -> None:
+async def test_empty_result_is_explained(hears: Transcriber, name: str, data: bytes, said: str) -> None:
     with pytest.raises(InputError) as refused:
         await read(hears, data, name)
     assert str(refused.value) == said
@@ -172,9 +170,7 @@ def readers() -> list[psutil.Process]:
     ]
 
 
-async def test_a_file_is_read_in_a_process_that_knows_no_keys_and_ends_when_it_is_no_longer_wanted(
-    hears: Transcriber, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_transcription_is_isolated_and_cancellable(hears: Transcriber, monkeypatch: pytest.MonkeyPatch) -> None:
     here = hears
     monkeypatch.setenv("OPENAI_API_KEY", "a secret")
     said: list[Status | None] = []
@@ -205,7 +201,7 @@ async def test_a_file_is_read_in_a_process_that_knows_no_keys_and_ends_when_it_i
     ],
     ids=["time", "memory", "a crash"],
 )
-async def test_a_reader_that_is_ended_is_a_sentence(here: Transcriber, how: signal.Signals, said: str) -> None:
+async def test_killed_transcriber_is_explained(here: Transcriber, how: signal.Signals, said: str) -> None:
     task = asyncio.create_task(read(here, written(*INVOICE)))
     await until(readers, seconds=200)
     readers()[0].send_signal(how)
@@ -233,7 +229,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, *, sha256: str = "") -> Iterator[Server
         yield server
 
 
-async def test_what_is_not_the_pinned_file_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unpinned_file_transcribes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.png"
     path.write_bytes(written(*INVOICE))
     store: Any = {"spec": QWEN, "media": MediaStore(tmp_path / "media"), "owner": "ann", "max_bytes": 10**7}
@@ -246,7 +242,7 @@ async def test_what_is_not_the_pinned_file_reads_nothing(tmp_path: Path, monkeyp
     assert not list((tmp_path / "cache").rglob("*.part"))
 
 
-async def test_two_messages_fetch_once_with_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_two_messages_share_one_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[Status | None] = []
     made = await convert_file(written(*INVOICE), None)
     with hub(monkeypatch) as server:
@@ -262,7 +258,7 @@ async def test_two_messages_fetch_once_with_progress(tmp_path: Path, monkeypatch
     assert Translator("de").render(last.sayings) == "a.png wird gelesen …"
 
 
-async def test_without_a_network_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_network_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with hub(monkeypatch), socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{deaf.getsockname()[1]}")
@@ -270,7 +266,7 @@ async def test_without_a_network_it_is_said(tmp_path: Path, monkeypatch: pytest.
             await read(Transcriber(tmp_path), written(*INVOICE))
 
 
-async def test_where_nothing_may_be_fetched_the_panel_says_so(tmp_path: Path) -> None:
+async def test_panel_reports_disabled_downloads(tmp_path: Path) -> None:
     path = tmp_path / "a.ogg"
     path.write_bytes(SPEECH)
     off = Transcriber(tmp_path / "cache", downloads=False)
@@ -281,7 +277,7 @@ async def test_where_nothing_may_be_fetched_the_panel_says_so(tmp_path: Path) ->
         await read(off, SPEECH)
 
 
-async def test_without_the_hub_sounds_cannot_be_attached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unreachable_hub_disables_audio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{deaf.getsockname()[1]}")
@@ -306,7 +302,7 @@ async def test_without_the_hub_sounds_cannot_be_attached(tmp_path: Path, monkeyp
 @pytest.mark.parametrize("switch", [False, True], ids=["off", "on"])
 @pytest.mark.parametrize("image", [False, True], ids=["blind", "sees"])
 @pytest.mark.parametrize("audio", [False, True], ids=["deaf", "hears"])
-async def test_the_switch_changes_only_what_a_model_cannot_take(
+async def test_switch_affects_only_unsupported_media(
     tmp_path: Path, switch: bool, image: bool, audio: bool, hears: Transcriber
 ) -> None:
     (tmp_path / "a.png").write_bytes(written(*INVOICE))
@@ -332,9 +328,7 @@ async def test_the_switch_changes_only_what_a_model_cannot_take(
 
 @pytest.mark.weights
 @pytest.mark.timeout(400)
-async def test_the_message_keeps_the_picture_and_its_text_and_each_model_gets_what_it_can_use(
-    here: Transcriber, tmp_path: Path
-) -> None:
+async def test_message_keeps_picture_and_text(here: Transcriber, tmp_path: Path) -> None:
     path = tmp_path / "receipt.png"
     path.write_bytes(written(*INVOICE))
     done: list[Status | None] = []
