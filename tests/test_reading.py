@@ -355,7 +355,7 @@ async def test_message_keeps_picture_and_text(here: Transcriber, tmp_path: Path)
     assert "Invoice 4711" in found.content
 
 
-def test_what_was_read_stands_only_for_what_it_was_read_from() -> None:
+def test_extracted_text_replaces_only_its_source() -> None:
     picture, voice = BinaryContent(b"p", media_type="image/png"), BinaryContent(b"v", media_type="audio/wav")
     seen, heard = extracted_text("P", "p.png", "image"), extracted_text("V", "v.wav", "audio")
     history = [ModelRequest([UserPromptPart([picture, seen, voice, heard, picture])])]

@@ -98,9 +98,7 @@ def content(server: Running) -> list[dict[str, str]]:
     return server.journal()[-1]["body"]["messages"][-1]["content"]
 
 
-def test_a_picture_is_read_for_a_blind_model_and_seen_by_one_that_sees(
-    own: App, visit: Visit, server: Running, receipt: Path
-) -> None:
+def test_text_model_gets_picture_text(own: App, visit: Visit, server: Running, receipt: Path) -> None:
     visitor = visit(own.url)
     rows = attach(visitor, receipt)
     expect(rows).to_contain_text("cannot see pictures")
@@ -156,7 +154,7 @@ def test_a_picture_is_read_for_a_blind_model_and_seen_by_one_that_sees(
     assert [part["type"] for part in first["content"]] == ["text", "image_url"]
 
 
-def test_a_sound_is_written_down_for_a_deaf_model(own: App, visit: Visit, server: Running) -> None:
+def test_audio_is_transcribed_for_text_model(own: App, visit: Visit, server: Running) -> None:
     visitor = visit(own.url, phone=True, dark=True)
     switch(visitor)
     rows = attach(visitor, SAMPLES / "speech.ogg")
@@ -175,7 +173,7 @@ def test_a_sound_is_written_down_for_a_deaf_model(own: App, visit: Visit, server
         visitor.open(own.url)
 
 
-def test_without_the_hub_sounds_cannot_be_recorded_and_a_picture_without_text_costs_nothing(
+def test_unreachable_hub_disables_recording_only(
     without_hub: App, visit: Visit, server: Running, tmp_path: Path
 ) -> None:
     (tmp_path / "wall.png").write_bytes(written())
@@ -209,7 +207,7 @@ def hub() -> Iterator[Server]:
         yield server
 
 
-def test_reading_can_be_stopped_and_a_wrong_file_reads_nothing(
+def test_transcription_stops_and_bad_file_is_refused(
     start_app: Callable[..., App], visit: Visit, server: Running, hub: Server, tmp_path: Path
 ) -> None:
     app = start_app(

@@ -38,7 +38,7 @@ async def page(tmp_path: Path) -> AsyncIterator[Conversations]:
     await page.aclose()
 
 
-async def test_a_record_is_played_as_it_was(page: Conversations) -> None:
+async def test_record_is_replayed_unchanged(page: Conversations) -> None:
     assert ("sum · recorded", "replay:sum") in page.models.entries("ann", None)
     live = await page.send(Asker(owner="ann"), None, {"text": "Play it."}, Choices(model="replay:sum"))
     assert live is not None
@@ -58,7 +58,7 @@ async def test_no_other_file_is_opened(page: Conversations, tmp_path: Path, name
         await page.send(Asker(owner="ann"), None, {"text": "Play it."}, Choices(model=name.format(folder=tmp_path)))
 
 
-async def test_without_a_folder_nothing_is_played(tmp_path: Path, page: Conversations) -> None:
+async def test_missing_folder_disables_replay(tmp_path: Path, page: Conversations) -> None:
     settings = Settings(local=LocalSettings(cache_dir=tmp_path))
     other = Conversations(settings, MemoryStore(), MediaStore(tmp_path), Models(), tools=())
     with pytest.raises(AgentError, match="No model named"):

@@ -57,11 +57,11 @@ def test_default_prompt_names_model_maker_and_day() -> None:
     ],
     ids=["fields", "stray braces", "none"],
 )
-def test_owners_prompt_has_two_fields(template: str, filled: str) -> None:
+def test_owner_prompt_has_two_fields(template: str, filled: str) -> None:
     assert default_prompt(replace(SETTINGS, system_prompt=template), QWEN) == filled
 
 
-def test_default_prompt_of_another_day_is_still_the_default() -> None:
+def test_default_prompt_stays_default_on_another_day() -> None:
     today = default_prompt(SETTINGS, QWEN)
     assert own_prompt(today, SETTINGS, [QWEN]) is None
     assert own_prompt(today.replace(day(date.today()), day(date.today() - timedelta(3))), SETTINGS, [QWEN]) is None
@@ -100,7 +100,7 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize(("sent", "tokens", "warmth"), NUMBERS.values(), ids=NUMBERS)
-async def test_odd_number_is_remembered_within_bounds(
+async def test_odd_number_is_clamped_before_storage(
     tmp_path: Path, sent: Any, tokens: int | None, warmth: float | None
 ) -> None:
     handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), Models(), tools=()))
@@ -121,13 +121,13 @@ async def test_odd_number_is_remembered_within_bounds(
     assert said.read_here is True
 
 
-async def test_read_here_remembers_no_text(tmp_path: Path) -> None:
+async def test_extraction_setting_remembers_no_text(tmp_path: Path) -> None:
     handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), Models(), tools=()))
     await handlers.attaching.read_here(cast(Any, "x" * 3_800_000), None, anyone())
     assert handlers._conversations.choices(handlers._sessions.get(anyone()).owner).read_here is True
 
 
-def test_no_field_of_choices_is_too_large_to_remember() -> None:
+def test_oversized_choices_are_not_remembered() -> None:
     remembered, large = RememberedSettings(), "x" * 3_800_000
     for field in fields(Choices):
         remembered.put(Asker(owner=field.name), Choices(**{field.name: cast(Any, large)}))
@@ -155,7 +155,7 @@ def system_of(server: Running) -> str | None:
 
 
 @pytest.mark.browser
-def test_settings_outlive_reload_and_switch_of_model(own: App, visit: Visit, server: Running) -> None:
+def test_settings_survive_reload_and_model_switch(own: App, visit: Visit, server: Running) -> None:
     visitor = visit(own.url)
     page, prompt = visitor.page, visitor.page.get_by_label("System prompt")
     numbers = [page.locator(f"#{name} input[type=number]") for name in ("temperature", "max-tokens")]

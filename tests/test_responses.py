@@ -373,7 +373,7 @@ def agent(server: Playing, spec: ModelSpec = OPENAI, **more: Any) -> Agent:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-async def test_what_comes_out(server: Playing, case: Case) -> None:
+async def test_stream_is_decoded(server: Playing, case: Case) -> None:
     server.play(*case.replies)
     async with agent(server, tools=[weather]) as one:
         run = one.run("Hello")
@@ -385,7 +385,7 @@ async def test_what_comes_out(server: Playing, case: Case) -> None:
     assert len(server.requests) == len(case.replies)
 
 
-async def test_a_stop_closes_the_socket(server: Playing) -> None:
+async def test_stop_closes_socket(server: Playing) -> None:
     server.play(reply(created(), text("On and on")[:3], end="stall"))
     async with agent(server) as one:
         run = one.run("Hello").start()
@@ -420,7 +420,7 @@ FIRST = {
 }
 
 
-async def test_the_first_request(server: Playing) -> None:
+async def test_first_request(server: Playing) -> None:
     server.play(ANSWER)
     async with agent(server, system_message="Be brief.") as one:
         await one.ask("Rome and Oslo?")
@@ -430,7 +430,7 @@ async def test_the_first_request(server: Playing) -> None:
     assert request.json == FIRST
 
 
-async def test_the_turn_after_two_calls_gives_back_what_was_sealed(server: Playing) -> None:
+async def test_sealed_items_return_after_two_calls(server: Playing) -> None:
     rome = call('{"city":"Rome"}')
     oslo = call('{"city":"Oslo"}', id_="fc_2", call_id="call_2", index=2)
     server.play(reply(created(), reasoning("Two cities.", "Ask twice."), rome, oslo, completed()))
@@ -472,7 +472,7 @@ async def test_the_turn_after_two_calls_gives_back_what_was_sealed(server: Playi
     assert server.requests[2].json["input"] == [*FIRST["input"], *echoed, *after]
 
 
-async def test_a_picture_goes_as_a_data_url_and_no_sound_goes_at_all(server: Playing) -> None:
+async def test_picture_is_sent_as_data_url_but_no_sound(server: Playing) -> None:
     server.play(ANSWER, ANSWER)
     async with agent(server) as one:
         await one.ask(["What is it?", BinaryContent(PNG, media_type="image/png")])
@@ -494,7 +494,7 @@ async def test_a_picture_goes_as_a_data_url_and_no_sound_goes_at_all(server: Pla
     ]
 
 
-async def test_sound_for_a_model_that_only_we_think_hears_goes_nowhere(server: Playing) -> None:
+async def test_sound_is_not_sent_to_responses_api(server: Playing) -> None:
     async with agent(server, replace(OPENAI, audio=True)) as one:
         result = await one.ask(["Listen.", BinaryContent(WAV, media_type="audio/wav")])
     assert result.note.detail == "'gpt-6-luna' cannot take what was attached."
@@ -531,9 +531,7 @@ ALL = {"context": "all_turns"}
         (GROK_4, False, SUMMARY),  # it has no efforts, so it cannot be told not to
     ],
 )
-async def test_reasoning_is_asked_for_as_each_model_takes_it(
-    server: Playing, spec: ModelSpec, wish: bool | None, sent: Any
-) -> None:
+async def test_reasoning_is_requested_per_model(server: Playing, spec: ModelSpec, wish: bool | None, sent: Any) -> None:
     server.play(ANSWER)
     async with agent(server, spec) as one:
         await one.ask("Hello", reasoning=wish, max_tokens=77)
@@ -545,14 +543,14 @@ async def test_reasoning_is_asked_for_as_each_model_takes_it(
 
 
 @pytest.mark.parametrize("spec", [NEWER, GROK_43, PLAIN], ids=lambda spec: spec.name)
-async def test_a_temperature_that_may_be_set_is_sent(server: Playing, spec: ModelSpec) -> None:
+async def test_allowed_temperature_is_sent(server: Playing, spec: ModelSpec) -> None:
     server.play(ANSWER)
     async with agent(server, replace(spec, temperature=True)) as one:
         await one.ask("Hello", temperature=0.3, reasoning=True)
     assert server.requests[0].json["temperature"] == 0.3
 
 
-def test_xai_is_waited_for() -> None:
+def test_xai_gets_long_timeout() -> None:
     def patience(spec: ModelSpec) -> Any:
         connection = connect(spec, Endpoint("http://127.0.0.1:1/v1", KEY))
         assert isinstance(connection, ClientConnection)
@@ -568,7 +566,7 @@ async def asked(server: Playing, spec: ModelSpec, prompt: str, context: Context 
         return await one.ask(prompt, context=context)
 
 
-async def test_what_one_vendor_sealed_is_never_sent_to_the_other(server: Playing) -> None:
+async def test_vendors_never_get_foreign_seals(server: Playing) -> None:
     thought = reply(created(), reasoning("Hm."), call('{"city":"Rome"}'), completed())
     server.play(thought, ANSWER, ANSWER, ANSWER)
     first = await asked(server, XAI, "Rome?")
@@ -585,7 +583,7 @@ async def test_what_one_vendor_sealed_is_never_sent_to_the_other(server: Playing
     assert "gAAA" in server.requests[3].raw.decode(), "switching back restores it"
 
 
-async def test_reasoning_that_was_never_sealed_is_not_sent(server: Playing) -> None:
+async def test_unsealed_reasoning_is_not_sent(server: Playing) -> None:
     server.play(reply(created(), reasoning("I wonder", seal=None), text("So")[:3], end="stall"), ANSWER)
     async with agent(server) as one:
         run = one.run("Hello").start()
@@ -602,7 +600,7 @@ async def test_reasoning_that_was_never_sealed_is_not_sent(server: Playing) -> N
     ]
 
 
-async def test_what_follows_unsealed_reasoning_has_no_id(server: Playing) -> None:
+async def test_items_after_unsealed_reasoning_have_no_id(server: Playing) -> None:
     half = ModelResponse(
         parts=[
             ThinkingPart("Hm.", id="rs_1", provider_name="openai"),
@@ -622,7 +620,7 @@ async def test_what_follows_unsealed_reasoning_has_no_id(server: Playing) -> Non
 
 
 @pytest.mark.parametrize("spec", [OPENAI, XAI], ids=["openai", "xai"])
-async def test_earlier_turns_are_the_same_bytes_each_time(server: Playing, spec: ModelSpec) -> None:
+async def test_earlier_turns_keep_their_bytes(server: Playing, spec: ModelSpec) -> None:
     for turn in range(4):
         thought = reasoning("Think.", "Harder.", id_=f"rs_{turn}", seal=f"g{turn}")
         one = call('{"city": "Rome"}', id_=f"fc_{turn}", call_id=f"call_{turn}")
@@ -643,7 +641,7 @@ async def test_earlier_turns_are_the_same_bytes_each_time(server: Playing, spec:
     assert len(tools) == 1, "the tools stand before the conversation in the vendor's prompt"
 
 
-async def test_a_long_history_is_not_walked_over_by_the_sdk(server: Playing, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sdk_does_not_walk_long_history(server: Playing, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its walk over 400 turns would hold the event loop for seconds."""
     walk, steps = transform._async_transform_recursive, 0
 

@@ -46,7 +46,7 @@ def parameters(*names: str, **known: Parameter) -> dict[str, Parameter]:
 # --- what is sent ---------------------------------------------------------------------------------------------------
 
 
-def test_the_model_is_told_types_descriptions_and_choices() -> None:
+def test_schema_has_types_descriptions_and_choices() -> None:
     tool = rest_tool(
         "rates",
         "https://example.org/{day}?base={base}&n={n}&all={all}&x={x}",
@@ -74,7 +74,7 @@ BAD_ARGUMENTS = [{"n": "many"}, {}, {"n": 1, "kind": "c"}, {"n": 1, "other": 2}]
 
 
 @pytest.mark.parametrize("arguments", BAD_ARGUMENTS, ids=str)
-async def test_arguments_that_do_not_fit_are_not_sent(there: Site, arguments: Mapping[str, Any]) -> None:
+async def test_bad_arguments_are_not_sent(there: Site, arguments: Mapping[str, Any]) -> None:
     given = {"n": Parameter(type="integer"), "kind": Parameter(choices=("a", "b"), default="a")}
     result = await call(made(there, "/?n={n}&kind={kind}", parameters=given), arguments)
     assert result.outcome == "failed"
@@ -87,7 +87,7 @@ async def test_arguments_that_do_not_fit_are_not_sent(there: Site, arguments: Ma
 @example("..", "")
 @example("%2e%2e/x?y#z", "{path}")
 @example("a/b\\c@evil.example:80", "ü €\r\nX: y")
-async def test_a_value_stays_in_its_place(there: Site, path: str, query: str) -> None:
+async def test_value_stays_in_its_place(there: Site, path: str, query: str) -> None:
     there.asked.clear()
     tool = made(there, "/v1/{path}/now?fixed=1&q={query}&z=2", parameters=parameters("path", "query"))
     result = await call(tool, {"path": path, "query": query})
@@ -104,7 +104,7 @@ async def test_a_value_stays_in_its_place(there: Site, path: str, query: str) ->
     assert parse_qsl(target.query, keep_blank_values=True) == [("fixed", "1"), ("q", query), ("z", "2")]
 
 
-async def test_what_is_not_given_is_left_out(there: Site) -> None:
+async def test_missing_values_are_omitted(there: Site) -> None:
     given = parameters(
         a=Parameter(optional=True), b=Parameter(type="boolean", default=True), c=Parameter(type="number")
     )
@@ -114,7 +114,7 @@ async def test_what_is_not_given_is_left_out(there: Site) -> None:
     assert [one.target for one in there.asked] == ["/?keep=1&b=true&c=2.5", "/?keep=1&a=&b=false&c=3.0"]
 
 
-async def test_a_body_is_filled_with_typed_values(there: Site) -> None:
+async def test_body_is_filled_with_typed_values(there: Site) -> None:
     given = parameters("q", n=Parameter(type="integer"), tag=Parameter(optional=True))
     body = {"query": "{q}", "page": {"size": "{n}", "of": 10}, "say": "{q} x {n}", "tags": ["{tag}"], "tag": "{tag}"}
     tool = made(there, method="POST", body=body, parameters=given, headers={"x-trace": "abc"})
@@ -154,7 +154,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("description", "sentence"), WRONG.values(), ids=WRONG)
-def test_a_wrong_description_is_refused_when_the_tool_is_made(description: dict[str, Any], sentence: str) -> None:
+def test_bad_description_is_refused_at_creation(description: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence) as refused:
         rest_tool("look", description="Look.", **description)
     assert "'look'" in str(refused.value)
@@ -184,7 +184,7 @@ GOOD: dict[str, tuple[Callable[[Asked], Said], str, Any]] = {
 
 
 @pytest.mark.parametrize(("said", "path", "content"), GOOD.values(), ids=GOOD)
-async def test_a_good_answer(said: Callable[[Asked], Said], path: str, content: Any) -> None:
+async def test_good_answer_is_returned(said: Callable[[Asked], Said], path: str, content: Any) -> None:
     async with site(star=said) as there:
         result = await call(made(there, result=path))
     assert (result.outcome, result.content) == ("success", content)
@@ -213,9 +213,7 @@ BAD: dict[str, tuple[Callable[[Asked], Said], str, str]] = {
 
 
 @pytest.mark.parametrize(("said", "path", "sentence"), BAD.values(), ids=BAD)
-async def test_trouble_is_a_result_that_the_model_reads(
-    said: Callable[[Asked], Said], path: str, sentence: str
-) -> None:
+async def test_failure_is_a_result_for_the_model(said: Callable[[Asked], Said], path: str, sentence: str) -> None:
     async with site(star=said) as there:
         result = await call(made(there, result=path, timeout=1 if said is silence else 30))
     assert result.outcome == "failed"
@@ -223,7 +221,7 @@ async def test_trouble_is_a_result_that_the_model_reads(
     assert "Error:" not in result.content
 
 
-async def test_by_itself_a_tool_reaches_public_hosts_alone(there: Site) -> None:
+async def test_tool_reaches_only_public_hosts_by_default(there: Site) -> None:
     tool = rest_tool(
         "look", f"http://127.0.0.1:{there.port}/", description="Look.", guard=Guard(ports=frozenset({there.port}))
     )
@@ -280,7 +278,7 @@ ECHOES: dict[str, tuple[Callable[[Asked], Said], str]] = {
 
 @pytest.mark.parametrize(("said", "path"), ECHOES.values(), ids=ECHOES)
 @pytest.mark.parametrize(("auth", "secret", "has_it"), KINDS.values(), ids=KINDS)
-async def test_a_secret_is_sent_and_seen_nowhere_else(
+async def test_secret_is_sent_and_shown_nowhere(
     said: Callable[[Asked], Said],
     path: str,
     auth: Auth,
@@ -303,7 +301,7 @@ async def test_a_secret_is_sent_and_seen_nowhere_else(
         assert form not in shown
 
 
-async def test_a_secret_at_the_edge_of_what_is_shown_is_not_half_shown() -> None:
+async def test_truncation_reveals_no_part_of_a_secret() -> None:
     async with site(star=lambda _: answer("x" * 496 + SECRET, status=400)) as there:
         result = await call(made(there, auth=Auth(kind="bearer", variable="K"), env={"K": SECRET}))
     assert SECRET[:2] not in result.content
@@ -312,13 +310,13 @@ async def test_a_secret_at_the_edge_of_what_is_shown_is_not_half_shown() -> None
 @pytest.mark.parametrize(
     ("env", "said"), [({}, "K is not set"), ({"K": " "}, "K is not set"), ({"K": "a\nb"}, "header")]
 )
-def test_a_secret_that_is_missing_or_unfit_is_said_at_once(env: dict[str, str], said: str) -> None:
+def test_missing_or_bad_secret_is_reported_at_once(env: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said) as refused:
         rest_tool("look", "https://e.org/", description="Look.", auth=Auth(kind="bearer", variable="K"), env=env)
     assert "a\nb" not in str(refused.value)
 
 
 @pytest.mark.parametrize("wrong", [{"kind": "digest"}, {"kind": "header"}, {"kind": "bearer", "name": "X"}], ids=str)
-def test_a_wrong_auth_is_refused(wrong: dict[str, Any]) -> None:
+def test_bad_auth_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"auth\."):
         Auth(variable="K", **wrong)

@@ -57,16 +57,14 @@ OVERLOADED = ProviderError("OpenAI is overloaded. Try again in a moment.", kind=
         ("server", None, False),
     ],
 )
-def test_only_failures_that_pass_are_tried_again(kind: Any, status: int | None, again: bool) -> None:
+def test_only_transient_failures_are_retried(kind: Any, status: int | None, again: bool) -> None:
     failure = ProviderError("It failed.", kind=kind, status=status)
     assert (next_wait(failure, tried=1, retries=3, now=0.0) is not None) is again
     assert next_wait(failure, tried=1, retries=0, now=0.0) is None
 
 
 @given(st.integers(1, 9), st.floats(0, 1), st.floats(0, 1e6))
-def test_without_a_time_from_the_provider_the_pause_is_drawn_from_below_a_bound_that_doubles(
-    tried: int, drawn: float, now: float
-) -> None:
+def test_pause_is_random_below_a_doubling_bound(tried: int, drawn: float, now: float) -> None:
     pause = next_wait(OVERLOADED, tried=tried, retries=9, now=now, chance=lambda: drawn)
     assert pause is not None
     assert pause.seconds == pytest.approx(drawn * [0.5, 1, 2, 4, 8, 8, 8, 8, 8][tried - 1])
@@ -85,7 +83,7 @@ def test_without_a_time_from_the_provider_the_pause_is_drawn_from_below_a_bound_
         (None, 3, "waiting 2 s: OpenAI is overloaded; try 4 of 4"),
     ],
 )
-def test_the_pause_says_why(asked: float | None, tried: int, sentence: str) -> None:
+def test_pause_says_why(asked: float | None, tried: int, sentence: str) -> None:
     failure = ProviderError(str(OVERLOADED), kind="overloaded", status=503, retry_after=asked)
     pause = next_wait(failure, tried=tried, retries=3, now=100.0, chance=lambda: 1.0)
     assert pause is not None
@@ -104,14 +102,14 @@ def test_the_pause_says_why(asked: float | None, tried: int, sentence: str) -> N
         ("key", None, 2, "It failed."),
     ],
 )
-def test_the_failure_says_what_was_done_about_it(kind: Any, asked: float | None, tried: int, said: str) -> None:
+def test_failure_reports_the_retries(kind: Any, asked: float | None, tried: int, said: str) -> None:
     failure = ProviderError("It failed.", kind=kind, status=503, retry_after=asked)
     reported = final_error(failure, tried=tried)
     assert str(reported) == said
     assert (reported.kind, reported.status, reported.retry_after) == (kind, 503, asked)
 
 
-def test_what_asks_for_too_long_is_not_waited_for() -> None:
+def test_too_long_pause_is_not_waited_for() -> None:
     failure = ProviderError("Wait.", kind="rate_limit", status=429, retry_after=LONGEST_REQUESTED_SECONDS + 1)
     assert next_wait(failure, tried=1, retries=3, now=0.0) is None
 
@@ -153,9 +151,7 @@ def in_any_order(items: Sequence[Any], loose: Callable[[Any], bool]) -> list[Any
 
 @QUICK
 @given(steps(), LIMITS, st.lists(st.lists(QUIET, max_size=3), max_size=4))
-def test_a_run_with_failed_tries_is_as_if_they_had_not_been(
-    script: list[Step], limits: Limits, faults: list[list[list[Any]]]
-) -> None:
+def test_failed_tries_leave_no_trace_in_run(script: list[Step], limits: Limits, faults: list[list[list[Any]]]) -> None:
     plain = [
         replace(
             step, items=[known(item, f"{number}.{at}") for at, item in enumerate(step.items) if item != Act("fail")]
@@ -184,7 +180,7 @@ def known(item: Any, id_: str) -> Any:
     return replace(item, id=id_) if isinstance(item, Call) else item
 
 
-def test_when_all_tries_failed_the_error_says_how_often_it_was_tried() -> None:
+def test_final_error_counts_the_tries() -> None:
     bad = Step([Act("fail")])
 
     async def check() -> None:
@@ -211,7 +207,7 @@ async def quick() -> str:
 
 
 @pytest.mark.parametrize("code", [408, 409, 429, 500, 502, 503, 529])
-async def test_the_same_bytes_are_sent_again(agent: Agent, server: Running, code: int) -> None:
+async def test_retry_sends_the_same_bytes(agent: Agent, server: Running, code: int) -> None:
     seen = len(server.journal())
     result = await agent.ask(f"!fail 2 {code} 0 !text Hello")
     assert (result.finish_reason, result.text) == ("stop", "Hello")
@@ -221,14 +217,14 @@ async def test_the_same_bytes_are_sent_again(agent: Agent, server: Running, code
 
 
 @pytest.mark.parametrize("code", [400, 401, 403, 404])
-async def test_what_will_not_pass_is_asked_once(agent: Agent, server: Running, code: int) -> None:
+async def test_permanent_failure_is_not_retried(agent: Agent, server: Running, code: int) -> None:
     seen = len(server.journal())
     result = await agent.ask(f"!fail 2 {code} 0 !text Hello")
     assert result.finish_reason == "error"
     assert len(server.journal()) - seen == 1
 
 
-async def test_without_retries_a_failure_is_reported_at_once(agent: Agent, server: Running) -> None:
+async def test_failure_is_reported_at_once_without_retries(agent: Agent, server: Running) -> None:
     seen = len(server.journal())
     result = await Agent(agent.connection, limits=Limits(retries=0)).ask("!fail 1 503 0 !text Hello")
     assert result.finish_reason == "error"
@@ -237,14 +233,14 @@ async def test_without_retries_a_failure_is_reported_at_once(agent: Agent, serve
 
 
 @pytest.mark.parametrize("script", ["!error-event 2", "!reset 2"])
-async def test_after_the_first_visible_token_nothing_is_tried_again(agent: Agent, server: Running, script: str) -> None:
+async def test_nothing_is_retried_after_first_visible_token(agent: Agent, server: Running, script: str) -> None:
     seen = len(server.journal())
     result = await agent.ask(script)
     assert (result.finish_reason, result.text) == ("error", "## word0 word1 ")
     assert len(server.journal()) - seen == 1
 
 
-async def test_the_text_of_an_earlier_step_does_not_matter(agent: Agent, server: Running) -> None:
+async def test_text_of_earlier_step_allows_retry(agent: Agent, server: Running) -> None:
     seen = len(server.journal())
     run = Agent(agent.connection, tools=[quick]).run("!text Let me see. !tool quick {} !fail 1 503 0 !text done")
     result = await run
@@ -253,7 +249,7 @@ async def test_the_text_of_an_earlier_step_does_not_matter(agent: Agent, server:
     assert len(server.journal()) - seen == 3
 
 
-async def test_a_pause_that_is_too_long_is_reported_with_its_length(agent: Agent, server: Running) -> None:
+async def test_too_long_pause_is_reported_with_length(agent: Agent, server: Running) -> None:
     seen = len(server.journal())
     result = await agent.ask("!status 429 300")
     assert result.finish_reason == "error"
@@ -289,7 +285,7 @@ def scene() -> Iterator[Playing]:
     ],
     ids=["reset", "reset-after-an-empty-delta", "error-in-the-stream"],
 )
-async def test_a_stream_that_breaks_before_it_says_anything_is_tried_again(scene: Playing, first: Reply) -> None:
+async def test_stream_broken_before_text_is_retried(scene: Playing, first: Reply) -> None:
     scene.play(first, Reply(sse=chunks(*ANSWER)))
     async with Agent(connect(SPEC, Endpoint(f"{scene.url}/v1"))) as agent:
         result = await agent.ask("Hello")
@@ -299,7 +295,7 @@ async def test_a_stream_that_breaks_before_it_says_anything_is_tried_again(scene
     assert scene.requests[0].raw == scene.requests[1].raw
 
 
-async def test_an_empty_quota_is_not_asked_again(scene: Playing) -> None:
+async def test_empty_quota_is_not_retried(scene: Playing) -> None:
     error = {"message": "You exceeded your current quota.", "type": "insufficient_quota", "code": "insufficient_quota"}
     scene.play(Reply(status=429, body={"error": error}, headers={"retry-after": "0"}))
     async with Agent(connect(SPEC, Endpoint(f"{scene.url}/v1"))) as agent:
@@ -309,7 +305,7 @@ async def test_an_empty_quota_is_not_asked_again(scene: Playing) -> None:
     assert len(scene.requests) == 1
 
 
-async def test_a_server_that_is_not_there_is_asked_again() -> None:
+async def test_unreachable_server_is_retried() -> None:
     with socket.socket() as nobody:  # the port is taken, and nobody listens
         nobody.bind(("127.0.0.1", 0))
         endpoint = Endpoint(f"http://127.0.0.1:{nobody.getsockname()[1]}/v1")
@@ -341,7 +337,7 @@ def by_thread(run: Run) -> None:
 
 
 @pytest.mark.parametrize("cancel", [by_loop, by_thread])
-async def test_a_stop_ends_the_pause_at_once(agent: Agent, server: Running, cancel: Callable[[Run], None]) -> None:
+async def test_stop_ends_pause_at_once(agent: Agent, server: Running, cancel: Callable[[Run], None]) -> None:
     seen = len(server.journal())
     run = agent.run("!status 429 40").start()
     await until_waiting(run)
@@ -360,7 +356,7 @@ async def test_a_stop_ends_the_pause_at_once(agent: Agent, server: Running, canc
     await go_on(agent, server, run)
 
 
-async def test_the_time_limit_ends_the_pause(agent: Agent, server: Running) -> None:
+async def test_time_limit_ends_pause(agent: Agent, server: Running) -> None:
     await agent.ask("!text Hello")  # what the first request alone has to do does not count
     run = Agent(agent.connection, limits=Limits(seconds=2)).run("!status 429 40").start()
     at = time.monotonic()
@@ -373,7 +369,7 @@ async def test_the_time_limit_ends_the_pause(agent: Agent, server: Running) -> N
     await go_on(agent, server, run)
 
 
-async def test_the_pause_is_seen_to_begin_and_to_end(agent: Agent) -> None:
+async def test_pause_start_and_end_are_visible(agent: Agent) -> None:
     run = agent.run("!fail 1 503 1 !stall-before").start()
     await until_waiting(run)
     at = time.monotonic()
@@ -384,7 +380,7 @@ async def test_the_pause_is_seen_to_begin_and_to_end(agent: Agent) -> None:
     assert (await run).finish_reason == "cancelled"
 
 
-async def test_the_pause_counts_as_time_to_the_first_token_and_no_try_that_failed_as_usage(agent: Agent) -> None:
+async def test_pause_delays_first_token_but_adds_no_usage(agent: Agent) -> None:
     plain = (await agent.ask("!text Hello")).note.timings
     tried = (await agent.ask("!fail 1 503 1 !text Hello")).note.timings
     assert plain is not None
@@ -394,7 +390,7 @@ async def test_the_pause_counts_as_time_to_the_first_token_and_no_try_that_faile
     assert (tried.output_tokens, tried.generated, tried.estimated) == (plain.output_tokens, plain.generated, False)
 
 
-async def test_of_a_try_that_failed_nothing_is_kept(scene: Playing) -> None:
+async def test_failed_try_leaves_nothing(scene: Playing) -> None:
     opened = chunks({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
     scene.play(Reply(sse=opened, end="reset"), Reply(status=429, body={}, headers={"retry-after": "40"}))
     async with Agent(connect(SPEC, Endpoint(f"{scene.url}/v1"))) as agent:
@@ -421,7 +417,7 @@ class Written:
         self.notes.append(note)
 
 
-async def test_the_journal_has_what_was_asked_before_any_try_and_nothing_of_those_that_failed(agent: Agent) -> None:
+async def test_journal_has_prompt_but_no_failed_try(agent: Agent) -> None:
     journal = Written()
     run = agent.run("!status 429 40", journal=journal).start()
     await until_waiting(run)

@@ -21,7 +21,7 @@ def own(start_app: Callable[..., App]) -> App:
 
 
 @pytest.mark.parametrize("look", [{}, {"dark": True}, {"phone": True}], ids=["light", "dark", "phone"])
-def test_it_is_shown_played_and_saved_by_its_owner_alone(own: App, visit: Visit, look: dict[str, bool]) -> None:
+def test_only_owner_sees_plays_and_saves_media(own: App, visit: Visit, look: dict[str, bool]) -> None:
     visitor = visit(own.url, **look)
     visitor.allow_tools()
     visitor.ask("!tool make !text Here they are.")

@@ -70,13 +70,13 @@ def read(chunks: list[str], reply: str = "reply") -> tuple[str, ToolChoice]:
 
 
 @given(st.data(), texts, st.booleans(), st.sampled_from([None, 2, "\t"]))
-def test_the_deltas_of_a_reply_are_exactly_its_text(data: st.DataObject, text: str, ascii: bool, indent: Any) -> None:
+def test_reply_deltas_equal_its_text(data: st.DataObject, text: str, ascii: bool, indent: Any) -> None:
     raw = json.dumps({"name": "reply", "text": text}, ensure_ascii=ascii, indent=indent)
     assert read(data.draw(chunked(raw))) == (text, ToolChoice())
 
 
 @given(st.data(), texts, st.booleans())
-def test_a_reply_cut_anywhere_is_a_prefix_and_says_so(data: st.DataObject, text: str, ascii: bool) -> None:
+def test_cut_reply_is_an_incomplete_prefix(data: st.DataObject, text: str, ascii: bool) -> None:
     raw = json.dumps({"name": "reply", "text": text}, ensure_ascii=ascii)
     cut = raw[: data.draw(st.integers(0, len(raw) - 1))]
     got, choice = read(data.draw(chunked(cut)))
@@ -85,7 +85,7 @@ def test_a_reply_cut_anywhere_is_a_prefix_and_says_so(data: st.DataObject, text:
 
 
 @given(st.data(), st.text(), st.dictionaries(st.text(), json_values, max_size=4), st.booleans())
-def test_a_tool_call_comes_once_and_whole(data: st.DataObject, name: str, arguments: dict[str, Any], a: bool) -> None:
+def test_tool_call_comes_once_and_whole(data: st.DataObject, name: str, arguments: dict[str, Any], a: bool) -> None:
     if name == "reply":
         return
     raw = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=a)
@@ -93,7 +93,7 @@ def test_a_tool_call_comes_once_and_whole(data: st.DataObject, name: str, argume
 
 
 @given(st.data(), st.text(), st.dictionaries(st.text(), json_values, max_size=4))
-def test_a_tool_call_cut_anywhere_is_nothing(data: st.DataObject, name: str, arguments: dict[str, Any]) -> None:
+def test_cut_tool_call_yields_nothing(data: st.DataObject, name: str, arguments: dict[str, Any]) -> None:
     raw = json.dumps({"name": name, "arguments": arguments})
     assert read([raw[: data.draw(st.integers(0, len(raw) - 1))]]) == ("", ToolChoice(whole=False))
 
@@ -101,7 +101,7 @@ def test_a_tool_call_cut_anywhere_is_nothing(data: st.DataObject, name: str, arg
 @given(
     st.lists(st.text() | st.sampled_from(['{"name": "reply", "text": "', '{"name":"x","arguments":', "\\ud83d", "}"]))
 )
-def test_no_garbage_raises_or_gives_what_cannot_be_encoded(chunks: list[str]) -> None:
+def test_garbage_never_raises_and_can_be_encoded(chunks: list[str]) -> None:
     text, _ = read(chunks)
     text.encode()
 
@@ -124,7 +124,7 @@ def test_no_garbage_raises_or_gives_what_cannot_be_encoded(chunks: list[str]) ->
         ("", "", ToolChoice(whole=False)),
     ],
 )
-def test_what_a_model_without_grammar_may_write(raw: str, text: str, choice: ToolChoice) -> None:
+def test_output_without_grammar_is_understood(raw: str, text: str, choice: ToolChoice) -> None:
     assert read([raw]) == (text, choice)
     assert read(list(raw)) == (text, ToolChoice() if choice.text and raw.startswith("  ") else choice)
 
@@ -182,7 +182,7 @@ async def whole(model: Model, messages: list[ModelMessage], settings: ModelSetti
     return await model_request(model, messages, model_settings=settings, model_request_parameters=PARAMETERS)
 
 
-async def test_a_reply_streams_as_text_while_it_is_written() -> None:
+async def test_reply_streams_as_text() -> None:
     model, _ = scripted(
         {0: DeltaThinkingPart(content="hm")}, '{"name": "rep', 'ly", "text": "a\\u00', "e4b", ' c"', "}"
     )
@@ -203,7 +203,7 @@ async def test_a_reply_streams_as_text_while_it_is_written() -> None:
     assert response.usage.output_tokens > 0
 
 
-async def test_a_tool_choice_is_one_call_with_a_fresh_id() -> None:
+async def test_tool_choice_is_one_call_with_fresh_id() -> None:
     model, _ = scripted('{"name": "calculate", "argum', 'ents": {"expression": "1+1"}}')
     first, second = await whole(model, HELLO), await whole(model, HELLO)
     for response in (first, second):
@@ -217,14 +217,14 @@ async def test_a_tool_choice_is_one_call_with_a_fresh_id() -> None:
 @pytest.mark.parametrize(
     ("raw", "text"), [('{"name": "reply", "text": "Hel', "Hel"), ('{"name": "calculate", "argu', "")]
 )
-async def test_cut_json_is_incomplete_and_no_exception(raw: str, text: str) -> None:
+async def test_cut_json_is_incomplete_without_exception(raw: str, text: str) -> None:
     response = await whole(scripted(raw)[0], HELLO)
     assert "".join(part.content for part in response.parts if isinstance(part, TextPart)) == text
     assert not any(isinstance(part, ToolCallPart) for part in response.parts)
     assert (response.finish_reason, response.state) == ("error", "incomplete")
 
 
-async def test_a_stop_gives_no_call_even_where_the_json_was_whole() -> None:
+async def test_stopped_stream_gives_no_call() -> None:
     model, _ = scripted('{"name": "calculate", "arguments": {"expression": "1"}}', " ", " ")
     async with model_request_stream(model, HELLO, model_request_parameters=PARAMETERS) as stream:
         await stream.cancel()
@@ -234,7 +234,7 @@ async def test_a_stop_gives_no_call_even_where_the_json_was_whole() -> None:
     assert stream.get().state == "interrupted"
 
 
-async def test_tools_are_sent_as_a_schema_and_one_system_message() -> None:
+async def test_tools_become_schema_and_system_message() -> None:
     model, seen = scripted('{"name": "reply", "text": "ok"}')
     before = [repr(message) for message in AFTER_A_CALL]
     await whole(model, AFTER_A_CALL, ModelSettings(temperature=0.5, extra_body={"repeat_penalty": 1.1}))
@@ -259,7 +259,7 @@ async def test_tools_are_sent_as_a_schema_and_one_system_message() -> None:
     assert [repr(message) for message in AFTER_A_CALL] == before
 
 
-async def test_what_the_server_gets() -> None:
+async def test_request_body_has_schema_but_no_tools() -> None:
     """The body as it is sent: the schema where llama.cpp looks for it, no tools, no tool role."""
     bodies: list[dict[str, Any]] = []
 
@@ -290,7 +290,7 @@ async def test_what_the_server_gets() -> None:
     assert all(message.keys() == {"role", "content"} for message in body["messages"])
 
 
-async def test_without_tools_it_passes_straight_through() -> None:
+async def test_request_without_tools_is_unchanged() -> None:
     model, seen = scripted('{"name": "reply", "text": "raw"}')
     history: list[ModelMessage] = [*HELLO, ModelResponse([ThinkingPart("hm"), TextPart("Hi")]), *HELLO, *HELLO]
     response = await model_request(model, history, model_settings=ModelSettings(temperature=0.1))
@@ -301,7 +301,7 @@ async def test_without_tools_it_passes_straight_through() -> None:
     assert seen[0].info.model_settings == {"temperature": 0.1}
 
 
-async def test_without_tools_earlier_calls_are_still_put_in_words() -> None:
+async def test_earlier_calls_become_text_without_tools() -> None:
     model, seen = scripted("Fine.")
     await model_request(model, AFTER_A_CALL)
     parts = [part for message in seen[0].messages for part in message.parts]
@@ -332,7 +332,7 @@ async def test_tool_choice_is_honoured(choice: Any, names: list[str] | None) -> 
     assert offered == names
 
 
-async def test_a_tool_called_reply_is_told_from_the_reply() -> None:
+async def test_tool_named_reply_is_not_the_reply() -> None:
     def reply(text: str) -> str:
         """Send a letter."""
         return text
@@ -343,7 +343,7 @@ async def test_a_tool_called_reply_is_told_from_the_reply() -> None:
     assert isinstance(response.parts[0], ToolCallPart)
 
 
-def test_a_rewritten_history_has_one_system_message_then_takes_turns() -> None:
+def test_rewritten_history_alternates() -> None:
     picture = BinaryContent(b"x", media_type="image/png")
     messages: list[ModelMessage] = [
         ModelRequest([UserPromptPart("One"), UserPromptPart(["Two", picture])]),
@@ -454,7 +454,7 @@ GREEDY = ModelSettings(temperature=0.0, max_tokens=80)
 
 
 @pytest.mark.weights
-async def test_a_small_model_server_takes_schema_and_history(smollm: ToolEmulationModel) -> None:
+async def test_small_model_server_takes_schema_and_history(smollm: ToolEmulationModel) -> None:
     """llama.cpp accepts recursive schemas and the rewritten history, and really holds the model to the schema."""
     tools = [*TOOLS, Tool(plant).tool_def]
     for messages in (HELLO, AFTER_A_CALL):

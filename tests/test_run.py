@@ -79,7 +79,7 @@ async def closed_line(server: Running, seen: int) -> dict[str, Any]:
     [("!stall-before", 0), ("!stall-before headers", 0), ("!stall-after 5", 1), ("!tokens 9000 @200", 3)],
     ids=["silent", "silent-after-headers", "silent-in-the-middle", "streaming"],
 )
-async def test_stop_ends_a_run_at_once(
+async def test_stop_ends_run_at_once(
     agent: Agent, server: Running, script: str, least: int, cancel: Callable[[Run], None]
 ) -> None:
     seen = len(server.journal())
@@ -102,7 +102,7 @@ async def test_stop_ends_a_run_at_once(
     await go_on(agent, server, run)
 
 
-async def test_a_run_that_is_stopped_before_it_starts_still_ends(agent: Agent, server: Running) -> None:
+async def test_run_stopped_before_start_still_ends(agent: Agent, server: Running) -> None:
     seen = len(server.journal())
     run = agent.run("!text never said")
     run.cancel()
@@ -113,9 +113,7 @@ async def test_a_run_that_is_stopped_before_it_starts_still_ends(agent: Agent, s
     await go_on(agent, server, run)
 
 
-async def test_a_half_answer_that_cannot_be_read_does_not_keep_the_run_from_ending(
-    agent: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unreadable_partial_answer_does_not_block_end(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     run = agent.run("!text Half. !stall-after 1")
     async for _ in run:
         monkeypatch.setattr("agent.runtime.model_request.finalize", lambda *_, **__: 1 / 0)
@@ -125,14 +123,14 @@ async def test_a_half_answer_that_cannot_be_read_does_not_keep_the_run_from_endi
     assert run.context.messages
 
 
-async def test_a_stop_after_the_end_changes_nothing(agent: Agent) -> None:
+async def test_stop_after_end_changes_nothing(agent: Agent) -> None:
     run = agent.run("!text done")
     result = await run
     run.cancel()
     assert (run.result, run.cancel_reason, result.finish_reason) == (result, None, "stop")
 
 
-async def test_a_stop_in_the_very_last_moment_still_gives_a_result() -> None:
+async def test_stop_at_last_moment_gives_result() -> None:
     for ticks in range(12):
         run = Agent(FakeConnection([Step([Words("output_text", ["a"])])])).run("hi").start()
         for _ in range(ticks):
@@ -185,7 +183,7 @@ async def quick() -> str:
 
 @pytest.mark.parametrize("cancel", [by_loop, by_thread])
 @pytest.mark.parametrize("names", [["waits"], ["blocks"], ["deaf"], ["tidy"], ["quick", "waits", "blocks", "deaf"]])
-async def test_stop_ends_tools_or_leaves_them_behind(
+async def test_stop_ends_or_abandons_tools(
     agent: Agent, server: Running, names: list[str], cancel: Callable[[Run], None]
 ) -> None:
     RELEASE.clear()
@@ -213,7 +211,7 @@ async def test_stop_ends_tools_or_leaves_them_behind(
     assert len(run.responses) == before, "a tool that was left behind is not heard any more"
 
 
-async def test_leaving_the_loop_stops_the_run(agent: Agent, server: Running) -> None:
+async def test_leaving_the_loop_stops_run(agent: Agent, server: Running) -> None:
     seen = len(server.journal())
     run = agent.run("!tokens 9000 @200")
     async for _ in run:
@@ -225,7 +223,7 @@ async def test_leaving_the_loop_stops_the_run(agent: Agent, server: Running) -> 
     await go_on(agent, server, run)
 
 
-async def test_who_waits_and_is_cancelled_stops_the_run(agent: Agent, server: Running) -> None:
+async def test_cancelled_waiter_stops_run(agent: Agent, server: Running) -> None:
     seen = len(server.journal())
     run = agent.run("!stall-after 5")
 
@@ -275,7 +273,7 @@ async def raises(error: BaseException) -> None:
     raise error
 
 
-async def test_a_run_opens_its_toolsets_and_closes_them(agent: Agent, server: Running) -> None:
+async def test_run_opens_and_closes_its_toolsets(agent: Agent, server: Running) -> None:
     first, second = Shelf(), Shelf(tools=[waits])
     able = with_tools(agent, first, second, blocks)
     for _ in range(2):
@@ -297,9 +295,7 @@ async def test_a_run_opens_its_toolsets_and_closes_them(agent: Agent, server: Ru
         ([{}, {}], "two tools are named 'quick'"),
     ],
 )
-async def test_a_toolset_that_cannot_be_opened_ends_the_run_with_a_sentence(
-    agent: Agent, server: Running, shelves: list[Any], says: str
-) -> None:
+async def test_unopenable_toolset_ends_run(agent: Agent, server: Running, shelves: list[Any], says: str) -> None:
     seen = len(server.journal())
     made = [Shelf(**one) for one in shelves]
     run = with_tools(agent, *made).run("!text never said")
@@ -310,9 +306,7 @@ async def test_a_toolset_that_cannot_be_opened_ends_the_run_with_a_sentence(
     await go_on(agent, server, run)
 
 
-async def test_closing_that_fails_or_takes_long_is_not_in_the_way(
-    agent: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failing_or_slow_close_does_not_block(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     result = await with_tools(agent, Shelf(closes=lambda: raises(OSError("gone")))).ask("!text Done.")
     assert (result.finish_reason, result.text) == ("stop", "Done.")
     monkeypatch.setattr("agent.runtime.tool_sessions.CLOSE_SECONDS", 0.05)
@@ -338,7 +332,7 @@ async def for_ever_and_deaf() -> None:
 
 @pytest.mark.parametrize("cancel", [by_loop, by_thread])
 @pytest.mark.parametrize("opens", [for_ever, for_ever_and_deaf])
-async def test_stop_ends_the_opening_of_a_toolset(
+async def test_stop_ends_opening_of_toolset(
     agent: Agent, server: Running, opens: Any, cancel: Callable[[Run], None]
 ) -> None:
     shelf = Shelf(opens=opens)
@@ -354,7 +348,7 @@ async def test_stop_ends_the_opening_of_a_toolset(
     assert shelf.events == ["open", "close"], "what was deaf is closed when it has opened at last"
 
 
-async def test_what_a_prompt_is_made_of_may_take_time_and_may_be_refused(agent: Agent, server: Running) -> None:
+async def test_preparing_a_prompt_can_wait_or_refuse(agent: Agent, server: Running) -> None:
     """As a picture does that is fetched first. What is refused has not happened."""
     run = agent.run("!text never said")
     seen = len(server.journal())
@@ -380,7 +374,7 @@ async def test_what_a_prompt_is_made_of_may_take_time_and_may_be_refused(agent: 
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_step_limit_says_why(agent: Agent, server: Running) -> None:
+async def test_step_limit_says_why(agent: Agent, server: Running) -> None:
     seen = len(server.journal())
     run = with_tools(agent, quick, steps=3).run("!loop quick {}")
     result = await run
@@ -391,7 +385,7 @@ async def test_the_step_limit_says_why(agent: Agent, server: Running) -> None:
 
 
 @pytest.mark.parametrize("script", ["!stall-before", "!stall-after 3", "!tool waits {}", "!tool deaf {}"])
-async def test_the_time_limit_says_why(agent: Agent, server: Running, script: str) -> None:
+async def test_time_limit_says_why(agent: Agent, server: Running, script: str) -> None:
     able = with_tools(agent, waits, deaf, seconds=0.3)
     run = able.run(script)
     at = time.monotonic()
@@ -420,7 +414,9 @@ async def test_the_time_limit_says_why(agent: Agent, server: Running, script: st
         ('!json [{"content": "a"}, {"finish": null}]', "error", "a"),
     ],
 )
-async def test_endings(agent: Agent, server: Running, script: str, reason: str, text: str) -> None:
+async def test_script_gives_finish_reason_and_text(
+    agent: Agent, server: Running, script: str, reason: str, text: str
+) -> None:
     run = agent.run(script)
     result = await run
     assert (result.finish_reason, result.text, result.final_output) == (reason, text, text)
@@ -428,7 +424,7 @@ async def test_endings(agent: Agent, server: Running, script: str, reason: str, 
     await go_on(agent, server, run)
 
 
-async def test_a_call_that_the_length_limit_cut_is_not_made(agent: Agent, server: Running) -> None:
+async def test_truncated_call_is_not_made(agent: Agent, server: Running) -> None:
     call = {"index": 0, "id": "c", "type": "function", "function": {"name": "quick", "arguments": '{"a": "b'}}
     script = f"!json {json.dumps([{'content': 'Well'}, {'tool_calls': [call]}, {'finish': 'length'}])}"
     run = with_tools(agent, quick).run(script)
@@ -445,7 +441,7 @@ async def test_a_call_that_the_length_limit_cut_is_not_made(agent: Agent, server
         ("!refusal I cannot help with that.", "The provider withheld the answer. It says: I cannot help with that."),
     ],
 )
-async def test_a_withheld_answer_says_so(agent: Agent, script: str, sentence: str) -> None:
+async def test_withheld_answer_says_so(agent: Agent, script: str, sentence: str) -> None:
     run = agent.run(script)
     result = await run
     assert (result.finish_reason, result.note.detail) == ("content_filter", sentence)
@@ -468,7 +464,7 @@ async def test_a_withheld_answer_says_so(agent: Agent, script: str, sentence: st
         ({"refusal": {"raw": 1}, "safety_ratings": [{"a": 1}]}, "The provider withheld the answer."),
     ],
 )
-def test_the_reason_of_a_withheld_answer_is_a_short_sentence(details: dict[str, Any], sentence: str) -> None:
+def test_withheld_reason_is_a_short_sentence(details: dict[str, Any], sentence: str) -> None:
     assert explain_filter(details) == sentence
 
 
@@ -476,7 +472,7 @@ def test_the_reason_of_a_withheld_answer_is_a_short_sentence(details: dict[str, 
 
 
 @pytest.mark.parametrize(("may_be_set", "sent"), [(True, 0.3), (False, None)])
-async def test_a_temperature_is_sent_only_where_it_may_be_set(server: Running, may_be_set: bool, sent: Any) -> None:
+async def test_temperature_is_sent_only_if_allowed(server: Running, may_be_set: bool, sent: Any) -> None:
     spec = replace(SPEC, temperature=may_be_set)
     async with Agent(connect(spec, Endpoint(server.base_url))) as agent:
         await agent.ask("!text Hello", temperature=0.3, max_tokens=77)
@@ -488,13 +484,13 @@ async def test_a_temperature_is_sent_only_where_it_may_be_set(server: Running, m
 @pytest.mark.parametrize(
     ("dialect", "chosen", "asked"), [("messages", None, 1024), ("messages", 50, 50), ("chat", None, None)]
 )
-async def test_the_length_of_an_answer_is_named_where_it_must_be(dialect: Any, chosen: int | None, asked: Any) -> None:
+async def test_max_tokens_is_sent_where_required(dialect: Any, chosen: int | None, asked: Any) -> None:
     connection = FakeConnection([], spec=replace(fakes.SPEC, dialect=dialect))
     await Agent(connection).ask("Hello", max_tokens=chosen)
     assert connection.played.asked[0].get("max_tokens") == asked
 
 
-async def test_the_price_of_a_run_is_the_tables(server: Running) -> None:
+async def test_run_price_matches_table(server: Running) -> None:
     spec = replace(SPEC, price=Price(input=2.0, output=10.0))
     async with Agent(connect(spec, Endpoint(server.base_url)), tools=[quick]) as agent:
         result = await agent.ask("!tool quick {} !text Hello there")
@@ -515,7 +511,7 @@ async def test_the_price_of_a_run_is_the_tables(server: Running) -> None:
 # --- readers and neighbours -------------------------------------------------------------------------------------------
 
 
-async def test_two_readers_both_get_everything(agent: Agent) -> None:
+async def test_two_readers_get_everything(agent: Agent) -> None:
     run = with_tools(agent, quick).run("!reasoning hm hm !tool quick {} !tokens 30 @500")
 
     async def read() -> list[Any]:
@@ -526,7 +522,7 @@ async def test_two_readers_both_get_everything(agent: Agent) -> None:
     assert [response async for response in run] == first, "and so does who comes late"
 
 
-async def test_a_hundred_runs_of_one_agent_do_not_mix(agent: Agent, server: Running) -> None:
+async def test_hundred_runs_of_one_agent_do_not_mix(agent: Agent, server: Running) -> None:
     """More of them than an HTTP client's default pool holds, and all at once: each ends its first step together."""
     count = 130
     here: set[int] = set()
@@ -557,7 +553,7 @@ async def test_a_hundred_runs_of_one_agent_do_not_mix(agent: Agent, server: Runn
         assert len(set(re.findall(r"<(\d+)>", json.dumps(line["body"])))) == 1
 
 
-async def test_streams_that_are_open_at_once_outnumber_the_default_pool(agent: Agent, server: Running) -> None:
+async def test_open_streams_exceed_default_pool(agent: Agent, server: Running) -> None:
     seen = len(server.journal())
     runs = [agent.run("!stall-after 1").start() for _ in range(110)]
     await asyncio.to_thread(server.wait_for, lambda lines: sum(line["sent"] for line in lines[seen:]) == 110)
@@ -591,7 +587,7 @@ class SlowJournal:
 
 
 @pytest.mark.parametrize("writes", [0, 1, 2, 3])
-async def test_a_stop_in_the_middle_of_a_write_waits_for_it(agent: Agent, writes: int) -> None:
+async def test_stop_during_write_waits_for_it(agent: Agent, writes: int) -> None:
     journal = SlowJournal()
     run = with_tools(agent, quick).run("!tool quick {} !text done", journal=journal).start()
     for _ in range(writes + 1):
@@ -606,7 +602,7 @@ async def test_a_stop_in_the_middle_of_a_write_waits_for_it(agent: Agent, writes
     accepted(to_openai(run.context.messages[:-1]))
 
 
-async def test_what_was_asked_is_written_before_the_model_is(agent: Agent, server: Running) -> None:
+async def test_prompt_is_written_before_request(agent: Agent, server: Running) -> None:
     seen = len(server.journal())
     journal = SlowJournal()
     run = agent.run("!text Hello", journal=journal).start()
@@ -618,7 +614,7 @@ async def test_what_was_asked_is_written_before_the_model_is(agent: Agent, serve
 
 
 @pytest.mark.parametrize("at", [0, 1, 2, 3])
-async def test_a_store_that_refuses_ends_the_run_with_its_sentence(agent: Agent, at: int) -> None:
+async def test_refusing_store_ends_run_with_its_reason(agent: Agent, at: int) -> None:
     run = with_tools(agent, quick).run("!tool quick {} !text done", journal=SlowJournal(fail_at=at))
     result = await run
     assert result.finish_reason == "error"
@@ -630,14 +626,14 @@ async def test_a_store_that_refuses_ends_the_run_with_its_sentence(agent: Agent,
 
 
 @pytest.mark.parametrize("prompt", ["", " \n", [], [{"role": "assistant", "content": "x"}], [3], [{"role": "cook"}]])
-async def test_what_cannot_be_asked_is_refused_before_any_network(agent: Agent, server: Running, prompt: Any) -> None:
+async def test_bad_prompt_is_refused_before_request(agent: Agent, server: Running, prompt: Any) -> None:
     seen = len(server.journal())
     with pytest.raises(InputError):
         agent.run(prompt)
     assert len(server.journal()) == seen
 
 
-async def test_the_whole_conversation_can_be_handed_on(agent: Agent, server: Running) -> None:
+async def test_whole_conversation_can_be_handed_on(agent: Agent, server: Running) -> None:
     result = await with_tools(agent, quick).ask("!reasoning Hm. !tool quick {} !text done")
     handed = result.to_input_list()
     assert [message["role"] for message in handed] == ["user", "assistant", "tool", "assistant"]
@@ -648,7 +644,7 @@ async def test_the_whole_conversation_can_be_handed_on(agent: Agent, server: Run
     assert [message["role"] for message in body] == ["system", "user", "assistant", "tool", "assistant", "user"]
 
 
-async def test_a_context_survives_json(agent: Agent, server: Running) -> None:
+async def test_context_survives_json(agent: Agent, server: Running) -> None:
     result = await with_tools(agent, quick).ask("!reasoning Hm. !tool quick {} !cut 3")
     context = Context.from_json(result.context.to_json())
     assert to_openai(context.messages) == to_openai(result.context.messages)
@@ -662,7 +658,7 @@ async def test_a_context_survives_json(agent: Agent, server: Running) -> None:
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(conversations(6))
-def test_a_context_is_the_same_bytes_after_any_number_of_round_trips(messages: list[ModelMessage]) -> None:
+def test_context_keeps_its_bytes_over_round_trips(messages: list[ModelMessage]) -> None:
     text = Context(messages=tuple(messages)).to_json()
     back = Context.from_json(text)
     assert back.to_json() == text
@@ -670,7 +666,7 @@ def test_a_context_is_the_same_bytes_after_any_number_of_round_trips(messages: l
     assert list(back.messages) == messages
 
 
-async def test_a_session_is_given_or_minted_and_stays(agent: Agent) -> None:
+async def test_session_id_is_given_or_created_and_stays(agent: Agent) -> None:
     first, second = await agent.ask("!text One."), await agent.ask("!text Two.")
     assert len({first.context.session_id, second.context.session_id}) == 2
     given = await agent.ask("!text One.", context=Context(session_id="mine"))
@@ -678,7 +674,7 @@ async def test_a_session_is_given_or_minted_and_stays(agent: Agent) -> None:
     assert (given.context.session_id, again.context.session_id) == ("mine", "mine")
 
 
-async def test_of_a_context_only_the_system_message_is_refreshed(agent: Agent, server: Running) -> None:
+async def test_context_refreshes_only_system_message(agent: Agent, server: Running) -> None:
     before = await agent.ask("!text One.")
     first = server.journal()[-1]["body"]["messages"]
     pirate = Agent(agent.connection, system_message="Speak like a pirate.")
@@ -692,7 +688,7 @@ async def test_of_a_context_only_the_system_message_is_refreshed(agent: Agent, s
     assert [message["role"] for message in second[2:]] == ["assistant", "user"]
 
 
-async def test_the_context_of_a_run_is_valid_in_mid_run(agent: Agent, server: Running) -> None:
+async def test_context_is_valid_during_run(agent: Agent, server: Running) -> None:
     run = with_tools(agent, quick, waits).run("!tools quick {} waits {}").start()
     while len(run.responses) < 3:
         await run.wait_for_update(len(run.responses), timeout=5)
@@ -706,7 +702,7 @@ async def test_the_context_of_a_run_is_valid_in_mid_run(agent: Agent, server: Ru
     await run
 
 
-async def test_an_agent_is_not_changed_by_its_runs(agent: Agent) -> None:
+async def test_agent_is_unchanged_by_its_runs(agent: Agent) -> None:
     context = Context()
     first = await agent.ask("!text One.", context=context)
     second = await agent.ask("Hello", context=context)
@@ -718,7 +714,7 @@ async def test_an_agent_is_not_changed_by_its_runs(agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("script", ["!text Yes.", "!status 400", "!cut"])
-def test_a_loop_that_ends_leaves_no_connection_open(server: Running, script: str) -> None:
+def test_ended_loop_leaves_no_connection_open(server: Running, script: str) -> None:
     async def main() -> None:
         await Agent(connect(SPEC, Endpoint(server.base_url))).ask(script)
 

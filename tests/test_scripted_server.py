@@ -46,7 +46,7 @@ def content(chunks: list[Any]) -> str:
 
 
 @pytest.mark.parametrize("rate", [100, 200, 1000])
-async def test_tokens_come_at_their_pace(server: Running, client: openai.AsyncOpenAI, rate: int) -> None:
+async def test_tokens_arrive_at_set_pace(server: Running, client: openai.AsyncOpenAI, rate: int) -> None:
     count = rate + 1
     chunks = await stream(client, f"!tokens {count} @{rate}")
     [line] = server.journal()
@@ -61,9 +61,7 @@ async def test_tokens_come_at_their_pace(server: Running, client: openai.AsyncOp
 
 
 @pytest.mark.parametrize("script", ["!stall-before", "!stall-before headers", "!stall-after 5", "!tokens 9000 @100"])
-async def test_a_client_that_leaves_is_noticed_at_once(
-    server: Running, client: openai.AsyncOpenAI, script: str
-) -> None:
+async def test_leaving_client_is_noticed_at_once(server: Running, client: openai.AsyncOpenAI, script: str) -> None:
     task = asyncio.create_task(stream(client, script))
     await asyncio.sleep(0.3)
     task.cancel()
@@ -75,7 +73,7 @@ async def test_a_client_that_leaves_is_noticed_at_once(
     assert line["sent"] == {"!stall-after 5": 5}.get(script, line["sent"])
 
 
-async def test_usage_comes_only_when_asked_for(client: openai.AsyncOpenAI) -> None:
+async def test_usage_is_sent_only_on_request(client: openai.AsyncOpenAI) -> None:
     script = "!think 3 @500 !text one two"
     asked = await stream(client, script, stream_options={"include_usage": True})
     assert [chunk.usage for chunk in await stream(client, script)] == [None] * (len(asked) - 1)
@@ -84,7 +82,7 @@ async def test_usage_comes_only_when_asked_for(client: openai.AsyncOpenAI) -> No
     assert asked[-1].usage.completion_tokens_details.reasoning_tokens == 3
 
 
-async def test_not_streaming_says_the_same(client: openai.AsyncOpenAI) -> None:
+async def test_whole_answer_equals_stream(client: openai.AsyncOpenAI) -> None:
     script = '!reasoning Let me see. !text Here: !tools a {"x": 1} b {"y": [2, "!text no"]}'
     whole = await client.chat.completions.create(model=MODEL, messages=prompt(script))
     [choice] = whole.choices
@@ -95,7 +93,7 @@ async def test_not_streaming_says_the_same(client: openai.AsyncOpenAI) -> None:
     assert choice.finish_reason == "tool_calls"
 
 
-async def test_results_are_quoted_and_the_next_step_is_played(client: openai.AsyncOpenAI) -> None:
+async def test_results_are_quoted_before_next_step(client: openai.AsyncOpenAI) -> None:
     def after(script: str) -> list[Any]:
         call = {"id": "c", "type": "function", "function": {"name": "a", "arguments": "{}"}}
         said = {"role": "assistant", "content": None, "tool_calls": [call]}
@@ -121,7 +119,7 @@ async def test_results_are_quoted_and_the_next_step_is_played(client: openai.Asy
         ("!error-event 3", openai.APIError),
     ],
 )
-async def test_trouble_reaches_the_client_as_such(
+async def test_trouble_reaches_client_unchanged(
     client: openai.AsyncOpenAI, script: str, error: type[openai.APIError]
 ) -> None:
     with pytest.raises(error) as caught:
@@ -139,21 +137,21 @@ async def test_unusual_endings(client: openai.AsyncOpenAI, script: str, reason: 
     assert chunks[-1].choices[0].finish_reason == reason
 
 
-async def test_it_fails_as_often_as_told_and_then_answers(client: openai.AsyncOpenAI) -> None:
+async def test_server_fails_as_told_then_answers(client: openai.AsyncOpenAI) -> None:
     for _ in range(2):
         with pytest.raises(openai.InternalServerError):
             await stream(client, "!fail 2 503 !text at last")
     assert content(await stream(client, "!fail 2 503 !text at last")) == "at last"
 
 
-async def test_raw_deltas_go_out_as_they_stand(client: openai.AsyncOpenAI) -> None:
+async def test_raw_deltas_are_sent_unchanged(client: openai.AsyncOpenAI) -> None:
     deltas = [{"content": " a"}, {"reasoning": ""}, {"wait": 0.05}, {"content": "\n"}, {"finish": "length"}]
     chunks = await stream(client, "!json " + json.dumps(deltas))
     assert [chunk.choices[0].delta.content for chunk in chunks] == ["", " a", None, "\n", None]
     assert chunks[-1].choices[0].finish_reason == "length"
 
 
-async def test_anything_else_is_answered_kindly(client: openai.AsyncOpenAI) -> None:
+async def test_other_text_gets_a_default_answer(client: openai.AsyncOpenAI) -> None:
     earlier = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "!cut"}]
     answer = await client.chat.completions.create(model=MODEL, messages=prompt("!important, really", *earlier))
     assert answer.choices[0].message.content == (
@@ -161,7 +159,7 @@ async def test_anything_else_is_answered_kindly(client: openai.AsyncOpenAI) -> N
     )
 
 
-async def test_it_names_its_models_and_guards_them() -> None:
+async def test_server_lists_and_checks_models() -> None:
     config = Config(models=("a", "b"), max_model_len=99, api_key="secret")
     with running(config) as server:
         async with openai.AsyncOpenAI(base_url=server.base_url, api_key="secret", max_retries=0) as client:
@@ -174,18 +172,18 @@ async def test_it_names_its_models_and_guards_them() -> None:
                 await client.models.list()
 
 
-def test_a_new_command_starts_at_a_known_name_only() -> None:
+def test_command_starts_at_known_name_only() -> None:
     named = [(command.name, command.text) for command in parse('!text so !what? !tool f {"s": "a !text b"} !cut')]
     assert named == [("text", "so !what?"), ("tool", 'f {"s": "a !text b"}'), ("cut", "")]
     assert parse("say !text") == []
 
 
-def test_a_plan_can_be_read_without_a_server() -> None:
+def test_plan_is_read_without_server() -> None:
     body = {"messages": prompt("!text a\\n\tb  c")}
     assert "".join(delta["content"] for delta in pieces(plan(body))) == "a\n\tb  c"
 
 
-def test_it_runs_as_a_program() -> None:
+def test_server_runs_as_program() -> None:
     command = [sys.executable, "-m", "tests.scripted_server", "--port", "0", "--model", "m"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:

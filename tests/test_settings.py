@@ -14,7 +14,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "app.toml"
 
 
-def test_the_file_that_comes_along_says_what_holds_without_it(file: Path) -> None:
+def test_shipped_file_states_the_defaults(file: Path) -> None:
     ours, without = load_settings(ROOT / "configs" / "app.toml", {}), load_settings(file, {})
     assert ours.tools
     assert Settings(**{**vars_of(ours), "tools": ()}) == without
@@ -63,7 +63,7 @@ SAID = {
 
 
 @pytest.mark.parametrize(("text", "env", "name", "value"), SAID.values(), ids=SAID)
-def test_what_is_said_holds(file: Path, text: str, env: dict[str, str], name: str, value: object) -> None:
+def test_given_setting_is_used(file: Path, text: str, env: dict[str, str], name: str, value: object) -> None:
     file.write_text(text)
     assert getattr(load_settings(file, env), name) == value
 
@@ -89,7 +89,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "env", "words"), REFUSED.values(), ids=REFUSED)
-def test_what_is_wrong_is_named(file: Path, text: str, env: dict[str, str], words: str) -> None:
+def test_mistake_is_named(file: Path, text: str, env: dict[str, str], words: str) -> None:
     file.write_text(text)
     with pytest.raises(ConfigError, match=words):
         load_settings(file, env)

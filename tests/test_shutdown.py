@@ -167,7 +167,7 @@ def cut_short(own: App, word: str) -> None:
 # One signal
 
 
-def test_an_answer_that_ends_in_time_ends_as_ever_and_no_other_begins(start: Start) -> None:
+def test_drain_finishes_answer_and_starts_no_other(start: Start) -> None:
     own = start()
     with connected(own) as reader, connected(own) as late:
         job = ask(reader, "!tokens 400 @200")
@@ -185,7 +185,7 @@ def test_an_answer_that_ends_in_time_ends_as_ever_and_no_other_begins(start: Sta
     assert "one answer may go on" in own.log
 
 
-def test_what_takes_longer_is_ended_kept_and_said(start: Start, model_server: Running) -> None:
+def test_long_answer_is_cut_and_stored(start: Start, model_server: Running) -> None:
     own = start(drain=2.5)
     before = len(model_server.journal())
     with connected(own) as reader:
@@ -201,7 +201,7 @@ def test_what_takes_longer_is_ended_kept_and_said(start: Start, model_server: Ru
     model_server.wait_for(lambda journal: journal[before]["ended"] == "client_closed")
 
 
-def test_an_idle_app_ends_soon(start: Start) -> None:
+def test_idle_app_ends_soon(start: Start) -> None:
     own = start()
     with connected(own) as idle:
         assert ask(idle, "!text hello").result(10)["finish_reason"] == "stop"
@@ -212,7 +212,7 @@ def test_an_idle_app_ends_soon(start: Start) -> None:
     assert "Going down" not in own.log
 
 
-def test_a_closed_terminal_is_a_signal_as_well(start: Start) -> None:
+def test_closed_terminal_is_a_signal(start: Start) -> None:
     own = start(drain=1)
     with connected(own) as reader:
         writing(ask(reader, "!tokens 9000 @200"), "word20")
@@ -221,7 +221,7 @@ def test_a_closed_terminal_is_a_signal_as_well(start: Start) -> None:
     cut_short(own, "word20")
 
 
-def test_a_tool_that_cannot_be_interrupted_does_not_hold_it_up(start: Start, model_server: Running) -> None:
+def test_uninterruptible_tool_does_not_delay_exit(start: Start, model_server: Running) -> None:
     own = start(drain=1)
     with connected(own) as reader:
         job = ask(reader, '!tool block {"seconds": 60}', tools=True)
@@ -235,7 +235,7 @@ def test_a_tool_that_cannot_be_interrupted_does_not_hold_it_up(start: Start, mod
 
 
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
-def test_a_second_signal_ends_at_once_and_still_keeps_what_there_is(start: Start, second: signal.Signals) -> None:
+def test_second_signal_ends_at_once_and_stores_text(start: Start, second: signal.Signals) -> None:
     own = start(drain=30)
     with connected(own) as reader:
         job = ask(reader, "!tokens 9000 @200")
@@ -249,7 +249,7 @@ def test_a_second_signal_ends_at_once_and_still_keeps_what_there_is(start: Start
     cut_short(own, "word20")
 
 
-def test_a_sigterm_that_comes_twice_at_once_is_one(start: Start) -> None:
+def test_double_sigterm_counts_once(start: Start) -> None:
     own = start(drain=3)
     with connected(own) as reader:
         job = ask(reader, "!tokens 300 @200")
@@ -261,7 +261,7 @@ def test_a_sigterm_that_comes_twice_at_once_is_one(start: Start) -> None:
         assert ended(own) == 0
 
 
-def test_a_second_signal_does_not_wait_for_a_model_that_will_not_end(start: Start, tmp_path: Path) -> None:
+def test_second_signal_does_not_wait_for_stuck_model(start: Start, tmp_path: Path) -> None:
     stubborn = tmp_path / "bin" / "vllm"
     stubborn.parent.mkdir()
     stubborn.write_text(f"#!{sys.executable}\n" + STUBBORN)
@@ -290,7 +290,7 @@ time.sleep(120)
 # make run
 
 
-def test_ctrl_c_in_the_terminal_of_make_run(start: Start) -> None:
+def test_ctrl_c_stops_make_run(start: Start) -> None:
     own = start(MAKE, drain=2.5)
     processes = family(own.process.pid)
     with connected(own) as reader:
@@ -303,7 +303,7 @@ def test_ctrl_c_in_the_terminal_of_make_run(start: Start) -> None:
     cut_short(own, "word100")
 
 
-def test_ctrl_c_twice_in_the_terminal_of_make_run(start: Start) -> None:
+def test_double_ctrl_c_stops_make_run(start: Start) -> None:
     own = start(MAKE, drain=30)
     processes = family(own.process.pid)
     with connected(own) as reader:
@@ -317,7 +317,7 @@ def test_ctrl_c_twice_in_the_terminal_of_make_run(start: Start) -> None:
 
 
 @pytest.mark.parametrize("whole_group", [False, True], ids=["to make alone", "to its group"])
-def test_sigterm_to_make_run_reaches_the_app_once(start: Start, whole_group: bool) -> None:
+def test_sigterm_to_make_run_reaches_app_once(start: Start, whole_group: bool) -> None:
     own = start(MAKE, drain=2.5)
     processes = family(own.process.pid)
     with connected(own) as reader:
@@ -347,7 +347,7 @@ def first_process() -> list[str]:
     return ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "app.py"]
 
 
-def test_as_the_first_process_of_a_container_it_ends_in_order(start: Start, first_process: list[str]) -> None:
+def test_first_process_of_container_ends_in_order(start: Start, first_process: list[str]) -> None:
     own = start(first_process, drain=2.5)
     (inner,) = psutil.Process(own.process.pid).children()
     with connected(own) as reader:
@@ -359,7 +359,7 @@ def test_as_the_first_process_of_a_container_it_ends_in_order(start: Start, firs
     cut_short(own, "word100")
 
 
-def test_as_the_first_process_it_can_be_ended_while_it_starts(app: App, first_process: list[str]) -> None:
+def test_first_process_can_end_while_starting(app: App, first_process: list[str]) -> None:
     process = subprocess.Popen(first_process, cwd=ROOT, env=app.env)
     inner = until(lambda: psutil.Process(process.pid).children())[0]
     until(lambda: inner.name() != "unshare" and takes(inner.pid, signal.SIGTERM))
@@ -394,7 +394,7 @@ LONG_STORY = "Count from one to one thousand in words, without a stop."
 
 
 @pytest.mark.weights
-def test_ctrl_c_hits_the_app_and_not_its_llama_cpp(with_llama: Callable[..., App]) -> None:
+def test_ctrl_c_spares_llama_cpp_until_app_ends(with_llama: Callable[..., App]) -> None:
     own = with_llama(drain=30)
     processes = family(own.process.pid)
     assert any("llama_server.py" in " ".join(one.cmdline()) for one in processes)
@@ -409,7 +409,7 @@ def test_ctrl_c_hits_the_app_and_not_its_llama_cpp(with_llama: Callable[..., App
 
 @pytest.mark.weights
 @pytest.mark.parametrize("how", ["two signals", "kill -9"])
-def test_no_llama_cpp_outlives_the_app(with_llama: Callable[..., App], how: str) -> None:
+def test_no_llama_cpp_outlives_app(with_llama: Callable[..., App], how: str) -> None:
     own = with_llama(drain=30)
     processes = family(own.process.pid)
     with connected(own) as reader:
@@ -430,9 +430,7 @@ def test_no_llama_cpp_outlives_the_app(with_llama: Callable[..., App], how: str)
 
 
 @pytest.mark.browser
-def test_the_page_says_that_the_server_goes_down_and_keeps_what_was_typed(
-    start: Start, visit: Callable[..., Visitor]
-) -> None:
+def test_page_announces_shutdown_and_keeps_typed_text(start: Start, visit: Callable[..., Visitor]) -> None:
     own = start(drain=20)
     watching, typing = visit(own.url), visit(own.url)
     watching.say("!tokens 900 @200")
@@ -464,7 +462,7 @@ def test_the_page_says_that_the_server_goes_down_and_keeps_what_was_typed(
 # Ready or not
 
 
-def test_ready_is_who_can_be_answered(start_app: Start) -> None:
+def test_readyz_follows_model_server(start_app: Start) -> None:
     port = free_port()
     own = start_app(VLLM_BASE_URL=f"http://name:hidden@127.0.0.1:{port}/v1")
     status, said = until(lambda: (found := answers(own, "readyz")) and "yet" not in found[1]["reason"] and found)
@@ -475,12 +473,12 @@ def test_ready_is_who_can_be_answered(start_app: Start) -> None:
     assert answers(own, "healthz")[0] == 200
 
 
-def test_ready_are_hosted_models_whose_key_there_is(start_app: Start) -> None:
+def test_keys_make_hosted_models_ready(start_app: Start) -> None:
     own = start_app(VLLM_BASE_URL="http://127.0.0.1:9/v1", XAI_API_KEY="xai-hidden")
     assert answers(own, "readyz") == (200, {"ready": True, "reason": ""})
 
 
-def test_not_ready_without_its_store(start_app: Start) -> None:
+def test_missing_store_is_not_ready(start_app: Start) -> None:
     own = start_app()
     until(lambda: answers(own, "readyz")[0] == 200)
     with closing(sqlite3.connect(own.folder / "data" / "history.sqlite")) as base:

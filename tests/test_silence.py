@@ -20,7 +20,7 @@ EMPTY = {
 }
 
 
-def test_empty_answer_is_said_and_can_be_retried(app: App, visit: Visit, model_server: Running) -> None:
+def test_empty_answer_is_reported_and_can_be_retried(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     problems = visitor.chat.locator(".problem")
     for number, script in enumerate(EMPTY.values(), 1):

@@ -28,7 +28,7 @@ SECRETS = ("Madrid", "Horse")
 """Words of the examples' answers."""
 
 
-def test_examples_stand_between_system_prompt_and_conversation() -> None:
+def test_examples_follow_system_prompt() -> None:
     asked = [ModelRequest([SystemPromptPart("Be kind."), UserPromptPart("Hello")])]
     sent = with_examples(asked, EXAMPLES)
     assert len(sent) == 2 + 2 * len(EXAMPLES)
@@ -38,7 +38,7 @@ def test_examples_stand_between_system_prompt_and_conversation() -> None:
     assert len(asked[0].parts) == 2, "what was given is not changed"
 
 
-async def test_model_sees_examples_and_nobody_else(tmp_path: Path) -> None:
+async def test_only_the_model_sees_examples(tmp_path: Path) -> None:
     with running(Config(models=("tiny",))) as server:
         spec = replace(SMOLLM2.spec, name="tiny")
         async with Agent(connect(spec, Endpoint(server.base_url)), system_message="Be kind.") as agent:
@@ -58,7 +58,7 @@ async def test_model_sees_examples_and_nobody_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_starters_are_questions_that_were_measured(language: str) -> None:
+def test_starters_are_measured_questions(language: str) -> None:
     starters = [one["text"] for one in examples(SMOLLM2.spec, Translator(language))]
     assert len(starters) == 4
     assert set(starters) <= QUESTIONS.keys()
@@ -81,7 +81,7 @@ async def small() -> AsyncIterator[Agent]:
 
 
 @pytest.mark.weights
-async def test_each_starter_is_answered_rightly_five_times(small: Agent) -> None:
+async def test_each_starter_is_answered_right_five_times(small: Agent) -> None:
     for one in examples(SMOLLM2.spec, Translator("en")):
         for _ in range(5):
             answer = await small.ask(one["text"], max_tokens=SMOLLM2.spec.max_output_tokens)
@@ -90,7 +90,7 @@ async def test_each_starter_is_answered_rightly_five_times(small: Agent) -> None
 
 @pytest.mark.weights
 @pytest.mark.browser
-def test_page_keeps_examples_to_itself(start_app: Callable[..., App], visit: Callable[..., Visitor]) -> None:
+def test_page_hides_examples(start_app: Callable[..., App], visit: Callable[..., Visitor]) -> None:
     app = start_app(CONFIG, VLLM_BASE_URL="", SWITCHBOARD_OFFLINE="1", PATH="/usr/bin:/bin")
     visitor = visit(app.url)
     expect(visitor.page.locator("#about")).to_contain_text("tiny demo model, often wrong; for a better one")

@@ -25,7 +25,7 @@ BOTH = SoundLimits(types=("audio/wav", "audio/mpeg"))
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_every_format_becomes_a_wav_that_sounds_the_same(format_: str) -> None:
+def test_every_format_becomes_equal_wav(format_: str) -> None:
     normal = convert_audio(sound(format_, tone(1.5, hertz=440)), WAV)
     seconds, hertz = heard(normal.data)
     assert (normal.media_type, detect_mime(normal.data)) == ("audio/wav", "audio/wav")
@@ -38,7 +38,7 @@ def test_every_format_becomes_a_wav_that_sounds_the_same(format_: str) -> None:
     assert convert_audio(normal.data, WAV).data == normal.data
 
 
-def test_what_is_sent_as_it_is() -> None:
+def test_fitting_sound_is_sent_unchanged() -> None:
     ours = convert_audio(sound("wav", rate=44_100), WAV)
     assert ours.said == "to 16 kHz, mono"
     assert convert_audio(ours.data, WAV).said == ""
@@ -50,7 +50,7 @@ def test_what_is_sent_as_it_is() -> None:
     assert (convert_audio(tagged, BOTH).data, convert_audio(tagged, BOTH).said) == (mp3, "without its tags")
 
 
-def test_channels_are_mixed_and_high_tones_do_not_fold_back() -> None:
+def test_channels_are_mixed_without_aliasing() -> None:
     both = np.stack([tone(1, hertz=500), tone(1, hertz=500)])
     assert heard(convert_audio(sound("wav", both), WAV).data) == pytest.approx((1, 500), abs=2)
     too_high = convert_audio(sound("wav", tone(1, hertz=15_000) + tone(1, hertz=300, loud=0.05)), WAV)
@@ -67,7 +67,7 @@ def test_silence_and_clipping_are_noticed(loud: float, says: str, format_: str, 
     assert (normal.note.key if normal.note else "") == says
 
 
-def test_silence_of_ten_minutes_is_heard_in_another_process() -> None:
+def test_ten_silent_minutes_are_detected_in_sandbox() -> None:
     second = convert_audio(sound("wav", tone(1, loud=0.0, rate=16_000), rate=16_000), WAV).data
     samples = second[44:] * 600
     size = len(samples)
@@ -97,12 +97,12 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("data", "says"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
-def test_what_is_refused_and_why(data: bytes, says: str) -> None:
+def test_bad_sound_is_refused_with_reason(data: bytes, says: str) -> None:
     with pytest.raises(InputError, match=says):
         convert_audio(data, SoundLimits(seconds=5, max_bytes=100_000))
 
 
-def test_a_video_is_no_sound() -> None:
+def test_video_is_no_sound() -> None:
     import io
     from typing import Any
 
@@ -145,7 +145,7 @@ for name, data in pickle.load(sys.stdin.buffer).items():
 """
 
 
-def test_what_would_unpack_to_hours_is_refused_by_its_header() -> None:
+def test_audio_bomb_is_refused_by_header() -> None:
     names = ["opus, two hours", "webm, two hours", "flac, two hours", "m4a, samples", "wav, channels", "wav, rate"]
     given = pickle.dumps({name: harmful()[name] for name in names})
     done = subprocess.run([sys.executable, "-c", WATCHED], cwd=ROOT, input=given, capture_output=True, check=True)
@@ -157,21 +157,21 @@ def test_what_would_unpack_to_hours_is_refused_by_its_header() -> None:
         assert int(kilobytes) < 200 * 1024, name
 
 
-def test_a_sound_whose_header_says_no_length_is_decoded_to_the_limit_and_no_further() -> None:
+def test_sound_without_length_is_decoded_to_limit() -> None:
     silent = media_files.hours_of_opus(0.01, container="webm", live="1")
     with pytest.raises(InputError, match="longer than 5 s"):
         convert_audio(silent, SoundLimits(seconds=5))
     assert 5 < len(run_decoder("sound", "matroska", "5", data=silent)) / 2 / RATE < 5 + 2 * SPARE
 
 
-def test_a_header_that_claims_too_much_costs_nothing() -> None:
+def test_exaggerated_header_costs_nothing() -> None:
     assert convert_audio(media_files.wav_of(), WAV).seconds == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
     "said", [b"", b"\xff", b"[]", b"7", b'["video"]', b'["nobody", {}]', b'["odd_sound", {"rate": 1}]']
 )
-def test_a_decoder_that_was_taken_over_can_say_nothing_of_its_own(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
+def test_hostile_decoder_message_is_not_shown(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
     monkeypatch.setattr(SandboxJob, "run", lambda *_: (sandbox_worker.REFUSED, b"\n" + said))
     with pytest.raises(InputError, match=r"is a sound \(WAV\) that is broken or cut off"):
         convert_audio(sound("wav", tone(1)), WAV)

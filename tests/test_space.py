@@ -74,19 +74,19 @@ def mounts(folder: Path, *lines: str) -> Path:
 # What it reads
 
 
-def test_what_is_no_space_is_none(tmp_path: Path) -> None:
+def test_other_machine_is_no_space(tmp_path: Path) -> None:
     assert find_space({"SPACE_HOST": "x", **OAUTH}, mounts(tmp_path, "9 1 0:6 / /data rw - ext4 /dev/sdb rw")) is None
     settings = load_settings(tmp_path / "none.toml", {})
     assert (settings.host, settings.fleeting, settings.space) == ("127.0.0.1", False, None)
 
 
-def test_a_space_is_known_by_its_variables(tmp_path: Path) -> None:
+def test_space_is_known_by_its_variables(tmp_path: Path) -> None:
     own = {**DOCKER, "SPACE_HOST": "me-switchboard.hf.space, chat.example.org"}
     assert find_space(own, mounts(tmp_path)) == Space(id="me/switchboard", host="me-switchboard.hf.space")
 
 
 @pytest.mark.parametrize("missing", [None, *OAUTH])
-def test_a_login_needs_all_that_the_hub_sets_for_it(missing: str | None, tmp_path: Path) -> None:
+def test_login_needs_all_hub_variables(missing: str | None, tmp_path: Path) -> None:
     env = {name: value for name, value in OAUTH.items() if name != missing}
     space = find_space(DOCKER | env, mounts(tmp_path))
     assert space is not None
@@ -104,13 +104,13 @@ def test_a_login_needs_all_that_the_hub_sets_for_it(missing: str | None, tmp_pat
     ],
     ids=["bucket", "disk", "volume of the image", "volume of docker", "elsewhere"],
 )
-def test_storage_is_what_is_mounted_and_not_what_the_image_declares(line: str, kept: bool, tmp_path: Path) -> None:
+def test_storage_must_be_mounted(line: str, kept: bool, tmp_path: Path) -> None:
     space = find_space(DOCKER, mounts(tmp_path, line))
     assert space is not None
     assert space.storage == (Path("/data") if kept else None)
 
 
-def test_without_a_list_of_mounts_nothing_is_kept(tmp_path: Path) -> None:
+def test_missing_mount_list_means_no_storage(tmp_path: Path) -> None:
     assert find_space(DOCKER, tmp_path / "none") == Space(id="me/switchboard", host="me-switchboard.hf.space")
 
 
@@ -125,7 +125,7 @@ def test_without_a_list_of_mounts_nothing_is_kept(tmp_path: Path) -> None:
         ({"SWITCHBOARD_DATA": "/data"}, "/data", True),  # as the image says it, with or without storage
     ],
 )
-def test_data_goes_where_it_is_kept(env: Mapping[str, str], data_dir: str | None, fleeting: bool) -> None:
+def test_data_goes_to_storage(env: Mapping[str, str], data_dir: str | None, fleeting: bool) -> None:
     settings = load_settings(None, DOCKER | env)  # over the project's own file, which names a host and a folder
     assert (settings.host, settings.port) == ("0.0.0.0", 7860)
     assert settings.fleeting is fleeting
@@ -137,7 +137,7 @@ def test_data_goes_where_it_is_kept(env: Mapping[str, str], data_dir: str | None
 @pytest.mark.parametrize(
     "origin", ["https://a.org; script-src *", "https://a.org https://b.org", "*", "a.org", "ftp://a", 5]
 )
-def test_who_may_frame_the_page_must_be_an_origin(origin: object, tmp_path: Path) -> None:
+def test_frame_ancestor_must_be_an_origin(origin: object, tmp_path: Path) -> None:
     (tmp_path / "app.toml").write_text(f"[server]\nframed_by = [{json.dumps(origin)}]")
     with pytest.raises(ConfigError, match="framed_by"):
         load_settings(tmp_path / "app.toml", {})
@@ -171,12 +171,12 @@ async def through(
     return said[0]["status"], got, said[0]["headers"]
 
 
-def test_the_hub_and_who_is_named_may_frame_the_page() -> None:
+def test_hub_and_named_sites_can_frame_page() -> None:
     assert POLICY.endswith("; frame-ancestors 'self' https://huggingface.co")
 
 
 @pytest.mark.parametrize("path", LOGIN)
-async def test_the_way_to_a_login_is_open_only_where_there_is_one(path: str) -> None:
+async def test_login_route_is_open_only_with_login(path: str) -> None:
     visitors = VisitorCookies("key")
     for login, status in ((True, 200), (False, 404)):
         assert (await through(lambda app, on=login: IsolationMiddleware(app, visitors, login=on), path))[0] == status
@@ -212,7 +212,7 @@ async def test_another_site_cannot_use_a_login(path: str, method: str, site: str
     assert (scope["state"]["visitor"] is not None) is passes
 
 
-async def test_the_cookie_of_a_login_is_kept_in_a_frame() -> None:
+async def test_login_cookie_works_in_frame() -> None:
     _, _, headers = await through(
         lambda app: IsolationMiddleware(app, VisitorCookies("key"), login=True), "/login/callback"
     )
@@ -229,7 +229,7 @@ class NoModels:
         raise AssertionError("nobody asks for these")
 
 
-async def test_whose_key_a_hub_model_is_asked_with(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hub_model_uses_the_right_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", OWNERS)
     offers = ModelMenu(cast(Any, NoModels()), catalog(), key_seconds=60, keys_taken=True, may_log_in=True)
 
@@ -257,7 +257,7 @@ async def test_whose_key_a_hub_model_is_asked_with(monkeypatch: pytest.MonkeyPat
     await offers.aclose()
 
 
-def test_a_seat_does_not_keep_the_login_it_came_with() -> None:
+def test_page_session_does_not_keep_old_login() -> None:
     def request(token: str | None) -> Any:
         info = {"access_token": token, "expires_at": None}
         scope = {"type": "http", "state": {"visitor": "ann"}, "session": {"oauth_info": info} if token else {}}
@@ -311,7 +311,7 @@ def with_login(start_app: StartApp, front: Front, hub: Provider, router: Running
 
 
 @pytest.mark.parametrize("env", [DOCKER, GRADIO], ids=["docker", "gradio"])
-def test_it_serves_as_either_sdk(env: dict[str, str], start_app: StartApp, router: Running) -> None:
+def test_app_serves_under_either_sdk(env: dict[str, str], start_app: StartApp, router: Running) -> None:
     config = f'{CONFIG}\n[public]\nmodels = ["huggingface:{HUB_MODEL}"]\n'
     app = start_app(config, **(env | HERE | {"HUGGINGFACE_BASE_URL": router.base_url, "HF_TOKEN": OWNERS}))
     client = Client(app.url, verbose=False, analytics_enabled=False)
@@ -328,7 +328,7 @@ def test_it_serves_as_either_sdk(env: dict[str, str], start_app: StartApp, route
     assert "Traceback" not in app.log
 
 
-def test_only_a_space_trusts_a_proxy_that_it_does_not_know(start_app: StartApp) -> None:
+def test_only_a_space_trusts_unknown_proxy(start_app: StartApp) -> None:
     with (
         fronted(secure=True) as front,
         fronted(secure=True) as other,
@@ -433,7 +433,7 @@ def cookies(visitor: Framed) -> dict[str, Any]:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
-def test_a_guest_without_any_cookie_can_do_all_in_a_frame(
+def test_guest_without_cookie_can_do_all_in_frame(
     phone: bool, start_app: StartApp, frame: Callable[..., Framed], model_server: Running
 ) -> None:
     """Without https no cookie of ours can be one for a frame."""
@@ -451,7 +451,7 @@ def test_a_guest_without_any_cookie_can_do_all_in_a_frame(
 
 @pytest.mark.browser
 @pytest.mark.parametrize("allowed", [True, False], ids=["with", "without"])
-def test_in_a_frame_a_visitor_is_known_with_and_without_third_party_cookies(
+def test_framed_visitor_is_known_with_and_without_cookies(
     allowed: bool, start_app: StartApp, front: Front, frame: Callable[..., Framed], model_server: Running
 ) -> None:
     app = space(start_app, front)
@@ -469,7 +469,7 @@ def test_in_a_frame_a_visitor_is_known_with_and_without_third_party_cookies(
 
 
 @pytest.mark.browser
-def test_a_site_that_is_not_named_shows_no_page(start_app: StartApp, front: Front, browser: Browser) -> None:
+def test_unnamed_site_cannot_frame_page(start_app: StartApp, front: Front, browser: Browser) -> None:
     app = start_app(**(DOCKER | HERE))
     front.app = app.port
     context = browser.new_context(ignore_https_errors=True)
@@ -521,7 +521,7 @@ def logged_out(browser: Browser, front: Front, with_login: App) -> Iterator[Any]
 
 
 @pytest.mark.browser
-def test_a_login_is_good_for_the_hubs_models_of_who_logged_in(
+def test_login_gives_access_to_hub_models(
     logged_out: Callable[[], Visitor], front: Front, with_login: App, router: Running
 ) -> None:
     ann, bob = logged_out(), logged_out()
@@ -569,7 +569,7 @@ def test_a_login_is_good_for_the_hubs_models_of_who_logged_in(
 
 
 @pytest.mark.browser
-def test_the_login_speaks_the_visitors_language(logged_out: Callable[..., Visitor]) -> None:
+def test_login_uses_visitor_language(logged_out: Callable[..., Visitor]) -> None:
     visitor = logged_out("de-DE")
     button = visitor.page.locator("#login")
     settings = visitor.page.get_by_role("button", name="Einstellungen auf- oder zuklappen")
@@ -586,7 +586,7 @@ def test_the_login_speaks_the_visitors_language(logged_out: Callable[..., Visito
 
 
 @pytest.mark.browser
-def test_one_logs_in_within_the_frame_without_third_party_cookies(
+def test_login_in_frame_needs_no_third_party_cookies(
     front: Front, frame: Callable[..., Framed], with_login: App, router: Running
 ) -> None:
     front.app = with_login.port
@@ -599,6 +599,6 @@ def test_one_logs_in_within_the_frame_without_third_party_cookies(
     visitor.shot("space-frame-logged-in")
 
 
-def test_a_space_with_a_login_lists_no_more_events(with_login: App) -> None:
+def test_login_lists_no_more_events(with_login: App) -> None:
     named = Client(with_login.url, verbose=False, analytics_enabled=False).view_api(return_format="dict")
     assert list(cast(Any, named)["named_endpoints"]) == ["/chat"]

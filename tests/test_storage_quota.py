@@ -52,7 +52,7 @@ class Room:
         return {folder.name for folder in self.folder.iterdir()}
 
 
-async def test_visitor_has_a_room(tmp_path: Path) -> None:
+async def test_visitor_has_a_quota(tmp_path: Path) -> None:
     room = Room(tmp_path, stored_mb_per_visitor=1)
     for _ in range(2):
         await room.reserve(ANN, 400_000)
@@ -64,7 +64,7 @@ async def test_visitor_has_a_room(tmp_path: Path) -> None:
     assert await room.owners() == {"ann"}
 
 
-async def test_reserved_room_is_taken(tmp_path: Path) -> None:
+async def test_reserved_space_is_used(tmp_path: Path) -> None:
     room = Room(tmp_path, stored_mb_per_visitor=1)
     async with room.quota.reservation(ANN, lambda _: False) as reserve:
         await reserve(600_000)
@@ -73,7 +73,7 @@ async def test_reserved_room_is_taken(tmp_path: Path) -> None:
     await room.reserve(ANN, 600_000)
 
 
-async def test_oldest_guests_make_room_for_guests(tmp_path: Path) -> None:
+async def test_oldest_guests_make_space_for_guests(tmp_path: Path) -> None:
     room = Room(tmp_path, stored_mb_of_guests=2)
     guests = [await room.talk(f"{GUEST}{number}") for number in range(4)]
     await room.talk("ann")
@@ -85,7 +85,7 @@ async def test_oldest_guests_make_room_for_guests(tmp_path: Path) -> None:
     assert await room.owners() == {GUESTS.owner, guests[1].owner, "ann"}
 
 
-async def test_only_guests_make_room_for_all(tmp_path: Path) -> None:
+async def test_only_guests_make_space_for_all(tmp_path: Path) -> None:
     room = Room(tmp_path, stored_mb_in_all=2)
     for owner in (f"{GUEST}1", "ann", "bob", f"{GUEST}2"):
         await room.talk(owner)

@@ -61,7 +61,7 @@ async def order(says: bytes, *, sessions: tuple[str, str]) -> tuple[list[str], f
     return read, monotonic() - begun
 
 
-async def test_a_join_waits_for_the_stream_that_has_closed() -> None:
+async def test_join_waits_for_closed_stream() -> None:
     gradio = Gradio(CLOSE)
     app = EventStreamMiddleware(gradio)
     read: list[tuple[str, float]] = []
@@ -83,12 +83,12 @@ async def test_a_join_waits_for_the_stream_that_has_closed() -> None:
     assert answered - closed >= SETTLE - 0.01
 
 
-async def test_nobody_else_waits(patience: float) -> None:
+async def test_other_requests_do_not_wait(patience: float) -> None:
     read, took = await order(CLOSE, sessions=("me", "you"))
     assert sorted(read) == ["queue/data", "queue/join"]
     assert took < patience
 
 
-async def test_words_of_an_answer_close_nothing(patience: float) -> None:
+async def test_answer_text_closes_nothing(patience: float) -> None:
     _, took = await order(TEXT, sessions=("me", "me"))
     assert took < patience

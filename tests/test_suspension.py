@@ -109,7 +109,7 @@ PAY = 'pay {"amount": 3}'
 # --- suspending and resuming ------------------------------------------------------------------------------------------
 
 
-async def test_a_question_suspends_and_its_answer_is_the_result_of_the_call(agent: Agent, server: Running) -> None:
+async def test_question_suspends_and_answer_is_its_result(agent: Agent, server: Running) -> None:
     run = agent.run(f"!text Hm. !tool {ASK} !text Thanks.")
     result = await run
     assert (result.finish_reason, result.text, result.note.detail) == ("suspended", "Hm.", "Which table?")
@@ -144,7 +144,7 @@ async def test_a_question_suspends_and_its_answer_is_the_result_of_the_call(agen
     ],
     ids=["approved", "changed", "refused", "refused-because"],
 )
-async def test_an_approval_or_a_refusal_is_the_result_of_the_call(
+async def test_approval_or_refusal_is_the_call_result(
     agent: Agent, server: Running, answer: Any, paid: list[int], says: str, failed: bool
 ) -> None:
     result = await agent.ask(f"!tool {PAY} !text Done.")
@@ -160,7 +160,7 @@ async def test_an_approval_or_a_refusal_is_the_result_of_the_call(
     sent(server)
 
 
-async def test_the_other_calls_of_the_response_run_and_their_results_are_kept(agent: Agent, server: Running) -> None:
+async def test_other_calls_run_and_keep_their_results(agent: Agent, server: Running) -> None:
     run = agent.run(f"!tools {ASK} look {{}} {PAY} !text Done.")
     result = await run
     assert [response.type for response in run.responses] == ["tool_call"] * 3 + ["tool_call_result"]
@@ -171,14 +171,14 @@ async def test_the_other_calls_of_the_response_run_and_their_results_are_kept(ag
     assert [message["role"] for message in sent(server)] == ["user", "assistant", "tool", "tool", "tool"]
 
 
-async def test_nonsense_is_the_models_affair_and_asks_nobody(agent: Agent) -> None:
+async def test_invalid_call_asks_nobody(agent: Agent) -> None:
     result = await agent.ask('!tools pay {"amount": "much"} ask_user {} !text Well.')
     assert (result.finish_reason, result.text, PAID) == ("stop", "Well.", [])
     assert "amount" in results(result)["pay"]
 
 
 @pytest.mark.parametrize("calls", [ASK, f"{ASK} look {{}}", f"look {{}} {PAY}"])
-async def test_without_resuming_the_conversation_goes_on_too(agent: Agent, server: Running, calls: str) -> None:
+async def test_conversation_continues_without_resuming(agent: Agent, server: Running, calls: str) -> None:
     run = agent.run(f"!tools {calls}")
     result = await run
     run.cancel()
@@ -192,7 +192,7 @@ async def test_without_resuming_the_conversation_goes_on_too(agent: Agent, serve
     sent(server)
 
 
-async def test_a_stop_while_the_other_calls_still_run_answers_those_that_wait(agent: Agent, server: Running) -> None:
+async def test_stop_during_other_calls_answers_pending_ones(agent: Agent, server: Running) -> None:
     run = agent.run(f"!tools {ASK} waits {{}}").start()
     while len(run.responses) < 2:
         await run.wait_for_update(len(run.responses), timeout=5)
@@ -204,7 +204,7 @@ async def test_a_stop_while_the_other_calls_still_run_answers_those_that_wait(ag
     sent(server)
 
 
-async def test_a_suspension_after_a_resumption(agent: Agent) -> None:
+async def test_resumed_run_can_suspend_again(agent: Agent) -> None:
     result = await agent.ask(f"!tool {ASK} !tool {PAY} !text Done.")
     result = await agent.resume(result.suspension or "", "daily")
     assert [one.kind for one in result.pending] == ["approval"]
@@ -212,7 +212,7 @@ async def test_a_suspension_after_a_resumption(agent: Agent) -> None:
     assert (result.text, PAID) == ("Done.", [3])
 
 
-async def test_options_and_what_was_spent_travel_along(agent: Agent, server: Running) -> None:
+async def test_options_and_budget_survive_suspension(agent: Agent, server: Running) -> None:
     careful = other(agent, limits=Limits(steps=3))
     looks = ' !tool look {"x": 2} !tool look {"x": 3}'
     result = await careful.run(f"!tool look {{}} !tool {ASK}{looks}", temperature=0.25)
@@ -241,9 +241,7 @@ async def test_options_and_what_was_spent_travel_along(agent: Agent, server: Run
         (lambda a, b: {a: "monthly", b: Approve({"amount": "much"})}, "do not fit the tool 'pay'"),
     ],
 )
-async def test_a_wrong_reply_is_refused_before_anything_is_used_up(
-    agent: Agent, server: Running, reply: Any, says: str
-) -> None:
+async def test_bad_reply_is_refused_before_use(agent: Agent, server: Running, reply: Any, says: str) -> None:
     result = await agent.ask(f"!tools {ASK} {PAY} !text Done.")
     ids = [one.call_id for one in result.pending]
     seen = len(server.journal())
@@ -254,7 +252,7 @@ async def test_a_wrong_reply_is_refused_before_anything_is_used_up(
     assert again.text == "Done."
 
 
-async def test_a_changed_agent_is_refused_by_name_unless_that_is_all_right(agent: Agent, server: Running) -> None:
+async def test_changed_agent_is_refused_unless_allowed(agent: Agent, server: Running) -> None:
     result = await agent.ask(f"!tool {ASK} !text Done.")
 
     async def pay(amount: float) -> None: ...
@@ -273,7 +271,7 @@ async def test_a_changed_agent_is_refused_by_name_unless_that_is_all_right(agent
     await renamed.aclose()
 
 
-async def test_what_is_refused_leaves_the_journal_alone_and_raises_for_readers_too(agent: Agent) -> None:
+async def test_refused_resumption_leaves_journal_and_raises(agent: Agent) -> None:
     result = await agent.ask(f"!tool {ASK} !text Done.")
     await agent.resume(result.suspension or "", "daily")
     record = Record(owner="alice")
@@ -296,7 +294,7 @@ async def stored(agent: Agent, store: MemoryStore, script: str) -> tuple[StoreJo
 
 
 @pytest.mark.parametrize("calls", [ASK, f"look {{}} {ASK}", f"{PAY} {ASK} look {{}}"])
-async def test_a_suspended_run_is_resumed_from_what_the_store_holds(agent: Agent, server: Running, calls: str) -> None:
+async def test_suspended_run_resumes_from_store(agent: Agent, server: Running, calls: str) -> None:
     store = MemoryStore()
     journal, result = await stored(agent, store, f"!tools {calls} !text Done.")
     entries = await store.history(journal.record)
@@ -317,7 +315,7 @@ async def test_a_suspended_run_is_resumed_from_what_the_store_holds(agent: Agent
     sent(server)
 
 
-def test_only_what_waits_can_be_resumed() -> None:
+def test_only_pending_calls_can_be_resumed() -> None:
     call = ModelResponse([ToolCallPart("pay", "{}", tool_call_id="a")])
     for messages in (
         (),
@@ -353,9 +351,7 @@ def _split(messages: list[ModelMessage], cut: Callable[[int], bool]) -> list[Mod
 
 @settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(conversations(8), st.lists(st.booleans(), min_size=1, max_size=5))
-def test_results_in_several_requests_are_sent_as_if_they_had_come_in_one(
-    messages: list[ModelMessage], cuts: list[bool]
-) -> None:
+def test_split_results_are_sent_as_one_request(messages: list[ModelMessage], cuts: list[bool]) -> None:
     whole = repair([ModelRequest([UserPromptPart("hi")]), *messages])
     parted = _split(whole, lambda number: cuts[number % len(cuts)])
     mended = repair(parted)
@@ -365,7 +361,7 @@ def test_results_in_several_requests_are_sent_as_if_they_had_come_in_one(
     assert unanswered_calls(whole)[1] == []
 
 
-def test_a_late_result_does_not_overtake_what_people_said_since() -> None:
+def test_late_result_does_not_overtake_prompts() -> None:
     calls = ModelResponse([ToolCallPart("f", "{}", tool_call_id="a"), ToolCallPart("f", "{}", tool_call_id="b")])
     first = ModelRequest([ToolReturnPart("f", "1", tool_call_id="a")])
     late = ModelRequest([ToolReturnPart("f", "2", tool_call_id="b")])
@@ -444,7 +440,7 @@ def forged(change: Callable[[Any], None]) -> str:
     return f"{name}.{len(body)}.{body}.{signature}"
 
 
-def test_a_seal_gives_back_what_was_sealed() -> None:
+def test_seal_returns_what_was_sealed() -> None:
     opened = SEALS.open(SEALED)
     assert (opened.owner, opened.pending, opened.spent) == ("alice", sample().pending, sample().spent)
     assert opened.expires_at is not None
@@ -456,7 +452,7 @@ def test_a_seal_gives_back_what_was_sealed() -> None:
 
 
 @pytest.mark.parametrize("path", list(leaves(record(SEALED))), ids=lambda path: ".".join(map(str, path)))
-def test_no_leaf_of_the_record_can_be_changed(path: tuple[Any, ...]) -> None:
+def test_no_leaf_of_record_can_be_changed(path: tuple[Any, ...]) -> None:
     def change(value: Any) -> None:
         for key in path[:-1]:
             value = value[key]
@@ -467,14 +463,14 @@ def test_no_leaf_of_the_record_can_be_changed(path: tuple[Any, ...]) -> None:
 
 @settings(deadline=None, max_examples=300)
 @given(st.integers(0, len(SEALED) - 1), st.sampled_from([*string.ascii_letters, *string.digits, *"-_.=+ \u00e9\x00"]))
-def test_no_character_of_the_seal_can_be_changed(at: int, character: str) -> None:
+def test_no_character_of_seal_can_be_changed(at: int, character: str) -> None:
     changed = SEALED[:at] + character + SEALED[at + 1 :]
     if changed not in (SEALED, SEALED + " "):
         assert reason(changed) in ("tampered", "truncated", "key")
 
 
 @pytest.mark.parametrize("at", [0, 2, 3, len(SEALED) - 44, -1], ids=["key", "dot", "length", "last-dot", "spare-bits"])
-def test_not_even_what_says_little_can_be_changed(at: int) -> None:
+def test_every_variant_of_a_character_is_detected(at: int) -> None:
     for character in {*string.ascii_letters, *string.digits, *"-_."} - {SEALED[at]}:
         changed = list(SEALED)
         changed[at] = character
@@ -483,14 +479,14 @@ def test_not_even_what_says_little_can_be_changed(at: int) -> None:
 
 @settings(deadline=None, max_examples=100)
 @given(st.integers(1, len(SEALED) - 1))
-def test_what_is_cut_short_is_called_so(length: int) -> None:
+def test_truncated_seal_is_reported_as_such(length: int) -> None:
     assert reason(SEALED[:length]) == "truncated"
 
 
 @pytest.mark.parametrize(
     "text", ["", "{}", "x y", "...", "k2.1.a.b.c", "\u00e9.1.a.b", "k2.\u0661.a.b", "k2.-1.a.b", f"k2.{'9' * 5000}.a.b"]
 )
-def test_what_never_was_a_seal_is_refused_with_a_reason(text: str) -> None:
+def test_non_seal_is_refused_with_reason(text: str) -> None:
     assert reason(text) in ("tampered", "truncated")
 
 
@@ -504,19 +500,19 @@ def test_each_refusal_names_its_reason() -> None:
     assert reason(signed(b'{"schema": 1}', "k2", KEYS["k2"])) == "schema"
 
 
-def test_old_keys_still_open_and_the_first_one_signs() -> None:
+def test_old_keys_open_and_first_key_signs() -> None:
     rotated = replace(SEALS, keys={"k3": "the-third-secret-is-longest", **KEYS})
     assert rotated.open(SEALED).owner == "alice"
     assert rotated.seal(sample()).startswith("k3.")
     assert reason(rotated.seal(sample())) == "key"
 
 
-def test_what_never_expires_has_no_time() -> None:
+def test_permanent_seal_has_no_expiry() -> None:
     for_ever = replace(SEALS, seconds=None)
     assert for_ever.open(for_ever.seal(sample())).expires_at is None
 
 
-def test_keys_come_from_the_environment() -> None:
+def test_keys_come_from_environment() -> None:
     text = "new:0123456789abcdef, old:fedcba9876543210 "
     assert list(keys_of({"SUSPENSION_KEYS": text}).items()) == [
         ("new", "0123456789abcdef"),
@@ -535,7 +531,7 @@ async def waited(run: Run) -> RunResult:
     return await run
 
 
-async def test_of_many_resumptions_at_once_one_is_made(agent: Agent) -> None:
+async def test_one_of_many_resumptions_succeeds(agent: Agent) -> None:
     result = await agent.ask(f"!tool {PAY} !text Done.")
     outcomes = await asyncio.gather(
         *(asyncio.create_task(waited(agent.resume(result.suspension or "", Approve()))) for _ in range(8)),
@@ -562,7 +558,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_a_run_is_resumed_in_another_process_once(
+async def test_run_resumes_once_in_another_process(
     agent: Agent, server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SUSPENSION_KEYS", "shared:0123456789abcdef")

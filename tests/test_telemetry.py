@@ -74,9 +74,7 @@ def named(spans: InMemorySpanExporter, name: str) -> ReadableSpan:
     return next(span for span in spans.get_finished_spans() if span.name == name)
 
 
-async def test_a_run_is_a_span_with_its_steps_and_its_tool_calls_in_it(
-    server: Running, spans: InMemorySpanExporter
-) -> None:
+async def test_run_span_contains_steps_and_tool_calls(server: Running, spans: InMemorySpanExporter) -> None:
     prompt = '!text Wait. !tools greet {"name": "Ann"} break_down {} !reasoning Hm. !text Done.'
     result = await ask(server, prompt, telemetry(spans, agent_name="helper"))
     run = "invoke_agent helper"
@@ -128,9 +126,7 @@ async def test_a_run_is_a_span_with_its_steps_and_its_tool_calls_in_it(
     assert (bad.attributes or {})["error.type"] == "tool_error"
 
 
-async def test_what_a_tool_records_is_inside_its_span_and_the_run_inside_the_callers(
-    server: Running, spans: InMemorySpanExporter
-) -> None:
+async def test_tool_spans_nest_inside_caller(server: Running, spans: InMemorySpanExporter) -> None:
     watched = telemetry(spans)
     assert watched.provider is not None
     tracer = watched.provider.get_tracer("mine")
@@ -158,7 +154,7 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize(("prompt", "reason", "kind"), ENDINGS.values(), ids=ENDINGS)
-async def test_a_failure_is_on_the_step_and_on_the_run(
+async def test_failure_is_on_step_and_run(
     server: Running, spans: InMemorySpanExporter, prompt: str, reason: str, kind: str
 ) -> None:
     result = await ask(server, prompt, telemetry(spans), limits=Limits(steps=2, retries=0))
@@ -173,7 +169,7 @@ async def test_a_failure_is_on_the_step_and_on_the_run(
         assert types == {kind}
 
 
-async def test_a_retry_is_an_event_of_its_step(server: Running, spans: InMemorySpanExporter) -> None:
+async def test_retry_is_an_event_of_its_step(server: Running, spans: InMemorySpanExporter) -> None:
     await ask(server, "!fail 2 503 0 !text Done.", telemetry(spans))
     step = named(spans, f"chat {MODEL}")
     assert [event.name for event in step.events] == ["gen_ai.request.retry"] * 2
@@ -182,7 +178,7 @@ async def test_a_retry_is_an_event_of_its_step(server: Running, spans: InMemoryS
 
 
 @pytest.mark.parametrize("prompt", ["!tokens 500 @20", "!stall-before", "!tool wait {}"])
-async def test_a_cancelled_run_leaves_no_span_open(server: Running, spans: InMemorySpanExporter, prompt: str) -> None:
+async def test_cancelled_run_leaves_no_span_open(server: Running, spans: InMemorySpanExporter, prompt: str) -> None:
     begun = asyncio.Event()
 
     @tool
@@ -215,14 +211,14 @@ def everything(spans: Sequence[ReadableSpan]) -> str:
     return "\n".join(span.to_json() for span in spans)
 
 
-async def test_without_content_nothing_that_was_said_is_in_a_span(server: Running, spans: InMemorySpanExporter) -> None:
+async def test_spans_hold_no_content_by_default(server: Running, spans: InMemorySpanExporter) -> None:
     await ask(server, SAYS, telemetry(spans))
     said = everything(spans.get_finished_spans())
     for word in ("THOUGHT", "SPOKEN", "NAME", "ANSWER", "BRIEF", "SECRET", "hello", KEY):
         assert word not in said
 
 
-async def test_with_content_all_of_it_is_but_for_keys(server: Running, spans: InMemorySpanExporter) -> None:
+async def test_spans_with_content_hold_no_keys(server: Running, spans: InMemorySpanExporter) -> None:
     await ask(server, SAYS, telemetry(spans, content=True))
     said = everything(spans.get_finished_spans())
     for word in ("THOUGHT", "SPOKEN", "NAME", "ANSWER", "BRIEF", "SECRET", "hello"):
@@ -235,7 +231,7 @@ async def test_with_content_all_of_it_is_but_for_keys(server: Running, spans: In
     assert [message["role"] for message in json.loads(str(step["gen_ai.output.messages"]))] == ["assistant"]
 
 
-async def test_without_it_no_span_is_made(
+async def test_no_span_without_telemetry(
     server: Running, spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
@@ -255,11 +251,11 @@ async def test_without_it_no_span_is_made(
 @pytest.mark.parametrize(
     ("value", "content"), [("on", False), ("1", False), ("Content", True), ("off", None), ("", None)]
 )
-def test_the_environment_turns_it_on(value: str, content: bool | None) -> None:
+def test_environment_enables_telemetry(value: str, content: bool | None) -> None:
     found = Telemetry.from_env({"SWITCHBOARD_TELEMETRY": value})
     assert (found.content if found else None) is content
 
 
-def test_a_word_that_is_not_known_is_refused() -> None:
+def test_unknown_word_is_refused() -> None:
     with pytest.raises(ConfigError, match="SWITCHBOARD_TELEMETRY"):
         Telemetry.from_env({"SWITCHBOARD_TELEMETRY": "loud"})

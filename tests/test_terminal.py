@@ -146,7 +146,7 @@ def piped(text: str, base_url: str, folder: Path, *argv: str) -> subprocess.Comp
 # --- at the terminal --------------------------------------------------------------------------------------------------
 
 
-def test_a_conversation(server: Running, tmp_path: Path) -> None:
+def test_conversation_in_terminal(server: Running, tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
     Pillow.new("RGB", (3, 2), "red").save(tmp_path / "red.png")
     with at_terminal(server, tmp_path, "--history", "kept.json", "--tools", "agent.tools.builtin:calculate") as typed:
@@ -199,7 +199,7 @@ def test_a_conversation(server: Running, tmp_path: Path) -> None:
     assert ConversationFile(kept).load().context.messages == ()
 
 
-def test_ctrl_c_stops_the_answer_and_then_leaves(server: Running, tmp_path: Path) -> None:
+def test_ctrl_c_stops_answer_then_leaves(server: Running, tmp_path: Path) -> None:
     with at_terminal(server, tmp_path, "--history", "kept.json") as typed:
         typed.until("> ")
         typed.type("!tokens 5000 @40")
@@ -231,7 +231,7 @@ def test_ctrl_c_stops_the_answer_and_then_leaves(server: Running, tmp_path: Path
 SUSPENDS = '!tool ask_user {"question": "Which one?", "choices": ["left", "right"]} !tool pay {"amount": 5} !tokens 2'
 
 
-def test_a_suspended_run_waits_for_its_answer_also_when_the_program_is_left(server: Running, tmp_path: Path) -> None:
+def test_suspended_run_waits_across_restarts(server: Running, tmp_path: Path) -> None:
     argv = ("--history", "kept.json", "--tools", "agent:ask_user", "tests.test_terminal:pay")
     with at_terminal(server, tmp_path, *argv) as typed:
         typed.until("> ")
@@ -278,7 +278,7 @@ def test_a_suspended_run_waits_for_its_answer_also_when_the_program_is_left(serv
     assert "too much" in said[3]
 
 
-def test_a_record_is_played(tmp_path: Path, server: Running) -> None:
+def test_record_is_replayed(tmp_path: Path, server: Running) -> None:
     with running(Config(models=(MODEL,))) as other:
         agent = Agent(MODEL, provider="vllm", base_url=other.base_url)
         asyncio.run(agent.ask("!tokens 4", record=tmp_path / "flight.jsonl"))
@@ -292,7 +292,7 @@ def test_a_record_is_played(tmp_path: Path, server: Running) -> None:
 # --- without a terminal -----------------------------------------------------------------------------------------------
 
 
-def test_a_pipe_is_a_prompt_a_line(server: Running, tmp_path: Path) -> None:
+def test_each_piped_line_is_a_prompt(server: Running, tmp_path: Path) -> None:
     done = piped("!text One\n\n!text Two\n", server.base_url, tmp_path, "--tools")
     assert done.stdout.split() == ["One", "Two"]
     assert done.returncode == 0
@@ -308,9 +308,7 @@ def test_a_pipe_is_a_prompt_a_line(server: Running, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("how", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_a_pipe_and_what_was_said_is_kept(
-    server: Running, tmp_path: Path, how: signal.Signals, status: int
-) -> None:
+def test_signal_ends_pipe_and_keeps_text(server: Running, tmp_path: Path, how: signal.Signals, status: int) -> None:
     argv = [sys.executable, "-m", "agent", "--history", "kept.json"]
     env = environment(server.base_url, tmp_path)
     before = len(server.journal())
@@ -340,7 +338,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("argv", "status", "said"), WRONG.values(), ids=WRONG)
-def test_what_cannot_be_done_is_said_in_a_sentence(
+def test_bad_arguments_give_one_sentence(
     server: Running, tmp_path: Path, argv: list[str], status: int, said: str
 ) -> None:
     (tmp_path / "foreign.json").write_text("[1, 2]")
@@ -351,7 +349,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     assert (tmp_path / "foreign.json").read_text() == "[1, 2]"
 
 
-def test_a_named_server_that_is_not_there_ends_the_program(tmp_path: Path) -> None:
+def test_unreachable_named_server_ends_program(tmp_path: Path) -> None:
     done = piped("Hello\n", "http://127.0.0.1:1/v1", tmp_path)
     assert "cannot be reached" in done.stderr
     assert done.returncode == 1
@@ -362,7 +360,7 @@ def test_a_named_server_that_is_not_there_ends_the_program(tmp_path: Path) -> No
 
 @settings(deadline=None, max_examples=30)
 @given(conversations())
-def test_what_is_kept_comes_back(messages: list[Any]) -> None:
+def test_stored_history_comes_back(messages: list[Any]) -> None:
     with TemporaryDirectory() as folder:
         file = ConversationFile(Path(folder, "kept.json"))
         assert file.load().context.messages == ()
@@ -372,7 +370,7 @@ def test_what_is_kept_comes_back(messages: list[Any]) -> None:
         assert os.listdir(folder) == ["kept.json"]
 
 
-async def test_a_suspension_is_kept_whole(tmp_path: Path) -> None:
+async def test_suspension_is_stored_whole(tmp_path: Path) -> None:
     seals = Seals()
     question = json.dumps({"question": "Which one?", "choices": ["left"]})
     agent = Agent(FakeConnection([Step([Call("ask_user", question, "a")], "tool_call")]), tools=[ask_user], seals=seals)
@@ -386,7 +384,7 @@ async def test_a_suspension_is_kept_whole(tmp_path: Path) -> None:
     assert (await agent.resume(back, "left")).text == "done"
 
 
-def test_a_file_that_cannot_be_replaced_is_left_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreplaceable_file_is_left_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = ConversationFile(tmp_path / "kept.json")
     file.save(Kept())
     before = file.path.read_bytes()

@@ -26,7 +26,7 @@ async def shown(example: str, question: str, **env: str) -> list[str]:
     return out.decode().splitlines()
 
 
-async def test_a_rest_tool() -> None:
+async def test_rest_tool_example() -> None:
     rates = {"amount": 1.0, "base": "USD", "date": "2026-11-20", "rates": {"EUR": 0.86}}
     async with site(star=lambda _: as_json(rates)) as there:
         asked = '!tool currency_rates {"base": "USD", "symbols": "EUR"} !text Done.'
@@ -38,7 +38,7 @@ async def test_a_rest_tool() -> None:
 
 
 @pytest.mark.timeout(180)
-async def test_an_mcp_server() -> None:
+async def test_mcp_server_example() -> None:
     lines = await shown("mcp_server", '!tool words-length {"word": "strawberry"} !text Done.')
     assert [line.partition(":")[0] for line in lines[:2]] == ["tool_call", "tool_call_result"]
     assert "'content': '10', 'is_error': False" in lines[1]

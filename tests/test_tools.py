@@ -54,7 +54,7 @@ async def weather(place: Place, day: date, unit: Literal["C", "F"] = "C", *, det
     return f"{place.city},{place.country} {day:%d.%m.} {unit} {detailed}"
 
 
-def test_the_schema_comes_from_signature_and_docstring() -> None:
+def test_schema_comes_from_signature_and_docstring() -> None:
     definition = weather.definition
     schema = definition.parameters_json_schema
     assert (definition.name, definition.description) == ("weather", "Tell the weather.")
@@ -68,7 +68,7 @@ def test_the_schema_comes_from_signature_and_docstring() -> None:
     assert "city" in json.dumps(schema)
 
 
-async def test_arguments_arrive_as_the_types_that_were_asked_for() -> None:
+async def test_arguments_arrive_as_declared_types() -> None:
     given = {"place": {"city": "Paris"}, "day": "2030-02-01", "detailed": True}
     result = await call(weather, given)
     assert (result.content, result.outcome) == ("Paris,FR 01.02. C True", "success")
@@ -89,7 +89,7 @@ async def test_positional_variadic_and_default_arguments() -> None:
     assert (await call(optional, {"rest": ["a"]})).content == '[1,"a"]'
 
 
-def test_a_tool_is_still_its_function_and_knows_its_kind() -> None:
+def test_tool_is_still_its_function() -> None:
     @tool(name="twice", timeout=2)
     def double(x: int) -> int:
         return 2 * x
@@ -99,7 +99,7 @@ def test_a_tool_is_still_its_function_and_knows_its_kind() -> None:
     assert as_tool(double) is double
 
 
-def test_a_signature_without_a_schema_is_refused_with_its_name() -> None:
+def test_bad_signature_is_refused_by_name() -> None:
     def strange(x: Callable[[threading.Thread], None], lock: threading.Lock) -> None: ...
 
     with pytest.raises(InputError, match="'strange'"):
@@ -133,7 +133,7 @@ class Point:
     ids=lambda value: type(value).__name__,
 )
 @pytest.mark.parametrize("kind", ["sync", "async"])
-async def test_text_stays_and_anything_else_becomes_json(value: Any, content: str, kind: str) -> None:
+async def test_text_stays_and_other_values_become_json(value: Any, content: str, kind: str) -> None:
     def plain() -> Any:
         return value
 
@@ -144,14 +144,14 @@ async def test_text_stays_and_anything_else_becomes_json(value: Any, content: st
     assert (result.content, result.outcome) == (content, "success")
 
 
-async def test_a_picture_stays_a_picture() -> None:
+async def test_picture_stays_a_picture() -> None:
     picture = BinaryContent(b"\x89PNG", media_type="image/png")
     assert (await call(tool(name="draw")(lambda: picture))).content is picture
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(JSON | TEXT)
-def test_any_json_value_reads_back_as_itself(value: Any) -> None:
+def test_any_json_value_round_trips(value: Any) -> None:
     async def give() -> Any:
         return value
 
@@ -159,7 +159,7 @@ def test_any_json_value_reads_back_as_itself(value: Any) -> None:
     assert content == value if isinstance(value, str) else json.loads(content) == value
 
 
-async def test_an_object_without_a_json_form_is_given_as_its_text() -> None:
+async def test_object_without_json_form_becomes_text() -> None:
     class Odd:
         def __str__(self) -> str:
             return "odd"
@@ -210,7 +210,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("error", "words"), FAULTS, ids=[type(error).__name__ for error, _ in FAULTS])
 @pytest.mark.parametrize("make", [raising, raising_later])
-async def test_whatever_a_tool_raises_is_a_result(
+async def test_any_exception_becomes_a_result(
     make: Callable[[BaseException], Any], error: BaseException, words: str
 ) -> None:
     result = await call(make(error))
@@ -220,7 +220,7 @@ async def test_whatever_a_tool_raises_is_a_result(
 
 
 @pytest.mark.parametrize("value", [loop_of_itself(), b"\xff\xfe", {"a": "\ud83d"}], ids=["loop", "bytes", "half"])
-async def test_a_value_that_cannot_be_written_is_an_error_and_not_the_end(value: Any) -> None:
+async def test_unserialisable_value_is_an_error_result(value: Any) -> None:
     result = await call(tool(name="strange")(lambda: value))
     assert result.outcome == "failed"
 
@@ -241,7 +241,7 @@ def explode(value: int) -> int:
         ("nonsense", "not a JSON object: 'nonsense'"),
     ],
 )
-async def test_arguments_that_do_not_fit_are_explained_to_the_model(arguments: str, words: str) -> None:
+async def test_bad_arguments_are_explained_to_model(arguments: str, words: str) -> None:
     ran: list[int] = []
 
     def typed(x: int) -> None:
@@ -253,7 +253,7 @@ async def test_arguments_that_do_not_fit_are_explained_to_the_model(arguments: s
     assert ran == []
 
 
-async def test_a_validator_that_breaks_is_a_result() -> None:
+async def test_failing_validator_is_a_result() -> None:
     def typed(x: Annotated[int, AfterValidator(explode)]) -> None: ...
 
     result = await call(typed, {"x": 1})
@@ -261,7 +261,7 @@ async def test_a_validator_that_breaks_is_a_result() -> None:
     assert "KeyError" in result.content
 
 
-async def test_an_unknown_tool_is_named_with_the_known_ones() -> None:
+async def test_unknown_tool_is_named_with_known_ones() -> None:
     part = ToolCallPart("wether", "{}", tool_call_id="c1")
     result = await execute({"weather": weather}, part, timeout=1)
     assert (result.outcome, result.content) == ("failed", "There is no tool named 'wether'. Known tools: weather.")
@@ -298,7 +298,7 @@ async def stubborn() -> str:
 
 
 @pytest.mark.parametrize("function", [waits, blocks, deaf, stubborn])
-async def test_a_tool_that_takes_too_long_is_given_up(function: Any) -> None:
+async def test_slow_tool_times_out(function: Any) -> None:
     RELEASE.clear()
     at = time.monotonic()
     by_default = await call(function, seconds=0.1)
@@ -309,7 +309,7 @@ async def test_a_tool_that_takes_too_long_is_given_up(function: Any) -> None:
     RELEASE.set()
 
 
-async def test_only_the_cancellation_of_the_run_passes_through() -> None:
+async def test_only_cancellation_of_run_passes_through() -> None:
     task = asyncio.create_task(call(waits))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -318,7 +318,7 @@ async def test_only_the_cancellation_of_the_run_passes_through() -> None:
         await task
 
 
-async def test_plain_functions_run_beside_the_loop_and_in_its_context() -> None:
+async def test_plain_functions_run_in_a_thread() -> None:
     here = threading.get_ident()
 
     def where() -> bool:
@@ -327,7 +327,7 @@ async def test_plain_functions_run_beside_the_loop_and_in_its_context() -> None:
     assert (await call(where)).content == "true"
 
 
-async def test_a_plain_function_may_give_something_to_await() -> None:
+async def test_plain_function_can_return_awaitable() -> None:
     async def inner() -> str:
         return "awaited"
 

@@ -60,7 +60,7 @@ async def test_unusable_prompt_is_refused_before_any_request(server: Running, na
     assert len(server.journal()) == before
 
 
-async def test_models_with_a_key_are_named(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_models_with_key_are_named(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GEMINI_API_KEY", "key")
     agent = Agent(connect(replace(SPEC, provider="llama.cpp"), Endpoint(server.base_url)))
     with pytest.raises(InputError, match=r"cannot take images or audio\. .* that can: google:gemini-"):

@@ -164,7 +164,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)
-def test_what_is_no_form_leaves_nothing(empty: App, body: bytes) -> None:
+def test_malformed_form_leaves_nothing(empty: App, body: bytes) -> None:
     said = Program(empty.url).ask("POST", f"{API}upload", content=body, headers=FORM)
     assert (said.status, said.json) == (400, {"detail": "The upload was not understood."})
     assert on_disk(empty) == []
@@ -196,7 +196,7 @@ def test_broken_off_upload_is_removed(empty: App) -> None:
 # All requests of a visitor, and of all
 
 
-def test_room_is_the_visitors_own_until_it_is_sent(empty: App) -> None:
+def test_upload_counts_for_its_visitor_until_sent(empty: App) -> None:
     first, second = Program(empty.url), Program(empty.url)
     paths = [first.upload(f"{number}.png", picture()) for number in range(4)]
     status, sentence = sent(first, 600_000)
@@ -210,7 +210,7 @@ def test_room_is_the_visitors_own_until_it_is_sent(empty: App) -> None:
     cleared(empty, first, sent(first, 100_000))
 
 
-def test_guests_share_one_room(empty: App) -> None:
+def test_guests_share_one_quota(empty: App) -> None:
     guest, visitor = Program(empty.url, None), Program(empty.url)
     paths = [guest.upload(f"{number}.png", picture()) for number in range(3)]
     status, sentence = sent(Program(empty.url, None), 100_000)
@@ -222,7 +222,7 @@ def test_guests_share_one_room(empty: App) -> None:
     cleared(empty, guest, sent(guest, 100_000))
 
 
-def test_requests_at_once_share_the_room(empty: App) -> None:
+def test_concurrent_requests_share_quota(empty: App) -> None:
     program, start = Program(empty.url), threading.Barrier(8)
     cookie: Any = program.cookie
     paths, refused, data = list[str](), list[int](), picture()
@@ -271,7 +271,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., UnsentFiles]]:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_largest_account_makes_room(opened: Callable[..., UnsentFiles]) -> None:
+async def test_largest_account_makes_space(opened: Callable[..., UnsentFiles]) -> None:
     uploads = opened(mb_in_all=1)
     large = [await uploads.add("large", "a.txt", b"x" * 300_000) for _ in range(3)]
     small = await uploads.add("small", "b.txt", b"x" * 150_000)
@@ -289,7 +289,7 @@ async def test_disk_is_shared_with_others(opened: Callable[..., UnsentFiles]) ->
         await uploads.add("ann", "b.txt", b"x" * 400_000)
 
 
-async def test_folder_that_cannot_be_removed_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unremovable_folder_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Housekeeping goes on as long as something was removed: it would never end."""
     uploads = UnsentFiles(tmp_path, UploadSettings())
     stray = uploads.folder / "stray"
@@ -311,7 +311,7 @@ async def test_tiny_files_count_for_more(opened: Callable[..., UnsentFiles]) -> 
         await uploads.add("ann", "a.txt", b"x" * LEAST)
 
 
-async def test_room_is_made_in_linear_time(opened: Callable[..., UnsentFiles]) -> None:
+async def test_freeing_space_takes_linear_time(opened: Callable[..., UnsentFiles]) -> None:
     def took(files: int) -> float:
         uploads = opened(mb_per_visitor=10**6, mb_in_all=files * LEAST / MB)
         for number in range(files):
@@ -363,7 +363,7 @@ async def test_unsent_files_expire(opened: Callable[..., UnsentFiles]) -> None:
     assert (await uploads.add("ann", "a.txt", HALF)).exists()
 
 
-async def test_expiry_sweeps_what_nobody_has(opened: Callable[..., UnsentFiles]) -> None:
+async def test_expiry_removes_orphans(opened: Callable[..., UnsentFiles]) -> None:
     uploads = opened()
     stray = uploads.folder / "stray"
     stray.mkdir()
@@ -374,7 +374,7 @@ async def test_expiry_sweeps_what_nobody_has(opened: Callable[..., UnsentFiles])
     assert not stray.exists()
 
 
-async def test_slow_upload_is_not_swept(opened: Callable[..., UnsentFiles]) -> None:
+async def test_slow_upload_is_not_removed(opened: Callable[..., UnsentFiles]) -> None:
     uploads = opened()
     form = UploadForm(b"b", uploads.folder, most_files=1, most_bytes=MB)
     with uploads.using(form.sizes.keys()):
@@ -389,7 +389,7 @@ async def test_slow_upload_is_not_swept(opened: Callable[..., UnsentFiles]) -> N
     assert not folder.exists()
 
 
-async def test_file_that_is_being_sent_stays(opened: Callable[..., UnsentFiles]) -> None:
+async def test_file_being_sent_stays(opened: Callable[..., UnsentFiles]) -> None:
     uploads = opened(clock := Clock(), mb_in_all=1)
     path = await uploads.add("ann", "a.txt", HALF)
     clock.now += 3600
@@ -435,7 +435,7 @@ async def test_only_its_visitor_removes_a_file(opened: Callable[..., UnsentFiles
     assert not path.exists()
 
 
-def test_leftovers_go_and_what_is_anothers_stays(tmp_path: Path) -> None:
+def test_leftovers_go_and_foreign_files_stay(tmp_path: Path) -> None:
     running = UnsentFiles(tmp_path, UploadSettings())
     dead, others, hidden = tmp_path / f"{PREFIX}dead", tmp_path / f"{PREFIX}unlocked", tmp_path / "0af3"
     for folder in (dead, others, hidden):
@@ -447,7 +447,7 @@ def test_leftovers_go_and_what_is_anothers_stays(tmp_path: Path) -> None:
     running.close()
 
 
-def test_killed_process_leaves_nothing_for_long(start_app: Callable[..., App]) -> None:
+def test_restart_removes_files_of_killed_process(start_app: Callable[..., App]) -> None:
     app = start_app(SMALL)
     shutil.copytree("docs/proxies", app.folder / "tmp" / "of-others")
     Program(app.url).upload("kept.txt", b"text")
@@ -488,7 +488,7 @@ def test_unsent_file_is_removed_while_the_server_runs(start_app: Callable[..., A
 # The page
 
 
-def test_page_says_why_and_keeps_what_was_typed(visit: Callable[..., Visitor], own: App, tmp_path: Path) -> None:
+def test_page_says_why_and_keeps_typed_text(visit: Callable[..., Visitor], own: App, tmp_path: Path) -> None:
     visitor = visit(own.url)
     visitor.box.fill("A long thought")
     files = [tmp_path / f"{number}.txt" for number in range(4)]

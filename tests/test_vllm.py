@@ -39,7 +39,7 @@ class Forced(ChatCompletionsConnection):
         return {**super().settings(reasoning), "tool_choice": "required", "temperature": 0}
 
 
-async def test_the_server_says_what_it_serves(vllm: VllmServer) -> None:
+async def test_server_describes_its_model(vllm: VllmServer) -> None:
     (found,) = await discover(Endpoint(vllm.url, vllm.key))
     assert (found.name, found.context_tokens) == (vllm.model, CONTEXT_TOKENS)
 
@@ -59,7 +59,7 @@ async def test_text_streams_with_usage_and_stops(vllm: VllmServer) -> None:
     assert timings.input_tokens > 5 < timings.output_tokens
 
 
-async def test_a_second_turn_knows_the_first(vllm: VllmServer) -> None:
+async def test_second_turn_knows_the_first(vllm: VllmServer) -> None:
     async with agent(vllm, system_message="Be brief.") as one:
         first = await one.ask("My name is Ada.", temperature=0, max_tokens=16)
         second = await one.ask("Hello again.", context=first.context, temperature=0, max_tokens=8)
@@ -67,7 +67,7 @@ async def test_a_second_turn_knows_the_first(vllm: VllmServer) -> None:
     assert second.usage["input_tokens"] > first.usage["input_tokens"]
 
 
-async def test_length_is_said(vllm: VllmServer) -> None:
+async def test_length_limit_is_reported(vllm: VllmServer) -> None:
     async with endless(vllm) as one:
         result = await one.ask("Count to a hundred.", max_tokens=5)
     assert result.finish_reason == "length"
@@ -89,7 +89,7 @@ async def test_stop_frees_the_server(vllm: VllmServer) -> None:
     assert vllm.wait_until_idle(1.0) < 1.0
 
 
-async def test_a_tool_call_forced_by_structured_output(vllm: VllmServer) -> None:
+async def test_structured_output_forces_tool_call(vllm: VllmServer) -> None:
     """The schema router: vLLM's grammar lets through nothing but a call of the tool, with arguments that fit."""
     asked: list[str] = []
 
@@ -114,7 +114,7 @@ async def test_a_tool_call_forced_by_structured_output(vllm: VllmServer) -> None
     assert len(asked) == 1
 
 
-async def test_a_native_tool_call_with_a_strict_schema(vllm: VllmServer) -> None:
+async def test_native_tool_call_with_strict_schema(vllm: VllmServer) -> None:
     """vLLM's own tool parser, `required`: the call comes as deltas and is complete when it is said."""
 
     def weather(city: str) -> str:
@@ -135,7 +135,7 @@ async def test_a_native_tool_call_with_a_strict_schema(vllm: VllmServer) -> None
     assert calls[0]["name"] == "weather"
 
 
-async def test_a_conversation_that_is_too_long_says_the_numbers(vllm: VllmServer) -> None:
+async def test_too_long_conversation_reports_numbers(vllm: VllmServer) -> None:
     async with agent(vllm) as one:
         result = await one.ask("word " * 4000, max_tokens=16)
     assert result.finish_reason == "error"
@@ -148,9 +148,7 @@ async def test_a_conversation_that_is_too_long_says_the_numbers(vllm: VllmServer
     [("wrong key", None, "refused the key"), ("right key", "no-such-model", "no model named 'no-such-model'")],
     ids=["wrong-key", "unknown-model"],
 )
-async def test_what_the_server_refuses_is_said(
-    vllm: VllmServer, endpoint: str, name: str | None, sentence: str
-) -> None:
+async def test_server_refusal_is_reported(vllm: VllmServer, endpoint: str, name: str | None, sentence: str) -> None:
     key = vllm.key if endpoint == "right key" else "sk-not-this-one"
     one = Agent(connect(replace(spec(vllm), name=name or vllm.model), Endpoint(vllm.url, key)))
     async with one:

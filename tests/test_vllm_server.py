@@ -52,7 +52,7 @@ def weather_tool(*, strict: bool) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def test_text_streams_and_the_last_chunk_carries_the_usage(vllm: VllmServer, client: httpx2.Client) -> None:
+def test_text_streams_and_usage_comes_last(vllm: VllmServer, client: httpx2.Client) -> None:
     asked = body(vllm, stream=True, stream_options={"include_usage": True})
     with client.stream("POST", "/chat/completions", json=asked) as response:
         assert response.status_code == 200
@@ -68,14 +68,14 @@ def test_text_streams_and_the_last_chunk_carries_the_usage(vllm: VllmServer, cli
     assert 0 < usage["completion_tokens"] <= 24
 
 
-def test_streamed_and_whole_answers_are_the_same_text(vllm: VllmServer, client: httpx2.Client) -> None:
+def test_streamed_and_whole_text_are_equal(vllm: VllmServer, client: httpx2.Client) -> None:
     whole = client.post("/chat/completions", json=body(vllm)).raise_for_status().json()
     with client.stream("POST", "/chat/completions", json=body(vllm, stream=True)) as response:
         streamed = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks(response))
     assert streamed == whole["choices"][0]["message"]["content"]
 
 
-def test_a_repeated_prompt_comes_from_the_prefix_cache(vllm: VllmServer, client: httpx2.Client) -> None:
+def test_repeated_prompt_hits_prefix_cache(vllm: VllmServer, client: httpx2.Client) -> None:
     asked = body(vllm, "Count these words. " + "one two three four " * 100, max_tokens=1)
     client.post("/chat/completions", json=asked).raise_for_status()
     usage = client.post("/chat/completions", json=asked).raise_for_status().json()["usage"]
@@ -83,19 +83,19 @@ def test_a_repeated_prompt_comes_from_the_prefix_cache(vllm: VllmServer, client:
 
 
 @pytest.mark.parametrize("key", ["wrong", ""], ids=["wrong", "none"])
-def test_a_wrong_key_is_401_with_a_bare_string(vllm: VllmServer, key: str) -> None:
+def test_wrong_key_is_401_with_bare_string(vllm: VllmServer, key: str) -> None:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     response = httpx2.post(f"{vllm.url}/chat/completions", json=body(vllm), headers=headers, trust_env=False)
     assert response.status_code == 401
     assert response.json() == {"error": "Unauthorized"}
 
 
-def test_the_server_lists_its_model_and_its_context(vllm: VllmServer, client: httpx2.Client) -> None:
+def test_server_lists_model_and_context(vllm: VllmServer, client: httpx2.Client) -> None:
     (model,) = client.get("/models").raise_for_status().json()["data"]
     assert (model["id"], model["max_model_len"]) == (vllm.model, vllm.context_tokens)
 
 
-def test_an_unknown_model_is_404(vllm: VllmServer, client: httpx2.Client) -> None:
+def test_unknown_model_is_404(vllm: VllmServer, client: httpx2.Client) -> None:
     response = client.post("/chat/completions", json=body(vllm) | {"model": "nobody/knows-this"})
     assert response.status_code == 404
     assert response.json()["error"]["type"] == "NotFoundError"
@@ -103,7 +103,7 @@ def test_an_unknown_model_is_404(vllm: VllmServer, client: httpx2.Client) -> Non
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_too_long_a_prompt_is_400_before_anything_streams(
+def test_too_long_prompt_is_400_before_streaming(
     vllm: VllmServer,
     client: httpx2.Client,
     stream: bool,
@@ -114,7 +114,7 @@ def test_too_long_a_prompt_is_400_before_anything_streams(
     assert f"maximum context length is {vllm.context_tokens} tokens" in response.json()["error"]["message"]
 
 
-def test_closing_the_stream_ends_the_request_on_the_server(vllm: VllmServer, client: httpx2.Client) -> None:
+def test_closing_stream_ends_request_on_server(vllm: VllmServer, client: httpx2.Client) -> None:
     endless = body(vllm, "Tell a long story.", stream=True, max_tokens=1900, ignore_eos=True)
     with client.stream("POST", "/chat/completions", json=endless) as response:
         lines = response.iter_lines()
@@ -124,7 +124,7 @@ def test_closing_the_stream_ends_the_request_on_the_server(vllm: VllmServer, cli
     assert vllm.wait_until_idle() < 1.0
 
 
-def test_going_away_ends_a_request_that_does_not_stream(vllm: VllmServer, client: httpx2.Client) -> None:
+def test_disconnect_ends_unstreamed_request(vllm: VllmServer, client: httpx2.Client) -> None:
     endless = body(vllm, "Tell a long story.", max_tokens=1900, ignore_eos=True)
     with pytest.raises(httpx2.ReadTimeout):
         client.post("/chat/completions", json=endless, timeout=1.0)
@@ -137,7 +137,7 @@ def test_going_away_ends_a_request_that_does_not_stream(vllm: VllmServer, client
     ids=["required", "named"],
 )
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_a_strict_tool_is_called_with_arguments_of_its_schema(
+def test_strict_tool_gets_arguments_of_its_schema(
     vllm: VllmServer,
     client: httpx2.Client,
     choice: str | dict[str, Any],
@@ -171,7 +171,7 @@ def test_a_strict_tool_is_called_with_arguments_of_its_schema(
     assert ended in (finish_reason, "tool_calls")
 
 
-def test_a_json_schema_shapes_the_answer(vllm: VllmServer, client: httpx2.Client) -> None:
+def test_json_schema_shapes_the_answer(vllm: VllmServer, client: httpx2.Client) -> None:
     shape = {"type": "json_schema", "json_schema": {"name": "weather", "schema": WEATHER}}
     answer = client.post("/chat/completions", json=body(vllm, "Weather in Rome?", response_format=shape, max_tokens=60))
     content = json.loads(answer.raise_for_status().json()["choices"][0]["message"]["content"])

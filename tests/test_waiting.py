@@ -101,7 +101,7 @@ def writing(visitor: Visitor) -> None:
     expect(begun).to_contain_text(re.compile(r"\w"), timeout=90_000)
 
 
-def test_who_waits_in_line_sees_how_many_are_before_and_may_leave(small: App, visit: Visit) -> None:
+def test_queued_visitor_sees_position_and_can_leave(small: App, visit: Visit) -> None:
     first, second, third = visit(small.url), visit(small.url), visit(small.url)
     for visitor in (first, second, third):
         endless(visitor)
@@ -127,7 +127,7 @@ def test_who_waits_in_line_sees_how_many_are_before_and_may_leave(small: App, vi
     third.shot("waited-in-line")
 
 
-def test_a_tab_that_is_closed_leaves_the_line(small: App, visit: Visit) -> None:
+def test_closed_tab_leaves_the_queue(small: App, visit: Visit) -> None:
     """On a public page, after the grace period."""
     first, second, third = visit(small.url), visit(small.url), visit(small.url)
     for visitor in (first, second, third):
@@ -149,7 +149,7 @@ def test_a_tab_that_is_closed_leaves_the_line(small: App, visit: Visit) -> None:
 # An upload
 
 
-def test_an_upload_says_how_far_it_is_and_enter_sends_it_when_it_is_there(
+def test_upload_shows_progress_and_enter_sends_when_done(
     own: App, visit: Visit, server: Running, tmp_path: Path
 ) -> None:
     visitor = visit(own.url)
@@ -173,7 +173,7 @@ def test_an_upload_says_how_far_it_is_and_enter_sends_it_when_it_is_there(
     expect(visitor.page.locator("#attached li")).to_have_count(0)  # it was still being looked at when it was sent
 
 
-def test_an_upload_that_breaks_says_so_and_keeps_the_text(own: App, visit: Visit, tmp_path: Path) -> None:
+def test_broken_upload_is_reported_and_keeps_text(own: App, visit: Visit, tmp_path: Path) -> None:
     visitor = visit(own.url)
     noise(100, 100).save(tmp_path / "noise.png")
     visitor.page.route("**/upload?*", lambda route: route.abort())
@@ -214,7 +214,7 @@ def decoding_takes_its_time(app: App) -> Generator[None]:
     assert held
 
 
-def test_what_is_looked_at_is_named_with_its_time_also_once_it_is_sent(own: App, visit: Visit, tmp_path: Path) -> None:
+def test_conversion_shows_file_and_time(own: App, visit: Visit, tmp_path: Path) -> None:
     visitor = visit(own.url)
     photo = media_files.picture("AVIF", (400, 300))
     names = [f"photo{number}.avif" for number in range(3)]
@@ -239,7 +239,7 @@ def test_what_is_looked_at_is_named_with_its_time_also_once_it_is_sent(own: App,
 
 
 @pytest.mark.parametrize("tool", ["nap", "block"])
-def test_a_tool_counts_while_it_runs_also_after_a_reload(own: App, visit: Visit, tool: str) -> None:
+def test_running_tool_counts_after_reload(own: App, visit: Visit, tool: str) -> None:
     visitor = visit(own.url)
     visitor.allow_tools()
     began = time.monotonic()
@@ -266,7 +266,7 @@ def test_a_tool_counts_while_it_runs_also_after_a_reload(own: App, visit: Visit,
     expect(visitor.chat).to_have_text(shown, use_inner_text=True)
 
 
-def test_a_thought_counts_and_ends_with_how_long_it_took(own: App, visit: Visit) -> None:
+def test_reasoning_counts_and_shows_duration(own: App, visit: Visit) -> None:
     visitor = visit(own.url)
     visitor.say("!think 150 @10 !text Done.")
     title = visitor.bubbles.first.locator(".title").first
@@ -282,9 +282,7 @@ def test_a_thought_counts_and_ends_with_how_long_it_took(own: App, visit: Visit)
 # A model that is on its way
 
 
-def test_a_message_sent_before_there_is_a_model_waits_for_it(
-    start_app: Callable[..., App], visit: Visit, tmp_path: Path
-) -> None:
+def test_message_waits_for_a_model(start_app: Callable[..., App], visit: Visit, tmp_path: Path) -> None:
     hub = QWEN3_06B.hub
     assert hub is not None
     path = f"/{hub.repo}/resolve/{hub.revision}/{hub.file}"

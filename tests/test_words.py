@@ -52,7 +52,7 @@ def fields(sentence: str) -> list[str]:
     return sorted(name for _, name, _, _ in string.Formatter().parse(sentence) if name is not None)
 
 
-def test_every_word_is_there_in_every_language_with_the_same_places() -> None:
+def test_translations_are_complete_and_keep_fields() -> None:
     for section, key in EACH:
         said = ALL[section][key]
         assert tuple(said) == LANGUAGES, key
@@ -71,7 +71,7 @@ def test_every_word_is_used() -> None:
             assert re.search(rf'"{key}"|said\.{key}\b|\'{key}\'', code), key
 
 
-def test_every_sentence_of_the_package_is_there_and_is_the_same_in_english() -> None:
+def test_catalogue_has_every_english_sentence() -> None:
     said = {key: one["en"] for key, one in ALL["said"].items()}
     made = {kind: rail.sentence for kind, rail in GUARDRAILS.items() if rail.sentence and kind != "withheld"}
     made |= SENTENCES | READING | FILES | GUARD | SERVERS | STORE | SUSPENDED | TOOLS | UPLOADS | ENDINGS
@@ -85,7 +85,7 @@ def test_every_sentence_of_the_package_is_there_and_is_the_same_in_english() -> 
     assert not [key for key in said.keys() - made.keys() if f'"{key}"' not in code]
 
 
-def test_every_place_that_a_model_comes_from_is_there_and_no_other() -> None:
+def test_catalogue_has_exactly_the_model_sources() -> None:
     folders = (AGENT / "providers", AGENT / "local")
     code = "\n".join(path.read_text(encoding="utf-8") for folder in folders for path in folder.rglob("*.py"))
     assert {weights.spec.source for weights in (*BETTER, SMOLLM2)} <= set(ALL["source"])
@@ -95,7 +95,7 @@ def test_every_place_that_a_model_comes_from_is_there_and_no_other() -> None:
     assert Translator("de").source("OpenAI") == "OpenAI"
 
 
-def test_what_the_table_does_not_have_is_left_to_who_said_it() -> None:
+def test_unknown_text_is_left_to_its_author() -> None:
     german = Translator("de")
     assert german.render((LocalizedText("nobody_says_this"),)) == ""
     assert german.render((LocalizedText("tried", {"count": 2}), LocalizedText("nobody_says_this"))) == ""
@@ -117,7 +117,7 @@ PANEL = {
 
 
 @pytest.mark.parametrize(("sees", "name"), PANEL, ids=str)
-async def test_what_becomes_of_an_attachment_is_said_in_german(tmp_path: Path, sees: bool, name: str) -> None:
+async def test_attachment_outcome_is_in_german(tmp_path: Path, sees: bool, name: str) -> None:
     picture = media_files.picture("PNG", (300, 300))
     photo = media_files.picture("HEIF", (2000, 1500))
     data = {"a.png": picture, "b.md": b"# Hello", "c.heic": photo, "d.png": picture[:200], "e.bin": b"MZ"}
@@ -128,7 +128,7 @@ async def test_what_becomes_of_an_attachment_is_said_in_german(tmp_path: Path, s
     assert PANEL[sees, name] in panel
 
 
-async def test_what_is_too_many_is_said_in_german_in_the_panel_and_when_it_is_sent(tmp_path: Path) -> None:
+async def test_too_many_files_is_in_german(tmp_path: Path) -> None:
     files = [tmp_path / f"{number}.png" for number in range(10)]
     for file in files:
         file.write_bytes(media_files.picture("PNG"))
@@ -146,14 +146,14 @@ async def test_what_is_too_many_is_said_in_german_in_the_panel_and_when_it_is_se
     )
 
 
-async def test_why_a_link_leads_nowhere_is_said_in_german() -> None:
+async def test_refused_link_is_explained_in_german() -> None:
     with pytest.raises(InputError) as refused:
         await fetch("http://127.0.0.1/x.png", kinds=["image/*"], max_bytes=10, seconds=5)
     said = "127.0.0.1 liegt nicht im öffentlichen Internet; von dort wird nichts geholt."
     assert Translator("de").render(refused.value.sayings) == said
 
 
-def test_why_something_could_not_be_fetched_is_said_in_german() -> None:
+def test_failed_fetch_is_explained_in_german() -> None:
     error = failed("fetch_failed", what="toy.gguf", reason=LocalizedText("fetch_late"))
     assert str(error) == "toy.gguf could not be fetched: the server did not answer in time."
     assert Translator("de").render(error.sayings) == (
@@ -177,7 +177,7 @@ HEADERS = {
 
 
 @pytest.mark.parametrize(("header", "language"), HEADERS.items())
-def test_the_browser_chooses(header: str, language: str) -> None:
+def test_browser_chooses_language(header: str, language: str) -> None:
     assert negotiate(header) == Translator(language)
 
 
@@ -186,7 +186,7 @@ LOCALES = {"en": "en-US", "zh": "zh-CN", "ko": "ko-KR", "de": "de-DE", "fr": "fr
 
 @pytest.mark.browser
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_page_speaks_the_visitors_language(visit: Visit, app: App, language: str) -> None:
+def test_page_speaks_visitor_language(visit: Visit, app: App, language: str) -> None:
     visitor = visit(app.url, locale=LOCALES[language])
     page, words = visitor.page, Translator(language)
 
@@ -230,7 +230,7 @@ def test_the_page_speaks_the_visitors_language(visit: Visit, app: App, language:
 
 
 @pytest.mark.browser
-def test_how_an_answer_ends_is_said_in_german(visit: Visit, app: App) -> None:
+def test_ending_of_an_answer_is_in_german(visit: Visit, app: App) -> None:
     visitor = visit(app.url, locale="de-DE")
     problem, caption = visitor.chat.locator(".problem").last, visitor.chat.locator(".caption").last
     stop = visitor.page.locator("#composer .input-row > .stop-button")
@@ -258,7 +258,7 @@ def test_how_an_answer_ends_is_said_in_german(visit: Visit, app: App) -> None:
 
 
 @pytest.mark.browser
-def test_what_keeps_the_local_model_away_is_said_in_german(
+def test_missing_local_model_is_explained_in_german(
     visit: Visit, start_app: Callable[..., App], tmp_path: Path
 ) -> None:
     missing = str(tmp_path / "no-model.gguf")
