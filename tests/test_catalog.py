@@ -349,7 +349,7 @@ def test_only_ending_models_are_replaced() -> None:
 
 
 def test_bare_name_means_one_provider() -> None:
-    """Open weights are served by several, and stand first where they are one's own; anything else has one provider."""
+    """Several providers serve open weights, the user's own server first; any other model has one provider."""
     hosted = [spec.name.casefold() for spec in SPECS if not CATALOG.providers[spec.provider].open_weights]
     assert len(set(hosted)) == len(hosted)
 

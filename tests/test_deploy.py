@@ -520,7 +520,7 @@ def test_foreign_files_are_never_overwritten(checkout: Checkout, hub: Hub) -> No
 
 
 def test_sent_files_are_enough_to_load(project: Path, tmp_path: Path) -> None:
-    """The command, as a process of its own; then the app is loaded out of what the hub has."""
+    """Run the command as a process, then load the app from the files on the hub."""
     (tmp_path / "Spacefile").write_text(PLAIN + 'secrets = ["A_KEY"]\n')
     with serving() as hub:
         env = {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HOME": str(tmp_path / "home")}
@@ -628,7 +628,7 @@ def test_unreachable_hub_is_reported(checkout: Checkout, monkeypatch: pytest.Mon
 
 
 def test_lost_hub_is_reported(checkout: Checkout, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks that fail are repeated for a while, and the last of them is the reason."""
+    """Failed polls are repeated for a while, and the last failure is the reason."""
     monkeypatch.setattr(hub_module, "BUILD_SECONDS", 1.0)
     assert checkout.deploy(PLAIN) == 0
     hub.refuse = {"GET .*/runtime": (503, "Gone.")}
@@ -733,7 +733,7 @@ VALUES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=8, max
 def test_secret_reaches_only_its_endpoint(
     key: str, ending: str, checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: Any, caplog: Any
 ) -> None:
-    """Not in what is printed or logged, not in any other request, though the hub's log and errors repeat it."""
+    """No output, log line or other request holds it, although the hub's log and errors repeat it."""
     monkeypatch.setattr(constants, "HF_DEBUG", True)
     spacefile = SPACEFILE.replace(', "HF_TOKEN"', "")
     with serving(build=["BUILDING", ending]) as hub:

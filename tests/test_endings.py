@@ -268,7 +268,7 @@ async def test_run_whose_task_never_ran_has_a_result(agent: Agent) -> None:
 
 @pytest.mark.parametrize("ticks", range(8))
 async def test_ending_survives_cancellation_of_all_tasks(agent: Agent, ticks: int) -> None:
-    """The last write is under way when every task is cancelled, as a program that ends does."""
+    """All tasks are cancelled during the last write, as at the end of a program."""
     before, writing = others(), asyncio.Event()
 
     class Slow(Notes):

@@ -592,7 +592,7 @@ MODELS = [OPENAI, XAI, CLAUDE, GEMINI, ROUTER, VLLM]
 
 @pytest.mark.parametrize("model", MODELS)
 async def test_log_has_details_but_no_key(server: Playing, model: str, caplog: pytest.LogCaptureFixture) -> None:
-    """At the most talkative level of every logger there is, with a server that repeats the key."""
+    """Every logger is at its most verbose level, and the server repeats the key."""
     body = {"error": {"message": f"No: {KEY}, sk-proj-abcdefgh12345.", "code": 418, "status": "TEAPOT", "type": "odd"}}
     headers = {"x-request-id": "req-1", "request-id": "req-1"}
     with caplog.at_level(logging.DEBUG):

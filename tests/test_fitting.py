@@ -126,7 +126,7 @@ def _taken_for_own(new: object, old: ThinkingPart, model: ModelSpec) -> bool:
 @QUICK
 @given(histories(), SPECS)
 def test_only_unsupported_parts_are_removed(messages: list[ModelMessage], model: ModelSpec) -> None:
-    """An account of every part, by rules written a second time."""
+    """Check every part against rules written independently of the code."""
     fit = adapt(messages, model)
     reasoning = pictures = sounds = 0
     assert len(fit.messages) == len(messages)
@@ -256,7 +256,7 @@ def test_vendor_data_stays_and_ids_become_portable() -> None:
 
 
 def test_model_keeps_its_own_ids() -> None:
-    """Also where another model gave the same one before."""
+    """This also holds if another model used the same id before."""
     turns: list[ModelMessage] = []
     for provider in ("google", "vllm"):
         turns += [

@@ -86,7 +86,7 @@ def residue(app: App, key: str) -> int:
 
 
 def test_forgotten_key_is_held_by_nothing(start: Callable[[float], App], provider: Playing) -> None:
-    """After a retry, an answer and a refusal that repeats the key, and with the page still open."""
+    """This holds after a retry, an answer and a refusal that repeats the key, with the page still open."""
     app = start(600.0)
     visitor, key = Program(app.url), PREFIX + uuid4().hex
     type_key(visitor, key)

@@ -241,7 +241,7 @@ def test_cycle_is_warned_then_ended(cycle: list[int], before: list[int], repeats
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.integers(0, 2), max_size=30))
 def test_budget_continues_after_suspension(pattern: list[int]) -> None:
-    """Sealed and opened at any step, the watch says the same as one that was never interrupted."""
+    """A budget sealed and opened at any step reports the same as one that was never interrupted."""
 
     def play(interrupted: bool) -> list[Any]:
         said: list[Any] = []

@@ -103,7 +103,7 @@ async def test_better_model_is_offered_not_forced(handlers: Handlers, models: Mo
 
 @pytest.mark.parametrize("named", ["openai:gpt-6-luna", "gpt-6-luna", SMALL.id])
 def test_model_refresh_undoes_nothing(handlers: Handlers, models: Models, named: str) -> None:
-    """A key that was pasted a moment ago stood in its box again as missing, and another choice went back."""
+    """A key pasted a moment ago must not be reported missing, and a new choice must not be reverted."""
     models.serve(SMALL)
     _, menu, _, _, *rest = handlers.refresh_models(named, anyone())
     assert "value" not in said(menu)
@@ -140,7 +140,7 @@ async def test_picked_model_is_not_asked_again(handlers: Handlers, models: Model
 
 
 async def test_unknown_name_keeps_chosen_model(handlers: Handlers, models: Models) -> None:
-    """Also where the page asks for news, once a second, while the name stands in the box."""
+    """This also holds during the page's refresh, once a second, while the name is in the box."""
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
     await handlers.model_chosen(SMALL.id, "", anyone())

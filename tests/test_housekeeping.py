@@ -84,7 +84,7 @@ async def lifetime(folder: Path, *, work: float, other_work: float, after: float
 
 
 async def test_unsent_file_is_gone_within_an_hour(tmp_path: Path) -> None:
-    """Whenever it comes between two rounds, and although each round takes its time."""
+    """This holds for a file that arrives between two rounds, even if each round is slow."""
     stayed = [await lifetime(tmp_path, work=20.0, other_work=1800.0, after=after) for after in AFTER]
     assert min(stayed) > 0.5 * HOUR
     assert max(stayed) <= HOUR

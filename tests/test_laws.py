@@ -276,7 +276,7 @@ def test_stored_text_equals_streamed_text(script: list[Step], limits: Limits) ->
 @QUICK
 @given(responses())
 def test_finished_message_equals_its_stream(message: ModelResponse) -> None:
-    """Whatever a provider may send, `settle` is at rest and `pieces` of it begin with no half-told character."""
+    """For any provider output `finalize` is idempotent, and `pieces_of` starts no piece with half a character."""
     kept = finalize(message, state="complete")
     assert finalize(kept, state="complete") == kept
     live, stamp, bubbles = StreamDecoder(), BubbleMarker(), list[Bubble]()
@@ -643,7 +643,7 @@ class OneServer:
 def test_page_shows_the_same_live_and_reloaded(
     first: list[Words], calls: list[tuple[str, str]], last: list[Words], ending: str
 ) -> None:
-    """Laws 1 to 6 in one: a real server, the real provider, the real conversations of the page."""
+    """Check laws 1 to 6 together: a real server, the real provider and the page's real conversations."""
     [server] = SERVERS
     script = ""
     if calls:

@@ -82,7 +82,7 @@ def test_each_vendor_imports_only_its_sdk(model: str, sdk: str) -> None:
 
 
 def test_page_starts_without_unused_imports() -> None:
-    """Type stubs, tool servers, tables. If Gradio stops making them, `web/gradio_compat/import_hook.py` can go."""
+    """Skip type stubs, tool servers, tables. `web/gradio_compat/import_hook.py` can go if Gradio stops making them."""
 
     def imported(how: str) -> tuple[int, ...]:
         command = [sys.executable, "-c", GRADIO.format(how=how)]
@@ -110,7 +110,7 @@ async def test_page_is_built_as_one_application(tmp_path: Path, monkeypatch: pyt
 
 
 async def test_events_are_not_summarised(tmp_path: Path) -> None:
-    """Gradio would do it after each of them, over the last 10,000, which takes longer the more there were."""
+    """Gradio would summarise the last 10,000 events after each event, which gets slower as they accumulate."""
     made = await create_app(Settings(data_dir=tmp_path, store="memory", local=LocalSettings(cache_dir=tmp_path)))
     queue = made.state.page._queue
     queue.events_recorded = 20_000

@@ -138,7 +138,7 @@ def test_run_without_successful_request_has_no_cost() -> None:
     ],
 )
 def test_cached_tokens_count_as_input_for_every_vendor(provider: str, flavor: str, usage: dict[str, Any]) -> None:
-    """What `Meter.cost` stands on: vendors say it in two ways."""
+    """`UsageMeter.cost` relies on this, because vendors report cached tokens in two ways."""
     name = "usageMetadata" if provider == "google" else "usage"
     model = {"openai": "gpt-5", "anthropic": "claude-sonnet-4-5", "google": "gemini-2.5-flash"}[provider]
     found = RequestUsage.extract(

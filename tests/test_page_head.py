@@ -94,7 +94,7 @@ def test_link_preview_is_customised(titled: App, headers: dict[str, str], root: 
 
 
 def test_page_without_metas_keeps_its_scripts() -> None:
-    """Whatever Gradio's template becomes, only its head changes."""
+    """Only the head of Gradio's template changes, whatever the template becomes."""
     script = '<script>let a = \'<meta property="og:title" content="x">\';</script>'
     page = with_our_head(f"<html><head><meta charset='utf-8'>{script}</head></html>", "T", "http://h", Translator())
     assert script in page

@@ -196,7 +196,7 @@ def changed(file: str, changes: dict[str, str]) -> str:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_tokens_arrive_one_by_one(proxy: Proxy, server: Running, path: str) -> None:
-    """The proof is in order, not in time: something was read here before the model had sent its last token."""
+    """Check order instead of time: the client reads something before the model sends its last token."""
     client = proxy.connect(path)
     try:
         values = iter(client.submit({"text": "!tokens 40 @20", "files": []}, "", {}, api_name="/chat"))
@@ -260,7 +260,7 @@ def test_page_knows_its_address(proxy: Proxy, path: str, ending: str) -> None:
 def test_other_visitors_get_nothing_below_any_prefix(
     proxy: Proxy, apps: tuple[App, App], server: Running, prefix: str
 ) -> None:
-    """The proxy takes one /chat off and the app perhaps one more; what is left decides, and nothing else."""
+    """The proxy removes one `/chat` and the app perhaps another; only the remaining path decides."""
     url, trusted = proxy.url(prefix), proxy.trusted
     app = apps[1] if prefix else apps[0]
     home = proxy.url("/chat" if prefix else "")
@@ -287,7 +287,7 @@ def test_path_without_slash_leads_to_page(proxy: Proxy) -> None:
 
 
 def test_two_pages_keep_their_own_cookies(proxy: Proxy) -> None:
-    """Each page has a key of its own, so that it would take the other's cookie for a forged one."""
+    """Each page has its own key, so it would take the other page's cookie for a forged one."""
     with proxy.http() as http:
         for path in PATHS:
             assert "set-cookie" in http.get(proxy.url(path)).headers
@@ -296,7 +296,7 @@ def test_two_pages_keep_their_own_cookies(proxy: Proxy) -> None:
 
 
 def test_stream_disables_proxy_buffering(apps: tuple[App, App]) -> None:
-    """As the app says it; nginx takes the header off, for which it is meant."""
+    """Check the header at the app, because nginx obeys it and removes it."""
     with httpx.Client(base_url=apps[0].url, trust_env=False) as http:
         http.get("/")
         with http.stream("GET", "/gradio_api/heartbeat/abc") as answer:
@@ -306,7 +306,7 @@ def test_stream_disables_proxy_buffering(apps: tuple[App, App]) -> None:
 
 @pytest.mark.browser
 def test_browser_works_over_http_2(proxy: Proxy, browser: Browser) -> None:
-    """Four tabs answer at once, which six connections to a host would not let them; a reload shows what was said."""
+    """Four tabs answer at once, which a limit of six connections to a host prevents; a reload shows the same text."""
     context = browser.new_context(ignore_https_errors=True, viewport={"width": 1100, "height": 900})
     try:
         tabs = [Visitor(context.new_page()) for _ in range(4)]

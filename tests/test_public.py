@@ -170,7 +170,7 @@ def test_slot_is_kept_by_new_holder() -> None:
     )
 )
 def test_limits_hold_in_any_order(visits: list[tuple[str, float, int]]) -> None:
-    """No minute and no moment has more than it may, whoever comes and goes."""
+    """No minute and no moment exceeds its limit, in any order of arrivals and departures."""
     gate = RateLimiter(LIMITS, clock := Clock())
     passed, held = list[tuple[str, float]](), list[tuple[str, Reservation]]()
     for owner, later, ended in visits:

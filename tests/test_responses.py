@@ -642,7 +642,7 @@ async def test_earlier_turns_keep_their_bytes(server: Playing, spec: ModelSpec) 
 
 
 async def test_sdk_does_not_walk_long_history(server: Playing, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its walk over 400 turns would hold the event loop for seconds."""
+    """A walk over 400 turns would block the event loop for seconds."""
     walk, steps = transform._async_transform_recursive, 0
 
     async def counted(*args: Any, **kwargs: Any) -> Any:

@@ -260,7 +260,7 @@ async def test_tools_become_schema_and_system_message() -> None:
 
 
 async def test_request_body_has_schema_but_no_tools() -> None:
-    """The body as it is sent: the schema where llama.cpp looks for it, no tools, no tool role."""
+    """The body has the schema in llama.cpp's field, no tools and no tool role."""
     bodies: list[dict[str, Any]] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -455,7 +455,7 @@ GREEDY = ModelSettings(temperature=0.0, max_tokens=80)
 
 @pytest.mark.weights
 async def test_small_model_server_takes_schema_and_history(smollm: ToolEmulationModel) -> None:
-    """llama.cpp accepts recursive schemas and the rewritten history, and really holds the model to the schema."""
+    """llama.cpp accepts recursive schemas and the rewritten history, and forces the model to follow the schema."""
     tools = [*TOOLS, Tool(plant).tool_def]
     for messages in (HELLO, AFTER_A_CALL):
         for choice in ("auto", "required", ["plant"]):

@@ -349,7 +349,7 @@ async def test_stop_ends_opening_of_toolset(
 
 
 async def test_preparing_a_prompt_can_wait_or_refuse(agent: Agent, server: Running) -> None:
-    """As a picture does that is fetched first. What is refused has not happened."""
+    """A prompt can hold a picture that is fetched first. A refused prompt leaves no trace."""
     run = agent.run("!text never said")
     seen = len(server.journal())
 
@@ -523,7 +523,7 @@ async def test_two_readers_get_everything(agent: Agent) -> None:
 
 
 async def test_hundred_runs_of_one_agent_do_not_mix(agent: Agent, server: Running) -> None:
-    """More of them than an HTTP client's default pool holds, and all at once: each ends its first step together."""
+    """More runs than an HTTP client's default pool holds run at once and end their first step together."""
     count = 130
     here: set[int] = set()
     everybody = asyncio.Event()

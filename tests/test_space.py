@@ -198,7 +198,7 @@ async def test_login_route_is_open_only_with_login(path: str) -> None:
     ],
 )
 async def test_another_site_cannot_use_a_login(path: str, method: str, site: str, passes: bool) -> None:
-    """The session cookie goes along with requests that another site makes; it must not count there."""
+    """Browsers send the session cookie with requests that another site makes; it must not count there."""
     visitors = VisitorCookies("key")
     cookie = f"session=secret; {CookieJar(secure=False).name}={visitors.mint()[1]}"
     status, scope, _ = await through(
@@ -436,7 +436,7 @@ def cookies(visitor: Framed) -> dict[str, Any]:
 def test_guest_without_cookie_can_do_all_in_frame(
     phone: bool, start_app: StartApp, frame: Callable[..., Framed], model_server: Running
 ) -> None:
-    """Without https no cookie of ours can be one for a frame."""
+    """Without https the app cannot set a cookie that works in a frame."""
     with fronted(secure=False) as front:
         app = space(start_app, front)
         visitor = frame(front.outer, phone=phone)

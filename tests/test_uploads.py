@@ -290,7 +290,7 @@ async def test_disk_is_shared_with_others(opened: Callable[..., UnsentFiles]) ->
 
 
 async def test_unremovable_folder_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Housekeeping goes on as long as something was removed: it would never end."""
+    """Housekeeping continues as long as something is removed, so it would never end."""
     uploads = UnsentFiles(tmp_path, UploadSettings())
     stray = uploads.folder / "stray"
     stray.mkdir()
@@ -403,7 +403,7 @@ async def test_file_being_sent_stays(opened: Callable[..., UnsentFiles]) -> None
 
 
 async def test_expiry_blocks_nobody(opened: Callable[..., UnsentFiles], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server goes on while the disk is slow, and a visitor who sends a file meanwhile changes nothing twice."""
+    """The server responds while the disk is slow, and a file sent meanwhile frees its space only once."""
     uploads, begun, go_on = opened(clock := Clock(), mb_per_visitor=1), threading.Event(), threading.Event()
     paths = [await uploads.add("ann", "a.txt", b"x") for _ in range(3)]
     clock.now += 3600

@@ -90,7 +90,7 @@ async def test_stop_frees_the_server(vllm: VllmServer) -> None:
 
 
 async def test_structured_output_forces_tool_call(vllm: VllmServer) -> None:
-    """The schema router: vLLM's grammar lets through nothing but a call of the tool, with arguments that fit."""
+    """With the schema as grammar, vLLM can write only a call of the tool with valid arguments."""
     asked: list[str] = []
 
     def weather(city: str) -> str:
@@ -115,7 +115,7 @@ async def test_structured_output_forces_tool_call(vllm: VllmServer) -> None:
 
 
 async def test_native_tool_call_with_strict_schema(vllm: VllmServer) -> None:
-    """vLLM's own tool parser, `required`: the call comes as deltas and is complete when it is said."""
+    """vLLM's own tool parser with `required` streams the call as deltas, and the emitted call is complete."""
 
     def weather(city: str) -> str:
         """The weather of a city."""

@@ -128,7 +128,7 @@ def test_queued_visitor_sees_position_and_can_leave(small: App, visit: Visit) ->
 
 
 def test_closed_tab_leaves_the_queue(small: App, visit: Visit) -> None:
-    """On a public page, after the grace period."""
+    """On a public page this happens after the grace period."""
     first, second, third = visit(small.url), visit(small.url), visit(small.url)
     for visitor in (first, second, third):
         endless(visitor)

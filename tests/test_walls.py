@@ -409,7 +409,7 @@ def test_matrix_below_a_root_path(scene_below: Scene, prefix: str, row: tuple[An
 
 @pytest.mark.parametrize("prefix", ["/chat/chat", "/chat/chat/chat", "/chat/", "//chat", "/chat/./", "/chat%2f"])
 def test_repeated_or_unclear_prefix_reaches_nothing(scene_below: Scene, prefix: str) -> None:
-    """Not even for the owner: what is checked and what is routed could differ."""
+    """This includes the owner, because the checked path and the routed path could differ."""
     ids = {**scene_below.ids, "folder": str(scene_below.app.folder), "fresh": uuid4().hex[:11]}
     cookie = {"cookie": scene_below.program.http.headers["cookie"]}
     for _, _, method, path, body, _ in MATRIX:
@@ -422,7 +422,7 @@ def test_repeated_or_unclear_prefix_reaches_nothing(scene_below: Scene, prefix: 
 
 
 async def test_root_path_can_be_a_url() -> None:
-    """Gradio takes off the whole URL, which a request may have as its target."""
+    """Gradio removes the whole URL, which a request can have as its target."""
     seen: list[str] = []
 
     async def gradio(scope: Any, receive: Any, send: Any) -> None:
@@ -599,7 +599,7 @@ def test_binding_a_session_hash_first_gains_nothing(own: App) -> None:
 
 
 def test_client_without_cookie_has_a_session(own: App) -> None:
-    """Its hash is all that names it: it opens this guest's session, and nobody's who has a cookie."""
+    """Only the hash names it: it opens this guest's session and no session of a visitor with a cookie."""
     guest, other, visitor, word = Program(own.url, None), Program(own.url, None), Program(own.url), marker()
     visitor.session = guest.session
     assert word in guest.say(f"!text {word}")
@@ -625,7 +625,7 @@ def test_many_files_at_once_belong_to_uploader(own: App) -> None:
 
 
 def test_only_uploaded_files_are_accepted(own: App) -> None:
-    """Not the server's own, and not one that it would have to fetch."""
+    """Files of the server and URLs to fetch are refused."""
     with beacon() as (url, hits):
         second = Program(own.url)
         for path in (url + "/a.png", "/etc/passwd", str(own.folder / "data" / "secret"), "app.py", ["x"], None, 5):
@@ -694,7 +694,7 @@ def test_forged_host_reaches_no_other_answer(own: App) -> None:
 
 
 async def test_allowed_host_names() -> None:
-    """Without a list a page that others reach has any name; a hostile name that leads to this machine is refused."""
+    """Without a list, a page that others reach accepts any name; a hostile name for this machine is refused."""
     here = Origins(["chat.example"], any_host=False)
     here.add("https://abc.gradio.live")
     served = ["chat.example", "CHAT.example:8443", "abc.gradio.live", "localhost:7860", "127.0.0.1:1", "[::1]:7860"]
@@ -770,7 +770,7 @@ async def test_allowed_origins_can_post(
 
 
 def test_cross_site_post_leaves_nothing(own: App) -> None:
-    """Over raw HTTP, with the visitor's cookie, as a browser would send it where a cookie is not bound to a site."""
+    """The raw requests carry the visitor's cookie, as from a browser whose cookie is not bound to a site."""
     first, word = Program(own.url), marker()
     foreign = {"origin": "http://evil.example", "sec-fetch-site": "cross-site"}
     said = first.ask("POST", f"{API}upload", files={"files": (f"{word}.txt", b"x")}, headers=foreign)
@@ -986,7 +986,7 @@ async def test_internal_error_has_the_policy() -> None:
 
 
 async def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And who fills them gains nobody's things."""
+    """Filling the tables gives access to nobody's data."""
     monkeypatch.setattr(isolation, "REMEMBERED", 100)
     monkeypatch.setattr(isolation, "REMEMBERED_EACH", 100)
     number = iter(range(10_000))
@@ -1302,7 +1302,7 @@ def test_replayed_requests_show_and_change_nothing(
 
 @pytest.mark.browser
 def test_ids_of_first_page_are_useless_to_second(pages: tuple[Wire, str, Wire, str], own: App) -> None:
-    """Each id in an answer, as every kind of thing that ids are good for."""
+    """Try each id in an answer as every kind of id."""
     first, word, second, _ = pages
     media = {target for target in (r.url for r in first.sent) if "/media/" in target}
     assert media

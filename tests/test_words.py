@@ -62,7 +62,7 @@ def test_translations_are_complete_and_keep_fields() -> None:
 
 
 def test_every_word_is_used() -> None:
-    """Names made of two parts are looked for by the first."""
+    """Names made of two parts are found by their first part."""
     code = "\n".join(path.read_text(encoding="utf-8") for path in (AGENT / "web").rglob("*.[pj][ys]"))
     code += (AGENT / "i18n" / "translator.py").read_text(encoding="utf-8")
     made = ("tools_", "asks_", "example_", "key_", "does_")
