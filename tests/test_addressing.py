@@ -66,7 +66,7 @@ def submit_edit(visitor: Visitor, server: Running, text: str) -> None:
 def assert_edited(visitor: Visitor, server: Running, before: list[str], number: int, text: str) -> None:
     """The model, the page and, after a reload, the store have the new text in the place of the old one, and no more."""
     kept = before[:number]
-    assert shown(visitor)[-1 - len(kept) :] == [*kept, text]  # older ones may have come into view
+    assert shown(visitor)[-1 - len(kept) :] == [*kept, text]  # older messages can be visible now
     sent = prompts(server)
     assert sent[-1] == text
     assert sent[len(sent) - 1 - len(kept) : -1] == kept
@@ -78,7 +78,7 @@ def assert_edited(visitor: Visitor, server: Running, before: list[str], number: 
 
 def seed(app: App, title: str, turns: int) -> None:
     """Add stored turns to the conversation of that title until it has so many."""
-    with ThreadPoolExecutor(1) as thread:  # the browser's event loop runs in this one
+    with ThreadPoolExecutor(1) as thread:  # this thread runs the browser's event loop
         thread.submit(asyncio.run, _seed(app.folder / "data" / "history.sqlite", title, turns)).result()
 
 
@@ -138,7 +138,7 @@ def test_edit_in_stored_chat(app: App, visit: Visit, model_server: Running) -> N
     box.fill("changed before and after the list moved")
     visitor.page.get_by_role("button", name="Show earlier messages").click()
     expect(visitor.mine.first).to_have_text("first of many")
-    # The box goes with its message, and what was typed goes with the box.
+    # The edit box moves with its message and keeps its text.
     expect(visitor.chat.locator(".user-row").nth(25 - len(before) + 1).locator(box)).to_be_visible()
     expect(box).to_have_value("changed before and after the list moved")
     visitor.shot("edit-moved")
@@ -182,7 +182,7 @@ def test_edit_keeps_files(start_app: Callable[..., App], visit: Visit, tmp_path:
         expect(visitor.chat.locator(".bot-row").last.locator(".caption")).to_be_visible()
         visitor.idle()
         open_edit(visitor, rows)
-        expect(visitor.page.locator("textarea.edit-textarea")).to_have_value("")  # not Markdown of the picture
+        expect(visitor.page.locator("textarea.edit-textarea")).to_have_value("")  # no Markdown of the picture
         submit_edit(visitor, server, "what is it")
         content = server.journal()[-1]["body"]["messages"][-1]["content"]
         assert texts(content) == ["what is it"]
@@ -229,7 +229,7 @@ def test_stale_page_changes_nothing(app: App, visit: Visit, model_server: Runnin
     before = len(model_server.journal())
     other.chat.get_by_role("button", name="Retry").click()
     expect(other.toast).to_contain_text("has gone on since then")
-    expect(other.mine.last).to_have_text("three")  # and it shows the chat as it is
+    expect(other.mine.last).to_have_text("three")  # the page shows the current chat
     expect(other.page.locator("textarea.edit-textarea")).to_have_value("typed over two")
 
     one.chat.get_by_role("button", name="Undo").click()
@@ -240,7 +240,7 @@ def test_stale_page_changes_nothing(app: App, visit: Visit, model_server: Runnin
     one.idle()
     other.chat.get_by_role("button", name="Undo").click()
     expect(other.mine).to_have_count(1)
-    # The message whose edit box was open is gone; what was typed is not.
+    # The message with the open edit box is gone, but its typed text stays.
     expect(other.box).to_have_value("typed over two")
     expect(one.mine).to_have_text("one")
     assert len(model_server.journal()) == before

@@ -86,7 +86,7 @@ GENERATE = Dialect(
     asked="/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse",
     key=("x-goog-api-key", KEY),
     user=lambda body: body["contents"][-1]["parts"],
-    # Base64 for URLs, and a name in the other spelling: of both, Google's JSON takes either.
+    # URL-safe Base64 and a snake_case name: Google's JSON accepts both spellings of each.
     picture={"inlineData": {"data": base64.urlsafe_b64encode(PNG).decode(), "mime_type": "image/png"}},
     sound={"inlineData": {"data": base64.urlsafe_b64encode(WAV).decode(), "mime_type": "audio/wav"}},
 )
@@ -102,7 +102,7 @@ DIALECTS = {
     "responses": RESPONSES,
     "xai": replace(RESPONSES, model="xai:grok-4.6"),
     "messages": MESSAGES,
-    # Thinking with a budget of tokens is what aimock polices; the newer models decide for themselves.
+    # aimock checks thinking with a token budget; newer models choose their own budget.
     "messages, budget": replace(MESSAGES, model="anthropic:claude-haiku-4-5"),
     "generate": GENERATE,
 }
@@ -181,7 +181,7 @@ def fixtures() -> Iterator[JSON]:
     for name, calls in (("call once", CALLS[:1]), ("call twice", CALLS)):
         match = {"userMessage": name}
         says = {"toolCalls": calls, "reasoning": THOUGHT, "usage": USAGE}
-        # Its own end of a turn with calls is one that Gemini's API does not have.
+        # By default aimock ends a turn with calls in a way that Gemini's API does not have.
         google = {"match": {**match, "hasToolResult": False, "model": "gemini-3.8-flash"}}
         yield {**google, "response": {**says, "finishReason": "stop"}}
         yield {"match": {**match, "hasToolResult": False}, "response": says}

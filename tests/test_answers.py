@@ -106,7 +106,7 @@ def test_axe_finds_nothing_in_full_chat(own: App, visit: Callable[..., Visitor],
     visitor.choose("no-such-model")
     expect(visitor.chat.get_by_role("button", name="yearly")).to_be_visible()
     expect(visitor.toast.locator(".toast-header[role]")).to_have_count(0)
-    visitor.page.wait_for_timeout(500)  # it fades in
+    visitor.page.wait_for_timeout(500)  # wait for the fade-in
     look("question and toast", visitor.toast)
     visitor.toast.get_by_role("button", name="Close").focus()
     visitor.page.keyboard.press("Enter")

@@ -218,8 +218,8 @@ def test_unlisted_event_cannot_touch_others(connect: Connect, own: App, server: 
     with httpx.Client(base_url=f"{own.url}/gradio_api", cookies=connect().cookies, trust_env=False) as other:
         for event in events:
             body = {"data": [None] * len(event["inputs"]), "fn_index": event["id"], "session_hash": client.session_hash}
-            joined = other.post("/queue/join", json=body).status_code  # in a session of their own
-            assert joined == 200 or (joined == 503 and event["api_name"].startswith("watch"))  # few watch at once
+            joined = other.post("/queue/join", json=body).status_code  # in its own session
+            assert joined == 200 or (joined == 503 and event["api_name"].startswith("watch"))  # few can watch
             assert other.post("/cancel", json={**body, "event_id": job.communicator.event_id}).status_code == 404
     assert server.journal()[before]["closed"] is None
     sent = server.journal()[before]["sent"]

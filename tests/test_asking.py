@@ -161,7 +161,7 @@ async def test_answer_resumes_in_another_process(restarted: Callable[[], Convers
         await after.answer(Asker(owner="bob"), live.conversation, "yearly", Choices())
     went_on = await after.answer(
         Asker(owner="ann"), live.conversation, "yearly", Choices()
-    )  # the switch for tools is off by now
+    )  # the switch for tools is off now
     assert went_on is not None
     seen = [view async for view in watch(after, "ann", live.conversation)]
     assert (await went_on.run).finish_reason == "stop"
@@ -272,7 +272,7 @@ def test_button_answers_survive_restart(asking: App, visit: Visit) -> None:
     expect(visitor.bubbles.filter(has_text='"role": "tool"')).to_contain_text('"content": "yearly"')
     expect(question(visitor)).to_have_count(0)
     visitor.idle()
-    expect(visitor.chat).not_to_contain_text("Result", use_inner_text=True)  # what is done has folded
+    expect(visitor.chat).not_to_contain_text("Result", use_inner_text=True)  # finished tools are folded
     said = visitor.chat.locator('[data-testid="bot"], [data-testid="user"]')
     before = said.all_inner_texts()
     visitor.shot("question-answered")

@@ -67,7 +67,7 @@ def test_file_is_cached_and_compressed_on_request(tmp_path: Path) -> None:
     for taken, answer in zip(takers, answers, strict=True):
         assert answer.text == SCRIPT
         assert answer.headers.get("content-encoding") == ("gzip" if "gzip" in taken else None)
-        assert answer.headers.get_list("set-cookie") == ["visitor"]  # its own, not those of everybody before
+        assert answer.headers.get_list("set-cookie") == ["visitor"]  # its own cookie, no earlier visitor's
         assert answer.headers["cache-control"] == FOR_GOOD["cache-control"]
         assert answer.headers["vary"] == "accept-encoding"
         assert answer.headers["content-type"].startswith("text/javascript")

@@ -128,7 +128,7 @@ def test_leaving_turns_camera_off(with_camera: Callable[..., Visitor], key: str)
     becomes(["ended"], lambda: visitor.page.evaluate("() => window.light.getTracks().map(track => track.readyState)"))
     expect(button(visitor)).to_be_focused()
     expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(0)
-    expect(visitor.stop).to_be_visible()  # Escape was for the camera, not for the answer
+    expect(visitor.stop).to_be_visible()  # Escape closes the camera and does not stop the answer
     visitor.stop.click()
 
 

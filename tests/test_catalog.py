@@ -33,7 +33,7 @@ GONE, CURRENT = "gone", None
 """Gone: since a day that nobody's list shows. Current: no end is known."""
 
 TYPED: dict[str, tuple[str, str | None, str]] = {
-    # name: (provider, the day it is shut down, what the vendor names in its place, "" where it names nothing)
+    # name: (provider, shutdown day, the vendor's replacement or "")
     "o4-mini": ("openai", "2026-10-23", "gpt-6-luna"),
     "o3": ("openai", "2026-12-11", "gpt-6.1-sol"),
     "o3-pro": ("openai", "2026-12-11", "gpt-6.1-sol"),
@@ -177,7 +177,7 @@ def test_models_are_found_in_any_case(spec: ModelSpec, data: st.DataObject, spac
     upper = data.draw(st.lists(st.booleans(), min_size=len(spec.id), max_size=len(spec.id)))
     typed = "".join(char.upper() if up else char for char, up in zip(spec.id, upper, strict=True))
     found = CATALOG.find(f"{space}{typed}{space}")
-    # A server of one's own may tell its own names by case, so they are sent as typed; what is known of it stays.
+    # A user's own server can have case-sensitive names, so they are sent as typed; the known facts stay.
     same = replace(found, id=spec.id, name=spec.name, label=spec.label) if spec.provider == "vllm" else found
     assert same == spec
 
@@ -388,7 +388,7 @@ def test_reasoning_matches_library(spec: ModelSpec) -> None:
         return
     assert profile["supports_thinking"] or not spec.reasoning
     assert profile.get("thinking_always_enabled", False) == spec.always_reasons
-    if spec.provider != "anthropic":  # of Claude the library takes all to think, also those before 3.7
+    if spec.provider != "anthropic":  # the library says that every Claude thinks, even before 3.7
         assert profile["supports_thinking"] == spec.reasoning
 
 

@@ -232,7 +232,7 @@ def test_cancel_works_from_any_thread(chat: Chat) -> None:
             thread.join()
     assert chat.result is not None
     assert (chat.result.finish_reason, chat.result.note.detail[:8]) == ("cancelled", "Stopped;")
-    chat.cancel()  # nothing is going on
+    chat.cancel()  # no run is active
 
 
 # --- what refuses it --------------------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ async def test_queued_callers_get_their_own_answers(agent: Agent) -> None:
         asked = [asyncio.create_task(chat.ask(f"!text {number}.")) for number in range(3)]
         await asyncio.sleep(0)
         until = time.monotonic() + 30
-        while len(chat.messages) < 1 + 2 * len(asked):  # this loop is busy all the while
+        while len(chat.messages) < 1 + 2 * len(asked):  # this loop stays busy
             assert time.monotonic() < until
             time.sleep(0.005)  # noqa: ASYNC251
         assert [(await one).text for one in asked] == ["0.", "1.", "2."]

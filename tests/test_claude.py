@@ -576,7 +576,7 @@ async def test_foreign_history_is_accepted(server: Playing, by: str | None) -> N
 
 BUDGET = {"type": "enabled", "budget_tokens": 8192}
 THINKING = {
-    # on, off, as it comes
+    # on, off, default
     "claude-sonnet-5-5": (ADAPTIVE, {"type": "between_tools"}, ADAPTIVE),
     "claude-sonnet-5": (ADAPTIVE, {"type": "disabled"}, ADAPTIVE),
     "claude-opus-4-8": (ADAPTIVE, None, None),

@@ -84,7 +84,7 @@ async def test_half_sent_headers_time_out(monkeypatch: pytest.MonkeyPatch) -> No
         whole = HALF + b"Connection: keep-alive\r\n\r\n"
         for pieces in ([], [HALF], [whole, HALF]):
             reader, writer = await say(port, *pieces)
-            answer = await asyncio.wait_for(reader.read(), 10)  # to the end: the server closes
+            answer = await asyncio.wait_for(reader.read(), 10)  # the server closes the connection
             assert answer.count(b"200 OK") == pieces.count(whole)
             writer.close()
 
@@ -215,7 +215,7 @@ async def test_slow_reader_gets_whole_answer(monkeypatch: pytest.MonkeyPatch) ->
 async def test_one_address_cannot_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "ALWAYS", 4)
     app = Endless()
-    async with serving(most=30, app=app) as port:  # 127.0.0.1 is a proxy, other loopback addresses are not
+    async with serving(most=30, app=app) as port:  # 127.0.0.1 counts as a proxy, other loopback addresses do not
         loop, held = asyncio.get_running_loop(), list[socket.socket]()
         for _ in range(40):
             held.append(one := socket.socket())

@@ -110,7 +110,7 @@ def test_gpu_image_adds_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [step.rest for step in steps if step.name == "USER"][-1] == "1000"
     copied = next(step for step in steps if step.name == "COPY")
     assert copied.words == ["/app/.venv-gpu", ".venv-gpu"]
-    # A virtual environment works only where it was made, and the app must look there.
+    # A virtual environment works only at its original path, and the app must look there.
     workdir = next(step.rest for step in every["base"].steps if step.name == "WORKDIR")
     looked_at: list[str] = []
     monkeypatch.setattr(Path, "is_file", lambda path: looked_at.append(str(path)))
@@ -119,7 +119,7 @@ def test_gpu_image_adds_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.container
-@pytest.mark.timeout(900)  # the first one waits for the build, and perhaps for the base image
+@pytest.mark.timeout(900)  # the first test waits for the build and maybe for the base image
 class TestTheImage:
     """All that needs the image itself."""
 
@@ -167,7 +167,7 @@ class TestTheImage:
     def test_nothing_is_left_to_compile(self, image: Image) -> None:
         for package in ("agent", ".venv/lib/python3.11/site-packages/gradio"):
             [folder] = [found for layer in image.layers if (found := layer / "app" / package).is_dir()]
-            # As the image's Python names them, which is of the version that runs this.
+            # The image's Python has the version that runs this test, so the names are equal.
             sources = [path for path in folder.rglob("*.py") if "_frontend_code" not in path.parts]
             assert len(sources) > 20
             assert [path for path in sources if not Path(cache_from_source(str(path))).exists()] == []

@@ -102,13 +102,13 @@ def test_other_ports_and_siblings_over_http(start_app: Callable[..., App], named
         other.open(neighbour.url)
         theirs = say(other, neighbour)
         assert say(visitor, app) == first
-        # A hostile server on another port: the name is known to it, but not the place.
+        # A hostile server on another port knows the name of the cookie, but not its path.
         name, value = CookieJar(secure=False, port=app.port).name, attacker.cookie or ""
         for path in ("/gradio_api", "/gradio_api/queue", "/gradio_api/queue/join", "/gradio_api/queue/data"):
             toss(visitor, front, "127.0.0.1", value, (name, COOKIE), f"Path={path}")
             assert say(visitor, app) == first
         assert say(other, neighbour) == theirs
-        # A sibling host, also before the first visit of the page.
+        # A sibling host, even before the first visit to the page.
         tricks = [f"Domain=example.test; Path={path}" for path in ("/gradio_api", "/gradio_api/queue")]
         name = CookieJar(secure=False, port=front.port).name
         toss(visitor, front, "evil.example.test", value, (name,), *tricks)

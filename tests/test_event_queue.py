@@ -78,7 +78,7 @@ async def test_idle_session_is_bounded(queue: BoundedQueue, monkeypatch: pytest.
     other = queue.pending_messages_per_session["bob-page"] = Unread()
     mine, others = event("ann-page"), event("bob-page")
     queue.active_jobs = [[mine], [others]]
-    queue.send_message(mine, update("x" * 5000))  # one message may be long
+    queue.send_message(mine, update("x" * 5000))  # one message can be long
     assert mine.alive
     queue.send_message(others, update("x"))
     queue.send_message(mine, update("x"))

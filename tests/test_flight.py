@@ -220,7 +220,7 @@ async def test_suspended_run_replays_with_its_resumption(tmp_path: Path) -> None
 
     resumed = await ended(agent.resume(live.result.suspension, answers, record=tmp_path / "second.jsonl"))
     again = await ended(Agent(f"replay:{tmp_path}/second.jsonl?speed=inf").run("?"))
-    # A result without its call would be a history that no provider takes, so the calls are shown again.
+    # No provider accepts a result without its call, so the replay shows the calls again.
     assert [one for one in bubbles(again.responses) if one[0] != "tool_call"] == bubbles(resumed.responses)
 
 
@@ -247,7 +247,7 @@ def test_damaged_file_is_read_or_refused(record: bytes, data: st.DataObject) -> 
     with TemporaryDirectory() as folder:
         path = Path(folder, "one.jsonl")
         path.write_bytes(record[:start] + inserted + record[stop:] if inserted or stop > start else record[:start])
-        with suppress(InputError):  # whatever else it raises is a failure
+        with suppress(InputError):  # any other exception is a failure
             assert isinstance(load_record(path), RunRecord)
 
 

@@ -112,7 +112,7 @@ def test_many_cookies_of_one_address_leave_slots(start_app: StartApp, clients: C
             if attacker.join("page_loaded", session=f"s{number}").status_code == 200:
                 attacker.read(f"s{number}")
             accepted.update(attacker.join("watch", session=f"s{number}").status_code for _ in range(4))
-    assert 100 <= accepted[200] <= 170  # half of the 300 slots, and what has ended meanwhile
+    assert 100 <= accepted[200] <= 170  # half of the 300 slots, plus those freed meanwhile
     assert is_served(other)
     people = [clients(app, address="5.6.7.10") for _ in range(50)]  # an office behind one address
     with ThreadPoolExecutor(50) as pool:
@@ -125,7 +125,7 @@ def test_many_cookies_of_one_address_leave_slots(start_app: StartApp, clients: C
 def test_new_sessions_do_not_stop_the_queue(start_app: StartApp, clients: Callable[..., Client], cookie: bool) -> None:
     app = start_app()
     attacker, other = clients(app, cookie=cookie), clients(app)
-    assert other.begin("!tokens 400 @50").status_code == 200  # its stream must survive, too
+    assert other.begin("!tokens 400 @50").status_code == 200  # this stream must survive too
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda number: attacker.join("watch", session=f"s{number}"), range(2200)))
     assert "finish_reason" in other.read()
@@ -135,11 +135,11 @@ def test_new_sessions_do_not_stop_the_queue(start_app: StartApp, clients: Callab
 
 def test_unread_stream_is_bounded_and_complete(app: App, clients: Callable[..., Client]) -> None:
     visitor = clients(app)
-    visitor.say("!text one")  # so that the conversation is stored before the page is loaded
+    visitor.say("!text one")  # store the conversation before the page loads
     assert visitor.begin("!tokens 1500 @500").status_code == 200
     visitor.open("unread")
     assert visitor.join("watch", session="unread").status_code == 200
-    answer = visitor.read()  # to its end
+    answer = visitor.read()  # read to the end
     messages = visitor.read("unread")
     assert answer.count("process_generating") > 15
     assert messages.count("process_generating") <= 4

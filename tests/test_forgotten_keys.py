@@ -120,6 +120,6 @@ def test_run_that_outlives_its_key_frees_it(start: Callable[[float], App], provi
     visitor.ask(
         "POST", f"{API}cancel", json={"session_hash": visitor.session, "event_id": run, "fn_index": visitor.chat}
     )
-    becomes(2, lambda: app.log.count(COLLECTED))  # when the key was forgotten, and when the run ended
+    becomes(2, lambda: app.log.count(COLLECTED))  # once for the forgotten key, once for the end of the run
     assert holders(app) == []
     print("In freed memory the key is left so many times:", residue(app, key))

@@ -307,7 +307,7 @@ def sent(server: Playing) -> list[Any]:
 
 
 def documented(value: Any, name: str = "") -> Any:
-    if name in ("args", "response"):  # these are the tool's own words
+    if name in ("args", "response"):  # these values belong to the tool
         return value
     if isinstance(value, dict):
         named = {re.sub("_([a-z])", lambda found: found[1].upper(), key): one for key, one in value.items()}
@@ -497,7 +497,7 @@ SEEN = {"includeThoughts": True}
 HIGH = {"includeThoughts": True, "thinkingLevel": "HIGH"}
 DYNAMIC = {"includeThoughts": True, "thinkingBudget": -1}
 THINKING = {
-    # on, off, as it comes
+    # on, off, default
     "gemini-3.8-flash": (HIGH, {"thinkingLevel": "LOW"}, SEEN),
     "gemini-3.5-flash": (HIGH, {"thinkingLevel": "MINIMAL"}, SEEN),
     "gemini-3.1-pro-preview": (HIGH, {"thinkingLevel": "LOW"}, SEEN),

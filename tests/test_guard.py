@@ -195,7 +195,7 @@ async def test_checked_address_is_connected_to(here: Site) -> None:
 
 async def test_private_address_among_several_is_not_tried(here: Site) -> None:
     rules = open_to(here, public=only("127.0.0.9", "127.0.0.1"), resolve=names(["127.0.0.2", "127.0.0.9", "127.0.0.1"]))
-    assert (await get(rules, f"http://many.example:{here.port}/hello")).data == b"hello"  # nobody listens at .9
+    assert (await get(rules, f"http://many.example:{here.port}/hello")).data == b"hello"  # nothing listens at .9
     with pytest.raises(InputError, match="public internet"):
         await get(
             open_to(here, public=only("1.1.1.1"), resolve=names(["127.0.0.1"])), f"http://m.example:{here.port}/hello"
@@ -261,7 +261,7 @@ async def test_redirect_is_checked_and_carries_no_secrets() -> None:
             "/login": lambda _: to(f"http://a:b@{public.host}/three"),
             "/broken": lambda _: to("http://[::1/"),
         }
-        # The owner of a tool allows `inner`, but its address is not public: who redirects must not profit from that.
+        # The tool's owner allows `inner`, but its address is not public, so a redirect must not reach it.
         ports = frozenset({inner.port, public.port, other.port})
         rules = Guard(allow=(f"localhost:{inner.port}",), public=only("127.0.0.1"), ports=frozenset({public.port}))
         rules_both = Guard(public=only("127.0.0.1"), ports=ports, resolve=names(localhost="127.0.0.3"))
@@ -295,7 +295,7 @@ async def test_redirect_is_checked_and_carries_no_secrets() -> None:
         assert (await send("relative")).data == b"three"
         assert sent(public.asked[-1]) == {"authorization", "x-key"}
         assert (await send("back")).data == b"three"
-        assert sent(public.asked[-1]) == set()  # once away, always away
+        assert sent(public.asked[-1]) == set()  # secrets do not return after a foreign host
         assert (await send("away", "POST")).status == 307
 
 

@@ -146,7 +146,7 @@ async def test_unknown_name_keeps_chosen_model(handlers: Handlers, models: Model
     await handlers.model_chosen(SMALL.id, "", anyone())
     menu = handlers.refresh_models("nobody", anyone())[1]
     assert said(menu)["value"] == SMALL.id
-    with pytest.warns(UserWarning, match="openai:nobody"):  # Gradio's toast, where there is no browser
+    with pytest.warns(UserWarning, match="openai:nobody"):  # Gradio warns instead of a toast without a browser
         menu, *_ = await handlers.model_chosen("nobody", "", anyone())
     assert said(menu)["value"] == SMALL.id
 
@@ -178,7 +178,7 @@ async def test_finished_answer_still_reaches_listener(handlers: Handlers, models
         conversations = handlers._conversations
         live = await conversations.send(Asker(owner="ann"), None, {"text": "!text Quick."}, Choices())
         await live.run
-        await conversations.live_runs.close()  # waits until it is forgotten
+        await conversations.live_runs.close()  # wait until the run is forgotten
         assert not conversations.live_runs.is_busy(live.conversation)
         answers = [answer async for answer in stream_answer(live)]
         await conversations.aclose()

@@ -336,7 +336,7 @@ async def test_bad_entry_rejects_whole_save(store: HistoryStore, spoil: Callable
     assert await store.history(record) == entries
     with pytest.raises(NotFound):
         await store.history(replace(record, head_id=good.id))
-    # And the ids are free: the same save without the bad one goes through.
+    # The ids stay free: the same save without the bad entry succeeds.
     record = await grown(store, record, [good])
     assert texts(await store.history(record)) == ["kept", "good"]
 
@@ -449,7 +449,7 @@ async def test_foreign_object_looks_missing(store: HistoryStore, verb: Verb, str
     for target in (record, missing):
         with pytest.raises(HistoryError) as caught:
             await verb(store, target, stranger)
-        # An owner that is no text is refused in a save before anything is looked up.
+        # A save refuses a non-text owner before any lookup.
         assert type(caught.value) is NotFound or stranger == "\ud800"
         refusals.append(str(caught.value).replace(target.id, "ID"))
     assert refusals[0] == refusals[1]
@@ -533,7 +533,7 @@ async def test_delete_leaves_nothing(store: HistoryStore) -> None:
             await verb(store, record, ALICE)
     assert await store.list(ALICE) == [kept]
     assert await store.history(kept) == kept_entries
-    # A new conversation of that id finds none of the old entries.
+    # A new conversation with that id finds none of the old entries.
     again = await store.save(Record(id=record.id, owner=ALICE))
     for head in (entries[-1].id, branch[-1].id):
         with pytest.raises(NotFound):
@@ -747,7 +747,7 @@ async def test_killed_process_loses_no_acknowledged_save(tmp_path: Path, delay: 
     async with aclosing(await SqliteStore.open(path)) as store:
         kept = texts(await store.history(await store.get("talk", owner=ALICE)))
         turns = len(kept) // 9
-        assert turns in (acknowledged, acknowledged + 1)  # One may have been committed and not yet said so.
+        assert turns in (acknowledged, acknowledged + 1)  # One save can be committed but not yet acknowledged.
         assert kept == [f"{turn}.{i}" for turn in range(turns) for i in range(9)]
 
 
@@ -802,7 +802,7 @@ async def test_deleted_text_is_in_no_file(tmp_path: Path, way: str) -> None:
     async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
         await started(store, *("kept" * 100 for _ in range(20)))
         record, _ = await started(store, *("hunter2 " * 900 for _ in range(20)))
-    # Reopened, so that the text has moved from the log to the file itself.
+    # Reopen, so that the text moves from the log to the database file.
     async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
         assert found()
         if way == "delete":
@@ -896,7 +896,7 @@ async def test_read_only_file_is_named() -> None:
         await (await SqliteStore.open(path)).aclose()
         os.chmod(path, 0o444)
         root = os.geteuid() == 0
-        if root:  # Modes mean nothing to root, so be somebody else for a moment.
+        if root:  # Root ignores file modes, so switch to another user for a moment.
             os.chmod(folder, 0o755)
             os.seteuid(65534)
         try:

@@ -127,13 +127,13 @@ def test_key_lives_as_long_as_its_page(hosted: App, visit: Visit, openai: Playin
     visitor.choose("gpt-6-luna")
     chosen(visitor, "GPT-6 Luna")
     give_key(visitor)
-    visitor.page.wait_for_timeout(KEY_SECONDS * 1500)  # the page is merely open for longer than a key is kept
+    visitor.page.wait_for_timeout(KEY_SECONDS * 1500)  # the open page outlasts the lifetime of a key
     openai.play(responses("Still here."))
     visitor.ask("still?")
     expect(visitor.bubbles.first).to_have_text("Still here.")
     context = visitor.page.context
     visitor.page.close()
-    away = context.new_page()  # nobody's page is open for longer than a key is kept
+    away = context.new_page()  # no page is open for longer than the lifetime of a key
     away.wait_for_timeout(KEY_SECONDS * 1500)
     back = Visitor(away)
     back.open(hosted.url)

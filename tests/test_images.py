@@ -259,7 +259,7 @@ def test_decompression_bomb_is_refused_by_header(tmp_path: Path) -> None:
     assert found.pop("here")[2] == "[]", "no decoder is loaded in the process that asks"
     assert found.pop("avif, lying")[1] < 400
     for name, (seconds, megabytes, outcome) in found.items():
-        assert seconds < 2, name  # decoding any of them would take many
+        assert seconds < 2, name  # decoding any of them would take far longer
         assert megabytes < 90, f"{name} was decoded"
         assert outcome.startswith("refused"), (name, outcome)
 
@@ -330,7 +330,7 @@ def test_sandbox_reaches_nothing_of_server(tmp_path: Path, monkeypatch: pytest.M
     key.write_text("swordfish")
     program = sandbox.SandboxProgram(
         timeit, memory=128 * 1024 * 1024, seconds=5, timeout_seconds=20
-    )  # its `main` runs any code
+    )  # its `main` runs the given code
     with socket.create_server(("127.0.0.1", 0)) as listener:
         code = REACHING.format(key=str(key), port=listener.getsockname()[1])
         status, out = SandboxJob(program, "-n1", "-r1", code).run(b"")
@@ -341,7 +341,7 @@ def test_sandbox_reaches_nothing_of_server(tmp_path: Path, monkeypatch: pytest.M
         assert set(outcomes.values()) == {"refused"}
         assert status == 0
         monkeypatch.setattr(sandbox.SandboxProgram, "command", lambda *_: [sys.executable, "-c", code])
-        _, out = SandboxJob(program).run(b"")  # the same code outside of the sandbox
+        _, out = SandboxJob(program).run(b"")  # the same code outside the sandbox
         assert b"key allowed" in out
         assert b"network allowed" in out
 

@@ -57,7 +57,7 @@ def test_enter_during_composition_sends_nothing(app: App, visit: Visit, model_se
     compose(cdp, "にほん")
     expect(visitor.box).to_have_value("にほん")
     enter(cdp, code)
-    visitor.page.wait_for_timeout(500)  # nothing is what is waited for
+    visitor.page.wait_for_timeout(500)  # nothing must happen in this time
     expect(visitor.mine).to_have_count(0)
     expect(visitor.box).to_have_value("にほん")
     cdp.send("Input.insertText", {"text": "日本"})
@@ -84,7 +84,7 @@ def test_up_edits_the_last_message(app: App, visit: Visit, model_server: Running
     area = visitor.page.locator("textarea.edit-textarea")
     visitor.box.fill("half")
     visitor.box.press("ArrowUp")
-    expect(area).to_have_count(0)  # what is typed is not left behind
+    expect(area).to_have_count(0)  # the typed text is kept
     visitor.box.fill("")
     visitor.box.press("ArrowUp")
     expect(area).to_be_focused()
@@ -118,7 +118,7 @@ def test_shortcuts_are_listed(app: App, visit: Visit) -> None:
     expect(listed).to_be_visible()
     visitor.page.keyboard.press("Escape")
     expect(listed).to_be_hidden()
-    expect(visitor.stop).to_be_visible()  # that Escape was for the list
+    expect(visitor.stop).to_be_visible()  # Escape closes only the list
     expect(visitor.box).to_have_value("half a question")
     visitor.box.press("?")
     expect(listed).to_be_hidden()
@@ -177,7 +177,7 @@ def test_tab_order_follows_layout(app: App, visit: Visit) -> None:
     visitor.ask("!reasoning Because. !text Here is why.")
     visitor.page.wait_for_function(MENDED)
     names = walk(visitor, 20)
-    # A thought that took a tenth of a second says so.
+    # Reasoning shows its duration from a tenth of a second.
     assert [re.sub(r"\s*\([\d.]+s\)$", "", name) for name in names if name.startswith("chat")] == [
         "chat Copy message",
         "chat Edit",
@@ -205,10 +205,10 @@ def test_whole_visit_by_keyboard(app: App, visit: Visit, model_server: Running) 
     expect(toggle).to_have_attribute("aria-expanded", "false")
     press("Enter")
     expect(toggle).to_have_attribute("aria-expanded", "true")
-    expect(page.locator("#system textarea")).to_be_in_viewport(ratio=1)  # it slides in, and is passed over before that
+    expect(page.locator("#system textarea")).to_be_in_viewport(ratio=1)  # Tab skips it until it has slid in
     press("Tab")
     expect(page.locator("#system textarea")).to_be_focused()
-    press("ControlOrMeta+a")  # the default prompt goes
+    press("ControlOrMeta+a")  # select the default prompt to replace it
     page.keyboard.type("Be brief.")
     press("Escape")
     expect(toggle).to_have_attribute("aria-expanded", "false")
@@ -272,7 +272,7 @@ def test_tab_closes_list_of_models(app: App, visit: Visit) -> None:
         expect(names).to_be_visible()
         visitor.page.keyboard.press(key)
         expect(field).not_to_be_focused()
-        visitor.page.wait_for_timeout(400)  # as long as it would take to open again
+        visitor.page.wait_for_timeout(400)  # long enough to open again
         expect(names).to_have_count(0)
 
 
@@ -347,5 +347,5 @@ def test_screen_reader_hears_sentences_not_tokens(app: App, visit: Visit) -> Non
     assert all(line.rstrip().endswith((".", "!", "?", "Reasoning")) for line in heard), heard
     visitor.page.reload()
     expect(visitor.chat).to_contain_text("And is this the last?")
-    visitor.page.wait_for_timeout(1500)  # what was said before is not said again
+    visitor.page.wait_for_timeout(1500)  # earlier text must not be announced again
     expect(spoken).to_have_text("")

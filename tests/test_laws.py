@@ -270,7 +270,7 @@ def test_stored_text_equals_streamed_text(script: list[Step], limits: Limits) ->
             kept += spoken([Words(cast(Any, kind), [part.content]) for kind, part in zip(kinds, parts, strict=True)])
     said = [shown(bubble) for bubble in done.bubbles]
     assert kept == [one for one in said if one[0] in ("output_text", "reasoning")]
-    "".join(text for _, text in kept).encode()  # nothing that cannot be sent
+    "".join(text for _, text in kept).encode()  # raises if the text cannot be sent
 
 
 @QUICK
@@ -457,7 +457,7 @@ def hello(text: str = "And now?") -> ModelRequest:
 def test_history_is_valid_after_any_ending_or_crash(script: list[Step], limits: Limits) -> None:
     done = played(script, limits)
     stored = [entry.message for entry in done.entries]
-    for kept in range(len(stored) + 1):  # a crash keeps a prefix of what was written
+    for kept in range(len(stored) + 1):  # a crash keeps a prefix of the written messages
         wired([*stored[:kept], hello()])
     for sent in done.connection.played.sent:
         accepted(to_openai(sent))

@@ -90,7 +90,7 @@ async def test_answer_is_continued_once_and_counts_as_message(public: Conversati
         await public.continue_answer(ANN, chat, first, GO_ON, Choices())
     await public.continue_answer(ANN, chat, await last(chat), "!text The end.", Choices())
     await over()
-    with pytest.raises(Conflict, match="gone on since"):  # it was not the limit that ended this one
+    with pytest.raises(Conflict, match="gone on since"):  # the limit did not end this answer
         await public.continue_answer(ANN, chat, await last(chat), GO_ON, Choices())
     before = (await view_of(public, "ann", chat)).messages
     with pytest.raises(Limited, match="5 messages a minute"):
@@ -146,7 +146,7 @@ def test_continue_asks_for_the_rest(start_app: Callable[..., App], visit: Visit)
         visitor.stop.click()
         visitor.idle()
 
-        # A limit of one's own
+        # A limit set by the visitor
         visitor.open_settings()
         limit = visitor.page.locator("#max-tokens input")
         expect(limit).to_have_value("")

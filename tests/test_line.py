@@ -185,7 +185,7 @@ def test_loops_share_queue_even_if_one_was_closed() -> None:
     holder = threading.Thread(target=asyncio.run, args=(hold(),))
     holder.start()
     assert inside.wait(30)
-    closed = asyncio.new_event_loop()  # who waits here never comes back to give the place away
+    closed = asyncio.new_event_loop()  # a task of this loop never returns its slot
     lost = closed.create_task(anext(aiter(_placed(line))))
     closed.run_until_complete(asyncio.sleep(0.01))
     closed.close()
@@ -258,7 +258,7 @@ async def test_run_reports_and_counts_down_its_position(agent: Agent, server: Ru
     result = await asyncio.wait_for(second, 5)
     assert (result.finish_reason, second.waiting) == ("cancelled", None)
     await until(third, lambda: third.waiting is not None and third.waiting.ahead == 1)
-    assert len(server.journal()) == seen  # nobody who waits has asked the server
+    assert len(server.journal()) == seen  # no waiting run has sent a request
     first.cancel()
     assert (await asyncio.wait_for(third, 30)).text == "Hello"
     assert third.waiting is None
@@ -311,7 +311,7 @@ async def test_abandoned_wait_takes_no_slot(server: Running) -> None:
         reader = aiter(second)
         waiting = asyncio.ensure_future(anext(reader))
         await asyncio.sleep(0)
-        waiting.cancel()  # who read it has gone
+        waiting.cancel()  # its reader has left
         await asyncio.gather(waiting, return_exceptions=True)
         await reader.aclose()
         third = await in_line(Agent(connection), 1)

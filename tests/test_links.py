@@ -223,7 +223,7 @@ def test_wait_can_be_cancelled(world: World, visit: Visit, how: str) -> None:
         visitor.box.fill("Never mind.")
     expect(rows(visitor)).to_have_count(0)
     assert world.slow.gone.wait(20), "the server still fetches"
-    attach(visitor, f"{world.site.url}/photo.png")  # the next one is not held up
+    attach(visitor, f"{world.site.url}/photo.png")  # the next fetch is not delayed
     expect(thumbnails(visitor)).to_have_count(1)
     expect(visitor.box).to_have_value("")
 
@@ -354,7 +354,7 @@ def test_public_page_limits_fetches_per_minute(start_app: Callable[..., App], wo
     visitor = visit(start_app(config, VLLM_BASE_URL=world.models.base_url).url)
     before = len(world.site.asked)
     for sentence in ("is not asked", "is not asked", "gives each visitor 2 pictures from links a minute"):
-        attach(visitor, f"{world.site.url}/photo.png")  # which its owner allows, but not to everybody
+        attach(visitor, f"{world.site.url}/photo.png")  # the owner allows this host, but not for public visitors
         expect(rows(visitor)).to_contain_text(sentence)
     assert len(world.site.asked) == before
 

@@ -82,9 +82,9 @@ async def test_length_limit_is_reported(client: Client, llmock: LLMock) -> None:
 
 
 STREAMS: dict[str, tuple[Callable[[LLMock], LLMock], str, list[str]]] = {
-    # Words that were seen are not said twice, so there is no second try.
+    # Visible text must not be repeated, so there is no second try.
     "dropped": (lambda llmock: llmock.disconnect(after_chunks=6), "connection", ["gave_up"]),
-    # It holds these two against whoever does not ask again: it cannot see that people were told.
+    # The mock marks these two as faults without a retry, because it cannot see the reported error.
     "cut short": (lambda llmock: llmock.truncate(after_chunks=6), "interrupted", ["truncated_stream_accepted"]),
     "garbled": (lambda llmock: llmock.corrupt(after_chunks=6), "malformed", ["malformed_chunk_ignored"]),
 }
@@ -103,7 +103,7 @@ async def test_corrupt_stream_is_error_and_keeps_text(
     assert TEXT.startswith(result.text)
     assert [one.type for one in run.responses][-1] == "error"
     assert "".join(str(one.content) for one in run.responses if one.type == "output_text") == result.text
-    # That no finish reason came is for the run to see; of Chat, the library sees it.
+    # The run detects a missing finish reason; for Chat, the library detects it.
     by_run = kind == "interrupted" and client.agent.connection.spec.dialect != "chat"
     assert [one.kind for one in client.failures] == ([] if by_run else [kind])
     last = result.context.messages[-1]
@@ -124,7 +124,7 @@ async def test_stalled_stream_can_be_stopped(client: Client, llmock: LLMock) -> 
     run.cancel()
     result = await run
     assert (result.finish_reason, result.text) == ("cancelled", so_far)
-    record = llmock.last_request  # is there once the server is rid of the request
+    record = llmock.last_request  # appears when the server has finished the request
     assert (record.completed, record.chunks_sent) == (False, 6)
     assert record.duration < 5.0
 
@@ -166,7 +166,7 @@ async def test_transient_failure_is_named(
     assert [(one.kind, one.status) for one in client.failures] == [(kind, status)]
     asked = llmock.last_request.retry_after
     assert client.failures[0].retry_after == (asked and pytest.approx(asked, abs=1.0))
-    assert grade(llmock) == ["gave_up"]  # as it was told to
+    assert grade(llmock) == ["gave_up"]  # as configured
 
 
 async def test_minute_quota_is_rate_limit_with_time(client: Client, llmock: LLMock) -> None:

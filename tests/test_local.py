@@ -183,7 +183,7 @@ async def test_crash_keeps_the_endpoint(tmp_path: Path) -> None:
         await until(lambda: local.served == ())
         assert local.status.phase in ("loading", "starting")
         (after,) = await local.ready()
-        assert after == before  # who holds the endpoint need not notice
+        assert after == before  # the endpoint stays valid for its users
         assert (await ask(before)).status_code == 200
     assert any("ended by signal 11. Starting it again." in line for line in said)
 
@@ -320,7 +320,7 @@ async def test_quick_download_starts_only_better_model(
             assert only.spec.id == "local:toy"
             assert len(children()) == 1
         server.files.clear()
-        async with models(tmp_path, [], [better]) as local:  # the next start finds it, downloads off
+        async with models(tmp_path, [], [better]) as local:  # the next start finds it without downloads
             assert (await local.ready())[0].spec.id == "local:toy"
 
 

@@ -269,7 +269,7 @@ def test_upload_in_progress_is_shown(sized: Callable[..., Visitor]) -> None:
     expect(visitor.page.locator("#composer").get_by_role("listitem", name="File thumbnail")).to_be_visible()
     expect(visitor.page.locator("#composer").get_by_role("status", name="Uploading")).to_have_count(0)
     remove = visitor.page.locator("#composer").get_by_role("button", name="Remove file")
-    expect(remove).to_have_css("opacity", "1")  # a finger cannot hover
+    expect(remove).to_have_css("opacity", "1")  # touch screens cannot hover
 
 
 @pytest.fixture(scope="module")

@@ -152,7 +152,7 @@ async def test_tool_refusal_is_an_error_for_model(server: McpServer) -> None:
         unfit = await call(tools, "add", a="many")
         assert unfit.outcome == "failed"
         assert "a" in unfit.content
-        assert (await call(tools, "add", a=1)).content == "2"  # and the session goes on
+        assert (await call(tools, "add", a=1)).content == "2"  # the session continues
 
 
 async def test_call_times_out_and_others_continue(server: McpServer) -> None:
@@ -336,7 +336,7 @@ asyncio.run(main())
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a server has only its closed stdin to go by")
 @pytest.mark.parametrize("how", [signal.SIGTERM, None], ids=str)
 async def test_no_server_outlives_its_parent(how: signal.Signals | None) -> None:
-    more = [] if how else ["over"]  # without a signal: everything is cancelled at the end, the closing too
+    more = [] if how else ["over"]  # without a signal everything is cancelled at the end, even the close
     process = subprocess.Popen(  # noqa: ASYNC220 - it is only started
         [sys.executable, "-c", HOLD, *more], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )

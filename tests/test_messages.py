@@ -170,7 +170,7 @@ def wire() -> Iterator[Wire]:
 @settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(TURN, min_size=1, max_size=3), TEXT)
 def test_round_trip_sends_the_same(wire: Wire, turns: Any, system: str) -> None:
-    messages = [one for one in conversation(turns) if not _holds(one, PDF)]  # which this dialect is not sent
+    messages = [one for one in conversation(turns) if not _holds(one, PDF)]  # this dialect never gets PDFs
     out = json.loads(json.dumps(to_openai(messages, system)))
     back = from_openai(out)
     assert to_openai(back) == out

@@ -40,7 +40,7 @@ async def test_name_alone_starts_a_server(name: str) -> None:
         child.kill()
         child.wait(10)
         third = await agent.ask("And after a crash?", max_tokens=8)
-        while third.finish_reason == "error":  # asyncio hears of a death a moment after psutil
+        while third.finish_reason == "error":  # asyncio notices the exit a moment after psutil
             third = await agent.ask("And after a crash?", max_tokens=8)
         assert third.text
         [other] = children()

@@ -236,7 +236,7 @@ def test_second_tab_sees_and_stops_answer(app: App, visit: Visit) -> None:
     expect(second.stop).to_be_visible()
     first.say("!text Mine.")
     expect(first.toast).to_contain_text("still being written")
-    expect(first.page.locator(".toast-body.error")).to_have_count(0)  # nothing is wrong
+    expect(first.page.locator(".toast-body.error")).to_have_count(0)  # this is no error
     expect(first.box).to_have_value("!text Mine.")
     expect(first.bubbles.last).to_contain_text("word5")
     first.stop.click()

@@ -132,7 +132,7 @@ def test_unreadable_input_is_refused(make: Callable[[Path], Any], words: str, tm
         make(tmp_path)
 
 
-@settings(max_examples=40, deadline=None)  # each starts a process
+@settings(max_examples=40, deadline=None)  # each example starts a process
 @given(st.binary(max_size=60), st.sampled_from([b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF89a", b"RIFF", b"BM"]))
 def test_any_bytes_give_part_or_input_error(data: bytes, head: bytes) -> None:
     for make in (Image.from_bytes, Audio.from_bytes):
@@ -187,7 +187,7 @@ async def test_failed_fetch_sends_no_request(site: str, path: str, words: str) -
             with pytest.raises(InputError, match=words):
                 await agent.ask(prompt)
             async with Chat(agent, single_run=True) as chat:
-                for _ in range(2):  # what was refused has not happened
+                for _ in range(2):  # a refused prompt leaves no trace
                     with pytest.raises(InputError, match=words):
                         await chat.ask(prompt)
                 assert chat.context.messages == ()

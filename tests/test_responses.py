@@ -528,7 +528,7 @@ ALL = {"context": "all_turns"}
         (GROK, False, SUMMARY),
         (GROK_43, False, {"effort": "none"}),
         (GROK_4, True, SUMMARY),
-        (GROK_4, False, SUMMARY),  # it has no efforts, so it cannot be told not to
+        (GROK_4, False, SUMMARY),  # it has no efforts, so reasoning cannot be turned off
     ],
 )
 async def test_reasoning_is_requested_per_model(server: Playing, spec: ModelSpec, wish: bool | None, sent: Any) -> None:

@@ -291,7 +291,7 @@ async def test_secret_is_sent_and_shown_nowhere(
         tool = made(there, "/?a=1", auth=auth, env={"K": secret}, result=path)
         result = await call(tool)
         assert has_it(there.asked[0])
-    # What a server says is in the HTTP library's own trace of it, which only DEBUG turns on.
+    # The HTTP library's own DEBUG trace holds the server's headers.
     logged = [one.getMessage() for one in caplog.records]
     logged = [line for line in logged if not line.startswith("receive_response_headers")]
     told = f"{result.content} {result!r} {tool!r} {tool.definition!r}"

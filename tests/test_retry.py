@@ -306,7 +306,7 @@ async def test_empty_quota_is_not_retried(scene: Playing) -> None:
 
 
 async def test_unreachable_server_is_retried() -> None:
-    with socket.socket() as nobody:  # the port is taken, and nobody listens
+    with socket.socket() as nobody:  # the port is taken, but nothing listens
         nobody.bind(("127.0.0.1", 0))
         endpoint = Endpoint(f"http://127.0.0.1:{nobody.getsockname()[1]}/v1")
         async with Agent(connect(SPEC, endpoint), limits=Limits(retries=1)) as agent:
@@ -357,7 +357,7 @@ async def test_stop_ends_pause_at_once(agent: Agent, server: Running, cancel: Ca
 
 
 async def test_time_limit_ends_pause(agent: Agent, server: Running) -> None:
-    await agent.ask("!text Hello")  # what the first request alone has to do does not count
+    await agent.ask("!text Hello")  # excludes the set-up of the first request
     run = Agent(agent.connection, limits=Limits(seconds=2)).run("!status 429 40").start()
     at = time.monotonic()
     await until_waiting(run)

@@ -137,14 +137,14 @@ def test_cost_is_linear(unit: str) -> None:
         best = 9.0
         for _ in range(3):
             decoder = ToolChoiceDecoder()
-            start = time.process_time()  # not wall time: others work on this machine
+            start = time.process_time()  # CPU time, because other processes run on this machine
             for at in range(0, len(raw), 3):
                 decoder.feed(raw[at : at + 3])
             decoder.finish()
             best = min(best, time.process_time() - start)
         return best
 
-    assert seconds(240_000) < 24 * seconds(30_000)  # 8 times the text; quadratic would be 64 times the time
+    assert seconds(240_000) < 24 * seconds(30_000)  # 8 times the text; quadratic cost would take 64 times as long
 
 
 # --- the model ------------------------------------------------------------------------------------------------------

@@ -193,7 +193,7 @@ async def test_stop_ends_or_abandons_tools(
     said = 2 if "quick" in names else 1
     while len([r for r in run.responses if r.type.startswith("tool_call")]) < len(names) + said - 1:
         await run.wait_for_update(len(run.responses), timeout=5)
-    await asyncio.sleep(0.02)  # into the tools
+    await asyncio.sleep(0.02)  # let the tools start
     at = time.monotonic()
     cancel(run)
     result = await run

@@ -243,7 +243,7 @@ def test_second_signal_ends_at_once_and_stores_text(start: Start, second: signal
         own.process.send_signal(signal.SIGINT)
         until(lambda: "Going down" in own.log)
         assert own.process.poll() is None
-        time.sleep(ECHO)  # a SIGTERM sooner than this is taken for the first
+        time.sleep(ECHO)  # an earlier SIGTERM counts as the first signal
         own.process.send_signal(second)
         assert ended(own, 4) == 128 + second
     cut_short(own, "word20")
@@ -298,7 +298,7 @@ def test_ctrl_c_stops_make_run(start: Start) -> None:
         writing(job, "word20")
         os.killpg(own.process.pid, signal.SIGINT)
         assert job.result(20)["finish_reason"] == "cancelled"
-        assert ended(own) == -signal.SIGINT  # make's way of saying it, which a shell shows as 130
+        assert ended(own) == -signal.SIGINT  # make reports it so; a shell shows 130
     assert left(processes) == []
     cut_short(own, "word100")
 
@@ -448,7 +448,7 @@ def test_page_announces_shutdown_and_keeps_typed_text(start: Start, visit: Calla
     assert ended(own) == 0
     expect(typing.box).to_have_value("my precious thought")
     launch(own)
-    typing.page.reload()  # as Gradio does by itself where it has noticed that the server was gone
+    typing.page.reload()  # as Gradio does after it notices the lost server
     expect(typing.box).to_have_value("my precious thought")
     typing.idle()
     typing.box.press("Enter")

@@ -64,7 +64,7 @@ def test_wait_is_counted(app: App, visit: Visit) -> None:
     expect(visitor.bubbles.first).to_have_text("Here I am.")
     expect(dots).to_have_count(0)
     visitor.idle()
-    # Between two steps, and in the middle of a text
+    # Between two steps and in the middle of a text
     visitor.say('!tool calculate {"expression": "6*7"} !wait 6 !tokens 3 !wait 8 !text That is all.')
     expect(visitor.chat.locator(".bot-row").last).to_contain_text("calculate")
     expect(dots).to_have_attribute("data-waited", re.compile(r"· [3-6] s$"))

@@ -122,11 +122,11 @@ def test_missing_mount_list_means_no_storage(tmp_path: Path) -> None:
         ({"PERSISTANT_STORAGE_ENABLED": "true", "SWITCHBOARD_DATA": "/data/chat"}, "/data/chat", False),
         ({"PERSISTANT_STORAGE_ENABLED": "true", "SWITCHBOARD_DATA": "/tmp/chat"}, "/tmp/chat", True),
         ({"PERSISTANT_STORAGE_ENABLED": "true", "SWITCHBOARD_STORE": "memory"}, "/data", True),
-        ({"SWITCHBOARD_DATA": "/data"}, "/data", True),  # as the image says it, with or without storage
+        ({"SWITCHBOARD_DATA": "/data"}, "/data", True),  # as set in the image, with or without storage
     ],
 )
 def test_data_goes_to_storage(env: Mapping[str, str], data_dir: str | None, fleeting: bool) -> None:
-    settings = load_settings(None, DOCKER | env)  # over the project's own file, which names a host and a folder
+    settings = load_settings(None, DOCKER | env)  # overrides the project's own file, which names a host and a folder
     assert (settings.host, settings.port) == ("0.0.0.0", 7860)
     assert settings.fleeting is fleeting
     assert data_dir is None or settings.data_dir == Path(data_dir)
@@ -246,7 +246,7 @@ async def test_hub_model_uses_the_right_key(monkeypatch: pytest.MonkeyPatch) -> 
     offers.keys.put("ann", "huggingface", "typed")
     assert await key("ann", "of-ann") == ("typed", True)
     monkeypatch.setenv("OPENAI_API_KEY", "of-the-owner-too")
-    assert await key("ann", "of-ann", "openai:gpt-6-luna") == ("of-the-owner-too", False)  # no token leaves for another
+    assert await key("ann", "of-ann", "openai:gpt-6-luna") == ("of-the-owner-too", False)  # no token to another vendor
     monkeypatch.setenv("HF_TOKEN", "")
     spec = catalog().find(f"huggingface:{HUB_MODEL}")
     assert offers.key_missing("bob", spec)
@@ -340,7 +340,7 @@ def test_only_a_space_trusts_unknown_proxy(start_app: StartApp) -> None:
         assert "SameSite=None; Secure; Partitioned" in cookie
         config = web.get(front.url + "/config").json()
         assert config["root"] == front.url
-        # Where only uvicorn's own word counts: a redirect of the framework.
+        # A redirect of the framework depends only on uvicorn's own scheme.
         assert web.get(front.url + "/manifest.json/").headers["location"].startswith("https://")
         assert web.get(other.url + "/manifest.json/").headers["location"].startswith("http://")
         app.stop()
@@ -416,7 +416,7 @@ def everything_works(visitor: Framed, server: Running) -> None:
     visitor.ask("!tokens 20 @20")
     before = len(server.journal())
     visitor.chat.get_by_role("button", name="Retry").click()
-    expect(visitor.stop).to_be_visible()  # until then a message would be taken
+    expect(visitor.stop).to_be_visible()  # until then the page accepts a message
     server.wait_for(lambda journal: len(journal) > before and journal[before]["ended"])
     visitor.idle()
     file = {"name": "words.txt", "mimeType": "text/plain", "buffer": b"cormorant"}
@@ -458,7 +458,7 @@ def test_framed_visitor_is_known_with_and_without_cookies(
     visitor = frame(front.outer, cookies=allowed)
     for _ in range(2):
         seen = visitor.page.evaluate("fetch('/probe', {credentials: 'include'}).then((answer) => answer.text())")
-    assert ("probe=1" in seen) is allowed  # that the browser does as it should
+    assert ("probe=1" in seen) is allowed  # check that the browser applies the cookie setting
     everything_works(visitor, model_server)
     assert cookies(visitor)[CookieJar(secure=True, port=front.port).name]["partitionKey"] == "https://localhost"
     said = visitor.mine.count()
@@ -546,7 +546,7 @@ def test_login_gives_access_to_hub_models(
     router.wait_for(lambda journal: len(journal) == before + 3 and journal[-1]["ended"])
     assert [line["authorization"] for line in router.journal()[before:]] == wanted
     ann.idle()
-    # It is in Gradio's own cookie, which no script reads, and nowhere else.
+    # The token is only in Gradio's own cookie, which no script can read.
     assert token not in ann.page.content()
     assert "session" not in ann.page.evaluate("document.cookie")
     answers += [ann.page.request.get(front.url + path) for path in ("/", "/config", "/gradio_api/info")]

@@ -78,7 +78,7 @@ async def test_oldest_guests_make_space_for_guests(tmp_path: Path) -> None:
     guests = [await room.talk(f"{GUEST}{number}") for number in range(4)]
     await room.talk("ann")
     room.busy.add(guests[1].id)
-    await room.reserve(GUESTS, 1_000_000)  # whose own conversation is the oldest
+    await room.reserve(GUESTS, 1_000_000)  # the guests' own conversation is the oldest
     assert await room.owners() == {GUESTS.owner, guests[1].owner, "ann"}
     with pytest.raises(Limited, match="no room for this message"):
         await room.reserve(GUESTS, 1_500_000)

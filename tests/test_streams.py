@@ -27,7 +27,7 @@ class Gradio:
             self.joined.set()
             await send({"type": "http.response.body", "body": b"{}"})
         else:
-            await self.joined.wait()  # the join was taken, but its answer is still on its way
+            await self.joined.wait()  # the join is accepted, but its answer is still on its way
             await send({"type": "http.response.body", "body": self.says})
 
 

@@ -32,7 +32,7 @@ from tests.strategies import conversations
 
 MODEL = "Qwen/Qwen3-VL-8B-Instruct"
 PATIENCE = 60.0
-pytestmark = pytest.mark.timeout(300)  # several processes are started in turn, each of which imports all there is
+pytestmark = pytest.mark.timeout(300)  # starts several processes in turn, and each imports the whole package
 CTRL_C, CTRL_D, CTRL_U = "\x03", "\x04", "\x15"
 
 
@@ -67,7 +67,7 @@ class Typed:
         if self.pid == 0:
             os.chdir(folder)
             os.execve(sys.executable, [sys.executable, "-m", "agent", *argv], dict(env))
-        # So wide that no line is broken.
+        # Wide enough that no line wraps.
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 400, 0, 0))
 
     def until(self, pattern: str) -> re.Match[str]:
@@ -115,7 +115,7 @@ class Typed:
         assert ready, f"nothing comes any more after {self.said[-500:]!r}"
         try:
             data = os.read(self._terminal, 65536)
-        except OSError:  # Linux' way to say that the other side is closed
+        except OSError:  # Linux reports a closed peer this way
             return False
         self.said += data.decode(errors="replace").replace("\r", "")
         return bool(data)

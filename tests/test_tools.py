@@ -215,7 +215,7 @@ async def test_any_exception_becomes_a_result(
 ) -> None:
     result = await call(make(error))
     assert result.outcome == "failed"
-    if not (make is raising_later and isinstance(error, StopIteration)):  # which Python itself makes a RuntimeError
+    if not (make is raising_later and isinstance(error, StopIteration)):  # Python turns it into a RuntimeError
         assert words in result.content
 
 

@@ -125,11 +125,11 @@ def test_gigabyte_without_length_is_cut_off(empty: App) -> None:
         while taken < GIGABYTE:
             yield b"x" * 65536
             taken += 65536
-            if taken == 65536 * 4:  # in the middle of it
+            if taken == 65536 * 4:  # in the middle of the upload
                 meanwhile.append(sent(another, 1000))
 
     guest = Program(empty.url, None)
-    with suppress(httpx.TransportError):  # where the connection was closed before all was said
+    with suppress(httpx.TransportError):  # if the connection closes before the whole body is sent
         assert guest.ask("POST", f"{API}upload", content=endless(), headers=FORM, seconds=60).status == 413
     assert [status for status, _ in meanwhile] == [200]
     assert on_disk(empty) == ["0.txt"]
@@ -380,7 +380,7 @@ async def test_slow_upload_is_not_removed(opened: Callable[..., UnsentFiles]) ->
     with uploads.using(form.sizes.keys()):
         form.write(HEAD % b"slow.txt" + b"first")
         (folder,) = (path.parent for path in form.sizes)
-        os.utime(folder, (0, 0))  # it was begun an hour ago
+        os.utime(folder, (0, 0))  # as if started an hour ago
         assert await uploads.expire() == 0
         form.write(b" second\r\n--b--\r\n")
         assert [path.read_bytes() for path in form.finish()] == [b"first second"]
@@ -395,7 +395,7 @@ async def test_file_being_sent_stays(opened: Callable[..., UnsentFiles]) -> None
     clock.now += 3600
     with uploads.using([path]):
         assert await uploads.expire() == 0
-        with pytest.raises(Limited):  # nor does it make room for others
+        with pytest.raises(Limited):  # it is not removed for others either
             await uploads.add("bob", "b.txt", b"x" * 600_000)
         assert path.exists()
     assert await uploads.expire() == 1

@@ -144,7 +144,7 @@ def test_strict_tool_gets_arguments_of_its_schema(
     finish_reason: str,
     stream: bool,
 ) -> None:
-    # Without "strict" vLLM holds the model to the form of a call alone, and this model then sends no object at all.
+    # Without "strict" vLLM enforces only the form of a call, and this model then sends no object at all.
     asked = body(
         vllm,
         "Weather in Paris?",

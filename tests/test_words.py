@@ -80,7 +80,7 @@ def test_catalogue_has_every_english_sentence() -> None:
     line = {1: "next_in_line", 2: "in_line"}
     made |= {line[count]: queued(count).sentence.replace("2", "{count}") for count in line}
     assert {key: said.get(str(key)) for key in made} == {str(key): sentence for key, sentence in made.items()}
-    # The others are made where they are said.
+    # All other sentences are made where they are used.
     code = "\n".join(path.read_text(encoding="utf-8") for path in AGENT.rglob("*.py"))
     assert not [key for key in said.keys() - made.keys() if f'"{key}"' not in code]
 
@@ -169,7 +169,7 @@ HEADERS = {
     "zh-TW": "zh",
     "ko-KR": "ko",
     "FR-ca": "fr",
-    "it-IT,de;q=0.9": "en",  # the first decides, as it does for Gradio's own words
+    "it-IT,de;q=0.9": "en",  # the first language decides, as for Gradio's own text
     "*": "en",
     "\x00;;;,,,": "en",
     "den-CA": "en",
