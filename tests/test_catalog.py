@@ -343,7 +343,7 @@ def test_replacement_is_a_current_model(spec: ModelSpec) -> None:
     assert seen[-1].audio or not spec.needs_audio
 
 
-def test_only_ending_models_are_replaced() -> None:
+def test_only_ending_models_have_replacements() -> None:
     assert not [spec.id for spec in SPECS if spec.replaced_by and not spec.advice(TODAY)]
     assert [spec.name for spec in SPECS if spec.advice(TODAY) and not spec.replaced_by] == ["grok-2-image-1212"]
 

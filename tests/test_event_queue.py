@@ -72,7 +72,7 @@ async def test_message_of_an_unknown_session_ends_its_event(queue: BoundedQueue)
     assert not gone.alive
 
 
-async def test_idle_session_is_bounded(queue: BoundedQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unread_session_is_bounded(queue: BoundedQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_queue, "UNREAD_BYTES", 1000)
     unread = queue.pending_messages_per_session["ann-page"] = Unread()
     other = queue.pending_messages_per_session["bob-page"] = Unread()

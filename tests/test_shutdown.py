@@ -394,7 +394,7 @@ LONG_STORY = "Count from one to one thousand in words, without a stop."
 
 
 @pytest.mark.weights
-def test_ctrl_c_spares_llama_cpp_until_app_ends(with_llama: Callable[..., App]) -> None:
+def test_ctrl_c_spares_llama_cpp(with_llama: Callable[..., App]) -> None:
     own = with_llama(drain=30)
     processes = family(own.process.pid)
     assert any("llama_server.py" in " ".join(one.cmdline()) for one in processes)
