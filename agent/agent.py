@@ -87,7 +87,7 @@ class Agent:
         messages = to_messages(prompt)
         if not isinstance(self.connection, Replay):  # a replay ignores the prompt
             check_prompt(messages, self.connection.spec)
-        return Run(plan, messages, context or Context(), journal, observers=self._audience(record))
+        return Run(plan, messages, context or Context(), journal, observers=self._observers(record))
 
     async def ask(self, prompt: Prompt, *, context: Context | None = None, **more: Any) -> RunResult:
         """Run to the end. Failures of a model or a tool are never raised: see `finish_reason`.
@@ -123,7 +123,7 @@ class Agent:
         resumed = Resumption(suspension=suspension, answers=answers, sealed=sealed, changed_ok=changed_ok)
         context = Context(session_id=suspension.session_id, messages=suspension.messages)
         plan = self._plan(suspension.options)
-        return Run(plan, [], context, journal, resumed=resumed, observers=self._audience(record))
+        return Run(plan, [], context, journal, resumed=resumed, observers=self._observers(record))
 
     def with_tools(self, *tools: Tool) -> "Agent":
         """Return a copy with these opened tools instead of its toolsets. The caller that opened them closes them."""
@@ -131,7 +131,7 @@ class Agent:
         other.tools, other.toolsets = by_name([*self.tools.values(), *tools]), ()
         return other
 
-    def _audience(self, record: str | Path | None) -> Observers:
+    def _observers(self, record: str | Path | None) -> Observers:
         observers: list[Observer] = [self.telemetry()] if self.telemetry is not None else []
         return Observers([*observers, Recorder(record)] if record is not None else observers)
 

@@ -166,7 +166,7 @@ class Chat:
         run, over = home.wait(self._begin(make, same_run))
         seen = 0
         try:
-            while news := home.wait(_news(run, over, seen)):
+            while news := home.wait(_wait_for_update(run, over, seen)):
                 seen += len(news)
                 yield from news
         except LoopEnded:  # the chat was closed meanwhile
@@ -180,7 +180,7 @@ class Chat:
         async with self._begun(make, same_run=same_run) as (home, run, over):
             seen = 0
             try:
-                while news := await home.submit(_news(run, over, seen)):
+                while news := await home.submit(_wait_for_update(run, over, seen)):
                     seen += len(news)
                     for response in news:
                         yield response
@@ -214,7 +214,7 @@ class Chat:
             self._check(same_run=same_run)  # again: the chat can have been closed or used in the meantime
             run = make(await self._ready())
             self._used, self._run = True, run
-            return run, asyncio.create_task(self._over(run.start()))
+            return run, asyncio.create_task(self._wait_until_done(run.start()))
         except BaseException:
             self._turn.release()
             raise
@@ -243,7 +243,7 @@ class Chat:
                 return self.agent
         return self._able
 
-    async def _over(self, run: Run) -> None:
+    async def _wait_until_done(self, run: Run) -> None:
         """Wait for the end of the run. Only then update the conversation and let the next run begin."""
         try:
             self.result = await run
@@ -287,7 +287,7 @@ async def _closed(sessions: AsyncExitStack, agent: Agent) -> None:
     await agent.aclose()
 
 
-async def _news(run: Run, over: "asyncio.Task[None]", seen: int) -> Sequence[Response]:
+async def _wait_for_update(run: Run, over: "asyncio.Task[None]", seen: int) -> Sequence[Response]:
     """Wait for the responses after the first `seen`. Return none once the run has ended and `Chat.result` is set."""
     while len(run.responses) == seen or run.refused:
         if run.done:

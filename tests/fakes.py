@@ -179,7 +179,7 @@ class FakeConnection:
     def model(self) -> Model:
         return self.played
 
-    def slot(self, told: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
+    def slot(self, on_position: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
         return nullcontext()
 
     def effort(self, reasoning: Reasoning | None) -> Reasoning | None:

@@ -15,13 +15,13 @@ from agent.history import Entry, Note, Record, now
 from agent.history.memory import MemoryStore
 from agent.media.store import MediaStore
 from agent.settings import LocalSettings, PublicSettings, Settings
-from agent.web.chat.expiry import GUEST, MARGIN, RetentionPeriods, delete_expired
+from agent.web.chat.expiry import GUEST_PREFIX, MARGIN, RetentionPeriods, delete_expired
 from agent.web.chat.journal import Omitted, StoreJournal
 from tests.conftest import App, becomes
 from tests.test_walls import Program, marker, owner_in, png
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-ANN, ANON = "ann", f"{GUEST}1"
+ANN, ANON = "ann", f"{GUEST_PREFIX}1"
 PRIVATE = Settings(local=LocalSettings(cache_dir=Path(os.devnull)), guest_hours=2, run_seconds=600)
 KEPT = {
     "guest": (PRIVATE, ANON, False, 2 * HOUR),
@@ -187,7 +187,7 @@ CREATE INDEX entries_by_parent ON entries (conversation_id, parent_id);
 PRAGMA user_version = 1;
 PRAGMA journal_mode = WAL;
 """
-DAYS_AGO = {"old": 40, "new": 20, f"{GUEST}old": 2, f"{GUEST}new": 0}
+DAYS_AGO = {"old": 40, "new": 20, f"{GUEST_PREFIX}old": 2, f"{GUEST_PREFIX}new": 0}
 """When each owner's last message was."""
 
 

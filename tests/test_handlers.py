@@ -191,11 +191,11 @@ async def test_share_link_takes_no_typed_key(models: Models, tmp_path: Path, tak
     conversations = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=())
     page = Handlers(conversations)
     _, _, _, words, box, *_ = await page.key_typed("sk-of-a-visitor", "openai:gpt-6-luna", anyone())
-    seat = page._sessions.get(anyone())
-    assert (conversations.models.keys.get(seat.owner, "openai") == "sk-of-a-visitor") is taken
+    session = page._sessions.get(anyone())
+    assert (conversations.models.keys.get(session.owner, "openai") == "sk-of-a-visitor") is taken
     assert not said(box)["visible"]
     assert ("shared over a link" in said(words)["value"]) is not taken
-    conversations.models.keys.forget(seat.owner)
+    conversations.models.keys.forget(session.owner)
 
 
 async def test_typed_names_do_not_pile_up_connections(handlers: Handlers, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,8 +64,8 @@ class Page:
 
     def __init__(self, conversations: Conversations, visitor: str | None = "ann", address: str | None = None) -> None:
         self.conversations, self.handlers, self.api = conversations, Handlers(conversations), ChatApi(conversations)
-        walls = IsolationMiddleware(Request({"type": "http"}), VisitorCookies("key"))
-        state = {"visitor": visitor, "address": address, "walls": walls}
+        isolation = IsolationMiddleware(Request({"type": "http"}), VisitorCookies("key"))
+        state = {"visitor": visitor, "address": address, "isolation": isolation}
         self.model, self.system = LARGE.id, ""
         self.request = gr.Request(Request({"type": "http", "headers": [], "state": state}), session_hash="page")
 
@@ -96,8 +96,8 @@ class Page:
 
     async def shown(self) -> list[dict[str, Any]]:
         """What the chatbot shows."""
-        seat = self.handlers._sessions.get(self.request)
-        return (await view_of(self.conversations, seat.owner, seat.conversation)).messages
+        session = self.handlers._sessions.get(self.request)
+        return (await view_of(self.conversations, session.owner, session.conversation)).messages
 
     async def press(self) -> None:
         """Press the first button under the last answer."""

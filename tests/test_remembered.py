@@ -80,9 +80,9 @@ async def test_model_without_tools_leaves_the_choice_alone(tmp_path: Path) -> No
         assert (said(tools)["value"], said(warmth)["value"]) == (on, 0.3), spec.id
     widgets = {"model": LARGE.id, "system": "", "reasoning": True, "temperature": 1.0, "max-tokens": 64, "tools": False}
     given = {gr.Textbox(elem_id=name): value for name, value in {**widgets, "read-here": False}.items()}
-    seat = handlers._sessions.get(anyone())
-    assert not handlers._choices(seat, given).tools, "a page that was opened before sends what it shows"
-    assert handlers._conversations.choices(seat.owner).tools, "and does not undo what was set on another"
+    session = handlers._sessions.get(anyone())
+    assert not handlers._choices(session, given).tools, "a page that was opened before sends what it shows"
+    assert handlers._conversations.choices(session.owner).tools, "and does not undo what was set on another"
 
 
 NUMBERS = {

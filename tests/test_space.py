@@ -264,12 +264,12 @@ def test_page_session_does_not_keep_old_login() -> None:
         inner = type("Request", (), {"scope": scope, "session": scope["session"]})()
         return type("Asked", (), {"request": inner, "session_hash": "s", "headers": {}})()
 
-    seats = PageSessions()
-    assert seats.get(request("of-ann")).login == "of-ann"
-    assert "of-ann" not in repr(seats.get(request("of-ann")))
-    seats.save(request("of-ann"), seats.get(request("of-ann")))
-    assert [seat.login for seat in vars(seats)["_seats"].values()] == [None]
-    assert seats.get(request(None)).login is None
+    sessions = PageSessions()
+    assert sessions.get(request("of-ann")).login == "of-ann"
+    assert "of-ann" not in repr(sessions.get(request("of-ann")))
+    sessions.save(request("of-ann"), sessions.get(request("of-ann")))
+    assert [session.login for session in vars(sessions)["_seats"].values()] == [None]
+    assert sessions.get(request(None)).login is None
 
 
 # Run with a Space's environment

@@ -14,7 +14,7 @@ from agent.history import Note, Record
 from agent.history.memory import MemoryStore
 from agent.media.store import MediaStore
 from agent.settings import PublicSettings
-from agent.web.chat.expiry import GUEST, RetentionPeriods
+from agent.web.chat.expiry import GUEST_PREFIX, RetentionPeriods
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.visitor import Visitor as Asker
@@ -23,7 +23,7 @@ from tests.scripted_server import Config, Running, running
 from tests.test_uploads import picture
 from tests.test_walls import PICTURES, Program, owner_in
 
-ANN, BOB, GUESTS = Asker(owner="ann"), Asker(owner="bob"), Asker(owner=f"{GUEST}0", guest=True)
+ANN, BOB, GUESTS = Asker(owner="ann"), Asker(owner="bob"), Asker(owner=f"{GUEST_PREFIX}0", guest=True)
 LIFETIMES = RetentionPeriods(guest=timedelta(days=1), visitor=timedelta(days=30))
 
 
@@ -75,7 +75,7 @@ async def test_reserved_space_is_used(tmp_path: Path) -> None:
 
 async def test_oldest_guests_make_space_for_guests(tmp_path: Path) -> None:
     room = Room(tmp_path, stored_mb_of_guests=2)
-    guests = [await room.talk(f"{GUEST}{number}") for number in range(4)]
+    guests = [await room.talk(f"{GUEST_PREFIX}{number}") for number in range(4)]
     await room.talk("ann")
     room.busy.add(guests[1].id)
     await room.reserve(GUESTS, 1_000_000)  # the guests' own conversation is the oldest
@@ -87,13 +87,13 @@ async def test_oldest_guests_make_space_for_guests(tmp_path: Path) -> None:
 
 async def test_only_guests_make_space_for_all(tmp_path: Path) -> None:
     room = Room(tmp_path, stored_mb_in_all=2)
-    for owner in (f"{GUEST}1", "ann", "bob", f"{GUEST}2"):
+    for owner in (f"{GUEST_PREFIX}1", "ann", "bob", f"{GUEST_PREFIX}2"):
         await room.talk(owner)
     await room.reserve(ANN, 700_000)
-    assert await room.owners() == {"ann", "bob", f"{GUEST}2"}
+    assert await room.owners() == {"ann", "bob", f"{GUEST_PREFIX}2"}
     with pytest.raises(Limited, match="no room for this message"):
         await room.reserve(ANN, 1_300_000)
-    assert await room.owners() == {"ann", "bob", f"{GUEST}2"}, "nothing is deleted for a message that is refused"
+    assert await room.owners() == {"ann", "bob", f"{GUEST_PREFIX}2"}, "nothing is deleted for a message that is refused"
 
 
 async def test_disk_is_shared_with_others(tmp_path: Path) -> None:

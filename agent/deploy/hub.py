@@ -32,11 +32,11 @@ THEIRS = ("README.md", ".gitattributes")
 """Files that the hub itself adds to a new Space."""
 SETTLE = 30.0
 """Seconds during which the reported stage can still belong to the previous version."""
-BUILD_SECONDS = 60.0
+REQUEST_SECONDS = 60.0
 """Seconds to wait for one answer, and to tolerate failing status requests in a row."""
 TAIL = 20
 
-FIXES = {
+STAGE_MEANINGS = {
     "BUILD_ERROR": "its build failed",
     "CONFIG_ERROR": "the hub does not accept its configuration",
     "RUNTIME_ERROR": "it was built, and ended when it was started",
@@ -66,7 +66,7 @@ class Hub:
 
     def __init__(self, endpoint: str, token: str, say: Callable[[str], None]) -> None:
         # The client of huggingface_hub has no time-out, and its hook logs whole requests if HF_DEBUG is set.
-        set_client_factory(lambda: httpx2.Client(follow_redirects=True, timeout=BUILD_SECONDS))
+        set_client_factory(lambda: httpx2.Client(follow_redirects=True, timeout=REQUEST_SECONDS))
         self.endpoint = endpoint
         self.token = token
         self.say = say
@@ -249,7 +249,7 @@ class Hub:
                     heard = now
             except DeployError:
                 # The network can fail for a moment within half an hour.
-                if now - heard > min(BUILD_SECONDS, wait_seconds):
+                if now - heard > min(REQUEST_SECONDS, wait_seconds):
                     raise
                 time.sleep(pause)
                 continue
@@ -258,7 +258,7 @@ class Hub:
             if stage != last:
                 self.say(f"{repo}: {stage}")
             fresh = stage != before or last not in ("", before) or now - start > SETTLE
-            if stage in FIXES and fresh:
+            if stage in STAGE_MEANINGS and fresh:
                 self._fail(repo, stage, str(raw.get("errorMessage") or ""))
             why = f"it is {stage}"
             if (stage == "RUNNING" and (running == head or (fresh and not running))) or stage == "SLEEPING":
@@ -290,7 +290,7 @@ class Hub:
     def _fail(self, repo: str, stage: str, message: str) -> None:
         self._say_log(repo, build=stage == "BUILD_ERROR")
         said = f" The hub says: {message}" if message else ""
-        raise DeployError(f"The Space {repo} does not run ({stage}): {FIXES[stage]}.{said}")
+        raise DeployError(f"The Space {repo} does not run ({stage}): {STAGE_MEANINGS[stage]}.{said}")
 
     def _say_log(self, repo: str, *, build: bool, seconds: float = 20.0) -> None:
         """Report the end of the log. Ignore failures, because the caller reports another fault."""

@@ -63,10 +63,10 @@ class LocalConnection(chat_completions.ChatCompletionsConnection):
         return self._servers.setdefault(asyncio.get_running_loop(), _Server(self))
 
     @asynccontextmanager
-    async def slot(self, told: Callable[[int], None]) -> AsyncGenerator[None]:
+    async def slot(self, on_position: Callable[[int], None]) -> AsyncGenerator[None]:
         """Start the server if needed, wait for a free slot, and hold it for the block."""
         connection = await self._server().ready()
-        async with connection.slot(told):
+        async with connection.slot(on_position):
             yield
 
     async def launched(self) -> Launched:

@@ -232,7 +232,9 @@ class LocalModels:
             return await launch_vllm(program, model, gpu_memory=memory, key=key, port=port, report=report)
 
         try:
-            await self._up(_Candidate(0, f"vLLM with {model}", secrets.token_urlsafe(32), launch, lambda spec: spec))
+            await self._start_candidate(
+                _Candidate(0, f"vLLM with {model}", secrets.token_urlsafe(32), launch, lambda spec: spec)
+            )
         except LocalModelError as error:
             self._say(f"vLLM could not serve {model}: {error}")
             return False
@@ -251,7 +253,7 @@ class LocalModels:
         def name(spec: ModelSpec) -> ModelSpec:
             return replace(spec, id=f"local:{path.stem}", label=path.stem, source="a file on this machine")
 
-        await self._up(_Candidate(0, path.stem, secrets.token_urlsafe(32), launch, name))
+        await self._start_candidate(_Candidate(0, path.stem, secrets.token_urlsafe(32), launch, name))
 
     async def _llama(self, rank: int, weights: Weights, path: Path) -> None:
         spec = weights.spec
@@ -262,9 +264,9 @@ class LocalModels:
                 path, name=spec.name, context=context, kv_bytes=kv_bytes, key=key, port=port, answers=answers
             )
 
-        await self._up(_Candidate(rank, spec.label, secrets.token_urlsafe(32), launch, lambda _: spec))
+        await self._start_candidate(_Candidate(rank, spec.label, secrets.token_urlsafe(32), launch, lambda _: spec))
 
-    async def _up(self, plan: _Candidate) -> None:
+    async def _start_candidate(self, plan: _Candidate) -> None:
         """Launch the server and restart it after crashes. Raises `LocalModelError` if the first launch fails."""
         child, port = await self._launch(plan, 0)
         guard = asyncio.create_task(self._guard(plan, child, port))

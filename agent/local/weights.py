@@ -173,8 +173,8 @@ async def fetch(weights: Pinned, cache_dir: Path, *, report: Progress) -> Path:
             part.unlink(missing_ok=True)
             size, free = weights.size // 10**6, shutil.disk_usage(folder).free // 10**6
             raise failed("disk_full", file=weights.file, size=size, free=free, folder=str(folder)) from error
-        told = error.strerror or str(error)
-        raise failed("not_stored", file=weights.file, folder=str(folder), error=told) from error
+        reason = error.strerror or str(error)
+        raise failed("not_stored", file=weights.file, folder=str(folder), error=reason) from error
 
 
 async def _download(weights: Pinned, part: Path, report: Progress) -> None:

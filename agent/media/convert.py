@@ -84,9 +84,9 @@ async def convert_file(data: bytes, spec: ModelSpec | None) -> ConvertedMedia:
     if (known := _memory.get(key)) is not None:
         return replace(known, data=known.data or data)
     jobs: list[SandboxJob] = []
-    async with _line.slot():
+    async with _queue.slot():
         try:
-            made = await asyncio.get_running_loop().run_in_executor(_threads(), _normalised, data, limits, jobs.append)
+            made = await asyncio.get_running_loop().run_in_executor(_threads(), _convert, data, limits, jobs.append)
         except asyncio.CancelledError:
             for job in jobs:
                 job.kill()
@@ -182,7 +182,7 @@ def _counted(what: str, size: int, left: dict[str, int]) -> bool:
     return True
 
 
-def _normalised(data: bytes, limits: ImageLimits | SoundLimits, began: Callable[[SandboxJob], None]) -> ConvertedMedia:
+def _convert(data: bytes, limits: ImageLimits | SoundLimits, began: Callable[[SandboxJob], None]) -> ConvertedMedia:
     if isinstance(limits, ImageLimits):
         return sandbox.convert_image(data, limits, began=began)
     return audio.convert_audio(data, limits, began=began)
@@ -224,7 +224,7 @@ class _Memory:
 
 
 _memory = _Memory(REMEMBERED)
-_line = RequestQueue(AT_ONCE, each=EACH)
+_queue = RequestQueue(AT_ONCE, each=EACH)
 
 
 @cache

@@ -34,7 +34,7 @@ Prompt: TypeAlias = "Item | Sequence[Item]"
 """A prompt: one item or several. Adjacent parts become one user message."""
 
 MAX_BYTES = 20_000_000
-SECONDS = 20.0
+FETCH_SECONDS = 20.0
 """The limits for fetching one picture on the web."""
 
 _Kind = Literal["part", "dict", "message"]
@@ -84,7 +84,7 @@ async def fetch_urls(messages: Sequence[ModelMessage], guard: Guard = GUARD) -> 
 
 
 async def _fetched(url: str, guard: Guard) -> BinaryContent:
-    got = await guard.fetch(url, kinds=("image/*",), max_bytes=MAX_BYTES, seconds=SECONDS)
+    got = await guard.fetch(url, kinds=("image/*",), max_bytes=MAX_BYTES, seconds=FETCH_SECONDS)
     return await asyncio.to_thread(Image.from_bytes, got.data)
 
 

@@ -54,10 +54,10 @@ class Connection(Protocol):
         """Return the model for the running event loop. The first call in each loop makes it."""
         ...
 
-    def slot(self, told: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
+    def slot(self, on_position: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
         """Wait for a free slot at the server and hold it for the block. Each request is made in one slot.
 
-        `told` gets the number of answers that must end first, whenever it changes. Most servers have no limit.
+        `on_position` gets the number of answers that must end first, whenever it changes. Most servers have no limit.
         """
         ...
 

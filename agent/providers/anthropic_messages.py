@@ -140,7 +140,7 @@ class _Claude(MessageRewriting, AnthropicModel):
     @staticmethod
     def rewrite_messages(message: ModelMessage) -> ModelMessage:
         """Return the message as the API takes it; see `_taken`."""
-        return _taken(message)
+        return _rewrite(message)
 
 
 def _agreeing(settings: AnthropicModelSettings) -> AnthropicModelSettings:
@@ -158,7 +158,7 @@ def _agreeing(settings: AnthropicModelSettings) -> AnthropicModelSettings:
     return settings
 
 
-def _taken(message: ModelMessage) -> ModelMessage:
+def _rewrite(message: ModelMessage) -> ModelMessage:
     """Return the message as the API takes it, whoever wrote it: ids in its alphabet, no text of only white space.
 
     A pure function, so that a turn is the same bytes each time it is sent.

@@ -76,17 +76,17 @@ def explain(error: Exception, name: str, provider: ProviderSpec, *, key: str | N
     if isinstance(error, ModelAPIError) and (sayings := _too_long(error, name, _fields(body))):
         kind: ProviderErrorKind = "context"
         text = " ".join(in_english(SENTENCES, one) for one in sayings)
-        told = ""
+        key_of_text = ""
     else:
-        kind, told = _told(error, body, status)
+        kind, key_of_text = _told(error, body, status)
         label = provider.label
         values: dict[str, Value] = {"model": name, "status": status or 0, "error": type(error).__name__}
-        text = SENTENCES[told].format(who=label, whom=label.replace("The ", "the ", 1), **values)
+        text = SENTENCES[key_of_text].format(who=label, whom=label.replace("The ", "the ", 1), **values)
         who: dict[str, Value] = {"who": label, "whom": label}
         if not provider.keys_at:  # a self-hosted server: its label is a description, not a name
             who = {"who": LocalizedText("model_server"), "whom": LocalizedText("model_server_within")}
-        sayings = [LocalizedText(told, {**values, **who})]
-    if told in _QUOTED and (said := _said(body, key)):
+        sayings = [LocalizedText(key_of_text, {**values, **who})]
+    if key_of_text in _QUOTED and (said := _said(body, key)):
         text += f" It says: {said}"
         sayings.append(LocalizedText("it_says", {"text": said}))
     if kind == "key" and provider.key_names:

@@ -41,7 +41,7 @@ class ClientConnection(ABC):
 
     def __init__(self, spec: ModelSpec, endpoint: Endpoint, provider: ProviderSpec) -> None:
         self.spec, self.endpoint, self.provider = spec, endpoint, provider
-        self._line = RequestQueue(endpoint.slots) if endpoint.slots else None
+        self._queue = RequestQueue(endpoint.slots) if endpoint.slots else None
         self._open_ones: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Model, _Held]] = WeakKeyDictionary()
 
     def check(self) -> None:
@@ -59,9 +59,9 @@ class ClientConnection(ABC):
             self._open_ones[loop] = self._open(http), _held(http)
         return self._open_ones[loop][0]
 
-    def slot(self, told: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
+    def slot(self, on_position: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
         """Wait for a free slot at the server, behind earlier requests, and hold it for the block."""
-        return self._line.slot(told) if self._line is not None else nullcontext()
+        return self._queue.slot(on_position) if self._queue is not None else nullcontext()
 
     @abstractmethod
     def effort(self, reasoning: Reasoning | None) -> Reasoning | None:

@@ -103,10 +103,10 @@ class _Stateless(MessageRewriting, OpenAIResponsesModel):
     @staticmethod
     def rewrite_messages(message: ModelMessage) -> ModelMessage:
         """Return the message with only signed reasoning; see `_sealed`."""
-        return _sealed(message)
+        return _keep_sealed_reasoning(message)
 
 
-def _sealed(message: ModelMessage) -> ModelMessage:
+def _keep_sealed_reasoning(message: ModelMessage) -> ModelMessage:
     """Return the message without reasoning that never got its signature because the answer broke off.
 
     The vendor looks such an item up by its id, but has not stored it. The parts that it wrote after it are then sent

@@ -67,16 +67,16 @@ class RequestQueue:
         """The latest round that has been served."""
 
     @asynccontextmanager
-    async def slot(self, told: Callable[[int], None] = lambda _: None) -> AsyncGenerator[None]:
+    async def slot(self, on_position: Callable[[int], None] = lambda _: None) -> AsyncGenerator[None]:
         """Wait for a free slot and hold it for the block. The slot is freed however the block or the wait ends.
 
-        `told` gets the number of requests that must end first, at once and whenever the queue moves.
+        `on_position` gets the number of requests that must end first, at once and whenever the queue moves.
         """
         ticket = _Ticket()
         self._enter(ticket)
         try:
             while (before := self._before(ticket)) > 0:
-                told(before)
+                on_position(before)
                 await ticket.moved.wait()
                 ticket.moved.clear()
             yield

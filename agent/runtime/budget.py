@@ -56,15 +56,15 @@ class BudgetUsed:
 class Budget:
     """Counts one run against its limits. A resumed run starts from what it has used before."""
 
-    def __init__(self, limits: Limits, spent: BudgetUsed) -> None:
-        self._limits, self._before = limits, spent
-        self._steps = spent.steps
-        self._trail, self._known = list(spent.trail), dict.fromkeys(spent.known)
-        self._errors, self._idle = dict(spent.errors), spent.idle
+    def __init__(self, limits: Limits, used: BudgetUsed) -> None:
+        self._limits, self._before = limits, used
+        self._steps = used.steps
+        self._trail, self._known = list(used.trail), dict.fromkeys(used.known)
+        self._errors, self._idle = dict(used.errors), used.idle
         self._pollers: set[str] = set()
         self._notes: dict[str, str] = {}
         self._new = True
-        self._circle: Limit | None = spent.circle
+        self._circle: Limit | None = used.circle
 
     @property
     def seconds_left(self) -> float:
@@ -117,11 +117,11 @@ class Budget:
         for digest in digests:
             self._seen(digest)
         self._trail.append(_digest("step", digests))
-        told = self._circling()
-        if told is None and not self._new and self._idle >= self._limits.idle:
-            told = GUARDRAILS["no_progress"].note.format(times=self._idle)
-        if told is not None:
-            self._notes = {call.tool_call_id: told for call in counted}
+        note = self._circling()
+        if note is None and not self._new and self._idle >= self._limits.idle:
+            note = GUARDRAILS["no_progress"].note.format(times=self._idle)
+        if note is not None:
+            self._notes = {call.tool_call_id: note for call in counted}
 
     def count_result(self, result: ToolReturnPart) -> ToolReturnPart:
         """Count the result of one of these calls. Return it with a note for the model if there is one."""
@@ -153,11 +153,11 @@ class Budget:
         for length in range(1, LONGEST_CYCLE + 1):
             times = _times(self._trail, length)
             if length == 1:
-                told = self._strike("repeated_call", times, self._limits.repeats)
+                note = self._strike("repeated_call", times, self._limits.repeats)
             else:
-                told = self._strike("cycle", times, max(2, self._limits.repeats - 1), length=length)
-            if told is not None:
-                return told
+                note = self._strike("cycle", times, max(2, self._limits.repeats - 1), length=length)
+            if note is not None:
+                return note
         return None
 
     def _strike(self, kind: Limit, times: int, allowed: int, **more: int) -> str | None:

@@ -145,7 +145,7 @@ class ModelRequests:
         """Wait for a slot at the server. The waiting time does not count as time of the model or the run."""
         began: float | None = None
 
-        def told(before: int) -> None:
+        def on_position(before: int) -> None:
             nonlocal began
             began = began or monotonic()
             self.waiting = queued(before)
@@ -158,7 +158,7 @@ class ModelRequests:
                 self._on_wait_changed()
 
         try:
-            async with self._plan.connection.slot(told):
+            async with self._plan.connection.slot(on_position):
                 over()
                 yield
         finally:

@@ -8,7 +8,7 @@ from random import random
 from agent.errors import ProviderError, ProviderErrorKind
 from agent.i18n import LocalizedText
 
-FIRST, LONGEST = 0.5, 8.0
+FIRST_SECONDS, LONGEST_SECONDS = 0.5, 8.0
 """The most seconds to wait before the second try, and before any later try, if the provider asks for no pause."""
 LONGEST_REQUESTED_SECONDS = 60.0
 """The longest pause in seconds that a provider can ask for. If it asks for more, the run fails with an explanation."""
@@ -66,7 +66,7 @@ def next_wait(
         sentence = f"waiting {math.ceil(seconds)} s, asked to by the provider"
         saying = LocalizedText("asked_to_wait", {"seconds": math.ceil(seconds)})
     else:
-        seconds = chance() * min(LONGEST, FIRST * 2 ** (tried - 1))
+        seconds = chance() * min(LONGEST_SECONDS, FIRST_SECONDS * 2 ** (tried - 1))
         reason = str(failure).partition(". ")[0].rstrip(".")
         sentence = f"waiting {math.ceil(seconds)} s: {reason}; try {tried + 1} of {retries + 1}"
         saying = LocalizedText(

@@ -16,21 +16,21 @@ from agent.tools import cancelled_result, execute_all
 class ToolCalls:
     """The tool calls of one run. Owns its tools, their sessions, and the names of tools that are left running.
 
-    `say` gets each result as soon as it is there. The observers in `audience` get it, too.
+    `emit` gets each result as soon as it is there. The `observers` get it, too.
     """
 
     def __init__(
         self,
         plan: RunPlan,
-        watch: Budget,
+        budget: Budget,
         resumed: Resumption | None,
-        say: Callable[[Piece], None],
-        audience: Observers,
+        emit: Callable[[Piece], None],
+        observers: Observers,
     ) -> None:
         self.tools = plan.tools
         self.left_running: list[str] = []
-        self._plan, self._watch, self._resumed, self._emit = plan, watch, resumed, say
-        self._observers = audience
+        self._plan, self._budget, self._resumed, self._emit = plan, budget, resumed, emit
+        self._observers = observers
         self._sessions = ToolSessions()
 
     @property
@@ -61,7 +61,7 @@ class ToolCalls:
 
         def said(result: ToolReturnPart) -> None:
             result = self._resumed.with_note(result) if self._resumed else result
-            done.append(self._watch.count_result(result))
+            done.append(self._budget.count_result(result))
             self._emit(("tool_call_result", result_content(done[-1])))
             self.report_result(done[-1])
             if isinstance(result.metadata, dict):

@@ -8,7 +8,7 @@ from agent.history import Timings
 from agent.models.catalog import Price
 from agent.responses import ResponseType
 
-UNSEEN = 4
+MAX_TOKENS_PER_DELTA = 4
 """The most tokens per delta in a step that counts for the generation speed.
 
 A step with more did not stream most of its tokens as deltas (tool calls, JSON of emulated tool calls), so the time
@@ -57,7 +57,7 @@ class UsageMeter:
     def step(self, usage: RequestUsage | None) -> None:
         """Count the end of a request, with the server's usage, or None if the request broke off."""
         known = usage.output_tokens if usage is not None else 0
-        if self._deltas and known <= UNSEEN * self._deltas:
+        if self._deltas and known <= MAX_TOKENS_PER_DELTA * self._deltas:
             self._generating += self._step_last - self._step_began
             self._generated += known or self._deltas
         counted = usage is not None and (usage.output_tokens or (usage.input_tokens and not self._deltas))

@@ -15,7 +15,7 @@ MAX_NAME = 100
 
 _CALCULATOR = SandboxProgram(arithmetic, memory=128 * 1024 * 1024, seconds=2, timeout_seconds=5)
 """Each calculation has its own process, which takes 25 ms. Unlike a thread, a process can be killed."""
-_PLACES = BoundedSemaphore(4)
+_SANDBOX_SLOTS = BoundedSemaphore(4)
 """The most calculations at the same time: a model can ask for hundreds at once."""
 
 
@@ -34,7 +34,7 @@ def calculate(expression: str) -> str:
     Raises:
         ValueError: It is not arithmetic, uses an unknown name, has no real value, or its value is too large.
     """
-    if not _PLACES.acquire(timeout=_CALCULATOR.timeout_seconds):
+    if not _SANDBOX_SLOTS.acquire(timeout=_CALCULATOR.timeout_seconds):
         raise ValueError("too many calculations are going on; try again")
     try:
         status, out = SandboxJob(_CALCULATOR).run(
@@ -43,7 +43,7 @@ def calculate(expression: str) -> str:
     except TimeoutError as error:
         raise ValueError("the expression takes too long to work out") from error
     finally:
-        _PLACES.release()
+        _SANDBOX_SLOTS.release()
     if status:
         raise ValueError("the expression takes too much time or memory to work out")
     said: dict[str, str] = json.loads(out)

@@ -88,7 +88,7 @@ class _Spans:
     def __init__(self, telemetry: Telemetry, tracer: Tracer) -> None:
         self._telemetry, self._tracer = telemetry, tracer
         self._common: Attributes = {}
-        self._cleaner = Redactor()
+        self._redactor = Redactor()
         self._run: Span | None = None
         self._inside = OtelContext()
         self._step: Span | None = None
@@ -126,7 +126,7 @@ class _Spans:
 
     def _run_began(self, event: RunStarted) -> None:
         connection = event.plan.connection
-        self._cleaner = Redactor.of(connection)
+        self._redactor = Redactor.of(connection)
         self._common = {
             "gen_ai.provider.name": _PROVIDERS.get(connection.spec.provider, connection.spec.provider),
             "gen_ai.request.model": connection.spec.name,
@@ -202,7 +202,7 @@ class _Spans:
             return
         span.set_attribute("switchboard.tool.outcome", result.outcome)
         if self._telemetry.content:
-            span.set_attribute("gen_ai.tool.call.result", self._cleaner.value(result.model_response_str()))
+            span.set_attribute("gen_ai.tool.call.result", self._redactor.value(result.model_response_str()))
         if result.outcome == "failed":
             self._failed(span, "tool_error", result.model_response_str())
         span.end()
@@ -225,7 +225,7 @@ class _Spans:
     def _failed(self, span: Span, kind: str, sentence: str) -> None:
         """Record the kind of failure. Its sentence can quote the conversation and is recorded only with `content`."""
         span.set_attribute("error.type", kind)
-        span.set_status(StatusCode.ERROR, self._cleaner.complaint(sentence) if self._telemetry.content else None)
+        span.set_status(StatusCode.ERROR, self._redactor.complaint(sentence) if self._telemetry.content else None)
 
     def _content(self, span: Span, name: str, messages: Sequence[ModelMessage]) -> None:
         if not self._telemetry.content or not messages:
@@ -233,7 +233,7 @@ class _Spans:
         span.set_attribute(name, self._json(_words().messages_to_otel_messages(list(messages))))
 
     def _json(self, value: Any) -> str:
-        return to_json(self._cleaner.value(value), fallback=str).decode()
+        return to_json(self._redactor.value(value), fallback=str).decode()
 
 
 def _of_response(response: ModelResponse) -> Attributes:

@@ -72,7 +72,7 @@ class Recorder:
                 pass
             case AttemptFailed(failure=failure, pause=pause):
                 self._flush()
-                self._line("retry", at, seconds=pause.seconds, why=self._cleaner.complaint(str(failure)))
+                self._line("retry", at, seconds=pause.seconds, why=self._redactor.complaint(str(failure)))
             case StepEnded():
                 self._flush()
                 self._stepped(event, at)
@@ -87,9 +87,9 @@ class Recorder:
                 self._ended(result, at)
                 self._file.close()
 
-    def _begin(self, cleaner: Redactor) -> None:
-        self._began, self._cleaner = monotonic(), cleaner
-        self._chunks, self._words = RedactedStream(cleaner), RedactedStream(cleaner)
+    def _begin(self, redactor: Redactor) -> None:
+        self._began, self._redactor = monotonic(), redactor
+        self._chunks, self._words = RedactedStream(redactor), RedactedStream(redactor)
 
     def _header(self, event: RunStarted) -> None:
         plan = event.plan
@@ -111,7 +111,7 @@ class Recorder:
                 for each in definitions
             ],
         }
-        self._write(self._cleaner.value(header))
+        self._write(self._redactor.value(header))
         self._line("prompt", 0.0, messages=[self._clean(MESSAGES, message) for message in event.prompt])
         if not event.prompt:  # a resumed run: the calls that it answers belong to the record
             self._line("step", 0.0)
@@ -146,7 +146,7 @@ class Recorder:
             calls = [self._clean(CALLS, part) for part in response.parts if isinstance(part, ToolCallPart)]
         said = None
         if failure is not None:
-            sentence = self._cleaner.complaint(str(failure))
+            sentence = self._redactor.complaint(str(failure))
             said = {"kind": failure.kind, "status": failure.status, "sentence": sentence}
         whole = failure is None and response is not None and response.state == "complete"
         self._line("stepped", at, whole=whole, response=envelope, calls=calls, failure=said)
@@ -161,14 +161,14 @@ class Recorder:
                 self._word(piece)
             return
         self._flush_words()
-        clean = self._cleaner.complaint(content) if isinstance(content, str) else self._cleaner.value(_named(content))
+        clean = self._redactor.complaint(content) if isinstance(content, str) else self._redactor.value(_named(content))
         self._line("response", at, type=response.type, content=clean)
 
     def _word(self, piece: RecordedPiece) -> None:
         self._line("response", piece.at, type=piece.kind, content=piece.text, bubble=piece.part)
 
     def _ended(self, result: RunResult, at: float) -> None:
-        detail = self._cleaner.complaint(result.note.detail)
+        detail = self._redactor.complaint(result.note.detail)
         timings = json.loads(to_json(result.note.timings))
         self._line("end", at, finish_reason=result.finish_reason, detail=detail, timings=timings, cost=result.cost)
 
@@ -184,7 +184,7 @@ class Recorder:
     def _clean(self, adapter: TypeAdapter[Any], value: Any) -> Any:
         """Return one value as redacted JSON. The adapters are for lists, which know how bytes are written."""
         [plain] = json.loads(adapter.dump_json([value]))
-        return self._cleaner.value(_without_details(plain))
+        return self._redactor.value(_without_details(plain))
 
     def _line(self, kind: str, at: float, **more: Any) -> None:
         self._write({"at": round(at, 6), "kind": kind, **more})

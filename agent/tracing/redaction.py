@@ -117,8 +117,8 @@ class RedactedStream:
     Deltas without a key are not changed. A delta with a key is changed and joined with its neighbours.
     """
 
-    def __init__(self, cleaner: Redactor) -> None:
-        self._cleaner = cleaner
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
         self._held: deque[RecordedPiece] = deque()
         self._open: dict[int, list[RecordedPiece]] = {}
         """The held pieces of each part that are not redacted yet."""
@@ -144,7 +144,7 @@ class RedactedStream:
 
     def _settle(self, pieces: list[RecordedPiece]) -> None:
         joined = "".join(piece.text for piece in pieces)
-        cleaned = self._cleaner.text(joined)
+        cleaned = self._redactor.text(joined)
         for piece in pieces:
             piece.clean = True
             if cleaned != joined:

@@ -85,9 +85,9 @@ class Replay:
         """Return the player."""
         return self._player
 
-    def slot(self, told: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
+    def slot(self, on_position: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
         """Enter at once: any number of replays can run."""
-        del told
+        del on_position
         return nullcontext()
 
     def effort(self, reasoning: Any) -> None:

@@ -22,7 +22,7 @@ class AnswerPermit:
     connection: Connection
     owns_connection: bool
     reservation: Reservation
-    offers: ModelMenu
+    models: ModelMenu
     owner: str
     reserve: Reserve
     handed_over: bool = False
@@ -36,22 +36,22 @@ class AnswerPermit:
         """Release the reservation and the connection."""
         self.reservation.release()
         if self.owns_connection:
-            await self.offers.close(self.connection, self.owner)
+            await self.models.close(self.connection, self.owner)
 
 
 @asynccontextmanager
 async def permit_answer(
-    gate: RateLimiter, offers: ModelMenu, quota: StorageQuota, busy: Busy, visitor: Visitor, choices: Choices
+    rate_limiter: RateLimiter, models: ModelMenu, quota: StorageQuota, busy: Busy, visitor: Visitor, choices: Choices
 ) -> AsyncGenerator[AnswerPermit]:
     """Reserve a place before anything else happens. Everything is released at the end, unless a run took the permit.
 
     Raises `InputError` for invalid choices, `Limited`, and the errors of `ModelMenu.connect`.
     """
     choices.check()
-    with gate.reserve_answer(visitor) as place:
-        connection, own = await offers.connect(visitor.owner, choices.model, visitor.login)
+    with rate_limiter.reserve_answer(visitor) as place:
+        connection, own = await models.connect(visitor.owner, choices.model, visitor.login)
         async with quota.reservation(visitor, busy) as reserve:
-            grant = AnswerPermit(connection, own, place, offers, visitor.owner, reserve)
+            grant = AnswerPermit(connection, own, place, models, visitor.owner, reserve)
             try:
                 yield grant
             finally:

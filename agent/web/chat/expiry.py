@@ -13,7 +13,7 @@ from agent.settings import Settings
 
 log = logging.getLogger(__name__)
 
-GUEST = "guest-"
+GUEST_PREFIX = "guest-"
 """Owner prefix of visitors without a cookie. Nobody can come back to their conversations."""
 MARGIN = timedelta(hours=1)
 """A conversation with a running answer is kept for at least the longest run time plus this margin."""
@@ -41,7 +41,7 @@ class RetentionPeriods:
 
         Its last message was written at `at` (default: now). `running` is True if its run has not ended.
         """
-        kept = self.guest if owner.startswith(GUEST) else self.visitor
+        kept = self.guest if owner.startswith(GUEST_PREFIX) else self.visitor
         if kept is None:
             return None
         return (at or now()) + (max(kept, self.run + MARGIN) if running else kept)
@@ -59,7 +59,7 @@ async def add_missing_expiry(store: HistoryStore, settings: Settings) -> int:
     lifetimes = RetentionPeriods.of(settings)
     if settings.share:
         lifetimes = replace(lifetimes, visitor=None)
-    owners = GUEST if lifetimes.visitor is None else ""
+    owners = GUEST_PREFIX if lifetimes.visitor is None else ""
     return await store.add_expiry(
         lambda record: lifetimes.until(record.owner, running=False, at=record.updated_at), owners=owners
     )

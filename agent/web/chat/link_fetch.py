@@ -42,13 +42,19 @@ class LinkFetcher:
     def __init__(
         self,
         guard: Guard,
-        gate: RateLimiter,
+        rate_limiter: RateLimiter,
         *,
         max_bytes: int,
         seconds: float = SECONDS,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._guard, self._gate, self._max_bytes, self._seconds, self._clock = guard, gate, max_bytes, seconds, clock
+        self._guard, self._gate, self._max_bytes, self._seconds, self._clock = (
+            guard,
+            rate_limiter,
+            max_bytes,
+            seconds,
+            clock,
+        )
         self._fetches: dict[str, asyncio.Task[FetchedPicture]] = {}
         self._given_up: OrderedDict[str, tuple[str, float]] = OrderedDict()
         """By ask: the visitor who cancelled it before it arrived, and when."""

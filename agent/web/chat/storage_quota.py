@@ -15,7 +15,7 @@ from agent.history import HistoryStore
 from agent.i18n.translator import page_error
 from agent.media.store import MediaStore
 from agent.settings import PublicSettings
-from agent.web.chat.expiry import GUEST, delete_conversation
+from agent.web.chat.expiry import GUEST_PREFIX, delete_conversation
 from agent.web.chat.visitor import Visitor
 
 MB = 1_000_000
@@ -59,7 +59,7 @@ class StorageQuota:
     @asynccontextmanager
     async def reservation(self, visitor: Visitor, busy: Busy) -> AsyncGenerator[Reserve]:
         """Allow a message to be stored within the block. The reservation counts until its end, then the stored size."""
-        account, reserved = GUEST if visitor.guest else visitor.owner, 0
+        account, reserved = GUEST_PREFIX if visitor.guest else visitor.owner, 0
 
         async def reserve(size: int) -> None:
             nonlocal reserved
@@ -84,9 +84,9 @@ class StorageQuota:
         over = await self._excess(limits, visitor, size)
         if over <= 0:
             return
-        oldest = await self._store.expiring(datetime.max.replace(tzinfo=UTC), owners=GUEST, limit=MOST_DELETED)
+        oldest = await self._store.expiring(datetime.max.replace(tzinfo=UTC), owners=GUEST_PREFIX, limit=MOST_DELETED)
         oldest = [record for record in oldest if record.owner != visitor.owner and not busy(record.id)]
-        if over > await self._used(GUEST):
+        if over > await self._used(GUEST_PREFIX):
             oldest = []
         for record in oldest:
             await delete_conversation(self._store, self._media, record)
@@ -102,7 +102,7 @@ class StorageQuota:
         over = used + size - most
         if not visitor.guest:
             return over
-        return max(over, await self._used(GUEST) + size - limits.stored_mb_of_guests * MB)
+        return max(over, await self._used(GUEST_PREFIX) + size - limits.stored_mb_of_guests * MB)
 
     async def _used(self, owners: str) -> int:
         """Return the bytes of all owners with the prefix `owners`: stored text, files and reservations."""

@@ -28,7 +28,7 @@ from agent.web.chat.questions import Call
 
 SILENCE = 3.0
 """Seconds of silence within a text after which the page shows that it waits."""
-UNSEEN = repeat(math.inf)
+UNSEEN_TIMES = repeat(math.inf)
 """The arrival times of stored responses, which nobody saw arrive."""
 LOST = "Interrupted: the server went down before the answer was finished."
 NO_ENDING = Note(ended="error", detail=LOST, sayings=(LocalizedText("lost"),))
@@ -120,7 +120,9 @@ def unanswered_tool_calls(bubbles: Sequence[Bubble]) -> list[Call]:
     return [one.content for one in bubbles if one.first.type == "tool_call" and call_id(one) not in answered]
 
 
-def fold_responses(bubbles: list[Bubble], responses: Iterable[Response], said_at: Iterable[float] = UNSEEN) -> None:
+def fold_responses(
+    bubbles: list[Bubble], responses: Iterable[Response], said_at: Iterable[float] = UNSEEN_TIMES
+) -> None:
     """Add responses to their bubbles. `is_type_switched` alone decides where a new bubble begins."""
     for response, at in zip(responses, said_at, strict=False):
         text = response.content if isinstance(response.content, str) else ""

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.web.middleware.origins import Origins, is_foreign
 from agent.web.middleware.requests import READ, RequestRefused, locate, read_json, refuse, with_body, with_query
-from agent.web.middleware.security_headers import POLICY, SecurityHeadersMiddleware
+from agent.web.middleware.security_headers import POLICY, SecurityHeadersSend
 from agent.web.middleware.visitor_cookie import COOKIE, CookieJar, VisitorCookies
 
 API = "/gradio_api/"
@@ -35,7 +35,7 @@ REMEMBERED_OF_GUESTS = 10_000
 GUEST = "guest"
 """Stands for the visitor in the sessions of those who have no cookie."""
 AGAIN = b"again=1"
-"""In the query of a request that the walls redirected to itself, so that this happens only once."""
+"""In the query of a request that the isolation redirected to itself, so that this happens only once."""
 
 _ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 Passed = tuple[Scope, Receive, Send]
@@ -77,7 +77,7 @@ class IsolationMiddleware:
         if scope["type"] != "http":  # the page opens no web socket
             await send({"type": "websocket.close", "code": 1008})
             return
-        answer = SecurityHeadersMiddleware(send, self._policy)
+        answer = SecurityHeadersSend(send, self._policy)
         try:
             scope = locate(scope, self._prefix)
             self._origins.check(scope)
@@ -90,15 +90,15 @@ class IsolationMiddleware:
                 await refuse(answer, 500)
             raise
 
-    def _identify(self, scope: Scope, answer: SecurityHeadersMiddleware) -> tuple[Scope, str | None]:
+    def _identify(self, scope: Scope, answer: SecurityHeadersSend) -> tuple[Scope, str | None]:
         """The request as it counts, and its visitor. The answer makes a newcomer a visitor."""
         # A login comes back from the hub's page, and Gradio then needs the state that it keeps in its cookie.
         known = scope["path"] in (*HOME, *self._login[:2]) or not is_foreign(Headers(scope=scope))
         visitor = self._visitor(scope, answer) if known else None
-        scope.setdefault("state", {}).update(visitor=visitor, walls=self)
+        scope.setdefault("state", {}).update(visitor=visitor, isolation=self)
         return scope if known else _without_cookies(scope), visitor
 
-    def _visitor(self, scope: Scope, answer: SecurityHeadersMiddleware) -> str | None:
+    def _visitor(self, scope: Scope, answer: SecurityHeadersSend) -> str | None:
         """The visitor that the cookie names. The pages that browsers and programs begin with make newcomers visitors.
 
         Of two different values one is a stranger's, and nobody can say which. Neither counts. The answer deletes the
@@ -275,12 +275,12 @@ class IsolationMiddleware:
 
 
 def visitor_id_of(scope: Scope) -> str | None:
-    """The visitor that the walls found in a request's cookie."""
+    """The visitor that the isolation found in a request's cookie."""
     return cast("str | None", scope.get("state", {}).get("visitor"))
 
 
 def session_hash_of(scope: Scope) -> str | None:
-    """The session that a request to Gradio's queue is for, as the walls let it through."""
+    """The session that a request to Gradio's queue is for, as the isolation let it through."""
     return cast("str | None", scope.get("state", {}).get("session"))
 
 

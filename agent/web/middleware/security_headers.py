@@ -40,7 +40,7 @@ SESSION = b"session="
 """The cookie in which Gradio keeps a login."""
 
 
-class SecurityHeadersMiddleware:
+class SecurityHeadersSend:
     """An ASGI `send` that adds the headers and `cookies` to the response, wherever it comes from."""
 
     def __init__(self, send: Send, policy: str) -> None:

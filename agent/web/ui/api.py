@@ -43,14 +43,14 @@ class ChatApi:
         conversation). Each value is `{"text", "bubbles": [{"type", "content"}], "finish_reason"}`; only the last one
         has a finish_reason.
         """
-        seat = self._sessions.get(request)
+        session = self._sessions.get(request)
         options = dict(options or {})
         new = options.pop("new", False)
         choices = await toast_errors(_options(model, options))
         if new:
-            seat = replace(seat, conversation=None)
-        seat, live = await submit(self._conversations, message, seat, choices, request)
-        self._sessions.save(request, seat)
+            session = replace(session, conversation=None)
+        session, live = await submit(self._conversations, message, session, choices, request)
+        self._sessions.save(request, session)
         if live is None:  # one of several questions was answered
             yield {"text": "", "bubbles": [], "finish_reason": "suspended"}
             return

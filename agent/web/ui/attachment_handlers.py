@@ -29,23 +29,23 @@ LOOKED_AT = 4
 class AttachmentHandlers:
     """Event handlers of the attachment panel. Owns the pages' fetches; `guard` decides which hosts are allowed."""
 
-    def __init__(self, conversations: Conversations, seats: PageSessions, guard: Guard) -> None:
-        self._conversations, self._sessions = conversations, seats
+    def __init__(self, conversations: Conversations, sessions: PageSessions, guard: Guard) -> None:
+        self._conversations, self._sessions = conversations, sessions
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._looking = asyncio.Semaphore(LOOKED_AT)
         self._links = LinkFetcher(guard, conversations.rate_limiter, max_bytes=conversations.settings.max_upload_bytes)
 
     async def read_here(self, on: bool, model: str | None, request: gr.Request) -> tuple[Any, Any]:
         """Switch the text extraction from images and audio, which changes the files that can be attached."""
-        seat = self._sessions.get(request)
+        session = self._sessions.get(request)
         self._conversations.remembered.put(
-            seat.visitor, replace(self._conversations.choices(seat.owner), read_here=bool(on))
+            session.visitor, replace(self._conversations.choices(session.owner), read_here=bool(on))
         )
-        spec = self._conversations.model_for(seat.owner, model)
+        spec = self._conversations.model_for(session.owner, model)
         if on:
             await self._conversations.transcriber.look()
         return (
-            takes(spec, seat.words, reading=self._conversations.transcriber if on else None)
+            takes(spec, session.words, reading=self._conversations.transcriber if on else None)
             if spec
             else (gr.skip(), gr.skip())
         )
@@ -54,26 +54,26 @@ class AttachmentHandlers:
         self, value: dict[str, Any] | None, model: str | None, read_here: bool, request: gr.Request
     ) -> AsyncIterator[str]:
         """Yield how each attachment will be handled for the chosen model, before anything is sent."""
-        seat = self._sessions.get(request)
-        spec = self._conversations.model_for(seat.owner, model)
+        session = self._sessions.get(request)
+        spec = self._conversations.model_for(session.owner, model)
         files = [Path(str(file)) for file in (value or {}).get("files") or []]
         if spec is None or not files or not owns_files(list(map(str, files)), request):
             yield ""
             return
-        with acting_for(seat.owner):
-            looking = asyncio.ensure_future(self._plans(files, spec, seat, read_here))
+        with acting_for(session.owner):
+            looking = asyncio.ensure_future(self._plans(files, spec, session, read_here))
         async for _ in poll_until_done(looking):
-            yield being_checked([file.name for file in files], seat.words)
-        yield attachments(looking.result(), seat.words)
+            yield being_checked([file.name for file in files], session.words)
+        yield attachments(looking.result(), session.words)
 
     async def _plans(
-        self, files: list[Path], spec: ModelSpec, seat: PageSession, read_here: bool
+        self, files: list[Path], spec: ModelSpec, session: PageSession, read_here: bool
     ) -> list[AttachmentPlan]:
         """Plan the files when it is their turn: one message per visitor at a time, and a few in total."""
-        turn = self._turns.setdefault(seat.visitor.rate_limit_key, asyncio.Lock())
+        turn = self._turns.setdefault(session.visitor.rate_limit_key, asyncio.Lock())
         most, menu = (
             self._conversations.settings.max_upload_bytes,
-            self._conversations.models.choosable(seat.owner, seat.login),
+            self._conversations.models.choosable(session.owner, session.login),
         )
         async with turn, self._looking:
             return await plan_attachments(
@@ -86,19 +86,19 @@ class AttachmentHandlers:
         `asked` has a number and the URL, for example "7 https://...".
         """
         assert request.request is not None
-        seat, scope = self._sessions.get(request), request.request.scope
+        session, scope = self._sessions.get(request), request.request.scope
         number, _, url = str(asked).partition(" ")
         ask = ask_of(request.session_hash, number)
         if ask is None:
-            raise gr.Error(seat.words("broken"), print_exception=False)
+            raise gr.Error(session.words("broken"), print_exception=False)
         try:
-            picture = await self._links.fetch(seat.visitor, ask, url)
+            picture = await self._links.fetch(session.visitor, ask, url)
             if picture is None:
                 return {"text": "", "files": []}
             kept = await scope["state"]["uploads"].add(visitor_id_of(scope), picture.name, picture.data)
         except AgentError as error:
-            return {"text": seat.words.render(error.sayings) or str(error), "files": []}
-        scope["state"]["walls"].give(str(kept), visitor_id_of(scope))
+            return {"text": session.words.render(error.sayings) or str(error), "files": []}
+        scope["state"]["isolation"].give(str(kept), visitor_id_of(scope))
         file = FileData(path=str(kept), orig_name=picture.name, mime_type=picture.media_type)
         return {"text": "", "files": [file]}
 

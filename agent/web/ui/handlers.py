@@ -59,29 +59,29 @@ class Handlers:
 
     async def page_loaded(self, request: gr.Request) -> tuple[Any, ...]:
         """Return the settings and the models for a loaded page. Selects the visitor's last conversation."""
-        seat = self._sessions.get(request)
-        seat = self._sessions.save(
-            request, replace(seat, conversation=await self._conversations.last_conversation(seat.owner))
+        session = self._sessions.get(request)
+        session = self._sessions.save(
+            request, replace(session, conversation=await self._conversations.last_conversation(session.owner))
         )
-        self._conversations.models.keys.keep_alive(seat.owner)
-        chosen = self._conversations.choices(seat.owner)
+        self._conversations.models.keys.keep_alive(session.owner)
+        chosen = self._conversations.choices(session.owner)
         if chosen.read_here:
             await self._conversations.transcriber.look()
-        spec = self._conversations.model_for(seat.owner, None)
-        busy = seat.conversation is not None and self._conversations.live_runs.is_busy(seat.conversation)
-        return chosen.read_here, *self._widgets.menu(seat, spec), *self._widgets.for_model(seat, spec, busy=busy)
+        spec = self._conversations.model_for(session.owner, None)
+        busy = session.conversation is not None and self._conversations.live_runs.is_busy(session.conversation)
+        return chosen.read_here, *self._widgets.menu(session, spec), *self._widgets.for_model(session, spec, busy=busy)
 
     async def watch(self, request: gr.Request) -> AsyncGenerator[list[WireMessage] | dict[str, Any]]:
         """Yield the conversation, and its answer while it is being written."""
-        seat = self._sessions.get(request)
-        if seat.conversation is None:  # nothing, rather than an empty list that would arrive after a first message
+        session = self._sessions.get(request)
+        if session.conversation is None:  # nothing, rather than an empty list that would arrive after a first message
             yield gr.skip()
             return
         page, this = str(request.session_hash), object()
         self._watching[page] = this  # a page has one watch: a newer one ends this at its next update
         try:
-            renderer = ViewRenderer(seat.window, seat.words)
-            async for view in self._conversations.watch(seat.owner, seat.conversation, seat.window):
+            renderer = ViewRenderer(session.window, session.words)
+            async for view in self._conversations.watch(session.owner, session.conversation, session.window):
                 if self._watching.get(page) is not this:
                     return
                 yield renderer.render(view).messages
@@ -103,16 +103,18 @@ class Handlers:
 
         A message can be sent while this runs, so the active run is checked last.
         """
-        seat = self._sessions.get(request)
-        if seat.conversation is None:
+        session = self._sessions.get(request)
+        if session.conversation is None:
             return gr.skip(), gr.skip()
-        view = render_view(await self._conversations.view(seat.owner, seat.conversation, seat.window), seat.window)
+        view = render_view(
+            await self._conversations.view(session.owner, session.conversation, session.window), session.window
+        )
         return gr.skip() if view.is_busy else composer(busy=False), gr.Button(visible=view.has_earlier)
 
     def earlier(self, request: gr.Request) -> None:
         """Show twice as many bubbles of the conversation, up to `LONGEST_WINDOW`."""
-        seat = self._sessions.get(request)
-        self._sessions.save(request, replace(seat, window=min(seat.window * 2, LONGEST_WINDOW)))
+        session = self._sessions.get(request)
+        self._sessions.save(request, replace(session, window=min(session.window * 2, LONGEST_WINDOW)))
 
     def refresh_models(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
         """Return the available models and the status of the loading one. Called every second until all are ready.
@@ -120,44 +122,44 @@ class Handlers:
         If the page names an available model, nothing that a visitor sets is changed. The visitor could have chosen
         another model or typed a key since the page asked.
         """
-        seat = self._sessions.get(request)
+        session = self._sessions.get(request)
         timer = gr.Timer(active=not self._conversations.is_settled)
         if named := self._conversations.models.get(model):
-            return timer, *self._widgets.menu(seat, named, chosen=False), *([gr.skip()] * FOR_MODEL)
-        spec = self._conversations.model_for(seat.owner, None)
-        prompt, *others = self._widgets.for_model(seat, spec)
-        return timer, *self._widgets.menu(seat, spec), gr.skip() if spec is None else prompt, *others
+            return timer, *self._widgets.menu(session, named, chosen=False), *([gr.skip()] * FOR_MODEL)
+        spec = self._conversations.model_for(session.owner, None)
+        prompt, *others = self._widgets.for_model(session, spec)
+        return timer, *self._widgets.menu(session, spec), gr.skip() if spec is None else prompt, *others
 
     async def model_chosen(self, model: str | None, prompt: str | None, request: gr.Request) -> tuple[Any, ...]:
         """Select a model that was picked from the list or typed. Its abilities decide which switches are available.
 
         A visitor's own `prompt` stays in its box, because nothing else remembers a guest's prompt.
         """
-        seat = self._sessions.get(request)
-        chosen = self._conversations.choices(seat.owner)
+        session = self._sessions.get(request)
+        chosen = self._conversations.choices(session.owner)
         try:
             spec = self._conversations.models.find((model or "").strip())
         except AgentError as error:
-            said = seat.words.render(error.sayings) or str(error)
-            gr.Warning(html.escape(said), title=seat.words("no_model"))
-            spec = self._conversations.model_for(seat.owner, None)
+            said = session.words.render(error.sayings) or str(error)
+            gr.Warning(html.escape(said), title=session.words("no_model"))
+            spec = self._conversations.model_for(session.owner, None)
         if spec is not None:
-            self._conversations.remembered.put(seat.visitor, replace(chosen, model=spec.id, picked=True))
+            self._conversations.remembered.put(session.visitor, replace(chosen, model=spec.id, picked=True))
             asyncio.get_running_loop().run_in_executor(None, preload, spec.dialect)  # while the question is typed
         # The list has that value already, or a newer one, which must stay.
         new = spec is None or spec.id != model
-        default, *others = self._widgets.for_model(seat, spec)
+        default, *others = self._widgets.for_model(session, spec)
         own = own_prompt(prompt or "", self._conversations.settings, self._conversations.models.specs()) is not None
-        return *self._widgets.menu(seat, spec, chosen=new), gr.skip() if own else default, *others
+        return *self._widgets.menu(session, spec, chosen=new), gr.skip() if own else default, *others
 
     async def switch(self, request: gr.Request) -> tuple[Any, ...]:
         """Select the better model that has become available."""
-        seat, spec = self._sessions.get(request), self._conversations.models.find("")
+        session, spec = self._sessions.get(request), self._conversations.models.find("")
         if spec is not None:
             self._conversations.remembered.put(
-                seat.visitor, replace(self._conversations.choices(seat.owner), model=spec.id)
+                session.visitor, replace(self._conversations.choices(session.owner), model=spec.id)
             )
-        return *self._widgets.menu(seat, spec), *self._widgets.for_model(seat, spec)
+        return *self._widgets.menu(session, spec), *self._widgets.for_model(session, spec)
 
     # Actions
 
@@ -176,48 +178,56 @@ class Handlers:
 
     async def option(self, event: gr.SelectData, given: Given, request: gr.Request) -> Any:
         """Handle a button under the last answer. Its value names the question or message that it is about."""
-        seat = self._sessions.get(request)
-        busy = await toast_errors(self._press_button(event.value, seat, self._choices(seat, given)), seat.words)
+        session = self._sessions.get(request)
+        busy = await toast_errors(
+            self._press_button(event.value, session, self._choices(session, given)), session.words
+        )
         return composer(busy=busy)
 
     async def retry(self, given: Given, request: gr.Request) -> Any:
         """Answer the last message again. The page names the message by its id."""
-        seat, entry = self._sessions.get(request), str(values(given)["addressed"])
-        choices = self._choices(seat, given)
-        await toast_errors(self._conversations.retry(seat.visitor, seat.conversation, entry, choices), seat.words)
+        session, entry = self._sessions.get(request), str(values(given)["addressed"])
+        choices = self._choices(session, given)
+        await toast_errors(
+            self._conversations.retry(session.visitor, session.conversation, entry, choices), session.words
+        )
         return composer(busy=True)
 
     async def edit(self, given: Given, request: gr.Request) -> Any:
         """Replace the text of a message and send it. The page names the message by its id."""
-        seat, said = self._sessions.get(request), values(given)
-        entry, text, choices = str(said["addressed"]), str(said["edited"] or ""), self._choices(seat, given)
-        await toast_errors(self._conversations.edit(seat.visitor, seat.conversation, entry, text, choices), seat.words)
+        session, said = self._sessions.get(request), values(given)
+        entry, text, choices = str(said["addressed"]), str(said["edited"] or ""), self._choices(session, given)
+        await toast_errors(
+            self._conversations.edit(session.visitor, session.conversation, entry, text, choices), session.words
+        )
         return composer(busy=True)
 
     async def undo(self, addressed: str, request: gr.Request) -> Any:
         """Remove the last message and its answer. Its text goes into the composer."""
-        seat = self._sessions.get(request)
-        text = await toast_errors(self._conversations.undo(seat.owner, seat.conversation, addressed), seat.words)
+        session = self._sessions.get(request)
+        text = await toast_errors(
+            self._conversations.undo(session.owner, session.conversation, addressed), session.words
+        )
         return composer(busy=False, value=text)
 
     def refused(self, request: gr.Request) -> tuple[Any, Any]:
         """Handle a refused event. A running answer can be stopped, whichever page requested it."""
-        seat = self._sessions.get(request)
+        session = self._sessions.get(request)
         if (request.session_hash or "") in self._submissions:
             return gr.skip(), gr.skip()
-        return composer(busy=self._conversations.live_runs.get(seat.conversation, seat.owner) is not None), ""
+        return composer(busy=self._conversations.live_runs.get(session.conversation, session.owner) is not None), ""
 
     def stop(self, request: gr.Request) -> None:
         """Cancel the answer that is being written, or the file processing before it."""
-        seat = self._sessions.get(request)
+        session = self._sessions.get(request)
         if sending := self._submissions.get(request.session_hash or ""):
             sending.stop()
-        self._conversations.stop(seat.owner, seat.conversation)
+        self._conversations.stop(session.owner, session.conversation)
 
     def new(self, request: gr.Request) -> tuple[Any, ...]:
         """Show an empty page. The conversation stays stored; for a running answer this is like closing the tab."""
-        seat = self._sessions.get(request)
-        self._sessions.save(request, replace(seat, conversation=None, window=WINDOW))
+        session = self._sessions.get(request)
+        self._sessions.save(request, replace(session, conversation=None, window=WINDOW))
         return [], gr.Button(visible=False), composer(busy=False)
 
     # Helpers
@@ -229,34 +239,34 @@ class Handlers:
 
         The transcription of files can be stopped, and stops when the page is gone.
         """
-        seat, page = self._sessions.get(request), request.session_hash or ""
+        session, page = self._sessions.get(request), request.session_hash or ""
         if page in self._submissions:
-            raise ask_to_wait(seat.words("on_its_way"), seat.words)
-        choices = self._choices(seat, given)
+            raise ask_to_wait(session.words("on_its_way"), session.words)
+        choices = self._choices(session, given)
         files = [Path(str(file)).name for file in (message or {}).get("files") or []]
-        ready = self._conversations.model_for(seat.owner, choices.model) is not None
+        ready = self._conversations.model_for(session.owner, choices.model) is not None
         sending = self._submissions[page] = Submission(
-            lambda report: submit(self._conversations, message, seat, choices, request, report)
+            lambda report: submit(self._conversations, message, session, choices, request, report)
         )
         try:
             async for status in sending.progress():
                 if status is None:
-                    yield gr.skip(), being_sent(files, ready=ready, words=seat.words)
+                    yield gr.skip(), being_sent(files, ready=ready, words=session.words)
                 else:
-                    yield composer(busy=True), notice(status, seat.words)
+                    yield composer(busy=True), notice(status, session.words)
             if sending.stopped:
                 yield composer(busy=False), ""
                 return
-            seat, live = sending.result()
-            self._sessions.save(request, seat)
+            session, live = sending.result()
+            self._sessions.save(request, session)
             yield composer(busy=live is not None, **({"value": None} if emptied else {})), ""
         finally:
             del self._submissions[page]
             await sending.aclose()
 
-    async def _press_button(self, value: object, seat: PageSession, choices: Choices) -> bool:
+    async def _press_button(self, value: object, session: PageSession, choices: Choices) -> bool:
         """Do what a pressed button says. Return True if an answer is being written then."""
-        pressed, who = PressedButton.of(value), (seat.visitor, seat.conversation)
+        pressed, who = PressedButton.of(value), (session.visitor, session.conversation)
         match pressed.do:
             case "answer":
                 asked = QuestionId(pressed.run, pressed.call)
@@ -264,21 +274,21 @@ class Handlers:
             case "retry":
                 await self._conversations.retry(*who, pressed.entry, choices)
             case "continue":
-                await self._conversations.continue_answer(*who, pressed.entry, seat.words("continue"), choices)
+                await self._conversations.continue_answer(*who, pressed.entry, session.words("continue"), choices)
         return True
 
-    def _choices(self, seat: PageSession, given: Given) -> Choices:
+    def _choices(self, session: PageSession, given: Given) -> Choices:
         """Return the settings of this page's widgets.
 
         The model is remembered. The other settings are remembered only if none are, for example after a restart, so
         that a page opened earlier does not undo what was set on another page.
         """
-        kept, said = self._conversations.choices(seat.owner), choices_of(given)
-        spec = self._conversations.model_for(seat.owner, said.model)
+        kept, said = self._conversations.choices(session.owner), choices_of(given)
+        spec = self._conversations.model_for(session.owner, said.model)
         own = own_prompt(said.system_message or "", self._conversations.settings, self._conversations.models.specs())
         said = replace(said, picked=kept.picked, system_message=own)
-        if self._conversations.remembered.get(seat.owner) is None:
+        if self._conversations.remembered.get(session.owner) is None:
             usual = spec is not None and said.temperature == usual_temperature(spec)
             kept = replace(said, temperature=None if usual else said.temperature)
-        self._conversations.remembered.put(seat.visitor, replace(kept, model=said.model))
+        self._conversations.remembered.put(session.visitor, replace(kept, model=said.model))
         return said

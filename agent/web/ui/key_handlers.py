@@ -19,27 +19,27 @@ class KeyHandlers:
 
     async def key_typed(self, key: str, model: str | None, request: gr.Request) -> tuple[Any, ...]:
         """Store a key for the chosen model's provider in memory, and always empty the box."""
-        seat = self._sessions.get(request)
-        spec = self._conversations.model_for(seat.owner, model)
+        session = self._sessions.get(request)
+        spec = self._conversations.model_for(session.owner, model)
         provider = self._conversations.models.provider(spec) if spec else None
         if provider is not None and self._conversations.models.accepts_keys:
             try:
-                self._conversations.models.keys.put(seat.owner, provider.id, key or "")
+                self._conversations.models.keys.put(session.owner, provider.id, key or "")
             except AgentError as error:
-                gr.Warning(seat.words.render(error.sayings) or str(error), title=seat.words("not_taken"))
-        return *self._widgets.menu(seat, spec), *self._widgets.keys(seat, spec)
+                gr.Warning(session.words.render(error.sayings) or str(error), title=session.words("not_taken"))
+        return *self._widgets.menu(session, spec), *self._widgets.keys(session, spec)
 
     async def key_forgotten(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
         """Forget all keys that this visitor typed."""
-        seat = self._sessions.get(request)
-        self._conversations.models.keys.forget(seat.owner)
-        spec = self._conversations.model_for(seat.owner, model)
-        return *self._widgets.menu(seat, spec), *self._widgets.keys(seat, spec)
+        session = self._sessions.get(request)
+        self._conversations.models.keys.forget(session.owner)
+        spec = self._conversations.model_for(session.owner, model)
+        return *self._widgets.menu(session, spec), *self._widgets.keys(session, spec)
 
     async def still_here(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
         """Keep the visitor's keys alive. An open page calls this; without it they are forgotten."""
-        seat, keys = self._sessions.get(request), self._conversations.models.keys
-        keys.keep_alive(seat.owner)
-        if keys.has_any(seat.owner):
+        session, keys = self._sessions.get(request), self._conversations.models.keys
+        keys.keep_alive(session.owner)
+        if keys.has_any(session.owner):
             return tuple([gr.skip()] * KEYS)  # change nothing, because another key may be half typed
-        return self._widgets.keys(seat, self._conversations.model_for(seat.owner, model))
+        return self._widgets.keys(session, self._conversations.model_for(session.owner, model))

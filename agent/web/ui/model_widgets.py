@@ -18,37 +18,39 @@ class ModelWidgets:
     def __init__(self, conversations: Conversations) -> None:
         self._conversations = conversations
 
-    def menu(self, seat: PageSession, spec: ModelSpec | None, *, chosen: bool = True) -> tuple[Any, Any, Any]:
+    def menu(self, session: PageSession, spec: ModelSpec | None, *, chosen: bool = True) -> tuple[Any, Any, Any]:
         """Return the model menu, the status of a loading model, and the offer of a better one."""
-        said = "" if self._conversations.is_settled else notice(self._conversations.models.local.status, seat.words)
-        better = self._conversations.better_model(seat.owner, spec.id if spec else "")
+        said = "" if self._conversations.is_settled else notice(self._conversations.models.local.status, session.words)
+        better = self._conversations.better_model(session.owner, spec.id if spec else "")
         return (
             model_menu(
-                self._conversations.models.entries(seat.owner, spec, seat.login, seat.words), spec, chosen=chosen
+                self._conversations.models.entries(session.owner, spec, session.login, session.words),
+                spec,
+                chosen=chosen,
             ),
             said,
-            offer(better, seat.words),
+            offer(better, session.words),
         )
 
-    def for_model(self, seat: PageSession, spec: ModelSpec | None, busy: bool | None = None) -> tuple[Any, ...]:
+    def for_model(self, session: PageSession, spec: ModelSpec | None, busy: bool | None = None) -> tuple[Any, ...]:
         """Return all widgets that depend on the chosen model, with the visitor's settings that the model supports."""
-        chosen = self._conversations.choices(seat.owner)
+        chosen = self._conversations.choices(session.owner)
         prompt = (
             default_prompt(self._conversations.settings, spec)
             if chosen.system_message is None
             else chosen.system_message
         )
         reading = self._conversations.transcriber if chosen.read_here else None
-        shown = switches(spec, chosen, busy, seat.words, reading=reading)
-        return prompt, *shown, *self.keys(seat, spec)
+        shown = switches(spec, chosen, busy, session.words, reading=reading)
+        return prompt, *shown, *self.keys(session, spec)
 
-    def keys(self, seat: PageSession, spec: ModelSpec | None) -> tuple[Any, ...]:
+    def keys(self, session: PageSession, spec: ModelSpec | None) -> tuple[Any, ...]:
         """Return the widgets of the panel for a key."""
         models = self._conversations.models
         provider = models.provider(spec) if spec else None
-        typed = provider is not None and models.keys.get(seat.owner, provider.id) is not None
-        missing = spec is not None and models.key_missing(seat.owner, spec, seat.login)
-        login = None if spec is None or not models.may_log_in(spec) else "done" if seat.login else "possible"
+        typed = provider is not None and models.keys.get(session.owner, provider.id) is not None
+        missing = spec is not None and models.key_missing(session.owner, spec, session.login)
+        login = None if spec is None or not models.may_log_in(spec) else "done" if session.login else "possible"
         panel = key_panel(
             spec,
             provider,
@@ -57,6 +59,6 @@ class ModelWidgets:
             taken=models.accepts_keys,
             own=models.own_keys_only,
             login=login,
-            words=seat.words,
+            words=session.words,
         )
-        return *panel, gr.Timer(active=models.keys.has_any(seat.owner))
+        return *panel, gr.Timer(active=models.keys.has_any(session.owner))

@@ -14,7 +14,7 @@ from gradio.oauth import require_oauth_token
 from agent.history import new_id
 from agent.i18n.translator import ENGLISH, Translator, negotiate
 from agent.web.chat.conversations import WINDOW
-from agent.web.chat.expiry import GUEST
+from agent.web.chat.expiry import GUEST_PREFIX
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
 from agent.web.middleware.isolation import visitor_id_of
@@ -50,26 +50,26 @@ class PageSessions:
     """The sessions of one kind of page. Forgets those unused for longest; they begin a new conversation."""
 
     def __init__(self) -> None:
-        self._seats: OrderedDict[str, PageSession] = OrderedDict()
+        self._sessions: OrderedDict[str, PageSession] = OrderedDict()
 
     def get(self, request: gr.Request) -> PageSession:
         """Return the page session of a request if it is this visitor's, or a new one. Reads the cookie each time."""
         visitor = visitor_id_of(request.request.scope) if request.request else None
-        seat = self._seats.get(request.session_hash or "")
-        if seat is None or not (seat.owner == visitor or (visitor is None and seat.guest)):
-            seat = self.save(request, PageSession(owner=visitor or GUEST + new_id(), guest=visitor is None))
+        session = self._sessions.get(request.session_hash or "")
+        if session is None or not (session.owner == visitor or (visitor is None and session.guest)):
+            session = self.save(request, PageSession(owner=visitor or GUEST_PREFIX + new_id(), guest=visitor is None))
         accepted = str(request.headers.get("accept-language", "")) if request.request else ""
         address = client_address(request.request.scope) if request.request else None
-        return replace(seat, login=_login(request), address=address, words=negotiate(accepted))
+        return replace(session, login=_login(request), address=address, words=negotiate(accepted))
 
-    def save(self, request: gr.Request, seat: PageSession) -> PageSession:
+    def save(self, request: gr.Request, session: PageSession) -> PageSession:
         """Store the session of the requesting page, without its login and address."""
         if request.session_hash:
-            self._seats[request.session_hash] = replace(seat, login=None, address=None)
-            self._seats.move_to_end(request.session_hash)
-            while len(self._seats) > MAX_SESSIONS:
-                self._seats.popitem(last=False)
-        return seat
+            self._sessions[request.session_hash] = replace(session, login=None, address=None)
+            self._sessions.move_to_end(request.session_hash)
+            while len(self._sessions) > MAX_SESSIONS:
+                self._sessions.popitem(last=False)
+        return session
 
 
 def _login(request: gr.Request) -> str | None:

@@ -17,8 +17,8 @@ class SettingHandlers:
     The methods are coroutines: in threads two of them could change the choices at once, and one change would be lost.
     """
 
-    def __init__(self, conversations: Conversations, seats: PageSessions) -> None:
-        self._conversations, self._sessions = conversations, seats
+    def __init__(self, conversations: Conversations, sessions: PageSessions) -> None:
+        self._conversations, self._sessions = conversations, sessions
 
     async def set_prompt(self, text: str | None, request: gr.Request) -> None:
         """Set the system prompt. Empty text means no prompt, and the default's text means the default."""
@@ -43,5 +43,7 @@ class SettingHandlers:
 
     def _set(self, request: gr.Request, **changed: Any) -> None:
         """Remember only this setting: other widgets can show what the model supports, not what was set."""
-        seat = self._sessions.get(request)
-        self._conversations.remembered.put(seat.visitor, replace(self._conversations.choices(seat.owner), **changed))
+        session = self._sessions.get(request)
+        self._conversations.remembered.put(
+            session.visitor, replace(self._conversations.choices(session.owner), **changed)
+        )

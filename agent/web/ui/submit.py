@@ -69,7 +69,7 @@ class Submission(Generic[T]):
 async def submit(
     conversations: Conversations,
     value: dict[str, Any] | None,
-    seat: PageSession,
+    session: PageSession,
     choices: Choices,
     request: gr.Request,
     report: ReportProgress | None = None,
@@ -80,18 +80,18 @@ async def submit(
     """
     files = [str(file) for file in (value or {}).get("files") or []]
     if not owns_files(files, request):
-        raise gr.Error(seat.words("not_read"), title=seat.words("not_sent"), print_exception=False)
-    work = conversations.send(seat.visitor, seat.conversation, value, choices, report)
+        raise gr.Error(session.words("not_read"), title=session.words("not_sent"), print_exception=False)
+    work = conversations.send(session.visitor, session.conversation, value, choices, report)
     if not files:
-        live = await toast_errors(work, seat.words)
+        live = await toast_errors(work, session.words)
     else:
         assert request.request is not None
         scope = request.request.scope
         uploads = scope["state"]["uploads"]
         with uploads.using([Path(file) for file in files]):  # housekeeping must not remove them before they are read
-            live = await toast_errors(work, seat.words)
+            live = await toast_errors(work, session.words)
         uploads.remove(files, visitor_id_of(scope))  # the message stores what was sent
-    return (replace(seat, conversation=live.conversation) if live else seat), live
+    return (replace(session, conversation=live.conversation) if live else session), live
 
 
 async def poll_until_done(work: asyncio.Future[Any]) -> AsyncIterator[None]:
@@ -107,8 +107,8 @@ def owns_files(files: Sequence[str], request: gr.Request) -> bool:
     """Return True if this visitor uploaded the files, or if they are files of the examples."""
     assert request.request is not None
     scope = request.request.scope
-    visitor, walls = visitor_id_of(scope), scope["state"]["walls"]
-    return all(file in FILES.values() or walls.owns(file, visitor) for file in files)
+    visitor, isolation = visitor_id_of(scope), scope["state"]["isolation"]
+    return all(file in FILES.values() or isolation.owns(file, visitor) for file in files)
 
 
 async def toast_errors(work: Awaitable[T], words: Translator = ENGLISH) -> T:
