@@ -23,11 +23,7 @@ from agent.result import Journal, RecordedEnd, RunPlan, RunResult
 from agent.runtime.budget import Budget, BudgetUsed
 from agent.runtime.message_log import MessageLog
 from agent.runtime.model_request import ModelRequests
-from agent.runtime.outcome import (
-    INTERNAL_ERROR,
-    NOT_SEALED,
-    Outcome,
-)
+from agent.runtime.outcome import INTERNAL_ERROR, NOT_SEALED, Outcome
 from agent.runtime.result_builder import ResultBuilder
 from agent.runtime.retry import Wait
 from agent.runtime.shield import run_to_completion
@@ -301,11 +297,8 @@ class Run(RunStream):
         if self.result is None:
             log.error("run %s has ended without a result", self.id)
             self._is_ending = True
-            self._publish(
-                self._results.minimal(
-                    Outcome.from_store_failure(None) if self._log.begun and not self._end_kept else INTERNAL_ERROR
-                )
-            )
+            lost = self._log.begun and not self._end_kept
+            self._publish(self._results.minimal(Outcome.from_store_failure(None) if lost else INTERNAL_ERROR))
 
     def _publish(self, result: RunResult) -> None:
         if result.failed:
@@ -342,9 +335,8 @@ class Run(RunStream):
         """Start the usage meter, and create the objects that depend on it."""
         self._meter = UsageMeter()
         self._results = ResultBuilder(self.id, self._plan, self._log, self._meter)
-        self._requests = ModelRequests(
-            self.id, self._plan, self._meter, self._emit, self._on_wait_changed, self._observers
-        )
+        given = self.id, self._plan, self._meter
+        self._requests = ModelRequests(*given, self._emit, self._on_wait_changed, self._observers)
 
     def _emit(self, piece: Piece) -> None:
         if self._plan.options.ignore_reasoning and piece[0] == "reasoning":

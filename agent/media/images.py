@@ -165,17 +165,14 @@ def _within(image: Image, data: bytes, found: str, limits: ImageLimits) -> Conve
     profile = image.info.get("icc_profile") or b""
     image = _turned(_scaled_to(_coloured(image), size), turn)
     out, became, on_white = _encoded(image, found, profile, limits)
-    done = (
-        *((LocalizedText("became", {"kind": label(found), "into": label(became)}),) if became != found else ()),
-        *(
-            (LocalizedText("scaled", {"before": longest, "after": max(image.size)}),)
-            if longest > max(image.size)
-            else ()
-        ),
-        *((LocalizedText("first_picture"),) if moving else ()),
-        *((LocalizedText("on_white"),) if on_white else ()),
-    )
-    return ConvertedMedia(data=out, media_type=became, done=done or (_BARE,))
+    done: list[LocalizedText] = []
+    if became != found:
+        done.append(LocalizedText("became", {"kind": label(found), "into": label(became)}))
+    if longest > max(image.size):
+        done.append(LocalizedText("scaled", {"before": longest, "after": max(image.size)}))
+    done += [LocalizedText("first_picture")] if moving else []
+    done += [LocalizedText("on_white")] if on_white else []
+    return ConvertedMedia(data=out, media_type=became, done=tuple(done) or (_BARE,))
 
 
 def _scaled(size: tuple[int, int], side: int) -> tuple[int, int]:

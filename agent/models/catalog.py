@@ -22,11 +22,9 @@ from agent.models.families import check_name, family
 
 TABLE = Path(__file__).resolve().parents[2] / "configs" / "models.toml"
 LONGEST_ANSWER = 8192
-
 _T = TypeVar("_T")
 Dialect = Literal["chat", "responses", "messages", "generate"]
 ToolSupport = Literal["native", "router", "none"]
-
 _NO_OTHERS = ConfigDict(extra="forbid")
 """Refuses unknown fields, because they are typing errors and would otherwise be ignored."""
 

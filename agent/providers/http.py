@@ -1,11 +1,9 @@
 """The HTTP base of every dialect: one client for each event loop, its time-outs, and streams read in batches."""
 
 import asyncio
-import ssl
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from functools import cache
 from time import monotonic
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -16,6 +14,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 
 from agent.errors import ProviderError
+from agent.fetch import tls_context
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.providers import Endpoint, Reasoning
 from agent.providers.errors import explain, missing_key
@@ -117,14 +116,8 @@ def new_client(base_url: str, *, timeout: httpx2.Timeout = TIMEOUT) -> httpx2.As
     direct = host in ("localhost", "127.0.0.1", "::1") or proxy_bypass(host)
     proxy = None if direct else getproxies().get(url.scheme) or getproxies().get("all")
     return httpx2.AsyncClient(
-        transport=_BatchingTransport(verify=_trust(), limits=LIMITS, proxy=proxy), timeout=timeout, trust_env=False
+        transport=_BatchingTransport(verify=tls_context(), limits=LIMITS, proxy=proxy), timeout=timeout, trust_env=False
     )
-
-
-@cache
-def _trust() -> ssl.SSLContext:
-    """Return the trusted certificates. Reading them takes 100 ms of CPU, so all clients share one context."""
-    return httpx2.create_ssl_context()
 
 
 class _BatchingTransport(httpx2.AsyncHTTPTransport):
