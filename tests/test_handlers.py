@@ -190,7 +190,7 @@ async def test_share_link_takes_no_typed_key(models: Models, tmp_path: Path, tak
     settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=PublicSettings(keys=taken))
     conversations = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=())
     page = Handlers(conversations)
-    _, _, _, words, box, *_ = await page.key_typed("sk-of-a-visitor", "openai:gpt-6-luna", anyone())
+    _, _, _, words, box, *_ = await page.keys.key_typed("sk-of-a-visitor", "openai:gpt-6-luna", anyone())
     session = page._sessions.get(anyone())
     assert (conversations.models.keys.get(session.owner, "openai") == "sk-of-a-visitor") is taken
     assert not said(box)["visible"]

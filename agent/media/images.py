@@ -170,8 +170,7 @@ def _within(image: Image, data: bytes, found: str, limits: ImageLimits) -> Conve
         done.append(LocalizedText("became", {"kind": label(found), "into": label(became)}))
     if longest > max(image.size):
         done.append(LocalizedText("scaled", {"before": longest, "after": max(image.size)}))
-    done += [LocalizedText("first_picture")] if moving else []
-    done += [LocalizedText("on_white")] if on_white else []
+    done += [LocalizedText(key) for key, holds in (("first_picture", moving), ("on_white", on_white)) if holds]
     return ConvertedMedia(data=out, media_type=became, done=tuple(done) or (_BARE,))
 
 
