@@ -33,8 +33,8 @@ def server() -> Iterator[Running]:
 TOY = """
 import pickle
 from dataclasses import replace
-from agent import reading
-reading.READERS["audio"] = replace(reading.SPEECH, files=pickle.loads(bytes.fromhex("{}")))
+from agent.media import transcribe
+transcribe.READERS["audio"] = replace(transcribe.SPEECH, files=pickle.loads(bytes.fromhex("{}")))
 """
 """What an app begins with whose model for speech is the small one of the tests."""
 
