@@ -19,7 +19,7 @@ from agent.web.chat.conversations import WINDOW
 from tests import media_files
 from tests.conftest import App, Visitor
 from tests.scripted_server import Config, Running, running
-from tests.test_asking import CONFIG as ASKING
+from tests.test_questions import CONFIG as ASKING
 
 pytestmark = pytest.mark.browser
 

@@ -208,7 +208,7 @@ def test_only_chat_is_listed(connect: Connect, own: App) -> None:
 
 
 def test_unlisted_event_cannot_touch_others(connect: Connect, own: App, server: Running) -> None:
-    """`test_walls.py` checks what each event refuses, for every id."""
+    """`test_isolation.py` checks what each event refuses, for every id."""
     client, before = connect(), len(server.journal())
     job = client.submit({"text": "!tokens 4000 @100"}, "", {}, api_name="/chat")
     server.wait_for(lambda journal: len(journal) > before and journal[before]["sent"] >= 5)

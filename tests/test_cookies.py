@@ -14,7 +14,7 @@ from agent.web.middleware.visitor_cookie import COOKIE, CookieJar
 from tests import chromium
 from tests.conftest import App, Visitor, becomes
 from tests.space_proxy import Front, fronted
-from tests.test_walls import Program, marker, owner_in
+from tests.test_isolation import Program, marker, owner_in
 
 RULES = "MAP *.example.test 127.0.0.1, MAP *.gradio.live 127.0.0.1"
 HOSTS = 'hosts = ["chat.example.test", "abc.gradio.live"]'

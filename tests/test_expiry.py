@@ -18,7 +18,7 @@ from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.web.chat.expiry import GUEST_PREFIX, MARGIN, RetentionPeriods, delete_expired
 from agent.web.chat.journal import Omitted, StoreJournal
 from tests.conftest import App, becomes
-from tests.test_walls import Program, marker, owner_in, png
+from tests.test_isolation import Program, marker, owner_in, png
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 ANN, ANON = "ann", f"{GUEST_PREFIX}1"

@@ -15,7 +15,7 @@ from agent.models.catalog import load_catalog
 from agent.providers.chat_completions import ChatCompletionsConnection as Completions
 from agent.providers.openai_responses import OpenAIResponsesConnection as Responses
 from tests.scripted_server import Config, Running, running
-from tests.test_endings import Notes
+from tests.test_outcome import Notes
 from tests.test_run import SPEC
 
 NAMES = (

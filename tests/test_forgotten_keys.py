@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import CONFIG, App, becomes
 from tests.dialect_server import Playing, Reply, playing
 from tests.test_hosted_page import responses
-from tests.test_walls import API, Program
+from tests.test_isolation import API, Program
 
 COLLECTED = "collected garbage after a key was forgotten"
 PREFIX = "sk-heap-"

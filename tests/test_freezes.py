@@ -11,7 +11,7 @@ from PIL import Image
 from tests import media_files
 from tests.conftest import App
 from tests.scripted_server import Config, running
-from tests.test_walls import Program
+from tests.test_isolation import Program
 
 SECONDS = 8.0
 """The longest that another visitor may wait for a short answer, on a machine that is busy with tests."""

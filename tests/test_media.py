@@ -30,7 +30,13 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor
 from agent.web.ui.api import stream_answer
-from tests import dialects, test_claude, test_gemini, test_hosted_chat, test_responses
+from tests import (
+    dialects,
+    test_anthropic_messages,
+    test_google_generate_content,
+    test_hosted_chat,
+    test_openai_responses,
+)
 from tests.dialect_server import Playing, Reply
 from tests.media_files import MP3, PNG, SECRET, WAV, drawn, encoded, exif, heard, picture, red_corner, sound, tone
 from tests.scripted_server import Config, Running, running
@@ -62,10 +68,12 @@ class Dialect:
 
 
 DIALECTS = {
-    "responses": Dialect(load_catalog().find("openai:gpt-6-luna"), "/v1", test_responses.ANSWER, "input"),
-    "responses, xai": Dialect(load_catalog().find("xai:grok-4.6"), "/v1", test_responses.ANSWER, "input"),
-    "messages": Dialect(load_catalog().find("anthropic:claude-sonnet-5-5"), "", test_claude.HI, "messages"),
-    "generate": Dialect(load_catalog().find("google:gemini-3.8-flash"), "", test_gemini.HI, "contents"),
+    "responses": Dialect(load_catalog().find("openai:gpt-6-luna"), "/v1", test_openai_responses.ANSWER, "input"),
+    "responses, xai": Dialect(load_catalog().find("xai:grok-4.6"), "/v1", test_openai_responses.ANSWER, "input"),
+    "messages": Dialect(load_catalog().find("anthropic:claude-sonnet-5-5"), "", test_anthropic_messages.HI, "messages"),
+    "generate": Dialect(
+        load_catalog().find("google:gemini-3.8-flash"), "", test_google_generate_content.HI, "contents"
+    ),
     "chat": Dialect(
         load_catalog().find("vllm:Qwen/Qwen3-Omni-30B-A3B-Instruct"), "/v1", test_hosted_chat.ANSWER, "messages"
     ),
@@ -149,14 +157,19 @@ async def test_tool_picture_reaches_model_converted(server: Playing, name: str) 
         return ["Drawn:", BinaryContent(picture("WEBP", (3000, 1500)), media_type="image/webp")]
 
     calls = {
-        "responses": test_responses.reply(
-            test_responses.created(), test_responses.call("{}", name="draw"), test_responses.completed()
+        "responses": test_openai_responses.reply(
+            test_openai_responses.created(),
+            test_openai_responses.call("{}", name="draw"),
+            test_openai_responses.completed(),
         ),
-        "messages": test_claude.reply(
-            test_claude.begin(), test_claude.call(0, "toolu_1", "{}", name="draw"), test_claude.CALLS
+        "messages": test_anthropic_messages.reply(
+            test_anthropic_messages.begin(),
+            test_anthropic_messages.call(0, "toolu_1", "{}", name="draw"),
+            test_anthropic_messages.CALLS,
         ),
-        "generate": test_gemini.reply(
-            test_gemini.chunk({"functionCall": {"name": "draw", "args": {}, "id": "c1"}}), test_gemini.end()
+        "generate": test_google_generate_content.reply(
+            test_google_generate_content.chunk({"functionCall": {"name": "draw", "args": {}, "id": "c1"}}),
+            test_google_generate_content.end(),
         ),
         "chat": test_hosted_chat.reply(
             test_hosted_chat.calls(test_hosted_chat.piece("{}", id="c1", name="draw")),
@@ -319,7 +332,10 @@ async def page(scripted: Running, tmp_path: Path) -> AsyncIterator[Conversations
 
 async def test_generated_media_match_reload_and_return(server: Playing, tmp_path: Path) -> None:
     dialect, inline = DIALECTS["generate"], {"mimeType": "image/png", "data": base64.b64encode(PNG).decode()}
-    drawn_ = test_gemini.reply(test_gemini.chunk(test_gemini.text("Look: "), {"inlineData": inline}), test_gemini.end())
+    drawn_ = test_google_generate_content.reply(
+        test_google_generate_content.chunk(test_google_generate_content.text("Look: "), {"inlineData": inline}),
+        test_google_generate_content.end(),
+    )
     server.play(drawn_, dialect.reply)
     page = conversations(dialect.spec, Endpoint(server.url, "key"), tmp_path)
     live = await page.send(Visitor(owner=OWNER), None, {"text": "Draw."}, Choices())

@@ -12,7 +12,7 @@ from agent.web.middleware.visitor_cookie import VisitorCookies
 from agent.web.private_folder import make_private
 from tests.conftest import App
 from tests.scripted_server import Config, running
-from tests.test_walls import PICTURES, Program, marker, png
+from tests.test_isolation import PICTURES, Program, marker, png
 
 
 def open_to_others(folder: Path) -> list[str]:

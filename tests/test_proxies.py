@@ -32,7 +32,7 @@ from agent.web.middleware.visitor_cookie import COOKIE
 from tests.conftest import App, Visitor
 from tests.debian_root import Unavailable, package
 from tests.scripted_server import Config, Running, running
-from tests.test_walls import MATRIX, Program, at_work, closed_requests, made_up_like, plain, play, png
+from tests.test_isolation import MATRIX, Program, at_work, closed_requests, made_up_like, plain, play, png
 
 DOCS = ROOT / "docs" / "proxies"
 LIMIT = 20 * 1024 * 1024

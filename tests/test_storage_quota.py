@@ -20,8 +20,8 @@ from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.visitor import Visitor as Asker
 from tests.conftest import App, Visitor
 from tests.scripted_server import Config, Running, running
+from tests.test_isolation import PICTURES, Program, owner_in
 from tests.test_uploads import picture
-from tests.test_walls import PICTURES, Program, owner_in
 
 ANN, BOB, GUESTS = Asker(owner="ann"), Asker(owner="bob"), Asker(owner=f"{GUEST_PREFIX}0", guest=True)
 LIFETIMES = RetentionPeriods(guest=timedelta(days=1), visitor=timedelta(days=30))

@@ -34,7 +34,7 @@ from agent.web.unsent_files import LEAST, LOCK, MB, PREFIX, UnsentFiles, remove_
 from tests.conftest import App, Visitor, becomes
 from tests.memory import held_memory
 from tests.scripted_server import Config, running
-from tests.test_walls import API, PICTURES, Program
+from tests.test_isolation import API, PICTURES, Program
 
 SMALL = """
 [server]

@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, expect
 from agent.media.transcribe import SPEECH
 from tests.conftest import CONFIG, ROOT, App, Visitor
 from tests.scripted_server import Config, Running, running
-from tests.test_reading import INVOICE, SAID, SAMPLES, written
+from tests.test_transcribe import INVOICE, SAID, SAMPLES, written
 from tests.toy_whisper import paths, pinned, whisper
 from tests.weight_server import Server, serving
 
