@@ -1,4 +1,4 @@
-"""The laws of the response stream (design.md section 4) as properties of the real code: run, journal, store, render.
+"""The laws of the response stream as properties of the real code: run, journal, store, render.
 
 What a run should say is worked out here a second time, from the script alone, and compared to the character.
 """

@@ -1,1 +1,1 @@
-"""All code that reaches behind Gradio's public API."""
+"""Code that uses private names of Gradio: import hook, queue, memory, application. (`web/shutdown.py` does, too.)"""

@@ -1,4 +1,4 @@
-"""How a page of Gradio becomes part of our own web application, with the parts of Gradio that have no public name."""
+"""Mounts the Gradio page in our FastAPI application. Uses private names of Gradio."""
 
 import math
 from collections.abc import Generator, Sequence
@@ -26,7 +26,7 @@ def root_url(request: Request, root_path: str) -> str:
 
 @contextmanager
 def without_applications() -> Generator[None]:
-    """Let Gradio make no web application inside the block. It makes one for each step in which a page is built."""
+    """Stop Gradio from creating an application inside the block. It creates one for each step of building a page."""
     original = App.__dict__["create_app"]
     cast(Any, App).create_app = nothing
     try:

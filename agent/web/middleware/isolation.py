@@ -1,9 +1,9 @@
-"""What stands between visitors: a cookie for each, and Gradio's own ids made good for nobody but one visitor.
+"""Isolates visitors: binds Gradio's session hashes, event ids and upload paths to one visitor's cookie.
 
-Gradio takes a session hash, an event id or the path of an upload from anybody who knows it. Here a session hash goes on
-to Gradio only together with the name of the visitor who sent it, so that the same hash from somebody else is another
-session; an event id or a path is good only for who was given it. A request is rebuilt from what was checked, so that no
-two parsers can read it differently, and what the page does not need of Gradio is closed. Knows HTTP, not Gradio.
+Gradio accepts a session hash, an event id or the path of an upload from anyone who knows it. This middleware prefixes
+each session hash with the visitor's id, so the same hash from another visitor is another session. An event id or a path
+works only for the visitor that received it. The middleware rebuilds each request from the checked values, so that no
+second parser reads it differently, and closes all routes of Gradio that the page does not need. It knows HTTP alone.
 """
 
 import json
@@ -31,22 +31,22 @@ JOIN = ("data", "event_data", "fn_index", "trigger_id")
 REMEMBERED = 50_000
 REMEMBERED_EACH = 4_000
 REMEMBERED_OF_GUESTS = 10_000
-"""Ids that are remembered in all, of one visitor and of all guests together."""
+"""The most ids that are remembered: in total, for one visitor, and for all guests together."""
 GUEST = "guest"
-"""Stands for the visitor in the sessions of those who have no cookie."""
+"""Replaces the visitor's id in the sessions of visitors without a cookie."""
 AGAIN = b"again=1"
-"""In the query of a request that the isolation redirected to itself, so that this happens only once."""
+"""Marks the query of a redirected request, so that it is redirected only once."""
 
 _ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 Passed = tuple[Scope, Receive, Send]
 
 
 class IsolationMiddleware:
-    """The middleware. Owner of the table that says which event ids and uploads were given to whom.
+    """The middleware. Owns the table of event ids and uploads, by the visitor that received them.
 
-    `root_path` is where a proxy shows the page, a path or a URL; requests come without it. `framed_by` are origins
+    `root_path` is the path or URL at which a proxy shows the page; requests arrive without it. `framed_by` are origins
     that may show the page in a frame, besides the hub's own. `login`: visitors may log in to the hub. `origins` are the
-    page's own names, `icons` the paths of its pictures, and `events` says how many inputs each event has (or None).
+    page's own names, `icons` the paths of its icons, and `events` the number of inputs of each event (or None).
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class IsolationMiddleware:
             raise
 
     def _identify(self, scope: Scope, answer: SecurityHeadersSend) -> tuple[Scope, str | None]:
-        """The request as it counts, and its visitor. The answer makes a newcomer a visitor."""
+        """Return the request (without cookies if it is foreign) and its visitor. Sets the cookie of a newcomer."""
         # A login comes back from the hub's page, and Gradio then needs the state that it keeps in its cookie.
         known = scope["path"] in (*HOME, *self._login[:2]) or not is_foreign(Headers(scope=scope))
         visitor = self._visitor(scope, answer) if known else None
@@ -99,10 +99,10 @@ class IsolationMiddleware:
         return scope if known else _without_cookies(scope), visitor
 
     def _visitor(self, scope: Scope, answer: SecurityHeadersSend) -> str | None:
-        """The visitor that the cookie names. The pages that browsers and programs begin with make newcomers visitors.
+        """Return the visitor in the cookie. The first request of a browser or a program gets a new cookie.
 
-        Of two different values one is a stranger's, and nobody can say which. Neither counts. The answer deletes the
-        stranger's and has the request made again, so that nobody's message ends in another session than its answer.
+        If a request has two different cookies, one is foreign, and the server cannot tell which. Both are ignored. The
+        answer deletes the foreign cookie and redirects, so that a message and its answer are in the same session.
         """
         jar = CookieJar.of(scope, self._prefix)
         values, begins = jar.values(scope), scope["method"] == "GET" and scope["path"] in HOME
@@ -124,13 +124,13 @@ class IsolationMiddleware:
         return visitor
 
     def owns(self, id_: str, owner: str | None) -> bool:
-        """Whether this id was given to this owner before."""
+        """Return True if this owner has received this id."""
         return (owner or "", id_) in self._given.get(_account(owner), ())
 
     def give(self, id_: str, owner: str | None) -> None:
-        """From now on this id is good for this owner.
+        """Let this owner use this id from now on.
 
-        Each visitor has a share, and all guests have one: who is given more forgets those given longest ago.
+        Each visitor has a share of the table, and all guests together have one. A full share drops its oldest ids.
         """
         account = _account(owner)
         given, id_of_owner = self._given.setdefault(account, OrderedDict()), (owner or "", id_)
@@ -144,7 +144,7 @@ class IsolationMiddleware:
             self._forget()
 
     def _forget(self) -> None:
-        """Forget a tenth of all ids, always the oldest of whoever has most, so that nobody takes the others' room."""
+        """Drop a tenth of all ids, the oldest of the largest accounts first, to protect the shares of the others."""
         largest = [(-len(given), account) for account, given in self._given.items()]
         heapify(largest)
         while self._count > REMEMBERED * 9 // 10:
@@ -158,7 +158,7 @@ class IsolationMiddleware:
                 heapreplace(largest, (size + 1, account))
 
     async def _checked(self, scope: Scope, receive: Receive, send: Send, visitor: str | None) -> Passed:
-        """What to hand to the application. Raises `RequestRefused`."""
+        """Return the checked request for the application. Raises `RequestRefused`."""
         method, path = scope["method"], scope["path"]
         if not path.startswith(API):
             return self._checked_page(scope), receive, send
@@ -177,7 +177,7 @@ class IsolationMiddleware:
         raise RequestRefused
 
     def _checked_page(self, scope: Scope) -> Scope:
-        """The scope of a request for the page, its files, or a route of our own."""
+        """Return the scope of a request for the page, its files, or a route of our own."""
         if scope["method"] not in READ:
             raise RequestRefused(405)
         path = scope["path"]
@@ -186,7 +186,7 @@ class IsolationMiddleware:
         return self._home(scope) if path in HOME else scope
 
     async def _checked_post(self, what: str, scope: Scope, receive: Receive, send: Send, visitor: str | None) -> Passed:
-        """What to hand on of a POST to Gradio's API: an event, its end, or an upload."""
+        """Return a checked POST to Gradio's API: an event, its end, or an upload."""
         match what:
             case "queue/join":
                 asked = await read_json(receive)
@@ -216,7 +216,7 @@ class IsolationMiddleware:
                 raise RequestRefused
 
     def _checked_get(self, what: str, scope: Scope, visitor: str | None) -> Scope:
-        """The scope of a GET to Gradio's API: a stream of events, the progress of an upload, or what all may read."""
+        """Return the scope of a GET to Gradio's API: events, the progress of an upload, or public information."""
         query = QueryParams(scope["query_string"])
         match what:
             case "queue/data":
@@ -234,14 +234,14 @@ class IsolationMiddleware:
                 raise RequestRefused
 
     def _home(self, scope: Scope) -> Scope:
-        """The request for the page, which has no second page and no saved states. Raises `Refused`."""
+        """Return the request for the page without deep links. Raises `RequestRefused` for any second page."""
         query = QueryParams(scope["query_string"])
         if query.get("page"):
             raise RequestRefused
         return with_query(scope, **{name: query[name] for name in query if name not in ("page", "deep_link")})
 
     def _check_event(self, asked: dict[str, Any]) -> None:
-        """Raise `Refused` for an event that the page does not have or that Gradio could not read."""
+        """Raise `RequestRefused` for an event that the page does not have or that Gradio could not read."""
         number, data = _number(asked.get("fn_index")), asked.get("data")
         if asked.get("trigger_id") is not None:
             _number(asked["trigger_id"])
@@ -255,7 +255,7 @@ class IsolationMiddleware:
             raise RequestRefused(400)
 
     def _giving(self, send: Send, owner: str | None, ids: Callable[[Any], list[Any]]) -> Send:
-        """Note whom the ids in a small JSON answer are given to, on its way out."""
+        """Wrap `send`: give the ids in a small JSON answer to `owner` when the answer is sent."""
         seen = bytearray()
 
         async def giving(message: Message) -> None:
@@ -275,41 +275,41 @@ class IsolationMiddleware:
 
 
 def visitor_id_of(scope: Scope) -> str | None:
-    """The visitor that the isolation found in a request's cookie."""
+    """Return the id of the visitor in the request's cookie, or None."""
     return cast("str | None", scope.get("state", {}).get("visitor"))
 
 
 def session_hash_of(scope: Scope) -> str | None:
-    """The session that a request to Gradio's queue is for, as the isolation let it through."""
+    """Return the session hash of a checked request to Gradio's queue, or None."""
     return cast("str | None", scope.get("state", {}).get("session"))
 
 
 def _without_cookies(scope: Scope) -> Scope:
-    """The request as a stranger's: the session, too, is a cookie."""
+    """Return the request without cookies, including that of the login session."""
     return {**scope, "headers": [pair for pair in scope["headers"] if pair[0] != b"cookie"]}
 
 
 def _session(visitor: str | None, *given: Any) -> str:
-    """An id that a client made up, as the visitor's own. Raises `Refused` unless there is exactly one."""
+    """Return a client's id with the visitor's id before it. Raises `RequestRefused` unless exactly one is given."""
     if len(given) != 1 or not isinstance(given[0], str) or not _ID.fullmatch(given[0]):
         raise RequestRefused
     return f"{visitor or GUEST}-{given[0]}"
 
 
 def _account(owner: str | None) -> str:
-    """The visitor whose share an owner's ids take, be it the visitor or one of their sessions."""
+    """Return the visitor whose share counts the ids of an owner, which is a visitor or one of their sessions."""
     return (owner or GUEST).partition("-")[0]
 
 
 def _number(value: Any) -> int:
-    """The number of an event. Raises `Refused`."""
+    """Return the number of an event. Raises `RequestRefused`."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
         raise RequestRefused(400)
     return value
 
 
 def _paths(value: Any) -> Iterator[Any]:
-    """The `path` of everything in a message that may be a file."""
+    """Yield the `path` of everything in a message that can be a file."""
     left: list[Any] = [value]
     while left:
         found = left.pop()
