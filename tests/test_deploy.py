@@ -629,7 +629,7 @@ def test_unreachable_hub_is_reported(checkout: Checkout, monkeypatch: pytest.Mon
 
 def test_lost_hub_is_reported(checkout: Checkout, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """Failed polls are repeated for a while, and the last failure is the reason."""
-    monkeypatch.setattr(hub_module, "BUILD_SECONDS", 1.0)
+    monkeypatch.setattr(hub_module, "REQUEST_SECONDS", 1.0)
     assert checkout.deploy(PLAIN) == 0
     hub.refuse = {"GET .*/runtime": (503, "Gone.")}
     client = hub_module.Hub(hub.url, TOKEN, checkout.said.append)

@@ -34,7 +34,7 @@ from agent.web.ui.api import ChatApi
 from agent.web.ui.handlers import Handlers
 from bench.attack.attacks import long_edit, long_message, long_prompts, one_file_many_times, refusals, rush
 from bench.attack.client import Client, bystander, memory
-from tests.conftest import App
+from tests.conftest import App, becomes
 from tests.scripted_server import Config, Running, running
 from tests.test_handlers import Endpoint, Models, ServedModel
 from tests.views import view_of
@@ -650,8 +650,8 @@ def test_forged_address_gets_no_extra_slots(start_app: Callable[..., App]) -> No
         Client(app.url, x_forwarded_for="1.1.1.2, 5.6.7.8") as same,
         Client(app.url, x_forwarded_for="1.1.1.1, 5.6.7.9") as other,
     ):
-        first.begin("!tokens 60 @20")
-        assert "for your network address" in same.chat("!text Hi.").error
+        first.begin("!tokens 200 @20")  # which returns before the answer has begun
+        becomes(True, lambda: "for your network address" in same.chat("!text Hi.").error)
         assert other.chat("!text Hi.").value["text"] == "Hi."
         assert first.wait()[-1].success
         assert same.chat("!text Hi.").value["text"] == "Hi."

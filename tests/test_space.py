@@ -268,7 +268,7 @@ def test_page_session_does_not_keep_old_login() -> None:
     assert sessions.get(request("of-ann")).login == "of-ann"
     assert "of-ann" not in repr(sessions.get(request("of-ann")))
     sessions.save(request("of-ann"), sessions.get(request("of-ann")))
-    assert [session.login for session in vars(sessions)["_seats"].values()] == [None]
+    assert [session.login for session in vars(sessions)["_sessions"].values()] == [None]
     assert sessions.get(request(None)).login is None
 
 
