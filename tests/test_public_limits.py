@@ -34,7 +34,7 @@ from agent.web.ui.api import ChatApi
 from agent.web.ui.handlers import Handlers
 from bench.attack.attacks import long_edit, long_message, long_prompts, one_file_many_times, refusals, rush
 from bench.attack.client import Client, bystander, memory
-from tests.conftest import App, becomes
+from tests.conftest import App
 from tests.scripted_server import Config, Running, running
 from tests.test_handlers import Endpoint, Models, ServedModel
 from tests.views import view_of
@@ -643,15 +643,17 @@ def test_rush_gets_no_extra_slots(
         assert other.seconds
 
 
-def test_forged_address_gets_no_extra_slots(start_app: Callable[..., App]) -> None:
+def test_forged_address_gets_no_extra_slots(start_app: Callable[..., App], model_server: Running) -> None:
     app = start_app(CONFIG + "answers_per_address = 1\n", SPACE_ID="me/it")
     with (
         Client(app.url, x_forwarded_for="1.1.1.1, 5.6.7.8") as first,
         Client(app.url, x_forwarded_for="1.1.1.2, 5.6.7.8") as same,
         Client(app.url, x_forwarded_for="1.1.1.1, 5.6.7.9") as other,
     ):
-        first.begin("!tokens 200 @20")  # which returns before the answer has begun
-        becomes(True, lambda: "for your network address" in same.chat("!text Hi.").error)
+        before = len(model_server.journal())
+        first.begin("!tokens 200 @20")
+        model_server.wait_for(lambda journal: len(journal) > before)
+        assert "for your network address" in same.chat("!text Hi.").error
         assert other.chat("!text Hi.").value["text"] == "Hi."
         assert first.wait()[-1].success
         assert same.chat("!text Hi.").value["text"] == "Hi."
