@@ -20,7 +20,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass
 class Style:
-    """What was counted in some files; each list has one number for each file, function, class or test."""
+    """Counts of some files. Each list has one entry per file, function, class, docstring or test."""
 
     files: list[int] = field(default_factory=list[int])
     functions: list[int] = field(default_factory=list[int])

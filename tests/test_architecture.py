@@ -88,7 +88,7 @@ INDEPENDENT = (
 """Siblings that never import each other. What two of them share lies beside them."""
 
 APPLICATIONS = ("agent.web", "agent.cli", "agent.deploy", "agent.doctor")
-"""What is built on the library. The library never imports them."""
+"""Packages that are built on the library. The library never imports them."""
 
 HOMES = {
     "gradio": ("app", "agent.web.app", "agent.web.ui", "agent.web.gradio_compat"),

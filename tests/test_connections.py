@@ -166,7 +166,7 @@ class Endless:
 
 
 def _is_reset(one: socket.socket) -> bool:
-    """Whether the server has reset the connection; reads nothing."""
+    """Return True if the server has reset the connection. Reads nothing."""
     poll = select.poll()
     poll.register(one, 0)
     return bool(poll.poll(0))

@@ -61,7 +61,7 @@ def ask(program: Program, text: str) -> str:
 
 
 def holders(app: App) -> list[str]:
-    """Who holds a key in the server: another visitor asks a tool that looks."""
+    """Return the holders of a key in the server. Another visitor calls a tool that looks for them."""
     said = Program(app.url).say(LOOK, tools=True)
     found = re.findall(r"(\d+) hold a key\.((?:\\\\?n[^\"\\]+)*)", said)
     assert found, said[-2000:]
@@ -69,7 +69,7 @@ def holders(app: App) -> list[str]:
 
 
 def residue(app: App, key: str) -> int:
-    """How often the key's bytes are in the memory of the process, used or not."""
+    """Return the number of copies of the key in the memory of the process, used or not."""
     assert app.process is not None
     count, pid = 0, app.process.pid
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:

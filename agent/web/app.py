@@ -57,7 +57,7 @@ STREAMS = 300
 
 @dataclass(frozen=True, slots=True)
 class _Services:
-    """What the page is built on. The application owns all of it and closes it at its end."""
+    """The services that the page is built on. The application owns them and closes them at its end."""
 
     settings: Settings
     store: HistoryStore

@@ -66,6 +66,15 @@ def client_address(scope: Scope) -> str | None:
     return cast("str | None", scope.get("state", {}).get("address"))
 
 
+def has_full_share(used: int, *, free: int, always: int) -> bool:
+    """Return True if an address that uses so many slots gets no other one.
+
+    An address can use as many slots as are free, and at least `always`. Alone it gets half of all slots, beside one
+    other full address a third, and so on, so the next address always finds free ones.
+    """
+    return used >= max(free, always)
+
+
 def counted(host: str, *, private: bool = True) -> str | None:
     """Return the address in one spelling, or None if it cannot belong to a visitor.
 

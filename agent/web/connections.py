@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from agent.web.client_address import counted
+from agent.web.client_address import counted, has_full_share
 
 HEADER_SECONDS = 15.0
 """Seconds from the first byte of a request, or from the connection, until its headers are complete."""
@@ -79,7 +79,7 @@ class ConnectionLimits:
         Gradio's heartbeat, which the page does not use, is closed.
         """
         free, address = self.most - len(self._open), connection.address
-        is_beyond_share = address is not None and self._of_address[address] >= max(free, ALWAYS)
+        is_beyond_share = address is not None and has_full_share(self._of_address[address], free=free, always=ALWAYS)
         if free <= 0 or is_beyond_share:
             candidates = (*self._waiting, *(one for one in self._open if one.is_heartbeat))
             oldest = next((one for one in candidates if not is_beyond_share or one.address == address), None)

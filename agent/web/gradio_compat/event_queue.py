@@ -25,10 +25,9 @@ from gradio.queueing import Event, Queue
 from gradio.server_messages import EventMessage, ProcessCompletedMessage, UnexpectedErrorMessage
 from gradio.utils import LRUCache
 
-from agent.web.client_address import client_address
+from agent.web.client_address import client_address, has_full_share
+from agent.web.middleware.isolation import GUEST
 
-GUEST = "guest"
-"""The visitor part of session names for visitors without a cookie; see `agent.web.middleware.isolation`."""
 EVENTS_PER_VISITOR = 32
 EVENTS_OF_GUESTS = 64
 """Events that may wait or run at once for one visitor, and for all guests together."""
@@ -217,9 +216,9 @@ class BoundedQueue(Queue):
             return True
         if address is None:
             return False
-        if visitor == GUEST and _has_share(address, of_visitor, EVENTS_OF_GUESTS, GUEST_EVENTS_ALWAYS):
+        if visitor == GUEST and _is_share_full(address, of_visitor, EVENTS_OF_GUESTS, GUEST_EVENTS_ALWAYS):
             return True
-        return _has_share(address, pending, self.max_thread_count, EVENTS_ALWAYS)
+        return _is_share_full(address, pending, self.max_thread_count, EVENTS_ALWAYS)
 
     def _make_room(self, visitor: str, pending: set[str]) -> None:
         """Forget the oldest sessions without events, so that one more fits the visitor's share and the total."""
@@ -261,10 +260,10 @@ def _visitor(session: str) -> str:
     return session.partition("-")[0]
 
 
-def _has_share(address: str, events: Collection[Event], slots: int, always: int) -> bool:
-    """Return True if an address has as many of these events as free slots, and at least `always`."""
+def _is_share_full(address: str, events: Collection[Event], slots: int, always: int) -> bool:
+    """Return True if an address has its full share of these events."""
     mine = sum(client_address(event.request.scope) == address for event in events)
-    return mine >= max(slots - len(events), always)
+    return has_full_share(mine, free=slots - len(events), always=always)
 
 
 def _size(message: EventMessage) -> int:

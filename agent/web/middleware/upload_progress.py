@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from starlette.datastructures import QueryParams
 from starlette.types import Receive, Scope, Send
 
-from agent.web.client_address import client_address
+from agent.web.client_address import client_address, has_full_share
 from agent.web.middleware.isolation import visitor_id_of
 from agent.web.middleware.requests import refuse
 
@@ -122,7 +122,7 @@ class UploadProgress:
             return True
         free = LISTENERS - len(self._listeners)
         of_address = sum(one == address for _, one in self._listeners)
-        return free <= 0 if address is None else of_address >= max(free, LISTENERS_ALWAYS)
+        return free <= 0 if address is None else has_full_share(of_address, free=free, always=LISTENERS_ALWAYS)
 
 
 async def _tell(upload: Upload, gone: asyncio.Task[None], send: Send) -> None:
