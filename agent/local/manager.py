@@ -21,9 +21,10 @@ from agent.providers import Endpoint, Phase, ServedModel, Status
 from agent.providers.discovery import discover
 from agent.settings import ROOT, LocalSettings
 
-_ASK_AGAIN = 2.0  # seconds between two requests to a named server that does not answer
-_LOOK_AGAIN = 30.0  # seconds if it does answer: it may have been restarted with another model
-_RESTARTS, _WITHIN = 3, 300.0  # restarts, seconds: a server that crashes more often in this time is given up
+_RETRY_SECONDS = 2.0  # between two requests to a named server that does not answer
+_POLL_SECONDS = 30.0  # if it does answer: it may have been restarted with another model
+_MAX_RESTARTS = 3  # a server that crashes more often within the next line's seconds is given up
+_RESTART_WINDOW_SECONDS = 300.0
 _NO_BETTER = (
     "Using the bundled SmolLM2-135M (tiny, may be wrong). Connect once to fetch a better model, "
     "or set VLLM_BASE_URL or LOCAL_MODEL."
@@ -56,9 +57,9 @@ class LocalModels:
         self._say = say
         self._better = better
         self._ranks: dict[int, tuple[ServedModel, ...]] = {}
-        self._told = _status("starting", LocalizedText("looking_for_model"))
-        self._on_its_way: Status | None = None  # the latest status of the better model, until it answers
-        self._news = asyncio.Event()
+        self._latest_status = _status("starting", LocalizedText("looking_for_model"))
+        self._better_status: Status | None = None  # the latest status of the better model, until it answers
+        self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._guards: set[asyncio.Task[None]] = set()
         self._children: set[ServerProcess] = set()
@@ -78,11 +79,11 @@ class LocalModels:
     def status(self) -> Status:
         """The current status."""
         if not self.served:
-            return self._told
+            return self._latest_status
         answers = _status("ready", LocalizedText("answers", {"model": self.served[0].spec.label}), 1.0)
-        if news := self._on_its_way:
-            sayings = (*answers.sayings, *news.sayings) if news.sayings else ()
-            return Status("ready", f"{answers.text} {news.text}", news.done, sayings)
+        if better := self._better_status:
+            sayings = (*answers.sayings, *better.sayings) if better.sayings else ()
+            return Status("ready", f"{answers.text} {better.text}", better.done, sayings)
         return answers
 
     async def ready(self) -> tuple[ServedModel, ...]:
@@ -92,9 +93,9 @@ class LocalModels:
         """
         self.start()
         while not self.served:
-            if self._told.phase == "failed":
-                raise LocalModelError(self._told.text, sayings=self._told.sayings)
-            await self._news.wait()
+            if self._latest_status.phase == "failed":
+                raise LocalModelError(self._latest_status.text, sayings=self._latest_status.sayings)
+            await self._changed.wait()
         return self.served
 
     async def aclose(self) -> None:
@@ -107,12 +108,12 @@ class LocalModels:
         await asyncio.gather(*(child.aclose() for child in self._children))
         self._children.clear()
         self._ranks.clear()
-        self._give_up(failed("shut_down"), rank=0)
+        self._report_failure(failed("shut_down"), rank=0)
 
     async def _work(self) -> None:
         try:
             if url := self._settings.vllm_base_url:
-                await self._watch(Endpoint(url, self._settings.vllm_api_key))
+                await self._watch_named_server(Endpoint(url, self._settings.vllm_api_key))
             else:
                 await self._choose()
         except LocalModelError as error:
@@ -121,31 +122,31 @@ class LocalModels:
             self._fail(failed("none_started", error=f"{type(error).__name__}: {error}"))
             raise
 
-    async def _watch(self, endpoint: Endpoint) -> None:
+    async def _watch_named_server(self, endpoint: Endpoint) -> None:
         """Offer the models of a named server, also if it comes up later or restarts with another model."""
         while True:
             try:
                 specs = await discover(endpoint)
             except ProviderError as error:
                 if not self.served:
-                    self._fail(error, failed("asked_again", seconds=_ASK_AGAIN))
+                    self._fail(error, failed("asked_again", seconds=_RETRY_SECONDS))
             else:
                 offer = tuple(ServedModel(spec, endpoint) for spec in specs)
                 if self.served != offer:
                     self._say(f"Using the server named by VLLM_BASE_URL: {', '.join(spec.name for spec in specs)}.")
                     self._offer(0, offer)
-            await asyncio.sleep(_LOOK_AGAIN if self.served else _ASK_AGAIN)
+            await asyncio.sleep(_POLL_SECONDS if self.served else _RETRY_SECONDS)
 
     async def _choose(self) -> None:
         """Start the best model there is. If that takes long or fails, start SmolLM2."""
         named = self._settings.local_model is not None
-        best = asyncio.create_task(self._best())
+        best = asyncio.create_task(self._start_best())
         try:
             await asyncio.wait({best}, timeout=None if named else self._settings.wait_seconds)
             if not best.done():
                 self._say(f"This takes longer than {self._settings.wait_seconds:.0f} s: SmolLM2 answers meanwhile.")
                 try:
-                    await self._fallback()
+                    await self._start_fallback()
                 except LocalModelError as error:
                     self._say(str(error))
             await best
@@ -153,25 +154,25 @@ class LocalModels:
             if named:  # never replace a file that was asked for without an error
                 raise
             self._say(f"{error} {_NO_BETTER}")
-            self._tell(_status("starting", LocalizedText("loading", {"model": "SmolLM2"})), rank=1)
+            self._report(_status("starting", LocalizedText("loading", {"model": "SmolLM2"})), rank=1)
             if not self.served:
-                await self._fallback()
-            self._give_up(error, rank=0)
+                await self._start_fallback()
+            self._report_failure(error, rank=0)
         finally:
             best.cancel()
             await asyncio.gather(best, return_exceptions=True)
 
-    async def _best(self) -> None:
+    async def _start_best(self) -> None:
         """Start something better than SmolLM2. Raises `LocalModelError` if there is nothing."""
-        if await self._vllm():
+        if await self._start_vllm():
             return
         if path := self._settings.local_model:
-            await self._own_file(path)
+            await self._start_named_file(path)
             return
         for weights in self._better:
             if path := await find(weights, self._settings.cache_dir):
                 self._say(f"{weights.spec.label} is on this disk.")
-                await self._llama(0, weights, path)
+                await self._start_llama(0, weights, path)
                 return
         if not self._settings.downloads:
             raise failed("none_better_here")
@@ -181,15 +182,15 @@ class LocalModels:
             except LocalModelError as error:
                 self._say(str(error))
                 continue
-            await self._llama(0, weights, path)
+            await self._start_llama(0, weights, path)
             return
         raise failed("none_better")
 
-    async def _fallback(self) -> None:
+    async def _start_fallback(self) -> None:
         path = await find(SMOLLM2, self._settings.cache_dir)
         if path is None and not self._settings.downloads:
             raise failed("none_here")
-        await self._llama(1, SMOLLM2, path or await self._fetch(SMOLLM2, rank=1))
+        await self._start_llama(1, SMOLLM2, path or await self._fetch(SMOLLM2, rank=1))
 
     async def _fetch(self, weights: Weights, *, rank: int) -> Path:
         label = weights.spec.label
@@ -200,7 +201,7 @@ class LocalModels:
             done = have / total if total else 0.0
             bar(have, total)
             saying = LocalizedText("fetching", {"model": label, "have": have // 10**6, "total": total // 10**6})
-            self._tell(_status("fetching", saying, min(done, 1.0)), rank=rank)
+            self._report(_status("fetching", saying, min(done, 1.0)), rank=rank)
 
         try:
             path = await fetch(weights, self._settings.cache_dir, report=report)
@@ -209,7 +210,7 @@ class LocalModels:
         self._say(f"Fetched {label} in {time.monotonic() - began:.0f} s; its sha256 is the pinned one.")
         return path
 
-    async def _vllm(self) -> bool:
+    async def _start_vllm(self) -> bool:
         """Start vLLM if it is installed and there is a GPU or the user asks for it. Return False if none is started."""
         named, program = self._settings.vllm_model, find_vllm(ROOT)
         memory = await gpu_memory()
@@ -226,7 +227,7 @@ class LocalModels:
         def report(step: str, done: float) -> None:
             if not self._ranks.get(0):  # its log goes on after the start
                 saying = LocalizedText("vllm_step", {"model": model, "step": LocalizedText(step)})
-                self._tell(_status("loading", saying, done), rank=0)
+                self._report(_status("loading", saying, done), rank=0)
 
         async def launch(key: str, port: int) -> Launched:
             return await launch_vllm(program, model, gpu_memory=memory, key=key, port=port, report=report)
@@ -240,7 +241,7 @@ class LocalModels:
             return False
         return True
 
-    async def _own_file(self, path: Path) -> None:
+    async def _start_named_file(self, path: Path) -> None:
         if not await asyncio.to_thread(path.is_file):
             raise failed("no_such_file", path=str(path))
 
@@ -255,7 +256,7 @@ class LocalModels:
 
         await self._start_candidate(_Candidate(0, path.stem, secrets.token_urlsafe(32), launch, name))
 
-    async def _llama(self, rank: int, weights: Weights, path: Path) -> None:
+    async def _start_llama(self, rank: int, weights: Weights, path: Path) -> None:
         spec = weights.spec
 
         async def launch(key: str, port: int) -> Launched:
@@ -274,7 +275,7 @@ class LocalModels:
         guard.add_done_callback(self._guards.discard)
 
     async def _launch(self, plan: _Candidate, port: int) -> tuple[ServerProcess, int]:
-        self._tell(_status("loading", LocalizedText("loading", {"model": plan.label})), rank=plan.rank)
+        self._report(_status("loading", LocalizedText("loading", {"model": plan.label})), rank=plan.rank)
         began = time.monotonic()
         child, endpoint, specs = await plan.launch(plan.key, port)
         self._children.add(child)
@@ -284,27 +285,27 @@ class LocalModels:
 
     async def _guard(self, plan: _Candidate, child: ServerProcess, port: int) -> None:
         """Restart a crashed server on its old port, a limited number of times."""
-        crashes: deque[float] = deque(maxlen=_RESTARTS + 1)
+        crashes: deque[float] = deque(maxlen=_MAX_RESTARTS + 1)
         try:
             while True:
                 why = await child.wait()
                 self._children.discard(child)
                 self._ranks.pop(plan.rank, None)
                 crashes.append(time.monotonic())
-                if len(crashes) > _RESTARTS and crashes[-1] - crashes[0] < _WITHIN:
+                if len(crashes) > _MAX_RESTARTS and crashes[-1] - crashes[0] < _RESTART_WINDOW_SECONDS:
                     raise combine_errors(LocalModelError, failed("crashed", model=plan.label, count=len(crashes)), why)
                 self._say(f"{plan.label}: {why} Starting it again.")
                 child, port = await self._launch(plan, port)
         except LocalModelError as error:
-            await self._lost(plan, error)
+            await self._give_up_server(plan, error)
 
-    async def _lost(self, plan: _Candidate, error: LocalModelError) -> None:
+    async def _give_up_server(self, plan: _Candidate, error: LocalModelError) -> None:
         self._say(str(error))
         if self.served:
-            self._give_up(error, rank=plan.rank)
+            self._report_failure(error, rank=plan.rank)
         elif plan.rank == 0 and self._settings.local_model is None:
             try:
-                await self._fallback()
+                await self._start_fallback()
             except LocalModelError as other:
                 self._fail(error, other)
         else:
@@ -312,23 +313,23 @@ class LocalModels:
 
     def _offer(self, rank: int, served: tuple[ServedModel, ...]) -> None:
         self._ranks[rank] = served
-        self._tell(_status("ready", LocalizedText("answers", {"model": served[0].spec.label}), 1.0), rank=rank)
+        self._report(_status("ready", LocalizedText("answers", {"model": served[0].spec.label}), 1.0), rank=rank)
 
     def _fail(self, *errors: AgentError) -> None:
         error = combine_errors(LocalModelError, *errors)
-        if self._told.text != str(error):
+        if self._latest_status.text != str(error):
             self._say(str(error))
-        self._give_up(error, rank=0)
+        self._report_failure(error, rank=0)
 
-    def _give_up(self, error: AgentError, *, rank: int) -> None:
-        self._tell(Status("failed", str(error), None, error.sayings), rank=rank)
+    def _report_failure(self, error: AgentError, *, rank: int) -> None:
+        self._report(Status("failed", str(error), None, error.sayings), rank=rank)
 
-    def _tell(self, status: Status, *, rank: int) -> None:
-        self._told = status
+    def _report(self, status: Status, *, rank: int) -> None:
+        self._latest_status = status
         if rank == 0:
-            self._on_its_way = None if status.phase == "ready" else status
-        self._news.set()
-        self._news = asyncio.Event()
+            self._better_status = None if status.phase == "ready" else status
+        self._changed.set()
+        self._changed = asyncio.Event()
 
 
 def _status(phase: Phase, saying: LocalizedText, done: float | None = None) -> Status:

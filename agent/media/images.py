@@ -2,7 +2,7 @@
 
 `convert_image` and `open_image` decode, so only `agent.media.sandbox_worker` calls them; the app uses
 `agent.media.sandbox`. `convert_image` checks the header before it decodes: it opens only the decoder of the detected
-type, which reads the header, and `_MOST` gives the number of pixels of that type that fit into 200 MB.
+type, which reads the header, and `_MAX_PIXELS` gives the number of pixels of that type that fit into 200 MB.
 """
 
 import re
@@ -22,7 +22,7 @@ MAX_RATIO = 100
 MAX_SCANS = 64
 """A progressive JPEG passes over all pixels once per scan; cameras and editors write about ten scans."""
 
-_MOST = {
+_MAX_PIXELS = {
     "image/png": 24_000_000,
     "image/gif": 24_000_000,
     "image/heic": 25_000_000,
@@ -30,22 +30,22 @@ _MOST = {
     "image/webp": 12_000_000,
     "image/jpeg": 85_000_000,
 }
-_MOST_PROGRESSIVE = 25_000_000
+_MAX_PROGRESSIVE_PIXELS = 25_000_000
 """The decoder shrinks a JPEG while it reads, but must first hold all of a progressive one in memory."""
 
-_KEPT = {"PNG": "image/png", "JPEG": "image/jpeg", "MPO": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
+_ACCEPTED = {"PNG": "image/png", "JPEG": "image/jpeg", "MPO": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
 """Image formats that providers accept, by Pillow's names."""
 _PNG_MODES = ("1", "L", "LA", "I;16", "P", "RGB", "RGBA")
-_ORDINARY = ("1", "L", "LA", "P", "RGB", "RGBA")  # colour modes that every model's server is expected to read
+_COMMON_MODES = ("1", "L", "LA", "P", "RGB", "RGBA")  # colour modes that every model's server is expected to read
 _NEAREST_MODE = {"I": "I;16", "La": "LA", "RGBa": "RGBA", "PA": "RGBA"}
 
-_PLAIN_PNG = 1_500_000
-"""In bytes. An image with a larger PNG is probably a photograph and is sent as JPEG."""
+_MAX_DRAWING_BYTES = 1_500_000
+"""An image with a larger PNG is probably a photograph and is sent as JPEG."""
 _QUALITIES = (90, 75, 60, 40)
 _MAX_PROFILE = 100_000
 
 Image = Any  # Pillow's class; Pillow is imported when the first image arrives
-_BARE = LocalizedText("without_metadata")
+_METADATA_REMOVED = LocalizedText("without_metadata")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +68,9 @@ def convert_image(data: bytes, limits: ImageLimits) -> ConvertedMedia:
     if found not in KINDS:
         raise refused("no_readable_picture")
     try:
-        image = _opened(data, found)
+        image = _open(data, found)
         _check(image, data, found)
-        return _within(image, data, found, limits)
+        return _fit(image, data, found, limits)
     except InputError:
         raise
     except Exception as error:  # libraries raise exceptions of many types for broken files
@@ -86,7 +86,7 @@ def open_image(data: bytes) -> tuple[str, bytes]:
 
     with pillow.open(BytesIO(data)) as image:
         image.load()
-        if kept := _KEPT.get(image.format or ""):
+        if kept := _ACCEPTED.get(image.format or ""):
             return kept, b""
         return "image/png", as_png(image)
 
@@ -103,7 +103,7 @@ def as_png(image: Image) -> bytes:
     return out.getvalue()
 
 
-def _opened(data: bytes, found: str) -> Image:
+def _open(data: bytes, found: str) -> Image:
     """Open the image with the decoder of its type alone, which reads only the header."""
     if found == "image/heic":
         import pillow_heif
@@ -133,7 +133,7 @@ def _check(image: Image, data: bytes, found: str) -> None:
 
 def _check_size(size: tuple[int, int], found: str, *, progressive: bool = False) -> None:
     width, height = size
-    most = _MOST_PROGRESSIVE if progressive else _MOST[found]
+    most = _MAX_PROGRESSIVE_PIXELS if progressive else _MAX_PIXELS[found]
     if width * height > most:
         key = "many_progressive_pixels" if progressive else "many_pixels"
         raise refused(key, count=width * height / 1e6, most=most // 10**6, kind=label(found))
@@ -141,9 +141,9 @@ def _check_size(size: tuple[int, int], found: str, *, progressive: bool = False)
         raise refused("too_thin", width=width, height=height, most=MAX_RATIO)
 
 
-def _within(image: Image, data: bytes, found: str, limits: ImageLimits) -> ConvertedMedia:
+def _fit(image: Image, data: bytes, found: str, limits: ImageLimits) -> ConvertedMedia:
     longest = max(image.size)
-    size = _scaled(image.size, limits.side)
+    size = _scaled_size(image.size, limits.side)
     large, turn, moving = size != image.size, 1, False
     if found == "image/heic":
         image = image.to_pillow()  # its decoder has already rotated it
@@ -157,24 +157,24 @@ def _within(image: Image, data: bytes, found: str, limits: ImageLimits) -> Conve
         image.load()
         turn = image.getexif().get(0x0112, 1)
     _check_size(image.size, found)  # headers can lie
-    cleaning = _CLEAN.get(found) if found in limits.types else None  # HEIC and AVIF are always written anew
-    if cleaning and not large and turn == 1 and not moving and image.mode in _ORDINARY:
+    cleaning = _CLEANERS.get(found) if found in limits.types else None  # HEIC and AVIF are always written anew
+    if cleaning and not large and turn == 1 and not moving and image.mode in _COMMON_MODES:
         clean = cleaning(data)
         if clean is not None and len(clean) <= limits.max_bytes:
-            return ConvertedMedia(data=clean, media_type=found, done=() if clean == data else (_BARE,))
+            return ConvertedMedia(data=clean, media_type=found, done=() if clean == data else (_METADATA_REMOVED,))
     profile = image.info.get("icc_profile") or b""
-    image = _turned(_scaled_to(_coloured(image), size), turn)
-    out, became, on_white = _encoded(image, found, profile, limits)
+    image = _rotate(_resize(_to_plain_mode(image), size), turn)
+    out, became, on_white = _encode(image, found, profile, limits)
     done: list[LocalizedText] = []
     if became != found:
         done.append(LocalizedText("became", {"kind": label(found), "into": label(became)}))
     if longest > max(image.size):
         done.append(LocalizedText("scaled", {"before": longest, "after": max(image.size)}))
     done += [LocalizedText(key) for key, holds in (("first_picture", moving), ("on_white", on_white)) if holds]
-    return ConvertedMedia(data=out, media_type=became, done=tuple(done) or (_BARE,))
+    return ConvertedMedia(data=out, media_type=became, done=tuple(done) or (_METADATA_REMOVED,))
 
 
-def _scaled(size: tuple[int, int], side: int) -> tuple[int, int]:
+def _scaled_size(size: tuple[int, int], side: int) -> tuple[int, int]:
     longest = max(size)
     if longest <= side:
         return size
@@ -182,7 +182,7 @@ def _scaled(size: tuple[int, int], side: int) -> tuple[int, int]:
     return width, height
 
 
-def _coloured(image: Image) -> Image:
+def _to_plain_mode(image: Image) -> Image:
     """Convert the image to 8-bit grey or RGB, with an alpha channel if any pixel is transparent."""
     if image.mode.startswith("I"):  # keep the upper eight of 16 bits
         return image.convert("I").point(_upper_half).convert("L")
@@ -198,14 +198,14 @@ def _upper_half(value: Any) -> Any:
     return value * (1 / 256)
 
 
-def _scaled_to(image: Image, size: tuple[int, int]) -> Image:
+def _resize(image: Image, size: tuple[int, int]) -> Image:
     from PIL import Image as pillow
 
     small = image if size == image.size else image.resize(size, pillow.Resampling.LANCZOS, reducing_gap=3.0)
     return small if small.mode in ("L", "RGB", "RGBA") else small.convert("RGB")
 
 
-def _turned(image: Image, turn: int) -> Image:
+def _rotate(image: Image, turn: int) -> Image:
     """Rotate or flip the image by its EXIF orientation. Leave it unchanged if there is none."""
     from PIL.Image import Transpose
 
@@ -221,7 +221,7 @@ def _turned(image: Image, turn: int) -> Image:
     return image.transpose(ways[turn]) if turn in ways else image
 
 
-def _encoded(image: Image, found: str, profile: bytes, limits: ImageLimits) -> tuple[bytes, str, bool]:
+def _encode(image: Image, found: str, profile: bytes, limits: ImageLimits) -> tuple[bytes, str, bool]:
     """Return the bytes, their type, and whether transparency became white. Raises `InputError` if no encoding fits."""
     drawn = found in ("image/png", "image/gif") or (found == "image/webp" and image.mode == "RGBA")
     # Keep the colour profile: without it, the colours of a wide profile would fade.
@@ -230,8 +230,8 @@ def _encoded(image: Image, found: str, profile: bytes, limits: ImageLimits) -> t
     options: dict[str, Any] = {"icc_profile": profile if fits else None}
     clear = image.mode == "RGBA"
     if drawn or clear:
-        png = _saved(image, "PNG", options)
-        if len(png) <= (limits.max_bytes if clear else min(limits.max_bytes, _PLAIN_PNG)):
+        png = _save(image, "PNG", options)
+        if len(png) <= (limits.max_bytes if clear else min(limits.max_bytes, _MAX_DRAWING_BYTES)):
             return png, "image/png", False
     if clear:
         from PIL import Image as pillow
@@ -240,13 +240,13 @@ def _encoded(image: Image, found: str, profile: bytes, limits: ImageLimits) -> t
         white.paste(image, mask=image.getchannel("A"))
         image = white
     for quality in _QUALITIES:
-        jpeg = _saved(image, "JPEG", {**options, "quality": quality})
+        jpeg = _save(image, "JPEG", {**options, "quality": quality})
         if len(jpeg) <= limits.max_bytes:
             return jpeg, "image/jpeg", clear
     raise refused("picture_bytes", most=limits.max_bytes / 1e6)
 
 
-def _saved(image: Image, format_: str, options: dict[str, Any]) -> bytes:
+def _save(image: Image, format_: str, options: dict[str, Any]) -> bytes:
     out = BytesIO()
     image.info = {}  # or the encoder would write the metadata in it
     image.save(out, format_, **options)
@@ -255,8 +255,8 @@ def _saved(image: Image, format_: str, options: dict[str, Any]) -> bytes:
 
 # --- without metadata, and otherwise the same bytes -------------------------------------------------------------------
 _MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
-_PNG_KEPT = (b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"gAMA", b"cHRM", b"sRGB", b"iCCP", b"sBIT", b"cICP")
-_WEBP_KEPT = (b"VP8 ", b"VP8L", b"VP8X", b"ALPH", b"ICCP")
+_PNG_CHUNKS = (b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"gAMA", b"cHRM", b"sRGB", b"iCCP", b"sBIT", b"cICP")
+_WEBP_CHUNKS = (b"VP8 ", b"VP8L", b"VP8X", b"ALPH", b"ICCP")
 
 
 def _clean_png(data: bytes) -> bytes | None:
@@ -266,7 +266,7 @@ def _clean_png(data: bytes) -> bytes | None:
         name = data[at + 4 : at + 8]
         if end > len(data):
             raise ValueError("a chunk is longer than the file")
-        if name in _PNG_KEPT:
+        if name in _PNG_CHUNKS:
             out.append(data[at:end])
         if name == b"IEND":
             return b"".join(out)
@@ -308,7 +308,7 @@ def _clean_webp(data: bytes) -> bytes | None:
     for name, body in _riff(data):
         if name == b"VP8X":
             body = bytes([body[0] & ~0x0C]) + body[1:]  # the flags for EXIF and XMP
-        if name in _WEBP_KEPT:
+        if name in _WEBP_CHUNKS:
             out.append(name + len(body).to_bytes(4, "little") + body + b"\0" * (len(body) % 2))
     whole = b"WEBP" + b"".join(out)
     return b"RIFF" + len(whole).to_bytes(4, "little") + whole
@@ -319,7 +319,7 @@ def _clean_gif(data: bytes) -> bytes | None:
     return data if b"\x21\xfe" not in data and b"\x21\xff" not in data and data.endswith(b"\x3b") else None
 
 
-_CLEAN: dict[str, Callable[[bytes], bytes | None]] = {
+_CLEANERS: dict[str, Callable[[bytes], bytes | None]] = {
     "image/png": _clean_png,
     "image/jpeg": _clean_jpeg,
     "image/webp": _clean_webp,
