@@ -74,7 +74,7 @@ bench: .venv/.dev
 
 docs: .venv/.dev
 	.venv/bin/python -m agent.models.capability_table
-	.venv/bin/python -m agent.limits > docs/limits.md
+	.venv/bin/python -m agent.runtime.limits_page > docs/limits.md
 
 deploy: setup
 	@.venv/bin/python -m agent.deploy $(DEPLOY)

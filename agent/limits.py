@@ -1,6 +1,6 @@
 """The limits of a run, and one table of possible failures with what the run does about each.
 
-`python -m agent.limits` prints docs/limits.md, with a table made from this one.
+`agent.runtime.limits_page` makes docs/limits.md from this table.
 """
 
 from collections.abc import Mapping
@@ -47,8 +47,8 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guardrail:
-    """The `actions` that follow one kind of failure, in order.
+class FailurePolicy:
+    """The `actions` that follow one kind of failure, in order. `when` describes the failure in docs/limits.md.
 
     `sentence` is shown as the reason of a run's end, and `note` is for the model. Both can contain fields of `Limits`.
     "ask the user" is skipped in runs that are not interactive.
@@ -60,84 +60,84 @@ class Guardrail:
     note: str = ""
 
 
-_BOUND: tuple[Action, ...] = ("ask the user", "stop")
-_CIRCLE: tuple[Action, ...] = ("tell the model", *_BOUND)
+_AT_LIMIT: tuple[Action, ...] = ("ask the user", "stop")
+_IN_LOOP: tuple[Action, ...] = ("tell the model", *_AT_LIMIT)
 
-GUARDRAILS: Mapping[Limit | Fault, Guardrail] = {
-    "steps": Guardrail(
-        when="`steps` model requests were made, and the model still calls tools",
-        actions=_BOUND,
+FAILURE_POLICIES: Mapping[Limit | Fault, FailurePolicy] = {
+    "steps": FailurePolicy(
+        when="the model still calls tools after `steps` model requests",
+        actions=_AT_LIMIT,
         sentence="Stopped after {steps} steps: the model kept calling tools.",
     ),
-    "time": Guardrail(
+    "time": FailurePolicy(
         when="the run has taken `seconds`",
-        actions=_BOUND,
+        actions=_AT_LIMIT,
         sentence="Stopped after {seconds:g} s, the time limit of one answer.",
     ),
-    "tokens": Guardrail(
-        when="`tokens` were sent and received",
-        actions=_BOUND,
+    "tokens": FailurePolicy(
+        when="the run has sent and received `tokens`",
+        actions=_AT_LIMIT,
         sentence="Stopped at the limit of {tokens} tokens for one answer.",
     ),
-    "money": Guardrail(
+    "money": FailurePolicy(
         when="the run has cost `dollars`",
-        actions=_BOUND,
+        actions=_AT_LIMIT,
         sentence="Stopped at the limit of ${dollars:g} for one answer.",
     ),
-    "unpriced": Guardrail(
-        when="there is a bound in `dollars`, and the model server does not say what was used",
-        actions=_BOUND,
-        sentence="Stopped: nobody knows what this costs, so the limit of ${dollars:g} could not be kept.",
+    "unpriced": FailurePolicy(
+        when="`dollars` is set, but the cost is unknown, for example because the model server reports no usage",
+        actions=_AT_LIMIT,
+        sentence="Stopped: the cost of this answer is unknown, so the limit of ${dollars:g} cannot be checked.",
     ),
-    "repeated_call": Guardrail(
-        when="the same calls as in the step before, `repeats` times in a row; twice as often ends it. "
-        "A tool that is a `poller` does not count",
-        actions=_CIRCLE,
+    "repeated_call": FailurePolicy(
+        when="the model makes the same calls in `repeats` steps in a row; twice as many end the run. "
+        "Calls of a tool that is a `poller` do not count",
+        actions=_IN_LOOP,
         sentence="Stopped: the model kept making the same call.",
         note="This same call was made {times} times in a row. Do not repeat it: do something else, or answer.",
     ),
-    "cycle": Guardrail(
-        when="the same two to four steps in turn, `repeats` - 1 times over; twice as often ends it",
-        actions=_CIRCLE,
+    "cycle": FailurePolicy(
+        when="the model repeats the same two to four steps `repeats` - 1 times; twice as often ends the run",
+        actions=_IN_LOOP,
         sentence="Stopped: the model kept making the same calls in turn.",
         note="The same {length} steps were made {times} times in turn. Do not repeat them: do something else, or "
         "answer.",
     ),
-    "repeated_error": Guardrail(
-        when="a tool fails with the same error `repeats` times in a row; twice as often ends it",
-        actions=_CIRCLE,
+    "repeated_error": FailurePolicy(
+        when="a tool fails with the same error `repeats` times in a row; twice as often ends the run",
+        actions=_IN_LOOP,
         sentence="Stopped: the model ran into the same error again and again.",
-        note="This same error came {times} times in a row. Change the arguments in earnest, or do without this tool.",
+        note="This same error came {times} times in a row. Change the arguments, or do not use this tool.",
     ),
-    "no_progress": Guardrail(
-        when="`idle` steps without a text, a call or a result that was not there before; twice as many end it",
-        actions=_CIRCLE,
+    "no_progress": FailurePolicy(
+        when="`idle` steps bring no new text, call or result; twice as many end the run",
+        actions=_IN_LOOP,
         sentence="Stopped: the model made no progress.",
         note="The last {times} steps brought nothing new. Do something else, or answer with what you know.",
     ),
-    "tool_error": Guardrail(
-        when="a tool raises, is unknown, or is given arguments that do not fit", actions=("tell the model",)
+    "tool_error": FailurePolicy(
+        when="a tool raises an exception, is unknown, or gets invalid arguments", actions=("tell the model",)
     ),
-    "tool_time": Guardrail(
-        when="a tool takes longer than its own `timeout`, or `tool_seconds`: it is given up, or left running where it "
-        "cannot be interrupted",
+    "tool_time": FailurePolicy(
+        when="a tool takes longer than its own `timeout`, or than `tool_seconds`: it is cancelled, or left running if "
+        "it cannot be interrupted",
         actions=("tell the model",),
     ),
-    "transient": Guardrail(
-        when="the model server is busy, cannot be reached or fails, before anything of the answer was said: made again "
-        "up to `retries` times, with pauses",
+    "transient": FailurePolicy(
+        when="the model server is busy, fails or cannot be reached before any of the answer was shown: the request is "
+        "repeated up to `retries` times, with pauses",
         actions=("retry", "stop"),
     ),
-    "broken": Guardrail(
-        when="the answer breaks off after something of it was said, or the request is refused",
+    "broken": FailurePolicy(
+        when="the answer breaks off after some of it was shown, or the request is refused",
         actions=("stop",),
     ),
-    "truncated": Guardrail(
-        when="the answer reaches the length that was asked for, or that the model has",
+    "truncated": FailurePolicy(
+        when="the answer reaches `max_tokens`, or the longest answer of the model",
         actions=("stop",),
-        sentence="The answer was cut off at its greatest length.",
+        sentence="The answer was cut off at its maximum length.",
     ),
-    "withheld": Guardrail(
+    "withheld": FailurePolicy(
         when="the provider's filter, or the model, refuses to answer",
         actions=("stop",),
         sentence="The provider withheld the answer.",
@@ -148,7 +148,7 @@ GUARDRAILS: Mapping[Limit | Fault, Guardrail] = {
 
 def explain_limit(kind: Limit | Fault, limits: Limits) -> str:
     """Return the sentence that says why the run has ended."""
-    return GUARDRAILS[kind].sentence.format(**asdict(limits))
+    return FAILURE_POLICIES[kind].sentence.format(**asdict(limits))
 
 
 def limit_text(kind: Limit | Fault, limits: Limits) -> tuple[LocalizedText, ...]:
@@ -169,50 +169,4 @@ def explain_filter(details: Mapping[str, Any]) -> str:
     text = " ".join(words.split()) if isinstance(words, str) else ""
     text = text if len(text) <= MAX_REFUSAL_LENGTH else text[: MAX_REFUSAL_LENGTH - 1] + "…"
     said = f" It says: {text}" if text else ""
-    return GUARDRAILS["withheld"].sentence.removesuffix(".") + f"{which}.{said}"
-
-
-def table() -> str:
-    """Return the table for the documentation in Markdown."""
-    lines = ["| kind | when | what happens | the model is told | the run ends with |", "|---|---|---|---|---|"]
-    for kind, rail in GUARDRAILS.items():
-        said, told = rail.sentence.format_map(_Names()), rail.note.format_map(_Names())
-        happens = ", then ".join(rail.actions)
-        lines.append(f"| {kind.replace('_', ' ')} | {rail.when} | {happens} | {told} | {said} |")
-    return "\n".join(lines) + "\n"
-
-
-class _Names(dict[str, Any]):
-    """Replaces each field of a template with its own name."""
-
-    def __missing__(self, name: str) -> "_Name":
-        return _Name(name)
-
-
-@dataclass(frozen=True, slots=True)
-class _Name:
-    name: str
-
-    def __format__(self, spec: str) -> str:
-        return f"`{self.name}`"
-
-
-PAGE = """# Guardrails
-
-What may go wrong in a run, and what happens then. Bounds are the fields of `Limits`; a run that ends early says why in
-`result.note.detail`. "Ask the user" is done where somebody can be asked: `Limits(interactive=...)` says whether, else
-the model's having the tool `ask_user`. The run is then suspended, and `agent.resume(result.suspension, "Go on")` gives
-the bound that was reached once more. Elsewhere the run ends.
-
-Made by `python -m agent.limits` from the table in `agent/limits.py`; change it there.
-
-{table}"""
-
-
-def page() -> str:
-    """Return the text of docs/limits.md."""
-    return PAGE.format(table=table())
-
-
-if __name__ == "__main__":
-    print(page(), end="")
+    return FAILURE_POLICIES["withheld"].sentence.removesuffix(".") + f"{which}.{said}"

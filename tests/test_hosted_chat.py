@@ -280,7 +280,7 @@ CASES = [
         [reply(chunk(content="On and"), *ending("length"))],
         [("output_text", "On and")],
         finish="length",
-        detail="The answer was cut off at its greatest length.",
+        detail="The answer was cut off at its maximum length.",
         usage=ONCE,
     ),
     Case(

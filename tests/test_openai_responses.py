@@ -270,7 +270,7 @@ CASES = [
         [reply(created(), text("On and"), incomplete("max_output_tokens"))],
         [("output_text", "On and")],
         finish="length",
-        detail="The answer was cut off at its greatest length.",
+        detail="The answer was cut off at its maximum length.",
         usage=ONCE,
     ),
     Case(

@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +16,7 @@ from pydantic_ai.messages import BinaryContent, ModelResponse, ToolCallPart, Too
 
 from agent import Agent, Endpoint, InputError, Limits, ModelSpec, RunResult, connect, tool
 from agent.history import Timings
-from agent.limits import GUARDRAILS, page
+from agent.limits import FAILURE_POLICIES
 from agent.models.catalog import Price
 from agent.runtime.budget import LONGEST_CYCLE, Budget, BudgetUsed
 from agent.settings import ROOT
@@ -88,8 +91,12 @@ def notes(result: RunResult) -> list[str]:
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
-def test_documentation_matches_table() -> None:
-    assert (ROOT / "docs" / "limits.md").read_text() == page(), "run: python -m agent.limits > docs/limits.md"
+def test_docs_command_prints_limits_page() -> None:
+    """`python -m` warns if `import agent` has already loaded the module."""
+    [module] = re.findall(r"-m (\S+) > docs/limits\.md", (ROOT / "Makefile").read_text())
+    command = [sys.executable, "-W", "error", "-m", module]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ((ROOT / "docs" / "limits.md").read_text(), ""), "run: make docs"
 
 
 @dataclass(frozen=True)
@@ -114,7 +121,11 @@ SCENES = {
     "tokens": Scene(looks(1, 2, 3), "limit", "limit of 5 tokens", requests=1, limits=(("tokens", 5),)),
     "money": Scene(looks(1, 2, 3), "limit", "limit of $0.01", requests=1, price=PRICE, limits=(("dollars", 0.01),)),
     "unpriced": Scene(
-        looks(1, 2, 3), "limit", "nobody knows what this costs", price=replace(PRICE, up_to=1), limits=(("dollars", 9),)
+        looks(1, 2, 3),
+        "limit",
+        "the cost of this answer is unknown",
+        price=replace(PRICE, up_to=1),
+        limits=(("dollars", 9),),
     ),
     "repeated_call": Scene(
         "!loop look {}", "limit", "making the same call.", "This same call was made 3 times in a row", 6
@@ -130,18 +141,18 @@ SCENES = {
     "tool_time": Scene(steps("slow {}"), "stop", "", "", 2, limits=(("tool_seconds", 0.05),)),
     "transient": Scene("!fail 1 503 0 !text Done.", "stop", "", "", 2),
     "broken": Scene("!reset 2", "error", "broke", requests=1),
-    "truncated": Scene("!length 2", "length", "The answer was cut off at its greatest length."),
+    "truncated": Scene("!length 2", "length", "The answer was cut off at its maximum length."),
     "withheld": Scene("!filter 2", "content_filter", "The provider withheld the answer."),
 }
 
 
 def test_every_row_has_a_scene() -> None:
-    assert SCENES.keys() == GUARDRAILS.keys()
+    assert SCENES.keys() == FAILURE_POLICIES.keys()
 
 
 @pytest.mark.parametrize("kind", SCENES)
 async def test_table_describes_behaviour(made: Callable[..., Agent], server: Running, kind: str) -> None:
-    scene, actions = SCENES[kind], GUARDRAILS[kind].actions  # type: ignore[index]
+    scene, actions = SCENES[kind], FAILURE_POLICIES[kind].actions  # type: ignore[index]
     given = {"repeats": 3, "idle": 4, **dict(scene.limits)}
     seen = len(server.journal())
     run = made(scene.price, **given).run(scene.script)

@@ -17,7 +17,7 @@ from agent.history.sentences import SENTENCES as STORE
 from agent.i18n import LocalizedText
 from agent.i18n import translator as table
 from agent.i18n.translator import LANGUAGES, Translator, negotiate
-from agent.limits import GUARDRAILS
+from agent.limits import FAILURE_POLICIES
 from agent.local.sentences import SENTENCES as SERVERS
 from agent.local.sentences import failed
 from agent.local.weights import BETTER, SMOLLM2
@@ -73,7 +73,7 @@ def test_every_word_is_used() -> None:
 
 def test_catalogue_has_every_english_sentence() -> None:
     said = {key: one["en"] for key, one in ALL["said"].items()}
-    made = {kind: rail.sentence for kind, rail in GUARDRAILS.items() if rail.sentence and kind != "withheld"}
+    made = {kind: one.sentence for kind, one in FAILURE_POLICIES.items() if one.sentence and kind != "withheld"}
     made |= SENTENCES | READING | FILES | GUARD | SERVERS | STORE | SUSPENDED | TOOLS | UPLOADS | ENDINGS
     made |= OPTIONS | PROMPTS
     made |= {ending.sayings[0].key: ending.detail for ending in (INTERNAL_ERROR, NOT_SEALED)} | {"lost": LOST}

@@ -9,7 +9,7 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolRetu
 from pydantic_core import to_json
 
 from agent.history import Timings
-from agent.limits import GUARDRAILS, Limit, Limits
+from agent.limits import FAILURE_POLICIES, Limit, Limits
 from agent.tools import Tool, with_note
 
 LONGEST_CYCLE = 4
@@ -119,7 +119,7 @@ class Budget:
         self._trail.append(_digest("step", digests))
         note = self._circling()
         if note is None and not self._new and self._idle >= self._limits.idle:
-            note = GUARDRAILS["no_progress"].note.format(times=self._idle)
+            note = FAILURE_POLICIES["no_progress"].note.format(times=self._idle)
         if note is not None:
             self._notes = {call.tool_call_id: note for call in counted}
 
@@ -166,7 +166,7 @@ class Budget:
             return None
         if times >= 2 * allowed:
             self._circle = kind
-        return GUARDRAILS[kind].note.format(times=times, **more)
+        return FAILURE_POLICIES[kind].note.format(times=times, **more)
 
 
 def _times(trail: Sequence[str], length: int) -> int:
