@@ -76,8 +76,8 @@ class AdaptedHistory:
         """Return the same sentence as `LocalizedText`."""
         left_out = [
             *([LocalizedText("others_reasoning")] if self.reasoning else []),
-            *_so_many(self.pictures, "one_picture", "pictures"),
-            *_so_many(self.sounds, "one_sound", "sounds"),
+            *_counted_text(self.pictures, "one_picture", "pictures"),
+            *_counted_text(self.sounds, "one_sound", "sounds"),
         ]
         if not left_out:
             return ()
@@ -93,9 +93,9 @@ def adapt(messages: Sequence[ModelMessage], spec: ModelSpec) -> AdaptedHistory:
     text if there is one. A model that can process the media gets the media without the extracted text, because the
     media says more. Tool calls and results stay.
     """
-    fit = _Fit(spec)
-    out = [fit.request(one) if isinstance(one, ModelRequest) else fit.response(one) for one in messages]
-    return AdaptedHistory(messages=out, reasoning=fit.reasoning, pictures=fit.pictures, sounds=fit.sounds)
+    adapter = _Adapter(spec)
+    out = [adapter.request(one) if isinstance(one, ModelRequest) else adapter.response(one) for one in messages]
+    return AdaptedHistory(messages=out, reasoning=adapter.reasoning, pictures=adapter.pictures, sounds=adapter.sounds)
 
 
 def check_prompt(messages: Sequence[ModelMessage], spec: ModelSpec) -> None:
@@ -104,15 +104,15 @@ def check_prompt(messages: Sequence[ModelMessage], spec: ModelSpec) -> None:
     The prompt is everything after the last answer. The rest is history, which `adapt` changes instead.
     """
     last = max((number for number, one in enumerate(messages) if isinstance(one, ModelResponse)), default=-1)
-    asked = [part for one in messages[last + 1 :] for part in one.parts if isinstance(part, UserPromptPart)]
-    fit = adapt([ModelRequest(parts=asked)], spec)
-    if left_out := [name for name, count in (("images", fit.pictures), ("audio", fit.sounds)) if count]:
+    prompts = [part for one in messages[last + 1 :] for part in one.parts if isinstance(part, UserPromptPart)]
+    adapted = adapt([ModelRequest(parts=prompts)], spec)
+    if left_out := [name for name, count in (("images", adapted.pictures), ("audio", adapted.sounds)) if count]:
         key = "_".join(("prompt", *left_out))
-        models = ", ".join(_able(spec, image=bool(fit.pictures), audio=bool(fit.sounds)))
+        models = ", ".join(_models_that_take(spec, image=bool(adapted.pictures), audio=bool(adapted.sounds)))
         raise localized_error(InputError, SENTENCES, key, model=spec.label, models=models)
 
 
-def _able(spec: ModelSpec, *, image: bool, audio: bool) -> list[str]:
+def _models_that_take(spec: ModelSpec, *, image: bool, audio: bool) -> list[str]:
     """Return the ids of a few models that take this, first of the same provider, then of providers with a key."""
 
     def rank(one: ModelSpec) -> tuple[bool, bool, bool]:
@@ -120,13 +120,13 @@ def _able(spec: ModelSpec, *, image: bool, audio: bool) -> list[str]:
         return other and not _has_key(one.provider), other, not one.menu
 
     today = datetime.now(UTC).date()
-    able = [
+    suitable = [
         one
         for one in load_catalog().models.values()
         if (one.image or not image) and (one.audio or not audio) and (one.menu or one.provider == spec.provider)
         if not (one.retired or (one.retired_on is not None and one.retired_on <= today))
     ]
-    return [one.id for one in sorted(able, key=rank)[:NAMED]]
+    return [one.id for one in sorted(suitable, key=rank)[:NAMED]]
 
 
 def _has_key(provider: str) -> bool:
@@ -143,14 +143,14 @@ def adapt_and_prepare(
 
     Raises `ProviderError` if the model accepts only requests with sound and there is none.
     """
-    fit = adapt(messages, spec).messages
-    if spec.needs_audio and not any(_is_sound(item) for message in fit for item in _items(message)):
+    adapted = adapt(messages, spec).messages
+    if spec.needs_audio and not any(_is_sound(item) for message in adapted for item in _items(message)):
         raise ProviderError(f"{spec.label} answers only what comes with a sound: attach one.", kind="unsupported")
-    return prepare_messages(fit, system_message)
+    return prepare_messages(adapted, system_message)
 
 
 @dataclass
-class _Fit:
+class _Adapter:
     """One pass over a history. Owns the counts, and the new ids of changed calls by their old ids."""
 
     spec: ModelSpec
@@ -162,33 +162,33 @@ class _Fit:
     def response(self, message: ModelResponse) -> ModelResponse:
         parts: list[ModelResponsePart] = []
         for part in message.parts:
-            by = getattr(part, "provider_name", None) or message.provider_name
-            if isinstance(part, ThinkingPart) and not self._usable(part, by):
+            author = getattr(part, "provider_name", None) or message.provider_name
+            if isinstance(part, ThinkingPart) and not self._is_usable(part, author):
                 self.reasoning += 1
                 continue
-            if isinstance(part, ThinkingPart) and by is None and self.spec.dialect == "chat":
+            if isinstance(part, ThinkingPart) and author is None and self.spec.dialect == "chat":
                 # Send it back in the field that such servers use for reasoning, as if it were their own.
                 id_ = part.id if part.id and part.id in _CHAT_FIELDS else "reasoning"
                 part = replace(part, id=id_, signature=None, provider_name=self.spec.provider)
             if isinstance(part, ToolCallPart):
                 self.ids.pop(part.tool_call_id, None)
-            parts.append(part if by in (None, self.spec.provider) else self._unbound(part))
+            parts.append(part if author in (None, self.spec.provider) else self._without_provider_data(part))
         return message if _same(parts, message.parts) else replace(message, parts=parts)
 
     def request(self, message: ModelRequest) -> ModelRequest:
-        parts = [self._asked(part) for part in message.parts]
+        parts = [self._adapt_part(part) for part in message.parts]
         return message if _same(parts, message.parts) else replace(message, parts=parts)
 
-    def _usable(self, part: ThinkingPart, by: str | None) -> bool:
-        if by is None:  # no provider wrote it: the caller passed it in
+    def _is_usable(self, part: ThinkingPart, author: str | None) -> bool:
+        if author is None:  # no provider wrote it: the caller passed it in
             return True
-        if by != self.spec.provider:
+        if author != self.spec.provider:
             return False
         if self.spec.dialect == "chat":  # OpenAI has two dialects, and this one cannot carry encrypted reasoning
             return part.id in _CHAT_FIELDS and not part.signature
         return self.spec.reasoning
 
-    def _unbound(self, part: ModelResponsePart) -> ModelResponsePart:
+    def _without_provider_data(self, part: ModelResponsePart) -> ModelResponsePart:
         """Return the part without the data that only its own provider understands."""
         if isinstance(part, ToolCallPart):
             id_ = self.ids[part.tool_call_id] = _portable(part.tool_call_id)
@@ -197,31 +197,31 @@ class _Fit:
             part = replace(part, id=None, provider_name=None, provider_details=None)
         return part
 
-    def _asked(self, part: ModelRequestPart) -> ModelRequestPart:
+    def _adapt_part(self, part: ModelRequestPart) -> ModelRequestPart:
         if isinstance(part, UserPromptPart):
-            return part if isinstance(part.content, str) else self._seen(part)
+            return part if isinstance(part.content, str) else self._adapt_content(part)
         if isinstance(part, ToolReturnPart):
             id_ = self.ids.get(part.tool_call_id, part.tool_call_id)
-            return self._seen(part if id_ == part.tool_call_id else replace(part, tool_call_id=id_))
+            return self._adapt_content(part if id_ == part.tool_call_id else replace(part, tool_call_id=id_))
         return part
 
-    def _seen(self, part: UserPromptPart | ToolReturnPart) -> UserPromptPart | ToolReturnPart:
+    def _adapt_content(self, part: UserPromptPart | ToolReturnPart) -> UserPromptPart | ToolReturnPart:
         content: Any = part.content
         items = content if _is_list(content) else [content]
         after = [*items, None][1:]
-        new = [self._sensed(item) for item, next_ in zip(items, after, strict=True) if self._needed(item, next_)]
+        new = [self._adapt_item(item) for item, next_ in zip(items, after, strict=True) if self._is_sent(item, next_)]
         if _same(new, items):
             return part
         return replace(part, content=new if _is_list(content) else new[0])
 
-    def _needed(self, item: object, after: object) -> bool:
+    def _is_sent(self, item: object, after: object) -> bool:
         """Return False for extracted text if the model takes the media, and for unusable media that has such text."""
         if read := extracted_text_of(item):
             return not (self.spec.image if read["kind"] == "image" else self.spec.audio)
         unusable = (_is_picture(item) and not self.spec.image) or (_is_sound(item) and not self.spec.audio)
         return not (unusable and extracted_text_of(after))
 
-    def _sensed(self, item: object) -> object:
+    def _adapt_item(self, item: object) -> object:
         if _is_picture(item) and not self.spec.image:
             self.pictures += 1
             return NO_PICTURE
@@ -249,7 +249,7 @@ def _counted(number: int, noun: str) -> list[str]:
     return [f"{number} {noun}{'s' if number > 1 else ''}"] if number else []
 
 
-def _so_many(number: int, one: str, more: str) -> list[LocalizedText]:
+def _counted_text(number: int, one: str, more: str) -> list[LocalizedText]:
     return [LocalizedText(one if number == 1 else more, {"count": number})] if number else []
 
 
