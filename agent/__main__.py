@@ -90,7 +90,7 @@ class Models:
         return connect(served.spec, served.endpoint)
 
     async def named(self, name: str) -> Connection:
-        """Connect to a flight record, or to a model of the given server or of the catalogue. Raises `AgentError`."""
+        """Connect to a run record, or to a model of the given server or of the catalogue. Raises `AgentError`."""
         given, local = self._given, self._settings.local
         if name.startswith(PREFIX):
             return Replay.named(name)
@@ -126,7 +126,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="MODULE:NAME, preset:NAME or a preset's file, instead of the usual tools; alone: none",
     )
     parser.add_argument("--history", metavar="FILE", help="keep the conversation in this file, and go on from it")
-    parser.add_argument("--replay", metavar="FILE", help="play a flight record; FILE?speed=10 plays it faster")
+    parser.add_argument("--replay", metavar="FILE", help="play a run record; FILE?speed=10 plays it faster")
     given = parser.parse_args(argv)
     if given.replay and (given.model or given.base_url):
         parser.error("--replay plays a record and takes no model")

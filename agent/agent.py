@@ -31,7 +31,7 @@ class Agent:
     """A model, a system message, tools and limits. It stores no conversation: the caller passes the history in.
 
     The model is a name with its provider, `Agent("my-model", provider="vllm", base_url="http://.../v1")`, or the
-    return value of `agent.connect`. `Agent("replay:path")` plays a flight record. `seals` sign suspended runs.
+    return value of `agent.connect`. `Agent("replay:path")` plays a run record. `seals` sign suspended runs.
     `telemetry` emits tracing spans (None: use SWITCHBOARD_TELEMETRY). `guard` decides which URLs pictures can be
     fetched from. The constructor does not use the network. Raises `UnknownModel`. Raises `InputError` if two tools have
     the same name, or if there is a limit in dollars and the model's price is unknown.
@@ -80,7 +80,7 @@ class Agent:
     ) -> Run:
         """Create a run: iterate over it, await it, or cancel it. Raises `InputError` before any network access.
 
-        `record` is the file to write a flight record to. `more` are fields of `Options` as keyword arguments, as in
+        `record` is the file to write a run record to. `more` are fields of `Options` as keyword arguments, as in
         `run(..., reasoning=True)`.
         """
         plan = self._plan(more, options or Options())

@@ -29,7 +29,7 @@ MAX_TEMPERATURE: Mapping[str, int] = {"messages": 1}
 
 
 class RecordedEnd(AgentError):
-    """Ends a run with this reason and sentence. Raised by the model that replays a flight record."""
+    """Ends a run with this reason and sentence. Raised by the model that replays a run record."""
 
     def __init__(self, reason: FinishReason, detail: str) -> None:
         super().__init__(detail)

@@ -94,7 +94,7 @@ class Run(RunStream):
             self._loop.call_soon_threadsafe(self._task.cancel)
 
     def record(self, path: str | Path) -> "Run":
-        """Write a flight record of the run to `path`, replacing the file. Call this before the run begins.
+        """Write a record of the run to `path`, replacing the file. Call this before the run begins.
 
         `Agent("replay:path")` plays the record. Raises `InputError` if the run has begun.
         """

@@ -89,7 +89,7 @@ class Settings:
 
     `hosts` are the host names of the page. If there are any, or if `host` is a loopback address, requests for other
     names are refused, except for this machine's own names. `framed_by` are origins such as "https://example.org" that
-    can show the page in a frame. `records` is a folder of flight records that the page can play. `fetch_from` are
+    can show the page in a frame. `records` is a folder of run records that the page can play. `fetch_from` are
     hosts such as "wiki.intranet:8080" that pictures can be fetched from although they are not on the public internet;
     it has no effect if `public` is set. `upload_dir` holds files until they are sent, None for a folder in `data_dir`.
 

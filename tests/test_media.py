@@ -356,11 +356,11 @@ async def test_generated_media_match_reload_and_return(server: Playing, tmp_path
 async def test_record_with_files_replays(scripted: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     connection = connect(load_catalog().find("vllm:Qwen/Qwen3-8B"), Endpoint(scripted.base_url))
     async with Agent(connection, tools=[drawing, report]) as agent:
-        run = agent.run("!tools drawing {} report {} !text Done.", record=tmp_path / "flight")
+        run = agent.run("!tools drawing {} report {} !text Done.", record=tmp_path / "run.jsonl")
         async for response in run:
             display(response)
     assert run.result is not None
-    async with Agent(f"replay:{tmp_path / 'flight'}") as agent:
+    async with Agent(f"replay:{tmp_path / 'run.jsonl'}") as agent:
         again = await agent.ask("Once more")
     files = [(file.media_type, file.data) for file in run.result.files]
     assert sorted(files) == sorted([("image/png", PNG), ("audio/wav", WAV), ("application/zip", b"PK")])

@@ -1,4 +1,4 @@
-"""Flight records on the page: played from the owner's folder under their bare names, and from nowhere else."""
+"""Run records on the page: played from the owner's folder under their bare names, and from nowhere else."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

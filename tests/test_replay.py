@@ -1,4 +1,4 @@
-"""Flight records: what was played live is played again to the letter, without network, tools or keys."""
+"""Run records: what was played live is played again to the letter, without network, tools or keys."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from pydantic_ai.messages import BinaryContent
 from agent import Agent, Approve, InputError, Limits, Response, Run, UnknownModel, ask_user, tool
 from agent.events import Event, Observers
 from agent.settings import ROOT
-from agent.tracing.record_format import RunRecord, load_record, record_path
+from agent.tracing.record_format import OLD_FORMAT, RunRecord, load_record, record_path
 from tests import media_files
 from tests.fakes import SPEC, Call, FakeConnection, Step, Words
 from tests.scripted_server import running
@@ -99,8 +99,8 @@ async def test_replay_calls_no_server_or_tool(tmp_path: Path) -> None:
             live = await ended(agent.run(SCRIPT).record(path))
     assert live.result is not None
     assert live.result.finish_reason == "stop"
-    flight = load_record(path)
-    took = sum(step.seconds for step in flight.steps) + sum(seconds for seconds, _ in flight.results.values())
+    loaded = load_record(path)
+    took = sum(step.seconds for step in loaded.steps) + sum(seconds for seconds, _ in loaded.results.values())
     for speed in (1, 4):
         began = monotonic()
         replayed = await ended(Agent(f"replay:{path}?speed={speed}", tools=[count]).run("Whatever"))
@@ -257,9 +257,9 @@ def changed(record: bytes, **more: Any) -> bytes:
 
 
 FOREIGN = {
-    "nothing": (lambda _: b"", "is no flight record"),
-    "a picture": (lambda _: PIXEL, "is no flight record"),
-    "other JSON": (lambda _: b'{"messages": []}\n', "is no flight record"),
+    "nothing": (lambda _: b"", "is not a run record"),
+    "a picture": (lambda _: PIXEL, "is not a run record"),
+    "other JSON": (lambda _: b'{"messages": []}\n', "is not a run record"),
     "another version": (lambda record: changed(record, version=2), "of version 2"),
     "a model of another program": (lambda record: changed(record, model={"name": 5}), "damaged in line 1"),
     "a line that is missing its end": (lambda record: record.replace(b'"kind": "step"}', b'"kind": "st'), "line 3"),
@@ -273,6 +273,20 @@ def test_other_files_are_refused(record: bytes, tmp_path: Path, made: Any, said:
     path.write_bytes(made(record))
     with pytest.raises(InputError, match=said):
         Agent(f"replay:{path}")
+
+
+def test_old_format_name_still_works(record: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "old.jsonl"
+    path.write_bytes(changed(record, format=OLD_FORMAT))
+    assert load_record(path).steps
+    assert [line.getMessage() for line in caplog.records] == [
+        "old.jsonl: the next version will not read 'switchboard flight record'; "
+        "change it to 'switchboard run record' in line 1"
+    ]
+    caplog.clear()
+    path.write_bytes(record)
+    assert load_record(path).steps
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("name", ["replay:/nowhere/x.jsonl", "replay:", "replay:x?speed=fast", "replay:x?speed=-1"])

@@ -42,7 +42,7 @@ async def test_only_the_model_sees_examples(tmp_path: Path) -> None:
     with running(Config(models=("tiny",))) as server:
         spec = replace(SMOLLM2.spec, name="tiny")
         async with Agent(connect(spec, Endpoint(server.base_url)), system_message="Be kind.") as agent:
-            record = tmp_path / "flight.jsonl"
+            record = tmp_path / "run.jsonl"
             first = await agent.ask("!text One.", record=record)
             second = await agent.ask("!text Two.", context=first.context)
         bodies: list[Any] = [one["body"]["messages"] for one in server.journal()]

@@ -281,9 +281,9 @@ def test_suspended_run_waits_across_restarts(server: Running, tmp_path: Path) ->
 def test_record_is_replayed(tmp_path: Path, server: Running) -> None:
     with running(Config(models=(MODEL,))) as other:
         agent = Agent(MODEL, provider="vllm", base_url=other.base_url)
-        asyncio.run(agent.ask("!tokens 4", record=tmp_path / "flight.jsonl"))
+        asyncio.run(agent.ask("!tokens 4", record=tmp_path / "run.jsonl"))
     before = len(server.journal())
-    done = piped("Whatever\n", server.base_url, tmp_path, "--replay", "flight.jsonl?speed=10")
+    done = piped("Whatever\n", server.base_url, tmp_path, "--replay", "run.jsonl?speed=10")
     assert done.stdout.strip() == "## word0 word1 word2 word3"
     assert done.returncode == 0
     assert len(server.journal()) == before

@@ -16,6 +16,7 @@ The first line is the header. Each later line has `at`, in seconds since the run
 """
 
 import json
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +31,11 @@ from agent.models.catalog import ModelSpec
 from agent.responses import BubbleMarker, Response, ResponseType
 from agent.result import FinishReason
 
-FORMAT, VERSION = "switchboard flight record", 1
+log = logging.getLogger(__name__)
+
+FORMAT, VERSION = "switchboard run record", 1
+OLD_FORMAT = "switchboard flight record"
+"""The name of the format in older files. This version still reads them."""
 
 # Built at first use: most runs write and read no record, and an adapter for messages takes 50 ms.
 _LATER = ConfigDict(defer_build=True)
@@ -96,21 +101,23 @@ def load_record(path: str | Path) -> RunRecord:
         header = json.loads(lines[0]) if lines else None
     except ValueError:
         header = None
-    if not isinstance(header, dict) or cast(dict[str, Any], header).get("format") != FORMAT:
-        raise InputError(f"{name!r} is no flight record.")
-    head = cast(dict[str, Any], header)
+    head = cast(dict[str, Any], header) if isinstance(header, dict) else {}
+    if head.get("format") not in (FORMAT, OLD_FORMAT):
+        raise InputError(f"{name!r} is not a run record.")
+    if head["format"] == OLD_FORMAT:
+        log.warning("%s: the next version will not read %r; change it to %r in line 1", name, OLD_FORMAT, FORMAT)
     if head.get("version") != VERSION:
-        raise InputError(f"{name!r} is a flight record of version {head.get('version')!r}; only {VERSION} is known.")
+        raise InputError(f"{name!r} is a run record of version {head.get('version')!r}; only {VERSION} is known.")
     number = 1
     try:
-        flight = RunRecord(SPEC.validate_python(head["model"]), tuple(str(tool["name"]) for tool in head["tools"]))
-        reader = _Reader(flight)
+        record = RunRecord(SPEC.validate_python(head["model"]), tuple(str(tool["name"]) for tool in head["tools"]))
+        reader = _Reader(record)
         for line in lines[1:]:
             number += 1
             reader.take(json.loads(line))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise InputError(f"The record {name!r} is damaged in line {number}.") from error
-    return flight
+    return record
 
 
 def record_path(folder: Path, name: str) -> Path:
@@ -128,36 +135,36 @@ def record_path(folder: Path, name: str) -> Path:
 class _Reader:
     """Fills a `RunRecord`, line by line."""
 
-    def __init__(self, flight: RunRecord) -> None:
-        self._flight = flight
+    def __init__(self, record: RunRecord) -> None:
+        self._record = record
         self._step_at = 0.0
         self._called: dict[str, float] = {}
         self._bubble: int | None = None
-        self._stamp = BubbleMarker()
+        self._mark = BubbleMarker()
 
     def take(self, line: Mapping[str, Any]) -> None:
-        at, flight = float(line["at"]), self._flight
+        at, record = float(line["at"]), self._record
         match line["kind"]:
             case "prompt":
-                flight.prompt = MESSAGES.validate_python(line["messages"])
+                record.prompt = MESSAGES.validate_python(line["messages"])
             case "step":
                 self._step_at = at
-                flight.steps.append(RecordedStep())
+                record.steps.append(RecordedStep())
             case "retry":
-                flight.steps[-1].chunks.clear()  # these chunks were never shown
+                record.steps[-1].chunks.clear()  # these chunks were never shown
             case "chunk":
-                flight.steps[-1].chunks.append(_chunk(line, max(0.0, at - self._step_at)))
+                record.steps[-1].chunks.append(_chunk(line, max(0.0, at - self._step_at)))
             case "stepped":
-                self._stepped(flight.steps[-1], line, at)
+                self._stepped(record.steps[-1], line, at)
             case "response":
                 self._response(line)
             case "call":
                 self._called[line["call"]["tool_call_id"]] = at
             case "result":
                 [result] = RESULTS.validate_python([line["result"]])
-                flight.results[result.tool_call_id] = at - self._called.get(result.tool_call_id, at), result
+                record.results[result.tool_call_id] = at - self._called.get(result.tool_call_id, at), result
             case "end":
-                flight.ended = _END.validate_python((line["finish_reason"], line["detail"]))
+                record.ended = _END.validate_python((line["finish_reason"], line["detail"]))
             case other:
                 raise ValueError(f"no line is of the kind {other!r}")
 
@@ -173,13 +180,13 @@ class _Reader:
 
     def _response(self, line: Mapping[str, Any]) -> None:
         """Join the deltas of one bubble into one response."""
-        said, content = self._flight.responses, line["content"]
+        responses, content = self._record.responses, line["content"]
         bubble = line.get("bubble")
         if bubble is not None and bubble == self._bubble:
-            last = said[-1]
-            said[-1] = Response(last.type, f"{last.content}{content}", is_type_switched=True)
+            last = responses[-1]
+            responses[-1] = Response(last.type, f"{last.content}{content}", is_type_switched=True)
         else:
-            said.append(self._stamp((_TYPE.validate_python(line["type"]), content)))
+            responses.append(self._mark((_TYPE.validate_python(line["type"]), content)))
         self._bubble = bubble
 
 

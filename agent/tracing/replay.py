@@ -37,9 +37,15 @@ from agent.tracing.record_format import Chunk, RecordedStep, RunRecord, load_rec
 
 PREFIX = "replay:"
 _NO_TIME = datetime(2000, 1, 1, tzinfo=UTC)
-_NEVER = 10**9
-_UNBOUND = Limits(
-    steps=_NEVER, seconds=_NEVER, tool_seconds=_NEVER, retries=0, repeats=_NEVER, idle=_NEVER, interactive=False
+_UNLIMITED = 10**9
+_NO_LIMITS = Limits(
+    steps=_UNLIMITED,
+    seconds=_UNLIMITED,
+    tool_seconds=_UNLIMITED,
+    retries=0,
+    repeats=_UNLIMITED,
+    idle=_UNLIMITED,
+    interactive=False,
 )
 
 
@@ -49,13 +55,13 @@ class Replay:
     `speed` 10 plays it ten times as fast. Raises `InputError` if the record cannot be read.
     """
 
-    limits = _UNBOUND
+    limits = _NO_LIMITS
 
     def __init__(self, path: str | Path, *, speed: float = 1.0) -> None:
         if not speed > 0:
             raise InputError(f"A record is played at a speed above 0, not {speed:g}.")
-        self.flight = load_record(path)
-        spec = self.flight.spec
+        self.record = load_record(path)
+        spec = self.record.spec
         # A replay costs nothing.
         self.spec = replace(
             spec,
@@ -65,8 +71,8 @@ class Replay:
             menu=False,
             needs_audio=False,
         )
-        self.tools = _tools(self.flight, speed)
-        self._player = _Player(self.flight, speed)
+        self.tools = _tools(self.record, speed)
+        self._model = _ReplayModel(self.record, speed)
 
     @classmethod
     def named(cls, name: str) -> "Replay":
@@ -83,7 +89,7 @@ class Replay:
 
     def model(self) -> Model:
         """Return the player."""
-        return self._player
+        return self._model
 
     def slot(self, on_position: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
         """Enter at once: any number of replays can run."""
@@ -110,7 +116,7 @@ class Replay:
 # --- the tools ------------------------------------------------------------------------------------------------------
 
 
-class _Recorded(Tool):
+class _RecordedTool(Tool):
     """A tool that is not run. It receives the id of its call in place of the arguments."""
 
     def arguments(self, call: ToolCallPart) -> tuple[list[Any], dict[str, Any]]:
@@ -118,30 +124,30 @@ class _Recorded(Tool):
         return [(call.provider_details or {}).get("recorded", call.tool_call_id)], {}
 
 
-def _tools(flight: RunRecord, speed: float) -> Mapping[str, Tool]:
+def _tools(record: RunRecord, speed: float) -> Mapping[str, Tool]:
     """Return a tool for each recorded call. A tool that still waited for an answer waits again."""
 
     async def play(call_id: str) -> ToolReturnPart:
-        if (found := flight.results.get(call_id)) is None:
+        if (found := record.results.get(call_id)) is None:
             raise InputError("The record has no result of this call.")
         seconds, result = found
         await asyncio.sleep(seconds / speed)
-        await _IN_TURN.get().wait(call_id)
+        await _RESULT_ORDER.get().wait(call_id)
         return result
 
     tools: dict[str, Tool] = {}
-    suspended = flight.ended is not None and flight.ended[0] == "suspended"
-    for step in flight.steps:
+    suspended = record.ended is not None and record.ended[0] == "suspended"
+    for step in record.steps:
         for call in step.calls:
-            name, waits = call.tool_name, suspended and call.tool_call_id not in flight.results
+            name, waits = call.tool_name, suspended and call.tool_call_id not in record.results
             if name == ask_user.name and waits:
                 tools[name] = ask_user
             elif name not in tools or waits:
-                tools[name] = _Recorded(play, name, needs_approval=waits)
+                tools[name] = _RecordedTool(play, name, needs_approval=waits)
     return tools
 
 
-class _InTurn:
+class _ResultOrder:
     """Delivers the results of one step in their recorded order, even if only a moment was between them."""
 
     def __init__(self, ids: Sequence[str]) -> None:
@@ -156,24 +162,24 @@ class _InTurn:
             self._came[id_].set()
 
 
-_IN_TURN: ContextVar[_InTurn] = ContextVar("in_turn")
+_RESULT_ORDER: ContextVar[_ResultOrder] = ContextVar("result_order")
 """The order of the current step. The tasks of its calls inherit it."""
 
 
 # --- the model ------------------------------------------------------------------------------------------------------
 
 
-class _Player(StreamingModel):
+class _ReplayModel(StreamingModel):
     """Plays the step that the conversation has reached. Keeps no state of a conversation."""
 
-    def __init__(self, flight: RunRecord, speed: float) -> None:
+    def __init__(self, record: RunRecord, speed: float) -> None:
         super().__init__()
-        self._flight, self._speed = flight, speed
+        self._record, self._speed = record, speed
 
     @property
     def model_name(self) -> str:
         """The name in the record."""
-        return self._flight.spec.name
+        return self._record.spec.name
 
     @property
     def system(self) -> str:
@@ -190,20 +196,20 @@ class _Player(StreamingModel):
     ) -> AsyncGenerator[StreamedResponse]:
         """Stream the next step. If there is none, end the run as the recorded one ended."""
         number = _steps_since_the_prompt(messages)
-        if number >= len(self._flight.steps):
-            raise _ending(self._flight)
-        step = self._flight.steps[number]
+        if number >= len(self._record.steps):
+            raise _recorded_end(self._record)
+        step = self._record.steps[number]
         ids = {call.tool_call_id for call in step.calls}
-        _IN_TURN.set(_InTurn([id_ for id_ in self._flight.results if id_ in ids]))
-        yield _Played(model_request_parameters, step=step, flight=self._flight, speed=self._speed)
+        _RESULT_ORDER.set(_ResultOrder([id_ for id_ in self._record.results if id_ in ids]))
+        yield _RecordedStream(model_request_parameters, step=step, record=self._record, speed=self._speed)
 
 
 @dataclass
-class _Played(StreamedResponse):
+class _RecordedStream(StreamedResponse):
     """A recorded step, chunk by chunk."""
 
     step: RecordedStep
-    flight: RunRecord
+    record: RunRecord
     speed: float
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
@@ -226,7 +232,7 @@ class _Played(StreamedResponse):
             kind, status, sentence = self.step.failure
             raise ProviderError(sentence, kind=kind, status=status)
         if not self.step.whole:
-            raise _ending(self.flight)
+            raise _recorded_end(self.record)
 
     def _events(self, chunk: Chunk) -> Sequence[ModelResponseStreamEvent]:
         match chunk.content:
@@ -243,7 +249,7 @@ class _Played(StreamedResponse):
     @property
     def model_name(self) -> str:
         """The name in the record."""
-        return self.flight.spec.name
+        return self.record.spec.name
 
     @property
     def provider_name(self) -> str | None:
@@ -271,9 +277,9 @@ def _steps_since_the_prompt(messages: Sequence[ModelMessage]) -> int:
     return count
 
 
-def _ending(flight: RunRecord) -> BaseException:
+def _recorded_end(record: RunRecord) -> BaseException:
     """Return the exception that ends the run like the recorded one, if no answer and no provider failure did."""
-    match flight.ended:
+    match record.ended:
         case None:
             return ProviderError("The record ends here: its program was ended in mid-run.", kind="interrupted")
         case "cancelled", _:

@@ -24,7 +24,7 @@ class ModelMenu:
 
     A `login` is the visitor's Hugging Face token. For models of that provider it is used after a key that the visitor
     typed and before the owner's key, and it is kept only during the call. With `may_log_in`, visitors can log in. The
-    folder `records` holds flight records, which are replayed as the model `replay:` plus their name. `lent` names the
+    folder `records` holds run records, which are replayed as the model `replay:` plus their name. `lent` names the
     hosted models that can use the owner's keys; None: all of them. Raises `ConfigError` for an unknown name.
     """
 
