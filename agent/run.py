@@ -1,43 +1,41 @@
-"""One run: model requests with tool calls in between, until there is an answer.
+"""One run: a handle to start, follow, await and cancel it, and to get its result.
 
-`Run._drive` is the loop. It knows no web page, store or vendor: it passes finished messages to a `Journal` and puts
-streamed pieces into `Run.responses`. Every failure becomes an `Outcome`, never an exception.
+The work is done by `agent.runtime.agent_loop`. A run gives every end of that work, also a failure, an `Outcome`.
 """
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import sys
+from collections.abc import AsyncIterator, Generator, Sequence
 from pathlib import Path
 from time import monotonic
+from typing import Any
 from uuid import uuid4
 
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.messages import ModelMessage
 
 from agent.context import Context
 from agent.errors import AgentError, InputError
-from agent.events import Observers, ResponseEmitted, RunEnded, RunStarted
-from agent.limits import Limit
-from agent.messages.repair import repair
-from agent.responses import Piece, call_content, result_content
+from agent.events import Observers, RunStarted
+from agent.responses import Response
 from agent.result import Journal, RecordedEnd, RunPlan, RunResult
-from agent.runtime.budget import Budget, BudgetUsed
-from agent.runtime.message_log import MessageLog
-from agent.runtime.model_request import ModelRequests
-from agent.runtime.outcome import INTERNAL_ERROR, NOT_SEALED, Outcome
-from agent.runtime.result_builder import ResultBuilder
+from agent.runtime.agent_loop import AgentLoop
+from agent.runtime.outcome import INTERNAL_ERROR, Outcome
 from agent.runtime.retry import Wait
 from agent.runtime.shield import run_to_completion
 from agent.runtime.subscription import RunStream
-from agent.runtime.tool_calls import ToolCalls
-from agent.runtime.usage_meter import UsageMeter
-from agent.suspension import STOP, Pending, Resumption, ask_to_continue
+from agent.suspension import Resumption
 from agent.tracing.recorder import Recorder
 
 log = logging.getLogger(__name__)
 
 
-class Run(RunStream):
-    """One run. Owns its task. The work begins with `start`, which iterating and awaiting call."""
+class Run:
+    """One run, as a cancellable stream of responses. Any number of readers can follow it.
+
+    The work begins with `start`, which iterating and awaiting call, and is done in a task of the run's own. Leaving the
+    iteration early, and cancelling the task that awaits the run, cancel the run.
+    """
 
     def __init__(
         self,
@@ -49,37 +47,27 @@ class Run(RunStream):
         resumed: Resumption | None = None,
         observers: Observers | None = None,
     ) -> None:
-        super().__init__()
         self.id = uuid4().hex
         self.cancel_reason: str | None = None
-        self._plan, self._prompt, self._resumed = plan, prompt, resumed
-        # Don't repair the history of a suspended run: its pending calls must stay unanswered.
-        history = context.messages if resumed else repair(context.messages)
-        self._log = MessageLog(context.session_id, history, journal)
-        self._clock = asyncio.Timeout(None)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._observers = observers or Observers()
-        self._start_clock()
-        spent = resumed.suspension.spent.allowing(resumed.suspension.limit) if resumed else BudgetUsed()
-        self._budget = Budget(plan.limits, spent)
-        self._calls = ToolCalls(plan, self._budget, resumed, self._emit, self._observers)
-        self._pending: tuple[Pending, ...] = ()
-        self._limit: Limit | None = None
-        self._last: ModelMessage | None = None
-        self._is_ending = self._is_hurried = self._end_kept = False
+        self._plan, self._prompt = plan, prompt
+        self._stream = RunStream(observers or Observers(), ignore_reasoning=plan.options.ignore_reasoning)
+        self._loop = AgentLoop(self.id, plan, context, journal, resumed, self._stream)
+        self._event_loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_ending = self._is_hurried = self._end_stored = False
         self._cancelled_at = 0.0
 
-    # Public methods
+    # Start and cancel
 
     def start(self) -> "Run":
         """Begin in a task of the running event loop. A second call does nothing."""
         if self._task is None:
-            self._loop = asyncio.get_running_loop()
-            self._start_clock()
-            self._task = self._loop.create_task(self._guarded(), name=f"run {self.id}")
+            self._event_loop = asyncio.get_running_loop()
+            self._loop.meter.start()
+            self._task = self._event_loop.create_task(self._guarded(), name=f"run {self.id}")
             self._task.add_done_callback(lambda _: self._ensure_result())  # also if the task never ran
             if self.cancel_reason is not None:  # not at once: a task cancelled before its first step never runs
-                self._loop.call_soon(self._task.cancel)
+                self._event_loop.call_soon(self._task.cancel)
         return self
 
     def cancel(self, reason: str = "user_request") -> None:
@@ -90,8 +78,8 @@ class Run(RunStream):
         if self._is_ending or self.cancel_reason is not None:
             return
         self.cancel_reason, self._cancelled_at = reason, monotonic()
-        if self._loop is not None and self._task is not None:
-            self._loop.call_soon_threadsafe(self._task.cancel)
+        if self._event_loop is not None and self._task is not None:
+            self._event_loop.call_soon_threadsafe(self._task.cancel)
 
     def record(self, path: str | Path) -> "Run":
         """Write a record of the run to `path`, replacing the file. Call this before the run begins.
@@ -100,126 +88,126 @@ class Run(RunStream):
         """
         if self._task is not None:
             raise InputError("a run is recorded from its beginning; ask for it before iterating or awaiting")
-        self._observers.add(Recorder(path))
+        self._stream.observers.add(Recorder(path))
         return self
+
+    # What readers see
+
+    @property
+    def responses(self) -> Sequence[Response]:
+        """All responses so far."""
+        return self._stream.responses
+
+    @property
+    def emitted_at(self) -> Sequence[float]:
+        """The times of the responses on the monotonic clock."""
+        return self._stream.emitted_at
 
     @property
     def context(self) -> Context:
         """The conversation so far. A new run can continue from it at any moment."""
-        return self._log.context
+        return self._loop.messages.context
 
     @property
     def reasoning(self) -> tuple[float, ...]:
         """Seconds of each reasoning bubble so far."""
-        return self._meter.reasoning
+        return self._loop.meter.reasoning
 
     @property
     def waiting(self) -> Wait | None:
         """The current pause before a retry, or the place in the request queue; None if the run is not waiting."""
-        return self._requests.waiting
+        return self._stream.waiting
 
-    # The loop
+    @property
+    def result(self) -> RunResult | None:
+        """The result, or None before the end."""
+        return self._stream.result
 
-    async def _drive(self) -> Outcome:
-        if self._resumed is None:
-            prompt = await self._plan.prepare(self._prompt) if self._plan.prepare else self._prompt
-            for message in prompt:
-                await self._keep(message)
-        await self._calls.open()
-        if self._resumed is not None and (ending := await self._resume(self._resumed)):
-            return ending
-        while (limit := self._budget.start_step(self._meter.timings(), self._results.cost())) is None:
-            response = await self._requests.request(self._log.messages, self._calls.tools.values())
-            calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
-            if not calls:
-                self._last = response
-                return Outcome.from_response(response, self._plan.limits)
-            if ending := await self._handle_calls(response, calls):
-                return ending
-        return self._limit_reached(limit)
+    @property
+    def done(self) -> bool:
+        """True if the run has ended and `result` is set."""
+        return self._stream.done
 
-    async def _handle_calls(self, response: ModelResponse, calls: Sequence[ToolCallPart]) -> Outcome | None:
-        """Make the calls of a response. If some of them need a person, return the outcome `suspended`."""
-        pending = self._calls.pending(calls)
-        ids = {one.call_id for one in pending}
-        asked = [call for call in calls if call.tool_call_id in ids]
-        at_once = [call for call in calls if call.tool_call_id not in ids]
-        self._budget.count_calls(response, calls, self._calls.tools)
-        if at_once:
-            await self._keep(response)
-        else:
-            self._last = response
-        for call in calls:
-            self._emit(("tool_call", call_content(call)))
-        if at_once:
-            await self._execute(at_once, asked)
-        self._budget.finish_step()
-        if not pending:
-            return None
-        self._pending = pending
-        return Outcome("suspended", " ".join(one.sentence for one in pending))
+    @property
+    def refused(self) -> InputError | None:
+        """The error of a run that cannot be done at all, for example because a picture cannot be fetched.
 
-    async def _execute(
-        self,
-        calls: Sequence[ToolCallPart],
-        asked: Sequence[ToolCallPart] = (),
-        results: Sequence[ToolReturnPart] = (),
-    ) -> None:
-        """Make the calls and store their results after the given `results`.
-
-        If people are `asked` about other calls, the results become the run's last message, unless it is cancelled.
+        Iterating and awaiting raise it. Other readers see an `error` response.
         """
-        done = list(results)
-        ends = False
+        return self._stream.refused
+
+    async def wait_for_update(self, seen: int, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - it does not raise
+        """Wait until there are more than `seen` responses, the run has ended, or `waiting` changes.
+
+        Returns after `timeout` seconds at the latest.
+        """
+        await self._stream.wait_for_update(seen, timeout=timeout)
+
+    async def wait_until_done(self, seconds: float) -> bool:
+        """Wait up to `seconds` for the end without waking for each token, because each wake-up costs the page time.
+
+        Return True if no more text will come. The result is set a little later, after the messages are saved.
+        """
+        return await self._stream.wait_until_done(seconds)
+
+    async def __aiter__(self) -> AsyncIterator[Response]:
+        self.start()
+        stream, seen = self._stream, 0
         try:
-            await self._calls.execute(calls, asked, done)
-            ends = bool(asked)
+            while not (stream.done and seen == len(stream.responses)):
+                await stream.wait_for_update(seen)
+                if stream.refused is not None:
+                    raise stream.refused
+                for response in stream.responses[seen:]:
+                    seen += 1
+                    yield response
+            await self._released()
         finally:
-            if ends:
-                self._last = ModelRequest(parts=done)
-            else:
-                await self._keep(ModelRequest(parts=done))
+            self.cancel("client_disconnect")
 
-    async def _resume(self, resumed: Resumption) -> Outcome | None:
-        """Use up the suspension and add the results of its pending calls. After a limit, add the user's answer."""
-        resumed.check(self._calls.tools)
-        if resumed.sealed:
-            await self._plan.seals.use(resumed.suspension)
-        self._log.begun = True
-        if (limit := resumed.suspension.limit) is not None:
-            answer = resumed.answers[resumed.suspension.pending[0].call_id]
-            if not isinstance(answer, str) or answer == STOP:
-                return Outcome.from_limit(limit, self._plan.limits)
-            await self._keep(ModelRequest(parts=[UserPromptPart(answer)]))
-            return None
-        results = resumed.results()
-        for result in results:
-            self._emit(("tool_call_result", result_content(result)))
-            self._calls.report_result(result)
-        await self._execute(resumed.calls(), results=results)
-        return None
+    def __await__(self) -> Generator[Any, None, RunResult]:
+        return self._result().__await__()
 
-    # The end of the run
+    async def _result(self) -> RunResult:
+        self.start()
+        try:
+            while not self.done:
+                await self._stream.wait_for_update(sys.maxsize)
+        except asyncio.CancelledError:
+            self.cancel("client_disconnect")
+            raise
+        await self._released()
+        if self.refused is not None:
+            raise self.refused
+        assert self.result is not None
+        return self.result
+
+    async def _released(self) -> None:
+        """Wait until the run has closed what it opened, because the program can end right after the run."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    # The task
 
     async def _guarded(self) -> None:
         """Run to the end. Whatever is raised, the run gets a result and its readers wake up."""
         try:
-            ending = await self._outcome()
+            outcome = await self._outcome()
             self._is_ending = True
-            self._last_word.set()
-            await run_to_completion(self._finish(ending))
+            self._stream.end_text()
+            await run_to_completion(self._finish(outcome))
         except Exception:
             log.exception("run %s could not end as it should", self.id)
         finally:
             self._ensure_result()
-            await self._calls.close(hurried=self._is_hurried)
+            await self._loop.calls.close(hurried=self._is_hurried)
 
     async def _outcome(self) -> Outcome:
-        """Drive the run and turn exceptions into its outcome. Raises only KeyboardInterrupt and SystemExit."""
+        """Run the loop and turn exceptions into an outcome. Raises only KeyboardInterrupt and SystemExit."""
         try:
-            if self._observers:
-                self._observers(RunStarted(self.id, self._plan, self._log.raw_context(), self._prompt))
-            return await self._timed()
+            if observers := self._stream.observers:
+                observers(RunStarted(self.id, self._plan, self._loop.messages.raw_context(), self._prompt))
+            return await self._loop.run(self._prompt)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as failure:
@@ -233,117 +221,46 @@ class Run(RunStream):
         match failure:
             case asyncio.CancelledError():
                 self._is_hurried = True
-                free_after = max(0.0, self._requests.freed_at - self._cancelled_at) if self._cancelled_at else 0.0
-                return Outcome.from_cancellation(self.cancel_reason, free_after, self._calls.left_running)
+                freed_at, left_running = self._loop.requests.freed_at, self._loop.calls.left_running
+                free_after = max(0.0, freed_at - self._cancelled_at) if self._cancelled_at else 0.0
+                return Outcome.from_cancellation(self.cancel_reason, free_after, left_running)
             case RecordedEnd():
                 return Outcome(failure.reason, str(failure))
             case AgentError():
-                if isinstance(failure, InputError) and not self._log.begun:
-                    self.refused = failure
+                if isinstance(failure, InputError) and not self._loop.messages.begun:
+                    self._stream.refused = failure
                 return Outcome.from_failure(failure)
             case _:
                 log.error("run %s broke", self.id, exc_info=failure)
                 return INTERNAL_ERROR
 
-    async def _timed(self) -> Outcome:
-        try:
-            async with self._clock:
-                self._on_wait_changed()
-                return await self._drive()
-        except TimeoutError:
-            if not self._clock.expired():
-                raise
-            return self._limit_reached("time")
-
-    def _on_wait_changed(self) -> None:
-        """Wake readers because `waiting` can have changed. Stop the clock while the run is in the request queue."""
-        self._updated.set()
-        if not self._clock.expired():
-            left = self._budget.seconds_left - self._meter.timings().total
-            in_line = self.waiting is not None and self.waiting.ahead
-            self._clock.reschedule(None if in_line else asyncio.get_running_loop().time() + left)
-
-    def _limit_reached(self, limit: Limit) -> Outcome:
-        """Return the outcome of a limit: the end, or a suspension if somebody can be asked whether to continue."""
-        limits = self._plan.limits
-        if not self._log.begun or not self._calls.can_ask:
-            return Outcome.from_limit(limit, limits)
-        self._limit, self._pending = limit, (ask_to_continue(limit, limits),)
-        return Outcome("suspended", self._pending[0].sentence)
-
-    async def _finish(self, ending: Outcome) -> None:
+    async def _finish(self, outcome: Outcome) -> None:
         """Store the last message with the outcome of the run, then publish the result.
 
         Everything that can fail is computed before the write, so that the page shows the same live and after a reload.
         Nothing is stored for a run that has not begun, so a suspended run can still be resumed.
         """
+        loop = self._loop
         try:
-            last = self._last_message()
-            result = self._result_of(ending, last)
+            last = loop.last_message()
+            result = loop.result(outcome, last)
         except Exception:
             log.exception("run %s: its result cannot be made", self.id)
-            last, result = self._last or self._results.empty_answer(), self._results.minimal(INTERNAL_ERROR)
-        if self._log.begun:
+            last, result = loop.last_whole_message(), loop.results.minimal(INTERNAL_ERROR)
+        if loop.messages.begun:
             try:
-                await self._log.append(last, result.note)
-                self._end_kept = True
+                await loop.messages.append(last, result.note)
+                self._end_stored = True
             except BaseException as failure:  # also a cancelled write, because readers must learn of it
                 log.exception("run %s: its end could not be saved", self.id)
-                result = self._results.mark_unsaved(result, Outcome.from_store_failure(failure))
-        self._publish(result)
+                result = loop.results.mark_unsaved(result, Outcome.from_store_failure(failure))
+        self._stream.publish(result)
 
     def _ensure_result(self) -> None:
         """Publish a minimal result if `_finish` failed, and wake all readers. Uses nothing that can fail."""
         if self.result is None:
             log.error("run %s has ended without a result", self.id)
             self._is_ending = True
-            lost = self._log.begun and not self._end_kept
-            self._publish(self._results.minimal(Outcome.from_store_failure(None) if lost else INTERNAL_ERROR))
-
-    def _publish(self, result: RunResult) -> None:
-        if result.failed:
-            super()._emit(("error", result.note.detail))
-        self.result = result
-        self._last_word.set()
-        self._updated.set()
-        if self._observers:  # last, after the readers are awake
-            if result.failed:
-                self._observers(ResponseEmitted(self.responses[-1]))
-            self._observers(RunEnded(result))
-
-    def _last_message(self) -> ModelMessage:
-        """Return the last message: complete, partial or empty."""
-        if (half := self._requests.partial_response()) is not None:
-            self._last = half
-            self._meter.step(None)
-        return self._last or self._results.empty_answer()
-
-    def _result_of(self, ending: Outcome, last: ModelMessage) -> RunResult:
-        sealed = None
-        if ending.reason == "suspended":
-            spent = self._budget.used(self._meter.timings(), self._results.cost())
-            try:
-                sealed = self._results.seal(last, self._calls.tools.values(), self._pending, self._limit, spent)
-            except Exception:
-                log.exception("run %s cannot be sealed", self.id)
-                ending = NOT_SEALED
-        return self._results.build(ending, last, sealed, self._pending)
-
-    # Helpers
-
-    def _start_clock(self) -> None:
-        """Start the usage meter, and create the objects that depend on it."""
-        self._meter = UsageMeter()
-        self._results = ResultBuilder(self.id, self._plan, self._log, self._meter)
-        given = self.id, self._plan, self._meter
-        self._requests = ModelRequests(*given, self._emit, self._on_wait_changed, self._observers)
-
-    def _emit(self, piece: Piece) -> None:
-        if self._plan.options.ignore_reasoning and piece[0] == "reasoning":
-            return
-        super()._emit(piece)
-        if self._observers:
-            self._observers(ResponseEmitted(self.responses[-1]))
-
-    async def _keep(self, message: ModelMessage) -> None:
-        await self._log.append(message, self._results.note())
+            lost = self._loop.messages.begun and not self._end_stored
+            outcome = Outcome.from_store_failure(None) if lost else INTERNAL_ERROR
+            self._stream.publish(self._loop.results.minimal(outcome))

@@ -31,6 +31,7 @@ LAYERS = (
     ("agent", "agent.chat", "agent.cli", "agent.display"),
     ("agent.agent",),
     ("agent.run",),
+    ("agent.runtime.agent_loop",),
     (
         "agent.runtime.message_log",
         "agent.runtime.model_request",
@@ -123,6 +124,9 @@ LAZY = {
     ("agent.tools.presets", "agent.tools.mcp"),
 }
 """Own modules that are imported late, inside a function or by name: only the provider that is asked for is loaded."""
+
+COMPOSED = ("agent.agent", "agent.chat", "agent.run", "agent.runtime")
+"""Modules in which no class has exactly one subclass: they are built by composition."""
 
 MAX_LINES = 350
 """Lines per file."""
@@ -327,6 +331,17 @@ def long_functions(tree: Tree) -> list[str]:
     ]
 
 
+def lonely_base_classes(tree: Tree) -> list[str]:
+    sources = [module.source for name, module in tree.items() if any(within(name, one) for one in COMPOSED)]
+    classes = [node for source in sources for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
+    bases = [base.id for node in classes for base in node.bases if isinstance(base, ast.Name)]
+    return [
+        f"{node.name} has one subclass: let that class own what it inherits"
+        for node in classes
+        if bases.count(node.name) == 1
+    ]
+
+
 def library_imports_application(tree: Tree) -> list[str]:
     return [
         f"{name} is part of the library and imports {target}"
@@ -346,6 +361,7 @@ RULES = (
     gradio_in_the_library,
     cycles,
     late_imports,
+    lonely_base_classes,
     too_long,
     long_functions,
 )
@@ -418,6 +434,10 @@ VIOLATIONS = {
     "the page in the library": (
         library_imports_application,
         {"agent.run": "import agent.web.chat", "agent.web.chat": ""},
+    ),
+    "a lonely base class": (
+        lonely_base_classes,
+        {"agent.run": "class Run(Stream): ...", "agent.runtime.stream": "class Stream: ..."},
     ),
     "a long function": (long_functions, {"agent.run": "def f():\n" + "    ...\n" * MAX_FUNCTION_LINES}),
     "a long file": (too_long, {"agent.run": "#\n" * (MAX_LINES + 1)}),

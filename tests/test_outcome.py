@@ -12,15 +12,17 @@ from pydantic_ai.messages import ModelMessage
 
 from agent import Agent, Chat, Endpoint, InputError, Run, RunResult, Tool, connect
 from agent.errors import AgentError, Conflict
-from agent.events import Event, Observers, ResponseEmitted, RunEnded, RunStarted
+from agent.events import Event, ResponseEmitted, RunEnded, RunStarted
 from agent.history import Note, Record
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import Translator
 from agent.media.store import MediaStore
+from agent.runtime.agent_loop import AgentLoop
 from agent.runtime.message_log import MessageLog
 from agent.runtime.model_request import ModelRequests
 from agent.runtime.outcome import LONGEST_REASON, Outcome
 from agent.runtime.result_builder import ResultBuilder
+from agent.runtime.subscription import RunStream
 from agent.runtime.tool_calls import ToolCalls
 from agent.runtime.usage_meter import UsageMeter
 from agent.suspension.seals import Seals
@@ -164,8 +166,8 @@ STEPS: dict[str, Step] = {
     "repairing the context": (TEXT, [(MessageLog, "with_last", ALWAYS)]),
     "making the result": (TEXT, [(ResultBuilder, "build", ALWAYS)]),
     "making the result twice": (TEXT, [(ResultBuilder, "build", ALWAYS), (ResultBuilder, "minimal", 1)]),
-    "counting what was used": (ASK, [(Run, "_result_of", ALWAYS)]),
-    "publishing": (TEXT, [(Run, "_publish", 1)]),
+    "counting what was used": (ASK, [(AgentLoop, "result", ALWAYS)]),
+    "publishing": (TEXT, [(RunStream, "publish", 1)]),
     "finishing": (TEXT, [(Run, "_finish", 1)]),
 }
 
@@ -184,7 +186,7 @@ async def test_failing_step_ends_with_error(
     assert result.finish_reason == "error"
     stored = journal.last.ended if journal.last else None
     unsaved = "could not be saved" in result.note.detail
-    assert stored == "error" or unsaved or step == "publishing" or not run._log.begun
+    assert stored == "error" or unsaved or step == "publishing" or not run._loop.messages.begun
     monkeypatch.undo()
     assert (await agent.ask("!text Again.", context=result.context)).text == "Again."
 
@@ -212,8 +214,8 @@ async def test_failing_seal_ends_with_error(agent: Agent, monkeypatch: pytest.Mo
 async def test_observer_cannot_break_a_run(agent: Agent, kind: type, failure: BaseException) -> None:
     failing, other = Watcher(kind, failure), Watcher(Odd, failure)
     run = agent.run(TEXT)
-    run._observers = audience = Observers([failing, other])
-    run._calls._observers = audience
+    for observer in (failing, other):
+        run._stream.observers.add(observer)
     result = await read(run)
     assert (result.finish_reason, result.text) == ("stop", "Hello.")
     assert [type(event) for event in failing.events].count(kind) == 1, "it is told nothing more"

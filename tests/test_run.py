@@ -356,7 +356,7 @@ async def test_preparing_a_prompt_can_wait_or_refuse(agent: Agent, server: Runni
     async def refuse(messages: list[ModelMessage]) -> list[ModelMessage]:
         raise InputError("There is no such picture.")
 
-    run._plan = replace(run._plan, prepare=refuse)
+    object.__setattr__(run._plan, "prepare", refuse)
     with pytest.raises(InputError, match="no such picture"):
         await run
     assert run.result is not None
@@ -364,7 +364,7 @@ async def test_preparing_a_prompt_can_wait_or_refuse(agent: Agent, server: Runni
     assert [response.type for response in run.responses] == ["error"]
 
     waiting = agent.run("!text never said")
-    waiting._plan = replace(waiting._plan, prepare=lambda _: asyncio.get_running_loop().create_future())
+    object.__setattr__(waiting._plan, "prepare", lambda _: asyncio.get_running_loop().create_future())
     waiting.start()
     await asyncio.sleep(0)
     waiting.cancel()
@@ -596,7 +596,7 @@ async def test_stop_during_write_waits_for_it(agent: Agent, writes: int) -> None
     run.cancel()
     result = await run
     assert result.finish_reason == ("stop" if writes == 3 else "cancelled")
-    assert [message for message, _ in journal.written] == list(run._log.messages)
+    assert [message for message, _ in journal.written] == list(run._loop.messages.messages)
     assert [note.ended for _, note in journal.written] == [None] * (len(journal.written) - 1) + [result.finish_reason]
     assert isinstance(journal.written[-1][0], ModelResponse)
     accepted(to_openai(run.context.messages[:-1]))

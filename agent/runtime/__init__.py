@@ -1,1 +1,1 @@
-"""The parts of a run. `agent.run` puts them together."""
+"""The agent loop and its parts. `agent.run` is the handle that people get."""

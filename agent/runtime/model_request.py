@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 
 
 class ModelRequests:
-    """The model requests of one run, one after the other. Owns the open stream, and `waiting`, the current pause.
+    """The model requests of one run, one after the other. Owns the open stream.
 
-    `emit` gets each piece of text and reasoning. `on_wait_changed` is called whenever `waiting` changes. The
-    `observers` get all events.
+    `emit` gets each piece of text and reasoning. `on_wait` gets each pause before a retry and each place in the request
+    queue, and None when the wait is over. The `observers` get all events.
     """
 
     def __init__(
@@ -41,19 +41,12 @@ class ModelRequests:
         plan: RunPlan,
         meter: UsageMeter,
         emit: Callable[[Piece], None],
-        on_wait_changed: Callable[[], None],
+        on_wait: Callable[[Wait | None], None],
         observers: Observers,
     ) -> None:
-        self.waiting: Wait | None = None
         self.freed_at = 0.0
-        self._run_id, self._plan, self._meter, self._emit, self._on_wait_changed = (
-            run_id,
-            plan,
-            meter,
-            emit,
-            on_wait_changed,
-        )
-        self._observers = observers
+        self._run_id, self._plan, self._meter = run_id, plan, meter
+        self._emit, self._on_wait, self._observers = emit, on_wait, observers
         self._open: StreamedResponse | None = None
         self._emitted = False
 
@@ -96,7 +89,7 @@ class ModelRequests:
                 self._open = None  # drop the failed stream, so that a run that ends in the pause keeps nothing of it
                 await self._wait(pause)
             else:
-                return replace(response, parts=_sound(response, messages))
+                return replace(response, parts=_valid_parts(response, messages))
 
     def partial_response(self) -> ModelResponse | None:
         """Return the readable part of an unfinished answer, if there is one."""
@@ -144,18 +137,19 @@ class ModelRequests:
     async def _slot(self) -> AsyncGenerator[None]:
         """Wait for a slot at the server. The waiting time does not count as time of the model or the run."""
         began: float | None = None
+        is_waiting = False
 
         def on_position(before: int) -> None:
-            nonlocal began
-            began = began or monotonic()
-            self.waiting = queued(before)
-            self._on_wait_changed()
+            nonlocal began, is_waiting
+            began, is_waiting = began or monotonic(), True
+            self._on_wait(queued(before))
 
         def over() -> None:
-            if began is not None and self.waiting is not None:
+            nonlocal is_waiting
+            if began is not None and is_waiting:
                 self._meter.queued(monotonic() - began)
-                self.waiting = None
-                self._on_wait_changed()
+                is_waiting = False
+                self._on_wait(None)
 
         try:
             async with self._plan.connection.slot(on_position):
@@ -166,13 +160,11 @@ class ModelRequests:
 
     async def _wait(self, pause: Wait) -> None:
         log.info("run %s: %s", self._run_id, pause.sentence)
-        self.waiting = pause
-        self._on_wait_changed()
+        self._on_wait(pause)
         try:
             await asyncio.sleep(pause.until - monotonic())
         finally:
-            self.waiting = None
-            self._on_wait_changed()
+            self._on_wait(None)
 
     def _settings(self) -> ModelSettings:
         spec, options = self._plan.connection.spec, self._plan.options
@@ -184,7 +176,7 @@ class ModelRequests:
         return cast(ModelSettings, {**self._plan.connection.settings(options.reasoning), **given})
 
 
-def _sound(response: ModelResponse, messages: Sequence[ModelMessage]) -> list[ModelResponsePart]:
+def _valid_parts(response: ModelResponse, messages: Sequence[ModelMessage]) -> list[ModelResponsePart]:
     """Return the response's parts without truncated calls, and give each call an id that no other call has."""
     used = {part.tool_call_id for message in messages for part in message.parts if isinstance(part, ToolCallPart)}
     parts: list[ModelResponsePart] = []

@@ -1,49 +1,35 @@
-"""The readers' view of a run in progress: its responses so far, notifications of more, and its result."""
+"""The output of a run as its readers see it: the responses so far, notifications of more, and the result."""
 
 import asyncio
-import sys
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Generator
 from contextlib import suppress
 from time import monotonic
-from typing import Any
 
 from agent.errors import InputError
+from agent.events import Observers, ResponseEmitted, RunEnded
 from agent.responses import BubbleMarker, Piece, Response
 from agent.result import RunResult
 from agent.runtime.retry import Wait
 
 
-class RunStream(ABC):
-    """A cancellable stream of responses.
+class RunStream:
+    """The stream of responses of one run. Any number of readers can follow it. Only the run writes to it.
 
-    Owns `responses`, the log of all responses so far, and `emitted_at`, their times on the monotonic clock. Several
-    readers can follow it. Iterating and awaiting start it. `refused` is the error of a run that cannot be done at all,
-    for example because a picture cannot be fetched or a suspension was used before. Iterating and awaiting raise it;
-    other readers see an `error` response.
+    Owns `responses`, the log of all responses so far, `emitted_at`, their times on the monotonic clock, and the
+    `observers`, which get each response, too. `waiting`, `refused` and `result` are described in `Run`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, observers: Observers, *, ignore_reasoning: bool = False) -> None:
         self.responses: list[Response] = []
         self.emitted_at: list[float] = []
-        self.result: RunResult | None = None
+        self.observers = observers
+        self.waiting: Wait | None = None
         self.refused: InputError | None = None
+        self.result: RunResult | None = None
+        self._ignore_reasoning = ignore_reasoning
         self._mark = BubbleMarker()
-        self._updated, self._last_word = asyncio.Event(), asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._updated, self._text_ended = asyncio.Event(), asyncio.Event()
 
-    @abstractmethod
-    def start(self) -> Any:
-        """Begin in a task of the running event loop. A second call does nothing."""
-
-    @abstractmethod
-    def cancel(self, reason: str = "user_request") -> None:
-        """Cancel the run."""
-
-    @property
-    @abstractmethod
-    def waiting(self) -> Wait | None:
-        """The current pause before a retry, or the place in the request queue; None if the run is not waiting."""
+    # For readers
 
     @property
     def done(self) -> bool:
@@ -65,52 +51,43 @@ class RunStream(ABC):
             return
 
     async def wait_until_done(self, seconds: float) -> bool:
-        """Wait up to `seconds` for the end without waking for each token, because each wake-up costs the page time.
-
-        Return True if no more text will come. The result is set a little later, after the messages are saved.
-        """
+        """Wait up to `seconds` for the end without waking for each token. Return True if no more text will come."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._last_word.wait(), seconds)
-        return self._last_word.is_set()
+            await asyncio.wait_for(self._text_ended.wait(), seconds)
+        return self._text_ended.is_set()
 
-    async def __aiter__(self) -> AsyncIterator[Response]:
-        self.start()
-        seen = 0
-        try:
-            while not (self.done and seen == len(self.responses)):
-                await self.wait_for_update(seen)
-                if self.refused is not None:
-                    raise self.refused
-                for response in self.responses[seen:]:
-                    seen += 1
-                    yield response
-            await self._released()
-        finally:
-            self.cancel("client_disconnect")
+    # For the run
 
-    def __await__(self) -> Generator[Any, None, RunResult]:
-        return self._result().__await__()
+    def emit(self, piece: Piece) -> None:
+        """Add a response, wake the readers and tell the observers. Skips reasoning if the run ignores it."""
+        if self._ignore_reasoning and piece[0] == "reasoning":
+            return
+        self._append(piece)
+        if self.observers:
+            self.observers(ResponseEmitted(self.responses[-1]))
 
-    async def _result(self) -> RunResult:
-        self.start()
-        try:
-            while not self.done:
-                await self.wait_for_update(sys.maxsize)
-        except asyncio.CancelledError:
-            self.cancel("client_disconnect")
-            raise
-        await self._released()
-        assert self.result is not None
-        if self.refused is not None:
-            raise self.refused
-        return self.result
+    def set_waiting(self, wait: Wait | None) -> None:
+        """Tell the readers what the run is waiting for, if anything."""
+        self.waiting = wait
+        self._updated.set()
 
-    async def _released(self) -> None:
-        """Wait until the run has closed what it opened, because the program can end right after the run."""
-        if self._task is not None:
-            await asyncio.wait([self._task])
+    def end_text(self) -> None:
+        """Tell the readers that no more text will come. The result follows when the messages are saved."""
+        self._text_ended.set()
 
-    def _emit(self, piece: Piece) -> None:
+    def publish(self, result: RunResult) -> None:
+        """Add an error if the run failed, set the result and wake all readers, then tell the observers."""
+        if result.failed:
+            self._append(("error", result.note.detail))
+        self.result = result
+        self._text_ended.set()
+        self._updated.set()
+        if self.observers:  # last, after the readers are awake
+            if result.failed:
+                self.observers(ResponseEmitted(self.responses[-1]))
+            self.observers(RunEnded(result))
+
+    def _append(self, piece: Piece) -> None:
         self.emitted_at.append(monotonic())
         self.responses.append(self._mark(piece))
         self._updated.set()

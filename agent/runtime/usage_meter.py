@@ -17,7 +17,10 @@ between its deltas says nothing about its speed.
 
 
 class UsageMeter:
-    """The clock and token counter of one run. A delta counts as one token until the server sends its own count."""
+    """The clock and token counter of one run. A delta counts as one token until the server sends its own count.
+
+    The clock counts from the creation, or from `start` if that is called.
+    """
 
     def __init__(self) -> None:
         self._began = monotonic()
@@ -35,6 +38,10 @@ class UsageMeter:
         self._deltas = 0
         self._step_began = self._step_last = self._began
         self._open: ResponseType | None = None
+
+    def start(self) -> None:
+        """Start the clock again at zero. Call this before the first count."""
+        self._began = monotonic()
 
     def queued(self, seconds: float) -> None:
         """Add the time that the run waited in the request queue."""
