@@ -436,6 +436,9 @@ option = lambda name: argv[argv.index(name) + 1]
 if "broken" in argv[1]:
     print("ValueError: No available memory for the cache blocks.", file=sys.stderr)
     sys.exit(1)
+if "Fragile" in argv[1] and os.path.exists({log!r}):
+    print("ValueError: The second start fails.", file=sys.stderr)
+    sys.exit(1)
 if "Stubborn" in argv[1]:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 # A worker that left the process group, and would be nobody's child once we are gone.
@@ -506,6 +509,22 @@ async def test_failed_vllm_gives_reason_and_falls_back(tmp_path: Path, fake_vllm
         (served,) = await local.ready()
         assert served.spec.id == "local:smollm2-135m"
     assert any("No available memory for the cache blocks" in line for line in said)
+
+
+async def test_vllm_that_cannot_restart_is_replaced(tmp_path: Path, fake_vllm: Path) -> None:
+    said: list[str] = []
+    async with models(tmp_path, said, vllm_model="Qwen/Fragile") as local:
+        (first,) = await local.ready()
+        assert first.spec.id == "vllm:Qwen/Fragile"
+        (process,) = [each for each in children(named="bin/vllm") if "-P" not in each.cmdline()]  # not its supervisor
+        process.kill()
+        await until(lambda: [each.spec.id for each in local.served] == ["local:smollm2-135m"], seconds=60)
+        await until(lambda: "Loading" not in local.status.text, seconds=5)
+        status = local.status
+        assert (status.phase, status.done) == ("ready", None)
+        assert status.text.startswith("SmolLM2 135M answers. vLLM ended")
+        assert "The second start fails." in status.text
+        assert len(status.sayings) == 2
 
 
 def test_vllm_log_shows_progress() -> None:

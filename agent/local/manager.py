@@ -60,6 +60,7 @@ class LocalModels:
         self._latest_status = _status("starting", LocalizedText("looking_for_model"))
         self._better_status: Status | None = None  # the latest status of the better model, until it answers
         self._changed = asyncio.Event()
+        self._fallback_lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._guards: set[asyncio.Task[None]] = set()
         self._children: set[ServerProcess] = set()
@@ -187,10 +188,14 @@ class LocalModels:
         raise failed("none_better")
 
     async def _start_fallback(self) -> None:
-        path = await find(SMOLLM2, self._settings.cache_dir)
-        if path is None and not self._settings.downloads:
-            raise failed("none_here")
-        await self._start_llama(1, SMOLLM2, path or await self._fetch(SMOLLM2, rank=1))
+        """Start SmolLM2 unless it answers already."""
+        async with self._fallback_lock:
+            if self._ranks.get(1):
+                return
+            path = await find(SMOLLM2, self._settings.cache_dir)
+            if path is None and not self._settings.downloads:
+                raise failed("none_here")
+            await self._start_llama(1, SMOLLM2, path or await self._fetch(SMOLLM2, rank=1))
 
     async def _fetch(self, weights: Weights, *, rank: int) -> Path:
         label = weights.spec.label
@@ -289,6 +294,7 @@ class LocalModels:
         try:
             while True:
                 why = await child.wait()
+                await child.aclose()  # processes that outlive it still write to its log, which reports the progress
                 self._children.discard(child)
                 self._ranks.pop(plan.rank, None)
                 crashes.append(time.monotonic())
@@ -298,16 +304,21 @@ class LocalModels:
                 child, port = await self._launch(plan, port)
         except LocalModelError as error:
             await self._give_up_server(plan, error)
+        except Exception as error:
+            await self._give_up_server(plan, failed("none_started", error=f"{type(error).__name__}: {error}"))
+            raise
 
     async def _give_up_server(self, plan: _Candidate, error: LocalModelError) -> None:
+        """Report why the server is lost. If no other server answers, start SmolLM2 instead of the better model."""
         self._say(str(error))
-        if self.served:
-            self._report_failure(error, rank=plan.rank)
-        elif plan.rank == 0 and self._settings.local_model is None:
+        if not self.served and plan.rank == 0 and self._settings.local_model is None:
             try:
                 await self._start_fallback()
             except LocalModelError as other:
                 self._fail(error, other)
+                return
+        if self.served:  # the failure also replaces the status of a restart that did not succeed
+            self._report_failure(error, rank=plan.rank)
         else:
             self._fail(error)
 
