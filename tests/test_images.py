@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import timeit
+import tracemalloc
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -372,6 +373,26 @@ def test_hostile_decoder_output_is_refused(monkeypatch: pytest.MonkeyPatch, out:
     monkeypatch.setattr(SandboxJob, "run", lambda *_: (0, out))
     with pytest.raises(InputError, match="broken or cut off"):
         sandbox.convert_image(picture("PNG"), FEW)
+
+
+FLOOD = "import sys\nfor _ in range(600): sys.stdout.buffer.write(bytes(100_000))"
+
+
+def test_flood_from_decoder_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = sandbox.SandboxProgram(timeit, memory=1 << 27, seconds=5, timeout_seconds=20, max_output=1000)
+    with pytest.raises(ValueError, match="wrote more than 1000 bytes"):
+        SandboxJob(program, "-n1", "-r1", FLOOD).run(b"")
+    status, out = SandboxJob(program, "-n1", "-r1", "print('x' * 900)").run(b"")
+    assert (status, out.startswith(b"x" * 900)) == (0, True)
+    monkeypatch.setattr(sandbox.SandboxProgram, "command", lambda *_: [sys.executable, "-c", FLOOD])
+    data = picture("PNG")
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="broken or cut off"):
+            sandbox.convert_image(data, FEW)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_only_the_sandbox_decodes() -> None:

@@ -6,6 +6,8 @@ import io
 import re
 import signal
 import socket
+import sys
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +25,7 @@ from agent.local.weights import HubFile, Pinned, find
 from agent.media import transcribe
 from agent.media.convert import convert_file
 from agent.media.mime import ConvertedMedia
+from agent.media.sandbox import SandboxProgram
 from agent.media.store import MediaStore
 from agent.media.transcribe import Transcriber
 from agent.messages.adapt import adapt
@@ -207,6 +210,23 @@ async def test_killed_transcriber_is_explained(here: Transcriber, how: signal.Si
     readers()[0].send_signal(how)
     with pytest.raises(InputError, match=said):
         await task
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+async def test_flood_from_transcriber_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: str) -> None:
+    made = await convert_file(written(*INVOICE), None)
+    flood = f"import sys\nfor _ in range(600): sys.{stream}.buffer.write(bytes(100_000))"
+    with hub(monkeypatch):
+        here = Transcriber(tmp_path)
+        await here.to_fetch("image")
+        monkeypatch.setattr(SandboxProgram, "command", lambda *_: [sys.executable, "-c", flood])
+        tracemalloc.start()
+        try:
+            with pytest.raises(InputError, match=r"^a\.png could not be read here: the program that reads it failed"):
+                await here.text("a.png", made, quiet)
+            assert tracemalloc.get_traced_memory()[1] < 20_000_000
+        finally:
+            tracemalloc.stop()
 
 
 # --- fetched once, and only what is pinned ----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from agent.i18n import LocalizedText
 from agent.media.mime import ConvertedMedia, detect_mime, label
-from agent.media.sandbox import SandboxJob, run_decoder
+from agent.media.sandbox import MAX_WORDS, SandboxJob, run_decoder
 from agent.media.sandbox_worker import IS_CLIPPED, IS_SILENT, RATE, too_long
 from agent.media.sentences import refused
 
@@ -28,6 +28,8 @@ FORMATS = {
 AS_IS = 5_000_000
 """The largest MP3, in bytes, that is sent unchanged."""
 
+_LONGEST_BLOCK_SECONDS = 30
+"""The decoder finishes the block that passes the limit. At the lowest rate, the longest block lasts 17 seconds."""
 _SHIFTS = (21, 14, 7, 0)
 """The four bytes of an ID3 tag's length hold seven bits each."""
 
@@ -58,10 +60,11 @@ def convert_audio(
     ours = samples is not None
     try:
         if samples is None:
-            decoded = run_decoder("sound", FORMATS[found], str(limits.seconds), data=data, began=began)
+            most = (limits.seconds + _LONGEST_BLOCK_SECONDS) * RATE * 2 + MAX_WORDS
+            decoded = run_decoder("sound", FORMATS[found], str(limits.seconds), data=data, max_output=most, began=began)
             samples, heard = decoded[:-1], decoded[-1:]
         elif 0 < len(samples) <= (limits.seconds + 1) * RATE * 2:
-            heard = run_decoder("listen", data=samples, began=began)
+            heard = run_decoder("listen", data=samples, max_output=MAX_WORDS, began=began)
     except ValueError as error:
         raise refused("broken_sound", kind=label(found)) from error
     seconds = len(samples) / 2 / RATE

@@ -5,10 +5,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
+from time import monotonic
 from types import ModuleType
+from typing import IO
 
 from agent.errors import InputError
 from agent.media import sandbox_worker
@@ -18,6 +21,7 @@ from agent.media.sentences import refused
 
 _ENV = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
 """The only environment variables that a sandboxed process gets. Others can hold keys."""
+_PIECE = 1 << 16
 _LAUNCHER = Path(__file__).with_name("sandbox_limits.py")
 
 
@@ -26,13 +30,14 @@ class SandboxProgram:
     """A module whose `main` function runs in the sandbox.
 
     `memory` is in bytes of data and `seconds` is processor time; the system enforces both. `timeout_seconds` is
-    wall-clock time, after which the process is killed.
+    wall-clock time and `max_output` is bytes; a process that exceeds one of them is killed.
     """
 
     module: ModuleType
     memory: int
     seconds: int
     timeout_seconds: int
+    max_output: int = 1_000_000
 
     def command(self, *arguments: str) -> list[str]:
         """Return the command line that starts the program."""
@@ -58,6 +63,7 @@ class SandboxJob:
                 stderr=subprocess.DEVNULL,
                 env=environment(),
                 cwd=_LAUNCHER.anchor,
+                bufsize=0,  # closing a buffered pipe waits for the thread that reads it
             )
             if self._killed:
                 self._process.kill()
@@ -66,16 +72,29 @@ class SandboxJob:
     def run(self, data: bytes) -> tuple[int, bytes]:
         """Run it on `data` and return the exit status and the output.
 
-        Raises `TimeoutError` when the process takes longer than the program's `timeout_seconds`.
+        Raises `TimeoutError` when the process takes longer than the program's `timeout_seconds`, and `ValueError` when
+        it writes more than `max_output`.
         """
+        out, most = bytearray(), self._program.max_output
+        until = monotonic() + self._program.timeout_seconds
         with self.start() as process:
+            assert process.stdin
+            assert process.stdout
+            reader = Thread(target=_read, args=(process.stdout, out, most), daemon=True)
             try:
-                out, _ = process.communicate(data, timeout=self._program.timeout_seconds)
-            except subprocess.TimeoutExpired as error:
+                for thread in (Thread(target=_write, args=(process.stdin, data), daemon=True), reader):
+                    thread.start()
+                reader.join(self._program.timeout_seconds)
+                if len(out) > most:
+                    raise ValueError(f"{self._program.module.__name__} wrote more than {most} bytes")
+                process.wait(max(0.0, until - monotonic()))
+                if reader.is_alive():
+                    raise TimeoutError
+            except (subprocess.TimeoutExpired, TimeoutError) as error:
                 raise TimeoutError(f"{self._program.module.__name__} took too long") from error
             finally:
                 process.kill()
-        return process.returncode, out
+        return process.returncode, bytes(out)
 
     def kill(self) -> None:
         """End the process now. Can be called from any thread, also before the process starts."""
@@ -85,14 +104,33 @@ class SandboxJob:
                 self._process.kill()
 
 
+def _write(stream: IO[bytes], data: bytes) -> None:
+    """Write all of `data` to an unbuffered pipe and close it. Stop if the process no longer reads."""
+    rest = memoryview(data)
+    with suppress(OSError, ValueError), stream:  # the job closes the pipe of a killed process
+        while rest:
+            rest = rest[stream.write(rest) :]
+
+
+def _read(stream: IO[bytes], out: bytearray, most: int) -> None:
+    """Append what an unbuffered pipe holds to `out`, until its end or until there is more than `most`."""
+    with suppress(OSError, ValueError):
+        while len(out) <= most and (piece := stream.read(_PIECE)):
+            out += piece
+
+
 def environment() -> dict[str, str]:
     """Return the environment of a sandboxed process."""
     few = {"MALLOC_ARENA_MAX": "1", "OPENBLAS_NUM_THREADS": "1"}
     return few | {name: os.environ[name] for name in _ENV if name in os.environ}
 
 
-DECODING = SandboxProgram(sandbox_worker, memory=400 * 1024 * 1024, seconds=20, timeout_seconds=60)
+DECODING = SandboxProgram(
+    sandbox_worker, memory=400 * 1024 * 1024, seconds=20, timeout_seconds=60, max_output=100_000_000
+)
 """The libraries take 120 MB before they decode anything. The longest accepted audio needs a few seconds."""
+MAX_WORDS = 100_000
+"""The most bytes that a decoder writes besides the bytes of the file: a media type and sentences."""
 
 
 def convert_image(
@@ -106,7 +144,8 @@ def convert_image(
     if found not in KINDS:
         raise refused("no_readable_picture")
     try:
-        out = run_decoder("picture", json.dumps(asdict(limits)), data=data, began=began)
+        most = limits.max_bytes + MAX_WORDS
+        out = run_decoder("picture", json.dumps(asdict(limits)), data=data, max_output=most, began=began)
         return _normal(out, limits)
     except ValueError as error:
         raise refused("broken_picture", kind=label(found)) from error
@@ -134,9 +173,15 @@ def _normal(out: bytes, limits: ImageLimits) -> ConvertedMedia:
     return ConvertedMedia(data=body, media_type=found, done=done)
 
 
-def run_decoder(name: str, *args: str, data: bytes, began: Callable[[SandboxJob], None] = lambda _: None) -> bytes:
+def run_decoder(
+    name: str,
+    *args: str,
+    data: bytes,
+    max_output: int = DECODING.max_output,
+    began: Callable[[SandboxJob], None] = lambda _: None,
+) -> bytes:
     """Return the output of a `DECODING` job. Raises `InputError` for a refused file, `ValueError` for a broken one."""
-    job = SandboxJob(DECODING, name, *args)
+    job = SandboxJob(replace(DECODING, max_output=max_output), name, *args)
     began(job)
     try:
         status, out = job.run(data)

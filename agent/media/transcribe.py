@@ -28,8 +28,11 @@ Kind = Literal["image", "audio"]
 ReportProgress = Callable[[Status | None], None]
 """A callback that receives the current activity, or None when there is none."""
 
-PROGRAM = SandboxProgram(transcribe_worker, memory=2 * 1024**3, seconds=1800, timeout_seconds=900)
-"""Whisper takes 600 MB, the largest image less. Ten minutes of speech take 300 seconds on all cores together."""
+PROGRAM = SandboxProgram(transcribe_worker, memory=2 * 1024**3, seconds=1800, timeout_seconds=900, max_output=4_000_000)
+"""Whisper takes 600 MB, the largest image less. Ten minutes of speech take 300 seconds on all cores together.
+
+The output holds the longest text of an image: a thousand lines of several hundred letters.
+"""
 MOST = 200_000
 """The most characters that are kept of the extracted text."""
 SENTENCES = {
@@ -200,7 +203,8 @@ async def _read(reader: TranscriptionModel, name: str, data: bytes, files: list[
             with suppress(ConnectionError):  # it ended before it had read everything; its status tells why
                 process.stdin.write(data)
                 await process.stdin.drain()
-            out, complaint = await asyncio.gather(process.stdout.read(), process.stderr.read())
+            streams = (process.stdout, process.stderr)
+            out, complaint = await asyncio.gather(*(_read_bounded(stream, process) for stream in streams))
             status = await process.wait()  # wait before closing its input, because the worker ends when its input ends
     except TimeoutError as error:
         raise _refused("reading_late", name=name) from error
@@ -209,6 +213,9 @@ async def _read(reader: TranscriptionModel, name: str, data: bytes, files: list[
             process.kill()
             await process.wait()
         process.stdin.close()
+    if max(len(out), len(complaint)) > PROGRAM.max_output:
+        log.warning("%s wrote more than %d bytes", reader.label, PROGRAM.max_output)
+        raise _refused("reading_failed", name=name)
     if status == 0:
         return out.decode(errors="replace")
     log.warning("%s ended with %s: %s", reader.label, status, complaint[-500:].decode(errors="replace"))
@@ -216,6 +223,19 @@ async def _read(reader: TranscriptionModel, name: str, data: bytes, files: list[
         raise _refused("reading_late", name=name)
     short = status in (-signal.SIGABRT, -9) or b"MemoryError" in complaint or b"bad_alloc" in complaint
     raise _refused("reading_memory" if short else "reading_failed", name=name)
+
+
+async def _read_bounded(stream: asyncio.StreamReader, process: asyncio.subprocess.Process) -> bytes:
+    """Return what the process writes to `stream`. Kill the process when this exceeds the program's `max_output`."""
+    out = bytearray()
+    while piece := await stream.read(1 << 16):
+        if len(out) > PROGRAM.max_output:
+            continue  # asyncio ends the process only once its pipes are empty
+        out += piece
+        if len(out) > PROGRAM.max_output:
+            with suppress(ProcessLookupError):
+                process.kill()
+    return bytes(out)
 
 
 def _doing(key: str, done: float | None = None, **values: Value) -> Status:

@@ -42,6 +42,8 @@ def calculate(expression: str) -> str:
         )
     except TimeoutError as error:
         raise ValueError("the expression takes too long to work out") from error
+    except ValueError as error:
+        raise ValueError("the expression takes too much time or memory to work out") from error
     finally:
         _SANDBOX_SLOTS.release()
     if status:
