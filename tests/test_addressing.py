@@ -217,6 +217,7 @@ def test_model_without_images_refuses_edit_and_retry(
         expect(visitor.chat.locator(".user-row img")).to_have_count(1)
 
 
+@pytest.mark.gate("A page that is out of date changes no other message.")
 def test_stale_page_changes_nothing(app: App, visit: Visit, model_server: Running) -> None:
     one = visit(app.url)
     one.ask("one")

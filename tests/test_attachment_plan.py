@@ -41,6 +41,7 @@ def attach(visitor: Visitor, *files: Path) -> None:
     visitor.page.locator("#composer input[type=file]").set_input_files(list(files))
 
 
+@pytest.mark.gate("The page says how each file reaches the model.")
 def test_each_file_shows_its_plan(own: App, visit: Visit, server: Running, files: list[Path]) -> None:
     visitor = visit(own.url)
     small, photo, broken = files

@@ -20,6 +20,7 @@ from agent.settings import ROOT
 from agent.tools import Tool, arithmetic, builtin, execute
 from agent.tools.arithmetic import evaluate
 from agent.tools.builtin import calculate, convert_units, current_time
+from tests.tiers import examples
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,7 @@ def outcome(function: object, expression: str) -> str:
         return f"error {error}"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.text(alphabet="0123456789+-*/%().e ,sqrtpi×é\n", max_size=40))  # noqa: RUF001
 def test_sandbox_changes_no_result(expression: str) -> None:
     assert outcome(calculate, expression) == outcome(evaluate, expression)

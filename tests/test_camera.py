@@ -84,7 +84,13 @@ def send(visitor: Visitor) -> None:
     expect(visitor.bubbles.filter(has_text="Seen.")).to_be_visible()
 
 
-@pytest.mark.parametrize(("phone", "dark"), [(False, False), (True, True)], ids=["desktop", "phone, dark"])
+CAMERA = pytest.mark.gate("A picture from the camera reaches the model.")
+
+
+@pytest.mark.parametrize(
+    ("phone", "dark"),
+    [pytest.param(False, False, id="desktop", marks=CAMERA), pytest.param(True, True, id="phone, dark")],
+)
 def test_camera_picture_reaches_model(
     with_camera: Callable[..., Visitor], server: Running, phone: bool, dark: bool
 ) -> None:

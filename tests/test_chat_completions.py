@@ -19,6 +19,7 @@ from agent.providers.chat_completions import ChatCompletionsConnection
 from agent.providers.errors import explain
 from tests.script_language import token
 from tests.scripted_server import Config, Running, running
+from tests.tiers import examples
 
 NAME = "Qwen/Qwen3-8B"
 SPEC = ModelSpec(id=f"vllm:{NAME}", name=NAME, label="Qwen3", provider="vllm", reasoning=True)
@@ -166,7 +167,7 @@ HIDDEN = st.sampled_from([KEY, "sk-proj-abcdefgh12345", "hf_abcdefghijkl", "Bear
 AROUND = st.text(st.characters(categories=["L", "P", "Zs"]), max_size=20)
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from([400, 401, 403, 404, 409, 413, 422, 429, 500, 502, 503]), AROUND, HIDDEN, AROUND, st.integers(0, 4)
 )

@@ -66,8 +66,9 @@ def thumbnails(visitor: Visitor) -> Locator:
     return visitor.page.locator("#composer").get_by_role("listitem", name="File thumbnail")
 
 
+@pytest.mark.gate("Files can be dropped anywhere.")
 def test_files_dropped_anywhere_are_attached(own: App, visit: Visit, files: list[str]) -> None:
-    visitor, (picture, text, other) = visit(own.url), files
+    visitor, (picture, text, other) = visit(own.url, fresh=True), files
     page, mouse = visitor.page, Mouse(visitor)
     overlay = page.get_by_text("Drop files here")
     mouse.move(visitor.chat, files=[picture])
@@ -105,7 +106,7 @@ def test_files_dropped_anywhere_are_attached(own: App, visit: Visit, files: list
 
 
 def test_dropped_text_is_not_attached(own: App, visit: Visit) -> None:
-    visitor = visit(own.url)
+    visitor = visit(own.url, fresh=True)
     mouse = Mouse(visitor)
     visitor.box.fill("half a question")
     for over in (visitor.chat, visitor.page.locator("#about")):
@@ -120,7 +121,7 @@ def test_dropped_text_is_not_attached(own: App, visit: Visit) -> None:
 def test_dropped_folder_is_refused(own: App, visit: Visit, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "inside.txt").write_text("hello")
-    visitor = visit(own.url)
+    visitor = visit(own.url, fresh=True)
     Mouse(visitor).drop(visitor.chat, files=[str(tmp_path / "folder")])
     expect(visitor.page.get_by_role("status").filter(has_text="Folders can't be attached")).to_be_visible()
     expect(thumbnails(visitor)).to_have_count(0)

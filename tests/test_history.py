@@ -41,6 +41,7 @@ from agent.history.memory import MemoryStore
 from agent.history.sqlite import SqliteStore
 from agent.history.sqlite_file import MIGRATIONS
 from tests.strategies import TEXT, conversations
+from tests.tiers import examples
 
 ROOT = Path(__file__).parents[1]
 
@@ -69,7 +70,9 @@ STORES: dict[str, Callable[[Path, Clock], Awaitable[HistoryStore]]] = {
 
 ALICE, MALLORY = "visitor:alice", "visitor:mallory"
 SLOW = settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    deadline=None,
+    max_examples=examples(60),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 

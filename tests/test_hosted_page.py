@@ -79,8 +79,9 @@ def test_model_without_key_keeps_typed_text(hosted: App, visit: Visit) -> None:
     expect(visitor.bubbles).to_have_count(0)
 
 
+@pytest.mark.gate("A typed key is used and never shown.")
 def test_typed_key_is_used_and_never_shown(hosted: App, visit: Visit, openai: Playing) -> None:
-    visitor = visit(hosted.url)
+    visitor = visit(hosted.url, fresh=True)
     answers: list[Answer] = []
     visitor.page.on("requestfinished", lambda request: answers.append(request.response()))
     visitor.choose("gpt-6-luna")

@@ -32,6 +32,7 @@ from agent.settings import ROOT
 from tests import media_files
 from tests.conftest import becomes
 from tests.media_files import drawn, encoded, exif, picture, red_corner
+from tests.tiers import examples
 
 ALL = ImageLimits(types=KINDS_READ)
 FEW = ImageLimits()
@@ -181,7 +182,7 @@ def test_conversion_is_described() -> None:
     side=st.integers(1, 100),
     types=st.sampled_from([ALL.types, FEW.types]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_picture_is_never_enlarged(size: tuple[int, int], format_: str, side: int, types: tuple[str, ...]) -> None:
     limits = ImageLimits(types=types, side=side)
     normal = convert_image(picture(format_, size), limits)
@@ -205,7 +206,7 @@ def test_truncated_picture_is_refused(format_: str, cut: float) -> None:
 
 
 @given(st.sampled_from([case[1] for case in KINDS]), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_broken_bytes_are_refused_or_read(data: bytes, draw: Any) -> None:
     broken = bytearray(data)
     for _ in range(draw.draw(st.integers(1, 8))):

@@ -1323,6 +1323,7 @@ def test_ids_of_first_page_are_useless_to_second(pages: tuple[Wire, str, Wire, s
         assert Program(own.url, first.cookie).ask("GET", target).status == 200
 
 
+@pytest.mark.gate("No visitor sees another's conversation.")
 @pytest.mark.browser
 def test_second_page_shows_nothing_of_first(pages: tuple[Wire, str, Wire, str]) -> None:
     _, word, second, other = pages
@@ -1371,6 +1372,7 @@ def test_first_page_continues_undisturbed(pages: tuple[Wire, str, Wire, str], ow
     assert [id_ for id_, row in stored(own).items() if row[0] == owner] == [mine]
 
 
+@pytest.mark.gate("An answer loads nothing from other sites.")
 @pytest.mark.browser
 def test_answer_loads_nothing_from_elsewhere(browser: Browser, own: App) -> None:
     with beacon() as (url, hits):

@@ -50,7 +50,7 @@ def enter(cdp: Any, code: int) -> None:
 
 @pytest.mark.parametrize("code", [13, 229])
 def test_enter_during_composition_sends_nothing(app: App, visit: Visit, model_server: Running, code: int) -> None:
-    visitor = visit(app.url)
+    visitor = visit(app.url, fresh=True)
     before = len(model_server.journal())
     visitor.box.focus()
     cdp: Any = visitor.page.context.new_cdp_session(visitor.page)
@@ -188,6 +188,7 @@ def test_tab_order_follows_layout(app: App, visit: Visit) -> None:
     ]
 
 
+@pytest.mark.gate("The keyboard is enough for a whole visit.")
 def test_whole_visit_by_keyboard(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     page, press = visitor.page, visitor.page.keyboard.press
@@ -279,8 +280,13 @@ def test_tab_closes_list_of_models(app: App, visit: Visit) -> None:
 # What a machine can find
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
+AXE = pytest.mark.gate("Axe finds no fault in any state of the page.")
+
+
+@pytest.mark.parametrize(
+    ("phone", "dark"),
+    [pytest.param(False, False, id="desktop, light", marks=AXE), pytest.param(True, True, id="phone, dark")],
+)
 def test_axe_finds_nothing_serious_in_any_state(app: App, visit: Visit, dark: bool, phone: bool) -> None:
     visitor = visit(app.url, dark=dark, phone=phone)
     found: dict[str, list[str]] = {}
@@ -327,6 +333,7 @@ def test_axe_finds_nothing_serious_in_any_state(app: App, visit: Visit, dark: bo
 SENTENCES = ["The first sentence is here.", "Then a second one, with a number: 3.5 metres!", "And is this the last?"]
 
 
+@pytest.mark.gate("A screen reader hears sentences.")
 def test_screen_reader_hears_sentences_not_tokens(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     expect(visitor.chat.get_by_role("log")).to_have_attribute("aria-live", "off")

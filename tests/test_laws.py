@@ -48,9 +48,10 @@ from agent.web.ui.render import render_turn
 from tests.fakes import Act, Call, FakeConnection, Step, Words
 from tests.scripted_server import Config, Running, running
 from tests.strategies import conversations, responses
+from tests.tiers import examples
 from tests.views import view_of, watch
 
-QUICK = settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(deadline=None, max_examples=examples(80), suppress_health_check=[HealthCheck.too_slow])
 OWNER = "visitor:alice"
 Said = tuple[str, Any]
 
@@ -306,7 +307,7 @@ def test_reload_shows_what_streamed(script: list[Step], limits: Limits) -> None:
     assert render_turn(turn) == live_wire(done)
 
 
-@settings(QUICK, max_examples=15)
+@settings(QUICK, max_examples=examples(15))
 @given(steps(), LIMITS)
 def test_reload_from_file_shows_what_streamed(script: list[Step], limits: Limits) -> None:
     async def check() -> None:
@@ -647,7 +648,7 @@ class OneServer:
         return self.served
 
 
-@settings(QUICK, max_examples=40)
+@settings(QUICK, max_examples=examples(40))
 @given(DELTAS, TYPED_CALLS, DELTAS, st.sampled_from(["stop", "length", "cut", "error-event", "reset", "stop-it"]))
 def test_page_shows_the_same_live_and_reloaded(
     first: list[Words], calls: list[tuple[str, str]], last: list[Words], ending: str

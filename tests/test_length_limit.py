@@ -98,6 +98,7 @@ async def test_answer_is_continued_once_and_counts_as_message(public: Conversati
     assert (await view_of(public, "ann", chat)).messages == before
 
 
+@pytest.mark.gate("An answer that was cut can be continued.")
 @pytest.mark.browser
 def test_continue_asks_for_the_rest(start_app: Callable[..., App], visit: Visit) -> None:
     with running(Config(rate=4.0)) as server:

@@ -14,6 +14,7 @@ from tests.conftest import App, Visitor
 MARK = "cormorant"
 
 
+@pytest.mark.gate("The log contains nothing of messages.")
 @pytest.mark.browser
 def test_no_message_content_at_debug(
     start_app: Callable[..., App], visit: Callable[..., Visitor], tmp_path: Path

@@ -87,8 +87,13 @@ def test_examples_suit_model_and_bring_files(language: str) -> None:
 # In a browser
 
 
+FITS = pytest.mark.gate("The composer fits every screen.")
+
+
 @pytest.mark.browser
-@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES.keys())
+@pytest.mark.parametrize(
+    "size", [pytest.param(size, marks=FITS if name == "phone" else (), id=name) for name, size in SIZES.items()]
+)
 def test_composer_is_one_frame_at_bottom(sized: Callable[..., Visitor], size: tuple[int, int]) -> None:
     visitor = sized(size)
     page, (width, height) = visitor.page, size
@@ -135,6 +140,7 @@ WATCH_THE_LAYOUT = """() => {
 }"""
 
 
+@pytest.mark.gate("Nothing jumps while an answer streams.")
 @pytest.mark.browser
 def test_nothing_jumps_while_answer_streams(sized: Callable[..., Visitor]) -> None:
     visitor = sized(SIZES["desktop"])
@@ -149,6 +155,7 @@ def test_nothing_jumps_while_answer_streams(sized: Callable[..., Visitor]) -> No
     assert visitor.page.evaluate("window.shifted") < 0.02
 
 
+@pytest.mark.gate("The newest line stays in view.")
 @pytest.mark.browser
 def test_newest_line_stays_in_view_unless_reading_above(sized: Callable[..., Visitor]) -> None:
     visitor = sized(SIZES["phone"])
@@ -208,6 +215,7 @@ def test_every_send_scrolls_down(sized: Callable[..., Visitor]) -> None:
     log, page, last = visitor.chat.locator(".bubble-wrap"), visitor.page, visitor.chat.locator(".bot-row").last
     for _ in range(2):
         visitor.ask("!tokens 300 @2000")
+    assert visitor.chat.locator(".caption").count() == 2, "a message with the text of an earlier one is waited for, too"
 
     def read_above() -> None:
         page.mouse.move(200, 300)

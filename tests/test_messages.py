@@ -34,6 +34,7 @@ from agent.messages.openai import from_openai, to_openai
 from agent.messages.prompt import to_messages
 from agent.messages.repair import UNANSWERED, keep_newest, prepare_messages, repair
 from tests.strategies import TEXT
+from tests.tiers import examples
 
 PICTURE = Image.from_pillow(Pillow.new("RGB", (2, 3), "red"))
 SOUND = BinaryContent(b"RIFF\x00\x00\x00\x00WAVEfmt \xff", media_type="audio/wav")
@@ -167,7 +168,7 @@ def wire() -> Iterator[Wire]:
         runner.run(connection.aclose())
 
 
-@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(80), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(TURN, min_size=1, max_size=3), TEXT)
 def test_round_trip_sends_the_same(wire: Wire, turns: Any, system: str) -> None:
     messages = [one for one in conversation(turns) if not _holds(one, PDF)]  # this dialect never gets PDFs
@@ -179,7 +180,7 @@ def test_round_trip_sends_the_same(wire: Wire, turns: Any, system: str) -> None:
     assert wire(back, system) == wire(messages, system)
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(TURN, min_size=1, max_size=3))
 def test_nothing_is_dropped(turns: Any) -> None:
     messages = conversation(turns)

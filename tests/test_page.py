@@ -23,6 +23,7 @@ def closed(journal: list[dict[str, object]], text: str) -> object:
 # Bubbles
 
 
+@pytest.mark.gate("Reasoning, text and each tool call have a bubble.")
 def test_each_type_starts_a_bubble(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.allow_tools()
@@ -86,6 +87,7 @@ def test_reasoning_shows_duration_and_folds(app: App, visit: Visit) -> None:
     visitor.shot("reasoning-open")
 
 
+@pytest.mark.gate("A failure is explained in the chat, which continues.")
 def test_error_is_a_bubble_and_chat_continues(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("!status 401")
@@ -120,8 +122,9 @@ def test_white_space_and_emoji_arrive_intact(app: App, visit: Visit) -> None:
     expect(visitor.bubbles.nth(0).locator("pre code")).to_have_text("\ttab\n    four 👩‍🚀\n")
 
 
+@pytest.mark.gate("What a model writes cannot become part of the page.")
 def test_model_output_cannot_inject_html(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
+    visitor = visit(app.url, fresh=True)
     fetched: list[str] = []
     visitor.page.on("request", lambda request: fetched.append(request.url))
     visitor.ask(
@@ -155,7 +158,16 @@ STALLS = {
 }
 
 
-@pytest.mark.parametrize("script", STALLS.values(), ids=STALLS.keys())
+STOPS = pytest.mark.gate("Stop ends an answer within a second.")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(script, marks=STOPS if name in ("streaming", "async-tool") else (), id=name)
+        for name, script in STALLS.items()
+    ],
+)
 def test_stop_ends_run_within_a_second(app: App, visit: Visit, model_server: Running, script: str) -> None:
     visitor = visit(app.url)
     tools = "!tool" in script
@@ -196,6 +208,7 @@ def test_escape_stops(app: App, visit: Visit) -> None:
     expect(visitor.chat.locator(".caption")).to_contain_text("Stopped;")
 
 
+@pytest.mark.gate("What a visitor types during an answer stays.")
 def test_enter_during_answer_loses_nothing(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.say("!tokens 4000 @200")
@@ -211,7 +224,7 @@ def test_enter_during_answer_loses_nothing(app: App, visit: Visit) -> None:
 
 
 def test_empty_message_is_not_sent(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
+    visitor = visit(app.url, fresh=True)
     requests: list[str] = []
     visitor.page.on("request", lambda request: requests.append(request.post_data or ""))
     for text in ("", "  \n "):
@@ -227,6 +240,7 @@ def test_empty_message_is_not_sent(app: App, visit: Visit) -> None:
     assert not any('"text":"  ' in body or '"text":""' in body for body in requests if '"files":[]' in body)
 
 
+@pytest.mark.gate("Two tabs of one visitor show the same answer.")
 def test_second_tab_sees_and_stops_answer(app: App, visit: Visit) -> None:
     first = visit(app.url)
     first.ask("!text One.")
@@ -257,6 +271,7 @@ def test_quick_messages_all_arrive(app: App, visit: Visit) -> None:
 # Runs belong to the server
 
 
+@pytest.mark.gate("A reload loses nothing of a running answer.")
 def test_reload_rejoins_running_answer(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     visitor.say("!tokens 500 @100")
@@ -293,6 +308,7 @@ def test_closed_tab_ends_only_public_answers(
     expect(again.chat).to_contain_text("Still here.")
 
 
+@pytest.mark.gate("A restart shows the same conversation.")
 def test_reload_and_restart_show_same_bubbles(start_app: Callable[..., App], visit: Visit) -> None:
     own = start_app()
     visitor = visit(own.url)
@@ -333,6 +349,7 @@ def test_kill_9_loses_only_the_tail(start_app: Callable[..., App], visit: Visit)
 # What people do to turns
 
 
+@pytest.mark.gate("Retry answers the last message again.")
 def test_retry_answers_on_a_branch(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     visitor.ask("first")
@@ -348,6 +365,7 @@ def test_retry_answers_on_a_branch(app: App, visit: Visit, model_server: Running
     expect(visitor.mine).to_have_count(2)
 
 
+@pytest.mark.gate("Edit replaces a message.")
 def test_edit_replaces_the_message(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     visitor.ask("first")
@@ -364,6 +382,7 @@ def test_edit_replaces_the_message(app: App, visit: Visit, model_server: Running
     expect(visitor.mine.last).to_have_text("second, better")
 
 
+@pytest.mark.gate("Undo returns the text.")
 def test_undo_returns_the_text(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("first")
@@ -389,6 +408,7 @@ def test_new_chat_starts_empty(app: App, visit: Visit, model_server: Running) ->
     expect(visitor.mine).to_have_text("second")
 
 
+@pytest.mark.gate("Copy takes only the answer.")
 def test_copy_takes_only_the_answer(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("!reasoning secret thought !text **The** answer.\\n\\n    code")
@@ -396,6 +416,7 @@ def test_copy_takes_only_the_answer(app: App, visit: Visit) -> None:
     becomes("**The** answer.\n\n    code", lambda: visitor.page.evaluate("navigator.clipboard.readText()"))
 
 
+@pytest.mark.gate("The settings reach the model.")
 def test_settings_reach_model(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     visitor.open_settings()

@@ -281,6 +281,7 @@ def test_button_answers_survive_restart(asking: App, visit: Visit) -> None:
     becomes(before, said.all_inner_texts)
 
 
+@pytest.mark.gate("A tool that needs approval runs only when approved.")
 @pytest.mark.browser
 def test_tool_runs_only_when_approved(asking: App, visit: Visit, model_server: Running) -> None:
     visitor = visitor_with_tools(visit, asking)

@@ -154,6 +154,7 @@ def system_of(server: Running) -> str | None:
     return first["content"] if first["role"] == "system" else None
 
 
+@pytest.mark.gate("Settings survive a reload.")
 @pytest.mark.browser
 def test_settings_survive_reload_and_model_switch(own: App, visit: Visit, server: Running) -> None:
     visitor = visit(own.url)

@@ -26,6 +26,7 @@ from tests import media_files
 from tests.fakes import SPEC, Call, FakeConnection, Step, Words
 from tests.scripted_server import running
 from tests.test_laws import LIMITS, steps, tools
+from tests.tiers import examples
 
 KEY = "sk-abcdefgh-87654321-zyxw"
 """What stands for a key of a provider."""
@@ -56,7 +57,7 @@ async def recorded(script: Sequence[Step], limits: Limits, path: Path) -> Run:
     return await ended(run)
 
 
-QUICK = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 
 
 @QUICK
@@ -238,7 +239,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.data())
 def test_damaged_file_is_read_or_refused(record: bytes, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(record)))

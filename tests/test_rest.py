@@ -19,6 +19,7 @@ from agent.tools import Tool, execute
 from agent.tools.auth import Auth
 from agent.tools.rest import Parameter, rest_tool
 from tests.small_site import Asked, Said, Site, answer, as_json, site, to
+from tests.tiers import examples
 
 SECRET = 'k/y+"1 2&e'
 
@@ -81,7 +82,7 @@ async def test_bad_arguments_are_not_sent(there: Site, arguments: Mapping[str, A
     assert there.asked == []
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=30), st.text(max_size=30))
 @example("../../admin", "a&key=b#c")
 @example("..", "")

@@ -20,9 +20,9 @@ def own(start_app: Callable[..., App]) -> App:
     return start_app(CONFIG.replace('"tests.slow_tools:nap"', '"tests.making_tools:make"'))
 
 
-@pytest.mark.parametrize("look", [{}, {"dark": True}, {"phone": True}], ids=["light", "dark", "phone"])
-def test_only_owner_sees_plays_and_saves_media(own: App, visit: Visit, look: dict[str, bool]) -> None:
-    visitor = visit(own.url, **look)
+@pytest.mark.gate("Only their owner sees, plays and saves pictures and sound.")
+def test_only_owner_sees_plays_and_saves_media(own: App, visit: Visit) -> None:
+    visitor = visit(own.url, phone=True, dark=True)
     visitor.allow_tools()
     visitor.ask("!tool make !text Here they are.")
     urls: list[str] = []
@@ -37,7 +37,7 @@ def test_only_owner_sees_plays_and_saves_media(own: App, visit: Visit, look: dic
         sound.evaluate("sound => { sound.muted = true; }")
         assert 0 < sound.evaluate(HEARD) < 60
         expect(saved).to_have_count(2)
-        visitor.shot(f"returned-{'-'.join(look) or 'light'}{'-again' if reloaded else ''}")
+        visitor.shot(f"returned{'-again' if reloaded else ''}")
         found = [picture.evaluate("one => one.src"), sound.evaluate("one => one.src")]
         found += [link.evaluate("one => one.href") for link in saved.all()]
         if reloaded:

@@ -27,6 +27,7 @@ from tests.fakes import FakeConnection, Step, Words
 from tests.scripted_server import Config, Running, running
 from tests.strategies import conversations
 from tests.test_laws import accepted
+from tests.tiers import examples
 
 SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm", reasoning=True)
 
@@ -656,7 +657,7 @@ async def test_context_survives_json(agent: Agent, server: Running) -> None:
     accepted(server.journal()[-1]["body"]["messages"])
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(conversations(6))
 def test_context_keeps_its_bytes_over_round_trips(messages: list[ModelMessage]) -> None:
     text = Context(messages=tuple(messages)).to_json()

@@ -24,6 +24,7 @@ from agent.suspension import Refuse
 from agent.tools import as_tool, ask_user
 from tests.scripted_server import Config, Running, running
 from tests.test_laws import accepted
+from tests.tiers import examples
 
 SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm", reasoning=True)
 PRICE = Price(input=1000.0, output=1000.0)
@@ -235,7 +236,7 @@ def watched(pattern: Sequence[int], repeats: int = 3) -> tuple[list[bool], int]:
     return told, len(told)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(
     st.integers(1, LONGEST_CYCLE).flatmap(lambda n: st.permutations(range(n))),
     st.lists(st.integers(10, 99), max_size=5, unique=True),
@@ -249,7 +250,7 @@ def test_cycle_is_warned_then_ended(cycle: list[int], before: list[int], repeats
     assert ended == len(before) + len(cycle) * times * 2
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(st.lists(st.integers(0, 2), max_size=30))
 def test_budget_continues_after_suspension(pattern: list[int]) -> None:
     """A budget sealed and opened at any step reports the same as one that was never interrupted."""

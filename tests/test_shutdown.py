@@ -429,6 +429,7 @@ def test_no_llama_cpp_outlives_app(with_llama: Callable[..., App], how: str) -> 
 # The page
 
 
+@pytest.mark.gate("A shutdown is announced and keeps typed text.")
 @pytest.mark.browser
 def test_page_announces_shutdown_and_keeps_typed_text(start: Start, visit: Callable[..., Visitor]) -> None:
     own = start(drain=20)

@@ -20,6 +20,7 @@ EMPTY = {
 }
 
 
+@pytest.mark.gate("An empty answer is reported.")
 def test_empty_answer_is_reported_and_can_be_retried(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     problems = visitor.chat.locator(".problem")

@@ -520,6 +520,7 @@ def logged_out(browser: Browser, front: Front, with_login: App) -> Iterator[Any]
         context.close()
 
 
+@pytest.mark.gate("On a Space, a login gives access to models.")
 @pytest.mark.browser
 def test_login_gives_access_to_hub_models(
     logged_out: Callable[[], Visitor], front: Front, with_login: App, router: Running

@@ -129,7 +129,7 @@ def test_page_is_compressed(app: App) -> None:
 
 
 def test_reload_requests_no_script_again(app: App, visit: Callable[..., Visitor]) -> None:
-    visitor = visit(app.url)
+    visitor = visit(app.url, fresh=True)
     sent = "performance.getEntriesByType('resource').filter(e => e.name.includes('/assets/') && e.transferSize).length"
     assert visitor.page.evaluate(sent) > 20
     answers: list[Response] = []

@@ -154,6 +154,7 @@ def test_message_over_the_limit_stores_and_asks_nothing(app: App, server: Runnin
     assert '"stop"' in visitor.say("!text It fits.")
 
 
+@pytest.mark.gate("A refused message stays in the composer.")
 @pytest.mark.browser
 def test_refused_message_stays_in_the_composer(app: App, visit: Callable[..., Visitor], tmp_path: Path) -> None:
     visitor = visit(app.url)

@@ -29,6 +29,7 @@ from agent.settings import ROOT
 from tests.fakes import Call, FakeConnection, Step
 from tests.scripted_server import Config, Running, running
 from tests.strategies import conversations
+from tests.tiers import examples
 
 MODEL = "Qwen/Qwen3-VL-8B-Instruct"
 PATIENCE = 60.0
@@ -358,7 +359,7 @@ def test_unreachable_named_server_ends_program(tmp_path: Path) -> None:
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(conversations())
 def test_stored_history_comes_back(messages: list[Any]) -> None:
     with TemporaryDirectory() as folder:

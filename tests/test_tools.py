@@ -18,6 +18,7 @@ from pydantic_ai.messages import BinaryContent, ToolCallPart, ToolReturnPart
 from agent import InputError, tool
 from agent.tools import as_tool, execute
 from tests.strategies import JSON, TEXT
+from tests.tiers import examples
 
 
 async def call(function: Any, arguments: Any = None, *, seconds: float = 5.0) -> ToolReturnPart:
@@ -149,7 +150,7 @@ async def test_picture_stays_a_picture() -> None:
     assert (await call(tool(name="draw")(lambda: picture))).content is picture
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(JSON | TEXT)
 def test_any_json_value_round_trips(value: Any) -> None:
     async def give() -> Any:

@@ -101,6 +101,7 @@ def writing(visitor: Visitor) -> None:
     expect(begun).to_contain_text(re.compile(r"\w"), timeout=90_000)
 
 
+@pytest.mark.gate("A queued visitor sees the position.")
 def test_queued_visitor_sees_position_and_can_leave(small: App, visit: Visit) -> None:
     first, second, third = visit(small.url), visit(small.url), visit(small.url)
     for visitor in (first, second, third):
@@ -152,7 +153,7 @@ def test_closed_tab_leaves_the_queue(small: App, visit: Visit) -> None:
 def test_upload_shows_progress_and_enter_sends_when_done(
     own: App, visit: Visit, server: Running, tmp_path: Path
 ) -> None:
-    visitor = visit(own.url)
+    visitor = visit(own.url, fresh=True)
     noise(800, 800).save(tmp_path / "noise.png")
     network = visitor.page.context.new_cdp_session(visitor.page)
     network.send("Network.enable")

@@ -1,0 +1,88 @@
+"""The tiers of the tests: what each runs, in which order and process, and which skips and weights it lets pass."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.settings import ROOT
+
+CONFTEST = """
+import pytest
+
+pytest_plugins = ["tests.tiers"]
+
+@pytest.fixture
+def browser(): pass
+"""
+FILE = """
+import pytest
+
+@pytest.mark.parametrize("number", range(5))
+def test_in_it(number, browser): pass
+
+@pytest.mark.parametrize("number", range(5))
+def test_plainly(number): pass
+"""
+OTHERS = """
+import pytest
+
+@pytest.mark.gate("A promise.")
+def test_promise(browser): pass
+
+def test_other(browser): pass
+
+def test_skipped(): pytest.skip("no such machine")
+"""
+PROMISE = re.compile(r'mark\.gate\(\s*"([^"]+)"')
+ROW = re.compile(r"^- (.+) `(test_\w+)`$", re.MULTILINE)
+
+
+def run(folder: Path, *arguments: str) -> str:
+    """Run pytest over the tests in `folder` and return what it prints."""
+    (folder / "conftest.py").write_text(CONFTEST)
+    asked = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *arguments, "."]
+    done = subprocess.run(
+        asked, cwd=folder, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120, check=False
+    )
+    return f"{done.stdout}{done.stderr}\nstatus {done.returncode}"
+
+
+def test_file_runs_in_one_process_browser_tests_last(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"test_{name}.py").write_text(FILE)
+    said = run(tmp_path, "-n", "2")
+    ran = re.findall(r"\[(gw\d)\].*PASSED test_(\w)\.py::test_(\w+)", said)
+    assert len(ran) == 30, said
+    assert {worker for worker, _, _ in ran} == {"gw0", "gw1"}
+    for name in "abc":
+        for kind in ("in_it", "plainly"):
+            assert len({worker for worker, file, test in ran if (file, test) == (name, kind)}) == 1
+    for worker in ("gw0", "gw1"):
+        kinds = [test for who, _, test in ran if who == worker]
+        assert kinds == sorted(kinds, reverse=True)
+
+
+def test_gate_runs_browser_tests_with_a_promise(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(OTHERS)
+    assert set(re.findall(r"::(\w+) PASSED", run(tmp_path, "-m", "not full"))) == {"test_promise"}
+    assert set(re.findall(r"::(\w+) PASSED", run(tmp_path))) == {"test_promise", "test_other"}
+
+
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_unlisted_skip_is_a_failure(tmp_path: Path, processes: str) -> None:
+    (tmp_path / "test_it.py").write_text(OTHERS)
+    assert run(tmp_path, "-n", processes).endswith("status 0")
+    said = run(tmp_path, "-n", processes, "--only-listed-skips")
+    assert "SKIPPED but not in .ci/skips: test_it.py::test_skipped" in said
+    assert said.endswith("status 1")
+
+
+def test_readme_lists_each_promise_with_its_test() -> None:
+    marked = {promise for path in (ROOT / "tests").rglob("test_*.py") for promise in PROMISE.findall(path.read_text())}
+    listed = ROW.findall((ROOT / "tests" / "README.md").read_text())
+    assert {promise for promise, _ in listed} == marked - {"A promise."}
+    sources = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [test for _, test in listed if f"def {test}(" not in sources] == []

@@ -1,0 +1,197 @@
+"""Decides which tests belong to which tier, in which order they run, and which skips are allowed.
+
+- `make test-fast` runs what needs neither the app, a browser, real weights nor many seconds.
+- `make test`, the gate, adds the rest except tests marked `full`. A browser test is in the gate if it is marked
+  `gate("promise")`, which names the promise to the visitor that it keeps (see tests/README.md). A test with real
+  weights runs again only if something that it depends on has changed since it passed.
+- `make test-all` runs everything, and property tests with random examples.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling  # pyright: ignore[reportMissingTypeStubs]
+
+ROOT = Path(__file__).resolve().parent.parent
+ALLOWED_SKIPS = ROOT / ".ci" / "skips"
+PASSED = ROOT / ".cache" / "passed-weights.json"
+"""The hash of what each test with real weights depended on when it passed."""
+WITHOUT_WEIGHTS = ("web", "cli", "doctor", "deploy", "i18n")
+"""Parts of `agent` whose changes don't make tests with real weights run again in the gate."""
+
+# Files that take longest come first. Otherwise one process would run a long file alone at the end.
+LONGEST: tuple[str, ...] = ()
+
+settings.register_profile("gate", derandomize=True, max_examples=34)
+settings.register_profile("full", max_examples=100)
+settings.load_profile("gate")  # `--hypothesis-profile full` replaces it before any test is imported
+
+
+def examples(count: int) -> int:
+    """Return how many examples a property test tries: `count` in the full tier, a third in the others."""
+    return count if settings.get_current_profile_name() == "full" else max(5, count // 3)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of `.ci/run` and of `make test`."""
+    parser.addoption("--only-listed-skips", action="store_true", help="fail if a test is skipped that .ci/skips omits")
+    parser.addoption("--skip-unchanged-weights", action="store_true", help="omit tests with weights that passed as is")
+
+
+def _in_browser(item: pytest.Item) -> bool:
+    return "browser" in getattr(item, "fixturenames", ())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests by what they use, before `-m` selects. Omit tests with weights that passed with the same files.
+
+    Browser tests come last, because Playwright's event loop stays in the main thread, where no other loop can run after
+    that. Long files come first.
+    """
+    for item in items:
+        if _in_browser(item):
+            item.add_marker("browser")
+        if item.get_closest_marker("browser") and not item.get_closest_marker("gate"):
+            item.add_marker("full")
+        if {"app", "start_app"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("slow")
+    if config.getoption("skip_unchanged_weights"):
+        passed = _passed(config)
+        unchanged = [item for item in items if item.nodeid in passed and passed[item.nodeid] == _inputs(item.path)]
+        config.hook.pytest_deselected(items=unchanged)
+        items[:] = [item for item in items if item not in unchanged]
+    order = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: (_in_browser(item), order.get(item.path.stem, len(order))))
+
+
+class FilesApart(LoadScopeScheduling):
+    """A file's tests run in one process, because they share what they start; those in the browser are a file apart.
+
+    The order stays: large ones first, as is usual, would bring browser tests before others. pytest-xdist's own groups
+    are lost on pytest 9.2 (its issue 1386).
+    """
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
+        self._groups: dict[str, str] = {}
+
+    def schedule(self) -> None:
+        collected = next(iter(self.registered_collections.values()))
+        for number, (_, tests) in enumerate(groupby(collected, key=lambda test: test.partition("::")[0])):
+            self._groups |= dict.fromkeys(tests, str(number))
+        super().schedule()
+
+    def _split_scope(self, nodeid: str) -> str:
+        return self._groups[nodeid]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesApart:
+    """Return the scheduler that keeps each file in one process."""
+    return FilesApart(config, log)
+
+
+class Skips:
+    """Collects skipped tests and fails the session if `.ci/skips` does not list one."""
+
+    def __init__(self) -> None:
+        lines = ALLOWED_SKIPS.read_text(encoding="utf-8").splitlines()
+        self._allowed = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        self._unlisted: list[str] = []
+
+    def _look(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if not report.skipped or hasattr(report, "wasxfail"):
+            return
+        reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+        if not any(allowed in reason for allowed in self._allowed):
+            self._unlisted.append(f"{report.nodeid}: {reason}")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Look at a test."""
+        self._look(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Look at a file, which can be skipped as a whole."""
+        self._look(report)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail the session."""
+        if self._unlisted and session.exitstatus == 0:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Name the tests."""
+        for line in self._unlisted:
+            terminalreporter.write_line(f"SKIPPED but not in .ci/skips: {line}", red=True)
+
+
+def _dependencies() -> Iterator[Path]:
+    yield from ROOT.glob("requirements*.txt")
+    for path in (ROOT / "agent").rglob("*.py"):
+        if path.relative_to(ROOT / "agent").parts[0] not in WITHOUT_WEIGHTS:
+            yield path
+    yield from (path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith("test_"))
+
+
+@cache
+def _inputs(path: Path) -> str:
+    """Hash what the tests with real weights in this file depend on."""
+    hashed = hashlib.sha256()
+    for one in (path, *sorted(_dependencies())):
+        hashed.update(f"{one.relative_to(ROOT)}\0".encode() + one.read_bytes())
+    return hashed.hexdigest()
+
+
+def _passed(config: pytest.Config) -> dict[str, str]:
+    """Return the hashes of `PASSED`. All processes of a run get what its first process has read."""
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if worker is not None:
+        return worker["passed_weights"]
+    return json.loads(PASSED.read_text()) if PASSED.exists() else {}
+
+
+class Weights:
+    """Keeps in `PASSED` which tests with real weights passed with which files."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._before = _passed(config)
+        self._new: dict[str, str] = {}
+
+    def pytest_configure_node(self, node: Any) -> None:
+        """Hand the hashes to a process of the run."""
+        node.workerinput["passed_weights"] = self._before
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a test."""
+        if "weights" in report.keywords:
+            passed = report.passed and self._new.get(report.nodeid) != ""
+            if not passed or report.when == "teardown":
+                self._new[report.nodeid] = _inputs(ROOT / report.nodeid.partition("::")[0]) if passed else ""
+
+    def pytest_sessionfinish(self) -> None:
+        """Write the file anew, as another run may have changed it."""
+        if self._new and PASSED.parent.is_dir():
+            now = json.loads(PASSED.read_text()) if PASSED.exists() else {}
+            part = PASSED.with_suffix(f".{os.getpid()}")
+            part.write_text(
+                json.dumps({name: hashed for name, hashed in (now | self._new).items() if hashed}, indent=0)
+            )
+            part.replace(PASSED)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register what hears of all tests, in the first process."""
+    if hasattr(config, "workerinput"):
+        return
+    config.pluginmanager.register(Weights(config))
+    if config.getoption("only_listed_skips"):
+        config.pluginmanager.register(Skips())
