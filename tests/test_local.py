@@ -6,16 +6,19 @@ import signal
 import socket
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx2
 import psutil
 import pytest
 
 from agent.errors import LocalModelError, ProviderError
+from agent.local import manager
 from agent.local.launch import launch_llama
+from agent.local.llama_server import usable_cores
 from agent.local.manager import LocalModels, ServedModel, Status
 from agent.local.sentences import SENTENCES
 from agent.local.vllm_server import progress
@@ -24,6 +27,8 @@ from agent.models.families import family
 from agent.providers import Endpoint
 from agent.providers.discovery import discover
 from agent.settings import ROOT, LocalSettings
+from tests import launched_servers
+from tests.launched_servers import Started
 from tests.weight_server import from_hub, serving, until
 
 CACHE = ROOT / ".cache"
@@ -361,6 +366,17 @@ async def test_late_named_server_is_picked_up(tmp_path: Path) -> None:
             assert children() == []
 
 
+async def test_named_server_restarts_with_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager, "_LOOK_AGAIN", 0.05)
+    said: list[str] = []
+    with serving(files=listing(id="first")) as server:
+        async with models(tmp_path, said, vllm_base_url=f"{server.url}/v1") as local:
+            assert [served.spec.name for served in await local.ready()] == ["first"]
+            server.files = listing(id="second")
+            await until(lambda: [served.spec.name for served in local.served] == ["second"])
+    assert said == [f"Using the server named by VLLM_BASE_URL: {name}." for name in ("first", "second")]
+
+
 async def test_unreachable_named_server_hides_key(tmp_path: Path) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
@@ -427,75 +443,87 @@ def test_name_tells_abilities(name: str, image: bool, audio: bool, reasons: bool
 
 # --- vLLM, played by a script that starts as slowly and dies as unwillingly ----------------------------------------
 
-FAKE_VLLM = """#!{python}
-import json, os, signal, subprocess, sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
-
-argv = sys.argv[1:]
-option = lambda name: argv[argv.index(name) + 1]
-if "broken" in argv[1]:
-    print("ValueError: No available memory for the cache blocks.", file=sys.stderr)
-    sys.exit(1)
-if "Fragile" in argv[1] and os.path.exists({log!r}):
-    print("ValueError: The second start fails.", file=sys.stderr)
-    sys.exit(1)
-if "Stubborn" in argv[1]:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-# A worker that left the process group, and would be nobody's child once we are gone.
-subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "fake-engine-core"], start_new_session=True)
-print("Loading safetensors checkpoint shards:  50% Completed | 1/2", end="\\r", file=sys.stderr, flush=True)
-open({log!r}, "w").write(json.dumps(argv))
-
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        known = self.path == "/health" or self.headers["Authorization"] == "Bearer " + os.environ["VLLM_API_KEY"]
-        body = json.dumps({{"data": [{{"id": argv[1], "owned_by": "vllm", "max_model_len": 4096}}]}}).encode()
-        self.send_response(200 if known else 401)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-    def log_message(self, *_):
-        pass
-
-HTTPServer(("127.0.0.1", int(option("--port"))), Handler).serve_forever()
-"""
-
 
 @pytest.fixture
-def fake_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A `vllm` on the PATH; the fixture's value is where it writes the arguments it got."""
-    log = tmp_path / "argv.json"
-    program = tmp_path / "bin" / "vllm"
-    program.parent.mkdir()
-    program.write_text(FAKE_VLLM.format(python=sys.executable, log=str(log)))
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    return log
+def fake_vllm(tmp_path: Path) -> Iterator[Started]:
+    """A `vllm` on the PATH of a machine without a GPU."""
+    with launched_servers.vllm(tmp_path) as started:
+        yield started
 
 
-async def test_vllm_key_is_on_no_command_line(tmp_path: Path, fake_vllm: Path) -> None:
+async def test_vllm_key_is_on_no_command_line(tmp_path: Path, fake_vllm: Started) -> None:
     async with models(tmp_path, vllm_model="Qwen/Qwen3-0.6B") as local:
         (served,) = await local.ready()
         assert (served.spec.id, served.spec.reasoning) == ("vllm:Qwen/Qwen3-0.6B", True)
-        argv = await asyncio.to_thread(fake_vllm.read_text)
-        for flags in ('"--host", "127.0.0.1"', '"--reasoning-parser", "qwen3"', '"--tool-call-parser", "hermes"'):
-            assert flags in argv
         processes = children(named="vllm")
         assert processes
         assert not any(served.endpoint.api_key in " ".join(each.cmdline()) for each in processes)
 
 
-async def test_vllm_fetches_no_address_of_a_message(tmp_path: Path, fake_vllm: Path) -> None:
-    async with models(tmp_path, vllm_model="Qwen/Qwen3-VL-2B-Instruct") as local:
-        (served,) = await local.ready()
-        assert (served.spec.image, served.spec.audio) == (True, False)
-        argv = json.loads(await asyncio.to_thread(fake_vllm.read_text))
-    assert argv[argv.index("--allowed-media-domains") + 1] == "media.invalid"
-    assert json.loads(argv[argv.index("--limit-mm-per-prompt") + 1]) == {"video": 0, "image": 8}
-    assert "--reasoning-parser" not in argv
+ALWAYS = ["--max-num-queued-reqs", "64", "--enable-prompt-tokens-details"]
+REASONING = ["--reasoning-parser", "qwen3"]
+TOOLS = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+MEDIA = ["--allowed-media-domains", "media.invalid", "--limit-mm-per-prompt"]
+STARTS: dict[str, tuple[str | None, int, str, list[str]]] = {
+    "text": ("Qwen/Qwen3-0.6B", 0, "4096", [*ALWAYS, *REASONING, *TOOLS, "--enforce-eager"]),
+    "pictures": (
+        "Qwen/Qwen3-VL-2B-Instruct",
+        0,
+        "4096",
+        [*ALWAYS, *TOOLS, *MEDIA, '{"video": 0, "image": 8}', "--enforce-eager"],
+    ),
+    "no tools": ("HuggingFaceTB/SmolLM2-135M-Instruct", 0, "4096", [*ALWAYS, "--enforce-eager"]),
+    "small GPU": ("Qwen/Qwen3-4B", 16_000, "8192", [*ALWAYS, *REASONING, *TOOLS]),
+    "GPU alone": (None, 24_000, "32768", [*ALWAYS, *REASONING, *TOOLS]),
+}
+"""What vLLM is started with: the model that is asked for, the GPU's MiB, the context, and all further arguments."""
 
 
-async def test_vllm_tree_dies_with_killed_parent(tmp_path: Path, fake_vllm: Path) -> None:
+@pytest.mark.parametrize("start", STARTS)
+async def test_vllm_gets_exactly_these_arguments(tmp_path: Path, start: str) -> None:
+    named, gpu, context, flags = STARTS[start]
+    with launched_servers.vllm(tmp_path, gpu) as started:
+        async with models(tmp_path, vllm_model=named) as local:
+            (served,) = await local.ready()
+            how = await asyncio.to_thread(lambda: started.how)
+    model, port = named or "Qwen/Qwen3-8B", urlsplit(served.endpoint.base_url).port
+    beginning = ["serve", model, "--host", "127.0.0.1", "--port", str(port), "--max-model-len", context]
+    assert how["argv"] == beginning + flags
+    variables = {"VLLM_API_KEY": served.endpoint.api_key, "VLLM_NO_USAGE_STATS": "1"}
+    cache = {} if gpu else {"VLLM_CPU_KVCACHE_SPACE": "1"}
+    assert how["variables"] == variables | {"VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0"} | cache
+
+
+async def test_llama_cpp_gets_exactly_these_parameters(tmp_path: Path) -> None:
+    file = tmp_path / "toy.gguf"
+    file.write_bytes(b"GGUF")
+    with launched_servers.llama_cpp(tmp_path) as started:
+        async with models(tmp_path, local_model=file, answers=3) as local:
+            (served,) = await local.ready()
+            how = await asyncio.to_thread(lambda: started.how)
+    assert how["argv"] == [str(file), "--alias", "toy", "--context", "4096", "--port", "0", "--slots", "3"]
+    cores = usable_cores()
+    assert how["parameters"] == {
+        "model": {"path": str(file)},
+        "model_alias": ["toy"],
+        "hostnames": ["127.0.0.1"],
+        "port": 0,
+        "api_keys": [served.endpoint.api_key],
+        "cors_origins": "",
+        "cors_credentials": False,
+        "ui": False,
+        "offline": True,
+        "verbosity": 1,
+        "fit_params": False,
+        "n_parallel": 3,
+        "n_ctx": 3 * 4096,
+        "cache_ram_mib": 256,
+        "cpuparams": {"n_threads": max(1, cores - 1)},  # one core is left to the page
+        "cpuparams_batch": {"n_threads": cores},
+    }
+
+
+async def test_vllm_tree_dies_with_killed_parent(tmp_path: Path, fake_vllm: Started) -> None:
     had = await kill_a_parent(tmp_path, "Qwen/Qwen3-Stubborn")
     commands = [" ".join(each) for each in had.values()]
     assert len(had) == 3
@@ -503,7 +531,7 @@ async def test_vllm_tree_dies_with_killed_parent(tmp_path: Path, fake_vllm: Path
     await until(lambda: all(gone(each) for each in had), seconds=20)
 
 
-async def test_failed_vllm_gives_reason_and_falls_back(tmp_path: Path, fake_vllm: Path) -> None:
+async def test_failed_vllm_gives_reason_and_falls_back(tmp_path: Path, fake_vllm: Started) -> None:
     said: list[str] = []
     async with models(tmp_path, said, vllm_model="broken/model") as local:
         (served,) = await local.ready()

@@ -1,0 +1,116 @@
+"""Programs in place of vLLM and llama.cpp, for tests of our launchers: they note how they were started, and answer."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+VLLM = """#!{python}
+import json, os, signal, subprocess, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+argv = sys.argv[1:]
+option = lambda name: argv[argv.index(name) + 1]
+if "broken" in argv[1]:
+    print("ValueError: No available memory for the cache blocks.", file=sys.stderr)
+    sys.exit(1)
+if "Fragile" in argv[1] and os.path.exists({log!r}):
+    print("ValueError: The second start fails.", file=sys.stderr)
+    sys.exit(1)
+if "Stubborn" in argv[1]:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+# A worker that left the process group, and would be nobody's child once we are gone.
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "fake-engine-core"], start_new_session=True)
+print("Loading safetensors checkpoint shards:  50% Completed | 1/2", end="\\r", file=sys.stderr, flush=True)
+variables = {{name: value for name, value in os.environ.items() if name.startswith("VLLM_")}}
+open({log!r}, "w").write(json.dumps({{"argv": argv, "variables": variables}}))
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        known = self.path == "/health" or self.headers["Authorization"] == "Bearer " + os.environ["VLLM_API_KEY"]
+        body = json.dumps({{"data": [{{"id": argv[1], "owned_by": "vllm", "max_model_len": 4096}}]}}).encode()
+        self.send_response(200 if known else 401)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *_):
+        pass
+
+HTTPServer(("127.0.0.1", int(option("--port"))), Handler).serve_forever()
+"""
+
+LLAMA = """
+import json, sys, threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Parameters:
+    pass
+
+class CommonParams(Parameters):
+    def __init__(self):
+        self.model, self.cpuparams, self.cpuparams_batch = Parameters(), Parameters(), Parameters()
+
+def plain(value):
+    return vars(value) if isinstance(value, Parameters) else sorted(value)
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = json.dumps({{"data": [{{"id": "toy", "owned_by": "llamacpp"}}]}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *_):
+        pass
+
+class Server:
+    def __init__(self, parameters):
+        open({log!r}, "w").write(json.dumps({{"argv": sys.argv[1:], "parameters": vars(parameters)}}, default=plain))
+        server = HTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.listening_address = f"http://127.0.0.1:{{server.server_port}}"
+"""
+
+
+@dataclass(frozen=True)
+class Started:
+    """Where a program notes how it was started."""
+
+    log: Path
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """Its arguments as `argv`, and its `variables` or `parameters`."""
+        return json.loads(self.log.read_text())
+
+
+@contextmanager
+def vllm(folder: Path, gpu: int = 0) -> Iterator[Started]:
+    """Put a `vllm` alone on the PATH, with an `nvidia-smi` that reports a GPU of so many MiB, if any."""
+    log, programs = folder / "vllm.json", folder / "bin"
+    texts = {"vllm": VLLM.format(python=sys.executable, log=str(log))}
+    if gpu:
+        texts["nvidia-smi"] = f"#!/bin/sh\necho {gpu}\n"
+    programs.mkdir()
+    for name, text in texts.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+        yield Started(log)
+
+
+@contextmanager
+def llama_cpp(folder: Path) -> Iterator[Started]:
+    """Let the child process of llama.cpp import this program instead of it."""
+    log, module = folder / "llama.json", folder / "modules" / "xllamacpp.py"
+    module.parent.mkdir()
+    module.write_text(LLAMA.format(log=str(log)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(module.parent))
+        yield Started(log)
