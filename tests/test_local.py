@@ -367,7 +367,7 @@ async def test_late_named_server_is_picked_up(tmp_path: Path) -> None:
 
 
 async def test_named_server_restarts_with_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager, "_LOOK_AGAIN", 0.05)
+    monkeypatch.setattr(manager, "_POLL_SECONDS", 0.05)
     said: list[str] = []
     with serving(files=listing(id="first")) as server:
         async with models(tmp_path, said, vllm_base_url=f"{server.url}/v1") as local:
@@ -539,7 +539,7 @@ async def test_failed_vllm_gives_reason_and_falls_back(tmp_path: Path, fake_vllm
     assert any("No available memory for the cache blocks" in line for line in said)
 
 
-async def test_vllm_that_cannot_restart_is_replaced(tmp_path: Path, fake_vllm: Path) -> None:
+async def test_vllm_that_cannot_restart_is_replaced(tmp_path: Path, fake_vllm: Started) -> None:
     said: list[str] = []
     async with models(tmp_path, said, vllm_model="Qwen/Fragile") as local:
         (first,) = await local.ready()
