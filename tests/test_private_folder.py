@@ -88,6 +88,17 @@ def test_short_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, k
     assert [path.name for path in tmp_path.iterdir()] == ["secret"]
 
 
+@pytest.mark.parametrize("secret", ["k", " " * 40, "k" * 15 + "\n"])
+def test_short_secret_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: str) -> None:
+    monkeypatch.setenv("SWITCHBOARD_SECRET", secret)
+    with pytest.raises(ConfigError, match="SWITCHBOARD_SECRET is shorter than 16 characters"):
+        VisitorCookies.in_folder(tmp_path)
+    monkeypatch.setenv("SWITCHBOARD_SECRET", "k" * 16)
+    _, cookie = VisitorCookies.in_folder(tmp_path).mint()
+    assert VisitorCookies("k" * 16).read(cookie)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to(path.parent / "missing")])  # pyright: ignore
 def test_key_that_is_no_file_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]

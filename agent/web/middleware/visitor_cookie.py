@@ -27,6 +27,8 @@ KEY_BYTES = 32
 """Random bytes of a new signing key."""
 KEY_LENGTH = 43
 """Characters of a signing key. A shorter key comes from a truncated file."""
+SHORTEST_SECRET = 16
+"""The fewest characters of a key from the environment. A visitor could find a shorter one by trying."""
 MOST_BYTES = 64 * 1024
 _MOST_SEGMENTS = 6
 
@@ -122,6 +124,11 @@ class VisitorCookies:
         The variable `SWITCHBOARD_SECRET` takes precedence over the file.
         """
         if given := os.environ.get("SWITCHBOARD_SECRET"):
+            if len(given.strip()) < SHORTEST_SECRET:
+                raise ConfigError(
+                    f"SWITCHBOARD_SECRET is shorter than {SHORTEST_SECRET} characters, so visitors could guess it and "
+                    "sign cookies of others. Set a long random word, or unset it: the app then makes a key."
+                )
             return cls(given)
         path = folder / "secret"
         try:
