@@ -38,10 +38,16 @@ class ClientAddressMiddleware:
         await self._app(scope, receive, send)
 
     def _warn_of_unknown_proxy(self, scope: Scope) -> None:
-        """Log a warning if the client forwards requests for others but is not a trusted proxy."""
+        """Log a warning if the client seems to be a proxy that is not trusted.
+
+        Uvicorn takes the client from the header if a trusted proxy sent it. Entries before the client can be forged. So
+        a client in the header is a visitor, unless its address is private: then it can be a second proxy.
+        """
         client = cast("tuple[str, int] | None", scope.get("client"))
-        first = Headers(scope=scope).get("x-forwarded-for", "").partition(",")[0].strip()
-        if client is None or not first or counted(first) in (None, counted(client[0])):
+        hops = _forwarded(scope)
+        if client is None or counted(hops[0]) in (None, counted(client[0])):
+            return
+        if counted(client[0], private=False) and counted(client[0]) in map(counted, hops):
             return
         if monotonic() - self._warned >= WARNING_SECONDS:
             self._warned = monotonic()
@@ -55,10 +61,14 @@ class ClientAddressMiddleware:
 def resolve_address(scope: Scope, *, any_proxy: bool) -> str | None:
     """Return the address that limits count. IPv6 is counted per subscriber. None if the address is not certain."""
     if any_proxy:
-        hops = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
-        return counted(hops[-1].strip(), private=False)
+        return counted(_forwarded(scope)[-1], private=False)
     client = cast("tuple[str, int] | None", scope.get("client"))
     return counted(client[0]) if client else None
+
+
+def _forwarded(scope: Scope) -> list[str]:
+    """Return the entries of `X-Forwarded-For`, at least one."""
+    return [hop.strip() for hop in ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")]
 
 
 def client_address(scope: Scope) -> str | None:
