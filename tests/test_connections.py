@@ -1,6 +1,7 @@
 """Connections that are slow, half open or too many do not keep others from the server."""
 
 import asyncio
+import logging
 import resource
 import select
 import socket
@@ -18,8 +19,9 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent.fetch import system_resolver
-from agent.web import connections
-from agent.web.connections import BodyTimeout, ConnectionLimits
+from agent.web import connections, request_body
+from agent.web.connections import ConnectionLimits
+from agent.web.request_body import BodyTimeout
 from tests.conftest import App, becomes
 
 HALF = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -90,7 +92,7 @@ async def test_half_sent_headers_time_out(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 async def test_slow_body_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "BODY_SECONDS", 0.2)
+    monkeypatch.setattr(request_body, "BODY_SECONDS", 0.2)
     async with serving() as port:
         head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n"
         reader, writer = await say(port, head, b"x")
@@ -99,6 +101,79 @@ async def test_slow_body_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
         reader, writer = await say(port, head, b"x" * 5000)
         assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
         writer.close()
+
+
+async def test_servers_own_delay_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_body, "BODY_SECONDS", 0.5)
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(1.5)  # while the whole body waits
+        await echo(receive, send)
+
+    async with serving(app=slow) as port, httpx.AsyncClient(trust_env=False) as client:
+        answer = await client.post(f"http://127.0.0.1:{port}/", content=b"x" * 100)
+        assert (answer.status_code, len(answer.content)) == (200, 100)
+
+
+async def test_late_body_does_not_change_begun_answer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(request_body, "BODY_SECONDS", 0.2)
+    monkeypatch.setattr(logging.getLogger("uvicorn"), "propagate", True)
+
+    async def early(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 413, "headers": [(b"content-length", b"4")]})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        await send({"type": "http.response.body", "body": b"Long"})
+
+    async with serving(app=early) as port:
+        monkeypatch.setattr(logging.getLogger("uvicorn"), "propagate", True)  # uvicorn has set it
+        reader, writer = await say(port, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n", b"x")
+        answer = await asyncio.wait_for(reader.readuntil(b"Long"), 10)
+        assert answer.startswith(b"HTTP/1.1 413")
+        writer.close()
+        await writer.wait_closed()
+        assert b"408" not in await reader.read()
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "length"), [(b"1.1", b"Content-Length: 5\r\n"), (b"1.0", b"")], ids=["two-lengths", "old-version"]
+)
+def test_ambiguous_length_is_refused(app: App, version: bytes, length: bytes) -> None:
+    """A proxy could read another length than the server and pass the rest on as another visitor's request."""
+    for method in (b"POST", b"GET"):
+        head = method + b" /healthz HTTP/" + version + b"\r\nHost: 127.0.0.1\r\n" + length
+        with socket.create_connection(("127.0.0.1", app.port), timeout=20) as one:
+            one.sendall(head + b"Transfer-Encoding: chunked\r\nConnection: keep-alive\r\n\r\n0\r\n\r\n" + SMUGGLED)
+            answer = b"".join(iter(lambda: one.recv(65_536), b""))
+        assert answer.startswith(b"HTTP/1.1 400"), method
+        assert answer.count(b"HTTP/1.1 ") == 1, method
+
+
+def test_broken_requests_hardly_fill_log(start_app: Callable[..., App]) -> None:
+    app = start_app()
+    before = len(app.log.splitlines())
+    head = b"POST /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for request in (head, b"\x16\x03\x01 no HTTP\r\n\r\n"):
+        for _ in range(20):
+            with socket.create_connection(("127.0.0.1", app.port), timeout=20) as one:
+                one.sendall(request)
+                answer = one.recv(65_536)
+                assert answer.startswith(b"HTTP/1.1 405" if request is head else b"HTTP/1.1 400")
+                if request is head:
+                    one.sendall(b"zz\r\n")
+                while one.recv(65_536):
+                    pass
+    assert httpx.get(app.url + "/healthz", trust_env=False, timeout=20).status_code == 200
+    lines = app.log.splitlines()[before:]
+    assert "Traceback" not in app.log
+    assert "LocalProtocolError" not in app.log
+    assert 1 <= len(lines) <= 10, lines
 
 
 async def test_new_connection_replaces_one_without_a_request() -> None:

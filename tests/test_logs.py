@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from agent.web import log_levels
-from agent.web.log_levels import FewFailures
+from agent.web.log_levels import LogLimit
 from tests.conftest import App, Visitor
 
 MARK = "cormorant"
@@ -48,7 +48,7 @@ def test_repeated_failure_is_logged_once_a_minute(
 ) -> None:
     now, logger = [1000.0], logging.getLogger("test of few failures")
     monkeypatch.setattr(log_levels, "monotonic", lambda: now[0])
-    logger.addFilter(FewFailures())
+    logger.addFilter(LogLimit())
 
     def fail(kind: type[Exception]) -> None:
         try:
@@ -66,3 +66,29 @@ def test_repeated_failure_is_logged_once_a_minute(
         "Exception in ASGI application",
         "Exception in ASGI application (4 more like it since the last entry)",
     ]
+
+
+def test_lines_of_one_place_are_limited(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text does not count, because it can contain what a client sent."""
+    now, logger = [1000.0], logging.getLogger("test of few lines")
+    monkeypatch.setattr(log_levels, "monotonic", lambda: now[0])
+    logger.addFilter(limit := LogLimit())
+    logger.setLevel(logging.INFO)
+
+    def warn(text: str) -> None:
+        logger.warning("Invalid: %s", text)
+
+    for number in range(560):
+        warn(str(number))
+        logger.info("asked for")
+        logger.warning(f"line {number}")
+    for record in caplog.records:
+        assert limit.filter(record), "another handler passes the same entries"
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines.count("asked for") == 560
+    assert [line for line in lines if line != "asked for"] == [
+        line for number in range(10) for line in (f"Invalid: {number}", f"line {number}")
+    ]
+    now[0] += 61
+    warn("later")
+    assert caplog.records[-1].getMessage() == "Invalid: later (550 more like it since the last entry)"

@@ -28,7 +28,6 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import add_missing_expiry, delete_expired
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.client_address import ANY, ClientAddressMiddleware
-from agent.web.connections import BodyTimeout
 from agent.web.gradio_compat.application import STATIC_FILES, mount, prepare_queue, root_url, without_applications
 from agent.web.gradio_compat.event_queue import BoundedQueue
 from agent.web.health import Health
@@ -41,6 +40,7 @@ from agent.web.middleware.static_files import StaticFilesMiddleware
 from agent.web.middleware.uploads import UploadMiddleware
 from agent.web.middleware.visitor_cookie import VisitorCookies
 from agent.web.private_folder import make_private
+from agent.web.request_body import BodyLength, BodyTimeout
 from agent.web.routes import add_health_routes, add_media_route, add_page_routes
 from agent.web.ui.api import ChatApi
 from agent.web.ui.handlers import Handlers
@@ -206,6 +206,7 @@ def _middleware(services: _Services, page: gr.Blocks, queue: BoundedQueue, origi
     )
     return [
         Middleware(ClientAddressMiddleware, any_proxy=trusted_proxies(settings) == ANY),
+        Middleware(BodyLength),
         Middleware(BodyTimeout),
         isolation,
         uploads,

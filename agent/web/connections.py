@@ -1,4 +1,4 @@
-"""Time-outs for headers, bodies and answers, and a cap on connections.
+"""Time-outs for headers and answers, and a cap on connections.
 
 Slow or surplus connections must not cost other visitors anything. Uvicorn has no time-out for an unfinished request,
 none for an answer that nobody reads, and no cap on connections. asyncio logs one line for each connection that it
@@ -20,7 +20,6 @@ from struct import pack
 from time import monotonic
 from typing import Any, cast
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -28,10 +27,6 @@ from agent.web.client_address import counted, has_full_share
 
 HEADER_SECONDS = 15.0
 """Seconds from the first byte of a request, or from the connection, until its headers are complete."""
-BODY_SECONDS = 30.0
-"""Seconds that a body may pause, and that every body may take in total."""
-BODY_BYTES_PER_SECOND = 2_000
-"""The lowest average rate of a body that takes longer than `BODY_SECONDS`."""
 WRITE_SECONDS = 60.0
 """Seconds within which the client must read some of the unsent answer."""
 UNSENT_BYTES = 65_536
@@ -161,6 +156,17 @@ class HttpConnection(H11Protocol):
         elif self._deadline is None:
             self._expect_headers()
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer 400 to bytes that are no HTTP, or only close the connection if another answer has begun."""
+        cycle = cast(Any, self.cycle)
+        if cycle is not None:  # tell the application, whose answer could not be sent any more
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if self.conn.our_state.__name__ in ("IDLE", "SEND_RESPONSE"):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
     def on_response_complete(self) -> None:
         """Mark the connection as waiting, unless its next request is already there."""
         super().on_response_complete()
@@ -221,48 +227,6 @@ def _keep_little_unsent(transport: asyncio.Transport) -> None:
     option = getattr(socket, "TCP_NOTSENT_LOWAT", None)  # absent on Windows
     if option is not None:
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, option, UNSENT_BYTES)
-
-
-class BodyTimeout:
-    """Middleware that answers 408 to a request with a body that pauses or trickles."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on with a time limit for its body. The application sees a lost connection if time is up."""
-        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
-            await self._app(scope, receive, send)
-            return
-        began, received, complete, late = monotonic(), 0, False, False
-
-        async def timed() -> Message:
-            nonlocal received, complete, late
-            if complete:
-                return await receive()
-            left = began + BODY_SECONDS + received / BODY_BYTES_PER_SECOND - monotonic()
-            try:
-                message = await asyncio.wait_for(receive(), max(0.0, min(BODY_SECONDS, left)))
-            except TimeoutError:
-                late = complete = True
-                return {"type": "http.disconnect"}
-            received += len(message.get("body", b""))
-            complete = not message.get("more_body")
-            return message
-
-        async def unless_late(message: Message) -> None:
-            if not late:
-                await send(message)
-
-        try:
-            await self._app(scope, timed, unless_late)
-        except Exception:
-            if not late:
-                raise
-        if late:
-            headers = [(b"content-length", b"0"), (b"connection", b"close")]
-            await send({"type": "http.response.start", "status": 408, "headers": headers})
-            await send({"type": "http.response.body", "body": b""})
 
 
 def raise_file_limit() -> int:

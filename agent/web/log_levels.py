@@ -4,6 +4,9 @@ Loggers that write what visitors send stay at INFO, whatever level is set for th
 """
 
 import logging
+from collections import OrderedDict
+from dataclasses import dataclass
+from threading import Lock
 from time import monotonic
 from traceback import extract_tb
 
@@ -26,40 +29,70 @@ def keep_content_out_of_logs() -> None:
         logging.getLogger(name).setLevel(max(logging.INFO, logging.getLogger().level))
 
 
-FAILURE_SECONDS = 60.0
-"""Seconds between two log entries about the same failed request. Each has kilobytes of traceback."""
-MOST_FAILURES = 100
-"""The number of different failures that are counted separately."""
+LOG_SECONDS = 60.0
+"""The length of the period in which lines of one kind are counted."""
+MOST_FAILURES = 1
+"""Entries about the same failed request in a period. Each has kilobytes of traceback."""
+MOST_LINES = 10
+"""Other lines that one place in the code may log in a period."""
+MOST_KINDS = 200
+"""The number of different kinds that are counted."""
 
 
-class FewFailures(logging.Filter):
-    """Passes each kind of request failure once a minute. The next entry says how many were left out."""
+class LogLimit(logging.Filter):
+    """Passes a few warnings and errors of each kind in each period. The next one says how many were left out."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._seen: dict[tuple[str, str], tuple[float, int]] = {}
+        self._periods = OrderedDict[tuple[str, str], _Period]()
+        self._lock = Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return True if this entry is to be logged. Failures of one type at one place are the same."""
-        error = record.exc_info[1] if record.exc_info else None
-        if error is None:
+        """Return True if this entry is to be logged. A record keeps its answer, because several handlers ask."""
+        if record.levelno < logging.WARNING:
             return True
-        last = extract_tb(error.__traceback__, limit=-1)
-        where = f"{last[0].filename}:{last[0].lineno}" if last else ""
-        key, now = (type(error).__name__, where), monotonic()
-        at, left_out = self._seen.get(key, (now - FAILURE_SECONDS, 0))
-        if now - at < FAILURE_SECONDS:
-            self._seen[key] = at, left_out + 1
-            return False
-        if len(self._seen) >= MOST_FAILURES:
-            self._seen.clear()
-        self._seen[key] = now, 0
-        if left_out:
-            record.msg = f"{record.getMessage().rstrip()} ({left_out} more like it since the last entry)"
-            record.args = ()
-        return True
+        passes: bool | None = getattr(record, "passes_limit", None)
+        if passes is None:
+            passes = record.passes_limit = self._count(record)
+        return passes
+
+    def _count(self, record: logging.LogRecord) -> bool:
+        """Count an entry. Failures of one type at one place are one kind, as are lines logged at one place."""
+        kind, most = _kind(record)
+        with self._lock:
+            now = monotonic()
+            period = self._periods.get(kind)
+            if period is None or now - period.began >= LOG_SECONDS:
+                left_out = period.entries - most if period else 0
+                self._periods.pop(kind, None)
+                self._periods[kind] = period = _Period(now)
+                if left_out > 0:
+                    record.msg = f"{record.getMessage().rstrip()} ({left_out} more like it since the last entry)"
+                    record.args = ()
+            if len(self._periods) > MOST_KINDS:
+                self._periods.popitem(last=False)
+            period.entries += 1
+            return period.entries <= most
 
 
-def log_few_failures() -> None:
-    """Limit what uvicorn logs about failed requests."""
-    logging.getLogger("uvicorn.error").addFilter(FewFailures())
+@dataclass(slots=True)
+class _Period:
+    began: float
+    entries: int = 0
+
+
+def _kind(record: logging.LogRecord) -> tuple[tuple[str, str], int]:
+    """Return the kind of an entry, and how many of it pass in a period."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is None:  # the place, because a message can contain what a client sent
+        return ("", f"{record.pathname}:{record.lineno}"), MOST_LINES
+    last = extract_tb(error.__traceback__, limit=-1)
+    return (type(error).__name__, f"{last[0].filename}:{last[0].lineno}" if last else ""), MOST_FAILURES
+
+
+def limit_log() -> None:
+    """Limit the warnings and errors of this process. Call it after uvicorn has set up its own logging."""
+    limit = LogLimit()
+    for logger in (logging.getLogger(), logging.getLogger("uvicorn")):
+        for handler in logger.handlers:
+            handler.addFilter(limit)

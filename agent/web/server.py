@@ -11,7 +11,7 @@ from agent.settings import Settings
 from agent.space import FLEETING
 from agent.web.app import create_app, trusted_proxies
 from agent.web.connections import ConnectionLimits, limit_accept_log, raise_file_limit
-from agent.web.log_levels import log_few_failures
+from agent.web.log_levels import limit_log
 from agent.web.share_link import close_share_link, open_share_link
 from agent.web.shutdown import GracefulServer
 
@@ -45,7 +45,7 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
     if settings.fleeting:
         say(FLEETING)
     limit_accept_log(asyncio.get_running_loop())
-    log_few_failures()
+    limit_log()
     server = GracefulServer(config, settings.drain_seconds, say)
     sharing = asyncio.create_task(open_share_link(port, say, app.state.origins.add)) if settings.share else None
     try:
