@@ -12,12 +12,14 @@ from agent.space import FLEETING
 from agent.web.app import create_app, trusted_proxies
 from agent.web.connections import ConnectionLimits, limit_accept_log, raise_file_limit
 from agent.web.log_levels import limit_log
+from agent.web.private_memory import make_memory_private
 from agent.web.share_link import close_share_link, open_share_link
 from agent.web.shutdown import GracefulServer
 
 
 def serve(settings: Settings, *, say: Callable[[str], None] = print) -> int:
     """Serve until a signal; return the exit status."""
+    make_memory_private()
     return asyncio.run(_serve(settings, say))
 
 

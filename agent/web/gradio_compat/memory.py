@@ -6,7 +6,6 @@ frames below it, with everything that was sent. Only a full garbage collection f
 rare.
 """
 
-import traceback
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any, cast
@@ -33,7 +32,7 @@ def release_memory(queue: Any) -> None:
             await process(*given, **named)
         finally:
             for error in raised:
-                _let_go(error)
+                _drop_tracebacks(error)
 
     queue.process_events = process_events
 
@@ -46,9 +45,19 @@ async def _noted(*given: Any, **named: Any) -> Any:
         raise
 
 
-def _let_go(error: BaseException) -> None:
-    """Empty the frames in the tracebacks of an exception and of its causes."""
-    found: BaseException | None = error
-    while found is not None:
-        traceback.clear_frames(found.__traceback__)
-        found = found.__cause__ or found.__context__
+def _drop_tracebacks(error: BaseException) -> None:
+    """Drop the tracebacks of an exception and of all that it came from, which frees the frames that ended.
+
+    The frames are not cleared, because several tasks can share an exception, and to clear the frame of a coroutine that
+    waits closes the coroutine.
+    """
+    left, seen = list[BaseException | None]([error]), set[int]()
+    while left:
+        found = left.pop()
+        if found is None or id(found) in seen:
+            continue
+        seen.add(id(found))
+        found.__traceback__ = None
+        left += [found.__cause__, found.__context__]
+        if isinstance(found, BaseExceptionGroup):
+            left += cast("BaseExceptionGroup[BaseException]", found).exceptions
