@@ -36,7 +36,7 @@ from playwright.sync_api import Browser, Request, Response, expect
 
 from agent.errors import NotFound
 from agent.media.store import MediaStore
-from agent.web.middleware import isolation, requests
+from agent.web.middleware import isolation, issued_ids, requests
 from agent.web.middleware.origins import Origins
 from agent.web.middleware.visitor_cookie import COOKIE, CookieJar, VisitorCookies
 from tests.conftest import CONFIG, App, Visitor
@@ -688,6 +688,8 @@ def test_forged_host_reaches_no_other_answer(own: App) -> None:
         assert raw(own, "GET", target, host="evil.example")[0] == 421
         assert raw(own, "GET", target, **{"x-forwarded-host": "evil.example"})[0] == 421
         assert "evil.example" not in raw(own, "GET", target)[2], target
+        status, _, said = raw(own, "GET", target, **{"x-gradio-server": "http://evil.example/"})
+        assert (status, "evil.example" in said) == (200, False), target
     for host in ("", "a b", "evil.example:99999", "[::1", "\xff"):
         assert raw(own, "GET", "/", host=host)[0] == 400, host
         assert raw(own, "GET", "/", **{"x-forwarded-host": host})[0] == 400, host
@@ -987,8 +989,8 @@ async def test_internal_error_has_the_policy() -> None:
 
 async def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Filling the tables gives access to nobody's data."""
-    monkeypatch.setattr(isolation, "REMEMBERED", 100)
-    monkeypatch.setattr(isolation, "REMEMBERED_EACH", 100)
+    monkeypatch.setattr(issued_ids, "REMEMBERED", 100)
+    monkeypatch.setattr(issued_ids, "REMEMBERED_EACH", 100)
     number = iter(range(10_000))
 
     async def gradio(scope: Any, receive: Any, send: Any) -> None:
@@ -1001,35 +1003,59 @@ async def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     (first, mine), (second, theirs) = visitors.mint(), visitors.mint()
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=guard), base_url="http://chat.example") as http_:
         path = (await http_.post(f"{API}upload", headers={"cookie": f"{HERE}={mine}"})).json()[0]
-        assert guard.owns(path, first)
+        assert guard.uploads.owns(path, first)
         for session in range(400):
             cookie = {"cookie": f"{HERE}={theirs}"}
             await http_.post(f"{API}upload", headers=cookie)
             await http_.post(f"{API}queue/join", headers=cookie, json={"session_hash": f"s{session}", "data": []})
             await http_.get(f"{API}queue/data?session_hash=s{session}", headers=cookie)
-        assert guard.owns(path, first)
-        assert not guard.owns(path, second)
+        assert guard.uploads.owns(path, first)
+        assert not guard.uploads.owns(path, second)
         assert (await http_.get(f"{API}file={path}", headers={"cookie": f"{HERE}={theirs}"})).status_code == 404
-    assert sum(map(len, guard._given.values())) <= 100
+    assert len(guard.uploads) <= 100
+    assert len(guard.event_ids) <= 100
 
 
 @pytest.mark.parametrize("owner", ["ann", None], ids=["visitor", "guest"])
 def test_flood_of_ids_evicts_no_others(owner: str | None) -> None:
-    async def gradio(scope: Any, receive: Any, send: Any) -> None: ...
-
-    guard = isolation.IsolationMiddleware(gradio, VisitorCookies("key"))
-    guard.give("/tmp/a.txt", owner)
-    guard.give("event", f"{owner or 'guest'}-session")
+    ids = issued_ids.IssuedIds()
+    ids.add("/tmp/a.txt", owner)
+    ids.add("event", f"{owner or 'guest'}-session")
     for number in range(60_000):
-        guard.give(f"e{number}", f"flood{number % 20}-session")
-    assert guard.owns("/tmp/a.txt", owner)
-    assert guard.owns("event", f"{owner or 'guest'}-session")
-    assert not guard.owns("e0", "flood0-session")
-    assert guard.owns("e59999", "flood19-session")
-    assert guard._count == sum(map(len, guard._given.values())) <= isolation.REMEMBERED
+        ids.add(f"e{number}", f"flood{number % 20}-session")
+    assert ids.owns("/tmp/a.txt", owner)
+    assert ids.owns("event", f"{owner or 'guest'}-session")
+    assert not ids.owns("e0", "flood0-session")
+    assert ids.owns("e59999", "flood19-session")
+    assert len(ids) == sum(map(len, ids._of_account.values())) <= issued_ids.REMEMBERED
     for number in range(5_000):
-        guard.give(f"e{number}", "one")
-    assert not guard.owns("e0", "one")
+        ids.add(f"e{number}", "one")
+    assert not ids.owns("e0", "one")
+
+
+async def test_many_events_evict_no_upload(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that waits in the composer can still be sent after many events, and the other way round."""
+    monkeypatch.setattr(issued_ids, "REMEMBERED_EACH", 10)
+    number = iter(range(1000))
+
+    async def gradio(scope: Any, receive: Any, send: Any) -> None:
+        answer = [f"/tmp/{next(number)}.txt"] if scope["path"].endswith("upload") else {"event_id": f"e{next(number)}"}
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
+
+    guard = isolation.IsolationMiddleware(gradio, visitors := VisitorCookies("key"))
+    headers, join = {"cookie": f"{HERE}={visitors.mint()[1]}"}, {"session_hash": "s", "data": [], "fn_index": 0}
+    transport = httpx.ASGITransport(app=guard)
+    async with httpx.AsyncClient(transport=transport, base_url="http://chat.example", headers=headers) as http_:
+        path = (await http_.post(f"{API}upload")).json()[0]
+        for _ in range(20):
+            event = (await http_.post(f"{API}queue/join", json=join)).json()["event_id"]
+        assert (await http_.get(f"{API}file={path}")).status_code == 200
+        for _ in range(20):
+            await http_.post(f"{API}upload")
+        cancel = {"session_hash": "s", "event_id": event, "fn_index": 0}
+        assert (await http_.post(f"{API}cancel", json=cancel)).status_code == 200
+        assert (await http_.get(f"{API}file={path}")).status_code == 404
 
 
 # Files of our own

@@ -8,15 +8,14 @@ second parser reads it differently, and closes all routes of Gradio that the pag
 
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from heapq import heapify, heappop, heapreplace
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agent.web.middleware.issued_ids import GUEST, IssuedIds
 from agent.web.middleware.origins import Origins, is_foreign
 from agent.web.middleware.requests import READ, RequestRefused, locate, read_json, refuse, with_body, with_query
 from agent.web.middleware.security_headers import POLICY, SecurityHeadersSend
@@ -28,21 +27,17 @@ OPEN = (*HOME, "/healthz", "/readyz", "/theme.css", "/favicon.ico", "/robots.txt
 OPEN_BELOW = ("/media/", "/assets/", "/static/", "/svelte/", "/pwa_icon/")
 LOGIN = ("/login/huggingface", "/login/callback", "/logout")
 JOIN = ("data", "event_data", "fn_index", "trigger_id")
-REMEMBERED = 50_000
-REMEMBERED_EACH = 4_000
-REMEMBERED_OF_GUESTS = 10_000
-"""The most ids that are remembered: in total, for one visitor, and for all guests together."""
-GUEST = "guest"
-"""Replaces the visitor's id in the sessions of visitors without a cookie."""
 AGAIN = b"again=1"
 """Marks the query of a redirected request, so that it is redirected only once."""
+NODE_SERVER = b"x-gradio-server"
+"""The header in which Gradio's Node server names the page's URL. This app does not use that server."""
 
 _ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 Passed = tuple[Scope, Receive, Send]
 
 
 class IsolationMiddleware:
-    """The middleware. Owns the table of event ids and uploads, by the visitor that received them.
+    """The middleware. Owns the tables of `uploads` and `event_ids`, by the visitor that received them.
 
     `root_path` is the path or URL at which a proxy shows the page; requests arrive without it. `framed_by` are origins
     that may show the page in a frame, besides the hub's own. `login`: visitors may log in to the hub. `origins` are the
@@ -66,8 +61,7 @@ class IsolationMiddleware:
         self._open = (*OPEN, *icons, *(LOGIN if login else ()))
         self._policy, self._login = " ".join((POLICY, *framed_by)), LOGIN if login else ()
         self._prefix = urlsplit(root_path).path
-        self._given: dict[str, OrderedDict[tuple[str, str], None]] = {}
-        self._count = 0
+        self.uploads, self.event_ids = IssuedIds(), IssuedIds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the request through, or answer it here."""
@@ -96,7 +90,7 @@ class IsolationMiddleware:
         known = scope["path"] in (*HOME, *self._login[:2]) or not is_foreign(Headers(scope=scope))
         visitor = self._visitor(scope, answer) if known else None
         scope.setdefault("state", {}).update(visitor=visitor, isolation=self)
-        return scope if known else _without_cookies(scope), visitor
+        return _without_headers(scope, NODE_SERVER, *(() if known else (b"cookie",))), visitor
 
     def _visitor(self, scope: Scope, answer: SecurityHeadersSend) -> str | None:
         """Return the visitor in the cookie. The first request of a browser or a program gets a new cookie.
@@ -123,40 +117,6 @@ class IsolationMiddleware:
             answer.cookies.append(jar.setting(self._visitors.mint()[1]))
         return visitor
 
-    def owns(self, id_: str, owner: str | None) -> bool:
-        """Return True if this owner has received this id."""
-        return (owner or "", id_) in self._given.get(_account(owner), ())
-
-    def give(self, id_: str, owner: str | None) -> None:
-        """Let this owner use this id from now on.
-
-        Each visitor has a share of the table, and all guests together have one. A full share drops its oldest ids.
-        """
-        account = _account(owner)
-        given, id_of_owner = self._given.setdefault(account, OrderedDict()), (owner or "", id_)
-        self._count -= len(given)
-        given[id_of_owner] = None
-        given.move_to_end(id_of_owner)
-        while len(given) > (REMEMBERED_OF_GUESTS if account == GUEST else REMEMBERED_EACH):
-            given.popitem(last=False)
-        self._count += len(given)
-        if self._count > REMEMBERED:
-            self._forget()
-
-    def _forget(self) -> None:
-        """Drop a tenth of all ids, the oldest of the largest accounts first, to protect the shares of the others."""
-        largest = [(-len(given), account) for account, given in self._given.items()]
-        heapify(largest)
-        while self._count > REMEMBERED * 9 // 10:
-            size, account = largest[0]
-            self._given[account].popitem(last=False)
-            self._count -= 1
-            if size == -1:
-                del self._given[account]
-                heappop(largest)
-            else:
-                heapreplace(largest, (size + 1, account))
-
     async def _checked(self, scope: Scope, receive: Receive, send: Send, visitor: str | None) -> Passed:
         """Return the checked request for the application. Raises `RequestRefused`."""
         method, path = scope["method"], scope["path"]
@@ -164,7 +124,7 @@ class IsolationMiddleware:
             return self._checked_page(scope), receive, send
         what = path[len(API) :]
         if method in READ and what.startswith("file="):
-            if not self.owns(what.removeprefix("file="), visitor):
+            if not self.uploads.owns(what.removeprefix("file="), visitor):
                 raise RequestRefused
             return with_query(scope), receive, send
         if method == "GET" and what.startswith("heartbeat/"):
@@ -190,16 +150,17 @@ class IsolationMiddleware:
         match what:
             case "queue/join":
                 asked = await read_json(receive)
-                if not all(isinstance(path, str) and self.owns(path, visitor) for path in _paths(asked.get("data"))):
+                paths = list(_paths(asked.get("data")))
+                if not all(isinstance(path, str) and self.uploads.owns(path, visitor) for path in paths):
                     raise RequestRefused
                 session = scope["state"]["session"] = _session(visitor, asked.get("session_hash"))
                 self._check_event(asked)
                 said = {name: asked[name] for name in JOIN if name in asked} | {"session_hash": session}
-                return *with_body(scope, receive, said), self._giving(send, session, _event)
+                return *with_body(scope, receive, said), _issuing(send, self.event_ids, session, _event)
             case "cancel":
                 asked = await read_json(receive)
                 session, event = _session(visitor, asked.get("session_hash")), asked.get("event_id")
-                if not isinstance(event, str) or not self.owns(event, session):
+                if not isinstance(event, str) or not self.event_ids.owns(event, session):
                     raise RequestRefused
                 said = {"session_hash": session, "fn_index": _number(asked.get("fn_index")), "event_id": event}
                 return *with_body(scope, receive, said), send
@@ -211,7 +172,7 @@ class IsolationMiddleware:
             case "upload":
                 ids = QueryParams(scope["query_string"]).getlist("upload_id")
                 scope = with_query(scope, upload_id=_session(visitor, *ids)) if ids else with_query(scope)
-                return scope, receive, self._giving(send, visitor, _listed)
+                return scope, receive, _issuing(send, self.uploads, visitor, _listed)
             case _:
                 raise RequestRefused
 
@@ -254,25 +215,6 @@ class IsolationMiddleware:
         if len(cast(list[Any], data)) < self._events[number]:  # Gradio would print what there is, with a traceback
             raise RequestRefused(400)
 
-    def _giving(self, send: Send, owner: str | None, ids: Callable[[Any], list[Any]]) -> Send:
-        """Wrap `send`: give the ids in a small JSON answer to `owner` when the answer is sent."""
-        seen = bytearray()
-
-        async def giving(message: Message) -> None:
-            if message["type"] == "http.response.body":
-                seen.extend(message.get("body", b""))
-                if not message.get("more_body"):
-                    try:
-                        found = ids(json.loads(seen))
-                    except ValueError:
-                        found = list[Any]()
-                    for id_ in found:
-                        if isinstance(id_, str):
-                            self.give(id_, owner)
-            await send(message)
-
-        return giving
-
 
 def visitor_id_of(scope: Scope) -> str | None:
     """Return the id of the visitor in the request's cookie, or None."""
@@ -284,9 +226,9 @@ def session_hash_of(scope: Scope) -> str | None:
     return cast("str | None", scope.get("state", {}).get("session"))
 
 
-def _without_cookies(scope: Scope) -> Scope:
-    """Return the request without cookies, including that of the login session."""
-    return {**scope, "headers": [pair for pair in scope["headers"] if pair[0] != b"cookie"]}
+def _without_headers(scope: Scope, *names: bytes) -> Scope:
+    """Return the request without these headers. Without `cookie` it has no login session either."""
+    return {**scope, "headers": [pair for pair in scope["headers"] if pair[0] not in names]}
 
 
 def _session(visitor: str | None, *given: Any) -> str:
@@ -294,11 +236,6 @@ def _session(visitor: str | None, *given: Any) -> str:
     if len(given) != 1 or not isinstance(given[0], str) or not _ID.fullmatch(given[0]):
         raise RequestRefused
     return f"{visitor or GUEST}-{given[0]}"
-
-
-def _account(owner: str | None) -> str:
-    """Return the visitor whose share counts the ids of an owner, which is a visitor or one of their sessions."""
-    return (owner or GUEST).partition("-")[0]
 
 
 def _number(value: Any) -> int:
@@ -320,6 +257,26 @@ def _paths(value: Any) -> Iterator[Any]:
             left += given.values()
         elif isinstance(found, list):
             left += cast(list[Any], found)
+
+
+def _issuing(send: Send, ids: IssuedIds, owner: str | None, read: Callable[[Any], list[Any]]) -> Send:
+    """Wrap `send`: note that `owner` may use the ids in a small JSON answer when it is sent."""
+    seen = bytearray()
+
+    async def issuing(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            seen.extend(message.get("body", b""))
+            if not message.get("more_body"):
+                try:
+                    found = read(json.loads(seen))
+                except ValueError:
+                    found = list[Any]()
+                for id_ in found:
+                    if isinstance(id_, str):
+                        ids.add(id_, owner)
+        await send(message)
+
+    return issuing
 
 
 def _event(answer: Any) -> list[Any]:

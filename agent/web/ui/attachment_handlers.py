@@ -98,7 +98,7 @@ class AttachmentHandlers:
             kept = await scope["state"]["uploads"].add(visitor_id_of(scope), picture.name, picture.data)
         except AgentError as error:
             return {"text": session.words.render(error.sayings) or str(error), "files": []}
-        scope["state"]["isolation"].give(str(kept), visitor_id_of(scope))
+        scope["state"]["isolation"].uploads.add(str(kept), visitor_id_of(scope))
         file = FileData(path=str(kept), orig_name=picture.name, mime_type=picture.media_type)
         return {"text": "", "files": [file]}
 

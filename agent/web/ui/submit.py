@@ -108,7 +108,7 @@ def owns_files(files: Sequence[str], request: gr.Request) -> bool:
     assert request.request is not None
     scope = request.request.scope
     visitor, isolation = visitor_id_of(scope), scope["state"]["isolation"]
-    return all(file in FILES.values() or isolation.owns(file, visitor) for file in files)
+    return all(file in FILES.values() or isolation.uploads.owns(file, visitor) for file in files)
 
 
 async def toast_errors(work: Awaitable[T], words: Translator = ENGLISH) -> T:
