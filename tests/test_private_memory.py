@@ -81,7 +81,7 @@ async def test_failed_event_frees_memory_and_ends_no_other(monkeypatch: pytest.M
         try:
             await shared
         except KeyError as error:
-            await asyncio.sleep(0)
+            await caught.wait()  # now the traceback leads to the frame of the other task
             raise ValueError("failed") from error
 
     async def process() -> None:
@@ -95,16 +95,16 @@ async def test_failed_event_frees_memory_and_ends_no_other(monkeypatch: pytest.M
     monkeypatch.setattr(memory, "_call", fail)
     queue = SimpleNamespace(process_events=process)
     memory.release_memory(queue)
-    waiter = asyncio.create_task(wait())
+    event, waiter = asyncio.create_task(queue.process_events()), asyncio.create_task(wait())
     await asyncio.sleep(0)
-    error = KeyError("shared")
-    shared.set_exception(error)
-    await caught.wait()
     gc.disable()
     try:
-        await queue.process_events()
+        shared.set_exception(KeyError("shared"))
+        await event
         assert held[0]() is None, "freed without a collection"
     finally:
         gc.enable()
     go_on.set()
-    assert await waiter == "survived"
+    await asyncio.wait({waiter}, timeout=10)
+    assert waiter.done(), "the other task was closed while it waited"
+    assert waiter.result() == "survived"
