@@ -25,7 +25,7 @@ from agent.providers.discovery import discover
 from agent.runtime.loop_thread import LoopThread
 from agent.settings import Settings, load_settings
 from agent.tools import Tool, Toolset, presets
-from agent.tracing.replay import PREFIX, Replay
+from agent.tracing.replay import PREFIX
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -78,7 +78,7 @@ class Models:
         """Connect to the requested model, or else to the local one. Raises `AgentError`."""
         given = self._given
         if given.replay:
-            return Replay.named(PREFIX + given.replay.removeprefix(PREFIX))
+            return connect_by_name(PREFIX + given.replay.removeprefix(PREFIX), None, None)
         if given.model:
             return await self.named(given.model)
         if given.base_url:
@@ -92,8 +92,6 @@ class Models:
     async def named(self, name: str) -> Connection:
         """Connect to a run record, or to a model of the given server or of the catalogue. Raises `AgentError`."""
         given, local = self._given, self._settings.local
-        if name.startswith(PREFIX):
-            return Replay.named(name)
         if given.base_url:
             return connect_by_name(name, given.provider or "vllm", given.base_url, local.vllm_api_key)
         try:

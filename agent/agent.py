@@ -15,7 +15,7 @@ from agent.local.by_name import connect_by_name
 from agent.messages.adapt import check_prompt
 from agent.messages.prompt import Prompt, fetch_urls, to_messages
 from agent.providers import Connection
-from agent.result import DEFAULTS, Journal, Options, RunPlan, RunResult, checked_options
+from agent.result import DEFAULTS, Journal, Options, RunPlan, RunResult, RunSource, checked_options
 from agent.run import Run
 from agent.runtime.tool_sessions import by_name
 from agent.suspension import Reply, Resumption, Suspension, match_answers
@@ -24,17 +24,17 @@ from agent.suspension.sentences import refused
 from agent.tools import Function, Tool, Toolset, as_tool
 from agent.tracing.opentelemetry import Telemetry
 from agent.tracing.recorder import Recorder
-from agent.tracing.replay import PREFIX, Replay
 
 
 class Agent:
     """A model, a system message, tools and limits. It stores no conversation: the caller passes the history in.
 
     The model is a name with its provider, `Agent("my-model", provider="vllm", base_url="http://.../v1")`, or the
-    return value of `agent.connect`. `Agent("replay:path")` plays a run record. `seals` sign suspended runs.
-    `telemetry` emits tracing spans (None: use SWITCHBOARD_TELEMETRY). `guard` decides which URLs pictures can be
-    fetched from. The constructor does not use the network. Raises `UnknownModel`. Raises `InputError` if two tools have
-    the same name, or if there is a limit in dollars and the model's price is unknown.
+    return value of `agent.connect`. `Agent("replay:path")` plays a run record. A connection that is a `RunSource`, such
+    as a replay, brings its own tools and limits. `seals` sign suspended runs. `telemetry` emits tracing spans (None:
+    use SWITCHBOARD_TELEMETRY). `guard` decides which URLs pictures can be fetched from. The constructor does not use
+    the network. Raises `UnknownModel`. Raises `InputError` if two tools have the same name, or if there is a limit in
+    dollars and the model's price is unknown.
     """
 
     def __init__(
@@ -51,16 +51,14 @@ class Agent:
         telemetry: Telemetry | None = None,
         guard: Guard = GUARD,
     ) -> None:
-        if isinstance(model, str):
-            replayed = model.startswith(PREFIX)
-            model = Replay.named(model) if replayed else connect_by_name(model, provider, base_url, api_key)
-        self.connection = model
+        connection = connect_by_name(model, provider, base_url, api_key) if isinstance(model, str) else model
+        self.connection = connection
         self.system_message = system_message
         self.toolsets = tuple(item for item in tools if isinstance(item, Toolset))
         self.tools = by_name([as_tool(item) for item in tools if not isinstance(item, Toolset)])
         self.limits = limits or Limits()
-        if isinstance(model, Replay):  # the record has the results of the tools and the end of the run
-            self.tools, self.toolsets, self.limits = dict(model.tools), (), model.limits
+        if isinstance(connection, RunSource):
+            self.tools, self.toolsets, self.limits = dict(connection.tools), (), connection.limits
         self.seals, self.guard = seals or Seals(), guard
         self.telemetry = telemetry or Telemetry.from_env()
         if self.limits.dollars is not None and self.connection.spec.price is None:
@@ -85,7 +83,7 @@ class Agent:
         """
         plan = self._plan(more, options or Options())
         messages = to_messages(prompt)
-        if not isinstance(self.connection, Replay):  # a replay ignores the prompt
+        if not isinstance(self.connection, RunSource):  # which takes any prompt
             check_prompt(messages, self.connection.spec)
         return Run(plan, messages, context or Context(), journal, observers=self._observers(record))
 

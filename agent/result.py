@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, Protocol, Self, cast, get_args
+from typing import Any, Literal, Protocol, Self, cast, get_args, runtime_checkable
 
 from pydantic_ai.messages import BinaryContent, FilePart, ModelMessage, TextPart, ToolReturnPart
 
@@ -104,6 +104,24 @@ def _is_number(value: object) -> bool:
 
 def _is_whole_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+@runtime_checkable
+class RunSource(Protocol):
+    """A connection that supplies whole runs: its tools and limits replace those of the agent, and it takes any prompt.
+
+    A replay is one, because the record has the results of the tools and the end of the run.
+    """
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools that give the results of its calls."""
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of its runs."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

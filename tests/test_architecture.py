@@ -30,7 +30,7 @@ LAYERS = (
     ("agent.cli.chat",),
     ("agent", "agent.chat", "agent.cli", "agent.display"),
     ("agent.agent",),
-    ("agent.run",),
+    ("agent.run", "agent.local.by_name"),
     ("agent.runtime.agent_loop",),
     (
         "agent.runtime.message_log",
@@ -44,7 +44,6 @@ LAYERS = (
     ("agent.events",),
     ("agent.result",),
     (
-        "agent.local.by_name",
         "agent.local.connection",
         "agent.media.transcribe",
         "agent.messages.adapt",

@@ -5,9 +5,9 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic, sleep
@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic_ai.messages import BinaryContent
 
-from agent import Agent, Approve, InputError, Limits, Response, Run, UnknownModel, ask_user, tool
+from agent import Agent, Approve, Image, InputError, Limits, Response, Run, Tool, UnknownModel, ask_user, tool
 from agent.events import Event, Observers
 from agent.settings import ROOT
 from agent.tracing.record_format import OLD_FORMAT, RunRecord, load_record, record_path
@@ -125,6 +125,32 @@ async def test_provider_failure_replays_without_waiting(tmp_path: Path) -> None:
                 assert live.result is not None
                 assert replayed.result.note.detail == live.result.note.detail
                 assert replayed.result.finish_reason == live.result.finish_reason
+
+
+@dataclass
+class Canned(FakeConnection):
+    """A source of runs that is no replay."""
+
+    tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
+    limits: Limits = field(default_factory=lambda: Limits(steps=1))
+
+
+async def test_source_of_runs_brings_tools_and_limits() -> None:
+    calls: list[str] = []
+
+    @tool
+    async def look() -> str:
+        calls.append("the source's")
+        return "seen"
+
+    def other() -> str:
+        calls.append("the agent's")
+        return "seen"
+
+    source = Canned([Step([Call("look", "{}", "a")], "tool_call")] * 3, tools={"look": look})
+    agent = Agent(source, tools=[tool(name="look")(other)], limits=Limits(steps=9))
+    result = await agent.ask(Image.from_bytes(PIXEL))  # which the model cannot see
+    assert (calls, result.finish_reason) == (["the source's"], "limit")
 
 
 # --- keys and media ---------------------------------------------------------------------------------------------------

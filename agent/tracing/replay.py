@@ -50,7 +50,7 @@ _NO_LIMITS = Limits(
 
 
 class Replay:
-    """A `Connection` to a record. Its `tools` answer from the record, and the limits of the run do not apply again.
+    """A `Connection` to a record, and a `RunSource`: its `tools` answer from the record, and it has no limits.
 
     `speed` 10 plays it ten times as fast. Raises `InputError` if the record cannot be read.
     """
