@@ -21,7 +21,7 @@ from agent.messages.parts import Audio, Image
 from agent.models.catalog import ModelSpec
 from agent.providers import Connection, Effort, Endpoint, connect
 from agent.responses import Response, ResponseType
-from agent.result import FinishReason, Journal, Options, RunResult
+from agent.result import FinishReason, Journal, Options, RunOptions, RunResult
 from agent.run import Run
 from agent.suspension import Approve, Pending, Refuse, Suspension
 from agent.suspension.seals import Seals
@@ -54,6 +54,7 @@ __all__ = [
     "Response",
     "ResponseType",
     "Run",
+    "RunOptions",
     "RunResult",
     "Seals",
     "SingleRun",

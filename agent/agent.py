@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from agent.context import Context
 from agent.errors import InputError
@@ -15,7 +15,7 @@ from agent.local.by_name import connect_by_name
 from agent.messages.adapt import check_prompt
 from agent.messages.prompt import Prompt, fetch_urls, to_messages
 from agent.providers import Connection
-from agent.result import DEFAULTS, Journal, Options, RunPlan, RunResult, RunSource, checked_options
+from agent.result import DEFAULTS, Journal, Options, RunOptions, RunPlan, RunResult, RunSource, checked_options
 from agent.run import Run
 from agent.runtime.tool_sessions import by_name
 from agent.suspension import Reply, Resumption, Suspension, match_answers
@@ -66,33 +66,26 @@ class Agent:
                 f"a limit in dollars cannot be kept: the price of {self.connection.spec.label} is not known"
             )
 
-    def run(
-        self,
-        prompt: Prompt,
-        *,
-        context: Context | None = None,
-        options: Options | None = None,
-        journal: Journal | None = None,
-        record: str | Path | None = None,
-        **more: Any,
-    ) -> Run:
+    def run(self, prompt: Prompt, *, context: Context | None = None, **options: Unpack[RunOptions]) -> Run:
         """Create a run: iterate over it, await it, or cancel it. Raises `InputError` before any network access.
 
-        `record` is the file to write a run record to. `more` are fields of `Options` as keyword arguments, as in
-        `run(..., reasoning=True)`.
+        `RunOptions` describes the `options`.
         """
-        plan = self._plan(more, options or Options())
+        given: dict[str, Any] = {**options}
+        base, journal, record = (given.pop(name, None) for name in ("options", "journal", "record"))
+        plan = self._plan(given, base or DEFAULTS)
         messages = to_messages(prompt)
         if not isinstance(self.connection, RunSource):  # which takes any prompt
             check_prompt(messages, self.connection.spec)
         return Run(plan, messages, context or Context(), journal, observers=self._observers(record))
 
-    async def ask(self, prompt: Prompt, *, context: Context | None = None, **more: Any) -> RunResult:
+    async def ask(self, prompt: Prompt, *, context: Context | None = None, **options: Unpack[RunOptions]) -> RunResult:
         """Run to the end. Failures of a model or a tool are never raised: see `finish_reason`.
 
-        Raises `InputError` for an invalid prompt, also if a picture on the web cannot be fetched.
+        `RunOptions` describes the `options`. Raises `InputError` for an invalid prompt, also if a picture on the web
+        cannot be fetched.
         """
-        return await self.run(prompt, context=context, **more)
+        return await self.run(prompt, context=context, **options)
 
     def resume(
         self,

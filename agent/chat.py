@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, S
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from agent.agent import Agent
 from agent.context import Context
@@ -21,7 +21,7 @@ from agent.errors import AgentError, Busy, InputError, SingleRun
 from agent.messages.openai import to_openai
 from agent.messages.prompt import Prompt
 from agent.responses import Response
-from agent.result import RunResult
+from agent.result import RunOptions, RunResult
 from agent.run import Run
 from agent.runtime.loop_thread import LoopEnded, LoopThread
 from agent.suspension import Reply
@@ -81,19 +81,19 @@ class Chat:
 
     # Runs
 
-    def query(self, prompt: Prompt, **options: Any) -> Iterator[Response]:
+    def query(self, prompt: Prompt, **options: Unpack[RunOptions]) -> Iterator[Response]:
         """Ask and yield the answer piece by piece. The run begins when the first piece is requested.
 
-        `options` are the options of `Agent.run`. Leaving the loop early cancels the run, which keeps its partial
+        `RunOptions` describes the `options`. Leaving the loop early cancels the run, which keeps its partial
         answer. Raises `Busy`, `SingleRun`, and `InputError` for an invalid prompt.
         """
         return self._pulled(self._question(prompt, options))
 
-    def stream(self, prompt: Prompt, **options: Any) -> AsyncIterator[Response]:
+    def stream(self, prompt: Prompt, **options: Unpack[RunOptions]) -> AsyncIterator[Response]:
         """Do the same as `query`, for `async for` in any event loop."""
         return self._streamed(self._question(prompt, options))
 
-    async def ask(self, prompt: Prompt, **options: Any) -> RunResult:
+    async def ask(self, prompt: Prompt, **options: Unpack[RunOptions]) -> RunResult:
         """Ask and wait for the whole answer. Raises as `query` does. Failures of a model or tool are in the result."""
         async with self._begun(self._question(prompt, options)) as (home, run, over):
             with suppress(LoopEnded):  # the chat was closed meanwhile, which ends the run first
@@ -150,7 +150,7 @@ class Chat:
 
     # In the chat's own loop
 
-    def _question(self, prompt: Prompt, options: dict[str, Any]) -> _Make:
+    def _question(self, prompt: Prompt, options: RunOptions) -> _Make:
         return lambda able: able.run(prompt, context=self._context, **options)
 
     def _answer(self, reply: Reply) -> _Make:

@@ -5,13 +5,13 @@ Text of a model or a tool is printed literally: rich's markup and a terminal's c
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from agent.agent import Agent
 from agent.context import Context
 from agent.messages.prompt import Prompt
 from agent.responses import Response
-from agent.result import RunResult
+from agent.result import RunOptions, RunResult
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,11 +59,16 @@ def display(response: Response, *, console: "Console | None" = None) -> None:
 
 
 async def stream_to_display(
-    agent: Agent, prompt: Prompt, *, context: Context | None = None, console: "Console | None" = None, **options: Any
+    agent: Agent,
+    prompt: Prompt,
+    *,
+    context: Context | None = None,
+    console: "Console | None" = None,
+    **options: Unpack[RunOptions],
 ) -> RunResult:
     """Run and print each response as it arrives. If the run ends early, print the reason in a last line.
 
-    `options` are the options of `Agent.run`. Raises `InputError` for an invalid prompt.
+    `RunOptions` describes the `options`. Raises `InputError` for an invalid prompt.
     """
     from rich.text import Text
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, Protocol, Self, cast, get_args, runtime_checkable
+from pathlib import Path
+from typing import Any, Literal, Protocol, Self, TypedDict, cast, get_args, runtime_checkable
 
 from pydantic_ai.messages import BinaryContent, FilePart, ModelMessage, TextPart, ToolReturnPart
 
@@ -59,6 +60,23 @@ class Options:
 
 
 DEFAULTS = Options()
+
+
+class RunOptions(TypedDict, total=False):
+    """The keyword options of `Agent.run`, which `Agent.ask`, `Chat` and `stream_to_display` take, too.
+
+    `options` holds values for the fields of `Options`. These fields can also be given by themselves, as in
+    `run(..., reasoning=True)`, which overrides `options`. `journal` saves the messages. `record` is the file to write a
+    run record to.
+    """
+
+    reasoning: Reasoning | None
+    ignore_reasoning: bool
+    temperature: float | None
+    max_tokens: int | None
+    options: Options | None
+    journal: Journal | None
+    record: str | Path | None
 
 
 def checked_options(given: Mapping[str, Any], base: Options = DEFAULTS, spec: ModelSpec | None = None) -> Options:

@@ -1,14 +1,17 @@
 """The options of a run: each one is checked before any request, and the message names the values there are."""
 
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
-from agent import Agent, Chat, Context, Endpoint, InputError, Options, connect
+from agent import Agent, Chat, Context, Endpoint, InputError, Options, RunOptions, connect
 from agent.models.catalog import load_catalog
+from agent.settings import ROOT
 from agent.tools import ask_user
 from tests.fakes import FakeConnection
 from tests.scripted_server import Config, Running, running
@@ -85,3 +88,15 @@ async def test_temperature_that_cannot_be_set_is_noted() -> None:
     connection.spec = replace(connection.spec, temperature=False)
     result = await Agent(connection).ask("Hello", temperature=0.5)
     assert result.notes == ("The temperature of Parts cannot be set; it was asked without.",)
+
+
+def test_keywords_are_the_fields() -> None:
+    keywords, fields = get_type_hints(RunOptions), get_type_hints(Options)
+    assert {name: keywords[name] for name in fields} == fields
+    assert keywords.keys() - fields.keys() == {"options", "journal", "record"}
+
+
+def test_type_checker_finds_misspelt_options() -> None:
+    command = [sys.executable, "-m", "pyright", "tests/typed_options.py"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
