@@ -96,6 +96,7 @@ def test_keywords_are_the_fields() -> None:
     assert keywords.keys() - fields.keys() == {"options", "journal", "record"}
 
 
+@pytest.mark.slow
 def test_type_checker_finds_misspelt_options() -> None:
     command = [sys.executable, "-m", "pyright", "tests/typed_options.py"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

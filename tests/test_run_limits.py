@@ -92,6 +92,7 @@ def notes(result: RunResult) -> list[str]:
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_docs_command_prints_limits_page() -> None:
     """`python -m` warns if `import agent` has already loaded the module."""
     [module] = re.findall(r"-m (\S+) > docs/limits\.md", (ROOT / "Makefile").read_text())
