@@ -20,6 +20,7 @@ from PIL import Image, ImageDraw, ImageFont
 from pydantic_ai.messages import BinaryContent, ModelRequest, TextContent, UserPromptPart
 
 from agent.errors import InputError
+from agent.history.memory import MemoryStore
 from agent.i18n.translator import Translator
 from agent.local.weights import HubFile, Pinned, find
 from agent.media import transcribe
@@ -32,10 +33,15 @@ from agent.messages.adapt import adapt
 from agent.messages.parts import extracted_text, extracted_text_of
 from agent.models.catalog import load_catalog
 from agent.providers import Status
+from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.settings import load_settings as settings
-from agent.web.chat.attachments import message_parts, plan_attachments
+from agent.web.chat.attachments import PUBLIC_READING, ReadingLimits, message_parts, plan_attachments
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.run_setup import Choices
+from agent.web.chat.visitor import Visitor
 from agent.web.ui.components import takes
 from tests.media_files import sound, tone
+from tests.test_handlers import LARGE, Models
 from tests.toy_whisper import paths, pinned, whisper
 from tests.weight_server import Server, serving, until
 
@@ -344,6 +350,38 @@ async def test_switch_affects_only_unsupported_media(
             "what is said in its 6 s is read here by Whisper base (MIT) and sent as text; "
             "2 MB are fetched for that, once"
         )
+
+
+async def test_public_page_limits_files_read_per_message(tmp_path: Path, hears: Transcriber) -> None:
+    files = [tmp_path / f"{number}.ogg" for number in range(6)]
+    for file in files:
+        file.write_bytes(SPEECH)
+    for limits, refused in ((PUBLIC_READING, files[4:]), (ReadingLimits(), [])):
+        plans = await plan_attachments(files, QWEN, max_bytes=10**7, reading=hears, limits=limits)
+        assert [plan.name for plan in plans if plan.outcome == "refused"] == [path.name for path in refused]
+    plans = await plan_attachments(files, QWEN, max_bytes=10**7, reading=hears, limits=PUBLIC_READING)
+    assert plans[4].said == "At most 4 files of a message are read here. Send 4.ogg in another."
+
+
+async def test_slow_reading_gives_back_the_place(tmp_path: Path) -> None:
+    of_page = Settings(local=LocalSettings(cache_dir=tmp_path / "cache"), public=PublicSettings(answers_each=1))
+    models, ann = Models(), Visitor(owner="ann")
+    models.serve(LARGE)
+    files = [tmp_path / f"{number}.wav" for number in range(3)]
+    for number, file in enumerate(files):
+        file.write_bytes(sound("wav", tone(60 + number)))
+    with hub_with_whisper():
+        conversations = Conversations(of_page, MemoryStore(), MediaStore(tmp_path / "media"), models, tools=())
+        assert conversations.reading_limits == PUBLIC_READING
+        conversations.reading_limits = replace(PUBLIC_READING, seconds=2.0)
+        async with conversations.transcriber._line.slot():  # another message is being read
+            with pytest.raises(InputError, match=r"^Reading the files of this message took too long\. Send fewer"):
+                await conversations.send(
+                    ann, None, {"text": "", "files": list(map(str, files))}, Choices(model=LARGE.id, read_here=True)
+                )
+        conversations.rate_limiter.reserve_answer(ann).release()
+    assert readers() == []
+    assert not (tmp_path / "media").exists()
 
 
 @pytest.mark.weights

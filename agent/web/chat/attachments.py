@@ -28,6 +28,21 @@ PICTURE_SUFFIXES = (".heic", ".heif", ".avif")
 SOUND_SUFFIXES = (".m4a", ".opus", ".webm")
 """File types that some browsers do not know, or know under another name."""
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingLimits:
+    """How many files of one message are transcribed at most, and the seconds for reading all its files together.
+
+    The message holds a place for an answer while its files are read.
+    """
+
+    transcribed: int = MAX_FILES
+    seconds: float = 3600.0
+
+
+PUBLIC_READING = ReadingLimits(transcribed=4, seconds=600.0)
+"""The limits on a page that is open to everybody."""
+
 Outcome = Literal["as it is", "converted", "read", "refused"]
 
 
@@ -59,6 +74,7 @@ async def plan_attachments(
     max_bytes: int,
     menu: Iterable[ModelSpec] = (),
     reading: Transcriber | None = None,
+    limits: ReadingLimits = ReadingLimits(),
 ) -> list[AttachmentPlan]:
     """Return a plan for each of these files, in their order. Stores nothing and raises nothing.
 
@@ -70,9 +86,9 @@ async def plan_attachments(
         await asyncio.to_thread(check_files, files, max_bytes)
     except InputError as error:
         return [AttachmentPlan(name="", outcome="refused", sayings=error.sayings)]
-    left = {name: number for name, number in media_limits(spec).items() if number}
+    left = {name: number for name, number in media_limits(spec).items() if number} | {"read": limits.transcribed}
     made = await asyncio.gather(*(_plan(path, spec, max_bytes, tuple(menu), reading) for path in files))
-    return [_counted(plan, spec, left) for plan in made]
+    return [_counted(plan, spec, left, limits) for plan in made]
 
 
 async def message_parts(
@@ -85,6 +101,7 @@ async def message_parts(
     reading: Transcriber | None = None,
     report: ReportProgress | None = None,
     reserve: Reserve | None = None,
+    limits: ReadingLimits = ReadingLimits(),
 ) -> list[UserContent]:
     """Return the parts of a submitted message. Raises `InputError` with a message; then nothing was stored.
 
@@ -97,15 +114,18 @@ async def message_parts(
     if not text.strip() and not files:
         raise page_error(InputError, "write_first")
     check_length(text)
-    with acting_for(owner):
-        planned = await plan_attachments(files, spec, max_bytes=max_bytes, reading=reading)
-    if refused := [saying for plan in planned if plan.outcome == "refused" for saying in plan.sayings]:
-        raise InputError(ENGLISH.render(refused), sayings=refused)
     texts: dict[int, str] = {}
-    for number, plan in enumerate(planned):
-        if reading is not None and plan.outcome == "read" and isinstance(plan.sent, ConvertedMedia):
+    try:
+        async with asyncio.timeout(limits.seconds):
             with acting_for(owner):
-                texts[number] = await reading.text(plan.name, plan.sent, report or (lambda _: None))
+                planned = await plan_attachments(files, spec, max_bytes=max_bytes, reading=reading, limits=limits)
+                if refused := [saying for plan in planned if plan.outcome == "refused" for saying in plan.sayings]:
+                    raise InputError(ENGLISH.render(refused), sayings=refused)
+                for number, plan in enumerate(planned):
+                    if reading is not None and plan.outcome == "read" and isinstance(plan.sent, ConvertedMedia):
+                        texts[number] = await reading.text(plan.name, plan.sent, report or (lambda _: None))
+    except TimeoutError as error:
+        raise page_error(InputError, "files_take_too_long") from error
     if texts and report:
         report(None)
     if reserve is not None:
@@ -224,10 +244,18 @@ def _noted(done: LocalizedText, made: ConvertedMedia) -> LocalizedText:
     return LocalizedText("with_note", {"done": done, "note": made.note}) if made.note else done
 
 
-def _counted(plan: AttachmentPlan, spec: ModelSpec, left: dict[str, int]) -> AttachmentPlan:
-    """Return the plan, or a refusal if the message exceeds what the model takes in one request."""
-    if not isinstance(plan.sent, ConvertedMedia) or plan.outcome == "read":
+def _counted(
+    plan: AttachmentPlan, spec: ModelSpec, left: dict[str, int], reading_limits: ReadingLimits
+) -> AttachmentPlan:
+    """Return the plan, or a refusal if the message exceeds what is transcribed or what the model takes at once."""
+    if not isinstance(plan.sent, ConvertedMedia):
         return plan
+    if plan.outcome == "read":
+        left["read"] -= 1
+        if left["read"] >= 0:
+            return plan
+        said = LocalizedText("reads_no_more", {"most": reading_limits.transcribed, "name": plan.name})
+        return AttachmentPlan(name=plan.name, outcome="refused", sayings=(said,))
     what = "picture" if plan.sent.media_type.startswith("image/") else "sound"
     needs = {what: 1, "bytes": len(plan.sent.data)}
     for name, amount in needs.items():

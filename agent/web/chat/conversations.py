@@ -24,7 +24,7 @@ from agent.settings import Settings
 from agent.suspension import Resumption, Suspension
 from agent.tools import Tool, Toolset
 from agent.web.chat.answer_permit import AnswerPermit, permit_answer
-from agent.web.chat.attachments import check_length, ids_of, message_parts
+from agent.web.chat.attachments import PUBLIC_READING, ReadingLimits, check_length, ids_of, message_parts
 from agent.web.chat.chat_view import ChatView, live_views
 from agent.web.chat.journal import branch
 from agent.web.chat.live_runs import LiveRun, LiveRuns
@@ -58,6 +58,7 @@ class Conversations:
         self.models = ModelMenu.of(settings, models)
         self.tools = tuple(tools)
         self.transcriber = Transcriber(settings.local.cache_dir, downloads=settings.local.downloads)
+        self.reading_limits = PUBLIC_READING if settings.public else ReadingLimits()
         # On a private page every answer is finished; `run_seconds` bounds it.
         self.live_runs = LiveRuns(settings.grace_seconds if settings.public else None, media)
         self._store = store
@@ -150,6 +151,7 @@ class Conversations:
                 reading=self.transcriber if choices.read_here else None,
                 report=report,
                 reserve=grant.reserve,
+                limits=self.reading_limits,
             )
             record = Record(owner=owner)
             if conversation is not None:

@@ -77,7 +77,12 @@ class AttachmentHandlers:
         )
         async with turn, self._looking:
             return await plan_attachments(
-                files, spec, max_bytes=most, menu=menu, reading=self._conversations.transcriber if read_here else None
+                files,
+                spec,
+                max_bytes=most,
+                menu=menu,
+                reading=self._conversations.transcriber if read_here else None,
+                limits=self._conversations.reading_limits,
             )
 
     async def fetched(self, asked: str, request: gr.Request) -> dict[str, Any]:
