@@ -63,7 +63,7 @@ LAYERS = (
     ("agent.media.mime",),
     ("agent.fetch.sentences", "agent.local.sentences", "agent.media.sentences", "agent.web.sentences"),
     ("agent.errors",),
-    ("agent.fetch.addresses", "agent.i18n", "agent.media", "agent.media.sandbox_limits"),
+    ("agent.fetch.addresses", "agent.i18n", "agent.media", "agent.media.sandbox_limits", "agent.system"),
 )
 """From top to bottom: a module imports from its own layer and from those below. A package stands for all in it."""
 
@@ -121,8 +121,12 @@ LAZY = {
     *(("agent.providers", f"agent.providers.{name}") for name in DIALECTS),
     ("agent.local.by_name", "agent.local.connection"),
     ("agent.tools.presets", "agent.tools.mcp"),
+    ("agent.media.sandbox_limits", "agent.system.rlimits"),
 }
-"""Own modules that are imported late, inside a function or by name: only the provider that is asked for is loaded."""
+"""Own modules that are imported late, inside a function or by name: only the provider that is asked for is loaded.
+
+The launcher of sandboxed processes must name the project's packages before it imports from them.
+"""
 
 COMPOSED = ("agent.agent", "agent.chat", "agent.run", "agent.runtime")
 """Modules in which no class has exactly one subclass: they are built by composition."""

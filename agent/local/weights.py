@@ -18,18 +18,13 @@ import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from agent.errors import WeightsMismatch, localized_error
 from agent.local.download import Progress, download, hub_url, in_thread, new_client, reachable
 from agent.local.sentences import SENTENCES, failed
 from agent.models.catalog import ModelSpec
 from agent.settings import ROOT
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
+from agent.system.file_lock import try_lock
 
 log = logging.getLogger(__name__)
 
@@ -306,18 +301,7 @@ def _size(path: Path) -> int:
 async def _alone(lock: Path, waiting: Callable[[], None]) -> AsyncGenerator[None]:
     """Hold `lock` against other processes. The system releases it if we crash."""
     with lock.open("wb") as file:
-        while not _try_lock(file):
+        while not try_lock(file):
             waiting()
             await asyncio.sleep(0.3)
         yield
-
-
-def _try_lock(file: BinaryIO) -> bool:
-    try:
-        if sys.platform == "win32":
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

@@ -30,28 +30,8 @@ _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}
 """The number of file rights that Landlock knows, by its version. The sandbox drops all rights but those above."""
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PACKAGES = ("media", "tools")
+PACKAGES = ("media", "system", "tools")
 """The packages that contain the workers and their imports."""
-
-
-def limit(memory: int, seconds: int) -> None:
-    """Set the limits of this process. A system without them (Windows) leaves the time limit to the parent process."""
-    try:
-        import resource
-    except ImportError:
-        return
-    # The hard limit of processor time is later, so that the first signal identifies the time limit.
-    wanted = {
-        resource.RLIMIT_DATA: (memory, memory),
-        resource.RLIMIT_CPU: (seconds, seconds + 1),
-        resource.RLIMIT_FSIZE: (0, 0),
-        resource.RLIMIT_CORE: (0, 0),
-    }
-    for name, (soft, hard) in wanted.items():
-        most = resource.getrlimit(name)[1]
-        if most != resource.RLIM_INFINITY:
-            soft, hard = min(soft, most), min(hard, most)
-        resource.setrlimit(name, (soft, hard))
 
 
 def landlock() -> int:
@@ -102,14 +82,14 @@ def confine(paths: list[str]) -> None:
 def main() -> None:
     """Run the module named on the command line. Its `main` gets the other arguments and returns the exit status."""
     module, memory, seconds, *arguments = sys.argv[1:]
-    limit(int(memory), int(seconds))
-    given = (*os.environ.get("LD_LIBRARY_PATH", "").split(":"), *arguments)
-    named = [path for path in given if os.path.isabs(path)]
-    confine([ROOT, sys.prefix, sys.base_prefix, os.path.realpath(sys.base_prefix), *LIBRARIES, *DEVICES, *named])
     for name in ("", *PACKAGES):
         full = f"agent.{name}".rstrip(".")
         package = sys.modules[full] = ModuleType(full)
         package.__path__ = [os.path.join(ROOT, name)]
+    importlib.import_module("agent.system.rlimits").limit_worker(int(memory), int(seconds))
+    given = (*os.environ.get("LD_LIBRARY_PATH", "").split(":"), *arguments)
+    named = [path for path in given if os.path.isabs(path)]
+    confine([ROOT, sys.prefix, sys.base_prefix, os.path.realpath(sys.base_prefix), *LIBRARIES, *DEVICES, *named])
     sys.exit(importlib.import_module(module).main(arguments))
 
 

@@ -10,11 +10,9 @@ many connections as are free.
 
 import asyncio
 import logging
-import resource
 import socket
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from struct import pack
 from time import monotonic
@@ -23,6 +21,7 @@ from typing import Any, cast
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from agent.system.rlimits import raise_open_files
 from agent.web.client_address import counted, has_full_share
 
 HEADER_SECONDS = 15.0
@@ -231,13 +230,7 @@ def _keep_little_unsent(transport: asyncio.Transport) -> None:
 
 def raise_file_limit() -> int:
     """Raise the limit of open files to the system's maximum. Return how many connections fit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        wanted = MOST_CONNECTIONS * 2 if hard == resource.RLIM_INFINITY else hard
-        with suppress(ValueError, OSError):  # macOS refuses values above a limit of its kernel
-            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    allowed = MOST_CONNECTIONS * 2 if soft == resource.RLIM_INFINITY else soft
+    allowed = raise_open_files(MOST_CONNECTIONS * 2)
     return min(MOST_CONNECTIONS, allowed - min(RESERVED_FILES, allowed // 2))
 
 

@@ -4,7 +4,6 @@ They are in a folder that belongs to this process alone, so nobody needs what an
 """
 
 import asyncio
-import fcntl
 import os
 import shutil
 from collections import Counter, OrderedDict
@@ -21,6 +20,7 @@ from typing import BinaryIO
 from agent.errors import Limited, localized_error
 from agent.history import new_id
 from agent.settings import UploadSettings
+from agent.system.file_lock import try_lock
 from agent.web.middleware.upload_form import safe_name
 from agent.web.sentences import SENTENCES
 
@@ -253,9 +253,7 @@ def remove_leftovers(base: Path) -> int:
         except OSError:
             continue
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            if not try_lock(lock):
                 continue
             shutil.rmtree(folder, ignore_errors=True)
             removed += 1
@@ -265,13 +263,14 @@ def remove_leftovers(base: Path) -> int:
 def _lock(folder: Path) -> BinaryIO:
     """Hold the lock of this folder until the file is closed.
 
-    On a file system without locks, no other process ever removes the folder.
+    On a system without locks, and on Windows, where an open file keeps its name, no other process ever removes the
+    folder.
     """
     draft = folder / f"{LOCK}-draft"  # a process that starts now must not find the file before it is locked
     lock = draft.open("wb")
-    with suppress(OSError):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    draft.rename(folder / LOCK)
+    try_lock(lock)
+    with suppress(PermissionError):
+        draft.rename(folder / LOCK)
     return lock
 
 

@@ -1,0 +1,1 @@
+"""Functions of the operating system that not every system has."""
