@@ -19,7 +19,7 @@ from agent.settings import LocalSettings, Settings
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.remembered_settings import RememberedSettings
 from agent.web.chat.run_setup import MOST_TOKENS, Choices
-from agent.web.chat.system_prompt import default_prompt, own_prompt
+from agent.web.chat.system_prompt import adapt_prompt, default_prompt, own_prompt
 from agent.web.chat.visitor import Visitor as Asker
 from agent.web.ui.components import choices_of
 from agent.web.ui.handlers import Handlers
@@ -67,6 +67,48 @@ def test_default_prompt_stays_default_on_another_day() -> None:
     assert own_prompt(today.replace(day(date.today()), day(date.today() - timedelta(3))), SETTINGS, [QWEN]) is None
     for own in ("", "Be brief.", today + " Be brief.", today.replace("Qwen3-8B", "Bob")):
         assert own_prompt(own, SETTINGS, [QWEN]) == own
+
+
+@pytest.mark.parametrize(
+    "template",
+    [None, "You are {model}", "{model}, {date}:\n", "Today is {date}.", ""],
+    ids=["default", "ends with the name", "ends with a line break", "no name", "none"],
+)
+def test_added_sentence_stays_with_another_model(template: str | None) -> None:
+    settings = replace(SETTINGS, system_prompt=template)
+    old = [replace(QWEN, label=label) for label in ("Qwen", "Qwen3", "Qwen3-8B")]
+    new = replace(QWEN, name="x", label="X")
+    yesterday = day(date.today() - timedelta(1))
+    for spec in old:
+        for added in (" Be brief.", "\nBe brief.", ""):
+            text = default_prompt(settings, spec).strip() + added
+            adapted = default_prompt(settings, new).strip() + added
+            for shown in (text, text.replace(day(date.today()), yesterday)):
+                assert adapt_prompt(shown, settings, new, old).strip() == adapted.strip()
+    for own in ("", "Be brief.", "Be brief. You are Qwen3.", "You are Qwen3-80B.", "You are Qwen3.5."):
+        assert adapt_prompt(own, settings, new, old) == own
+
+
+async def test_new_model_is_named_in_extended_prompt(tmp_path: Path) -> None:
+    models = Models()
+    models.serve(LARGE, SMALL)
+    handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), models, tools=()))
+    large, small = (default_prompt(SETTINGS, spec) + " Be brief." for spec in (LARGE, SMALL))
+    await handlers.model_chosen(LARGE.id, "", anyone())
+    await handlers.settings.set_prompt(large, anyone())
+    _, _, _, shown, *_ = await handlers.model_chosen(SMALL.id, large, anyone())
+    assert shown == small
+    session = handlers._sessions.get(anyone())
+    assert handlers._conversations.choices(session.owner).system_message == small
+    widgets = {"model": LARGE.id, "system": small, "reasoning": True, "temperature": 1.0, "max-tokens": 64}
+    given = {gr.Textbox(elem_id=name): value for name, value in {**widgets, "tools": False, "read-here": False}.items()}
+    assert handlers._choices(session, given).system_message == large, "sent before the page shows the new prompt"
+    typed = "openai:gpt-typed-by-hand"
+    _, _, _, shown, *_ = await handlers.model_chosen(typed, large, anyone())
+    assert "You are Large" not in shown
+    await handlers.settings.set_prompt(shown, anyone())
+    _, _, _, shown, *_ = await handlers.model_chosen(LARGE.id, shown, anyone())
+    assert shown == large
 
 
 async def test_model_without_tools_leaves_the_choice_alone(tmp_path: Path) -> None:

@@ -180,6 +180,11 @@ class ModelMenu:
         specs = [one.spec for one in self.local.served]
         return specs + [spec for spec in self.catalog.menu() if spec not in specs]
 
+    def specs_with(self, model: str) -> list[ModelSpec]:
+        """Return the models of `specs`, and the model with this id or name, which may have been typed."""
+        spec = self.get(model)
+        return [*self.specs(), *([spec] if spec else [])]
+
     def _replay(self, model: str) -> Replay:
         """Return a record from the owner's folder. A visitor typed the rest of the name, so no other folder is read."""
         assert self._records is not None

@@ -22,6 +22,8 @@ MAKERS = {
     "glm": "Z.ai",
 }
 """The makers of models by the start of the model's name. When asked, models often name other models' makers."""
+_NAME_ENDS = r"(?!(?<=\w)(?:[\w-]|\.\w))"
+"""No part of a longer name follows: "You are Qwen" is not the beginning of "You are Qwen2.5"."""
 DATE = r"\w{1,20}, \d{1,2} \w{1,20} \d{4}"
 
 
@@ -40,9 +42,28 @@ def own_prompt(text: str, settings: Settings, specs: Iterable[ModelSpec]) -> str
     return None if any(_is_default(text, settings, spec) for spec in (None, *specs)) else text
 
 
+def adapt_prompt(text: str, settings: Settings, spec: ModelSpec | None, specs: Iterable[ModelSpec]) -> str:
+    """Return the visitor's text for the model `spec`.
+
+    If the text begins with the default prompt of one of `specs`, that of `spec` replaces this beginning. So a sentence
+    that was added to the default prompt stays, and the prompt names the right model.
+    """
+    default, own = default_prompt(settings, spec).strip(), text.strip()
+    if spec is None or not default:
+        return text
+    found = (re.match(_pattern(settings, one) + _NAME_ENDS, own) for one in specs)
+    longest = max((len(one[0]) for one in found if one is not None), default=0)
+    return default + own[longest:] if longest else text
+
+
 def _is_default(text: str, settings: Settings, spec: ModelSpec | None) -> bool:
+    return re.fullmatch(_pattern(settings, spec), text.strip()) is not None
+
+
+def _pattern(settings: Settings, spec: ModelSpec | None) -> str:
+    """Return a regular expression for the default prompt for this model, on any date."""
     parts = _filled(settings, spec, "\0").strip().split("\0")
-    return re.fullmatch(DATE.join(map(re.escape, parts)), text.strip()) is not None
+    return DATE.join(map(re.escape, parts))
 
 
 def _filled(settings: Settings, spec: ModelSpec | None, day: str) -> str:

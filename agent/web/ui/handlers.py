@@ -17,7 +17,7 @@ from agent.web.chat.conversations import WINDOW, Conversations
 from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.questions import PressedButton, QuestionId
 from agent.web.chat.run_setup import Choices
-from agent.web.chat.system_prompt import own_prompt
+from agent.web.chat.system_prompt import adapt_prompt, own_prompt
 from agent.web.ui.attachment_handlers import AttachmentHandlers
 from agent.web.ui.components import (
     FOR_MODEL,
@@ -133,7 +133,8 @@ class Handlers:
     async def model_chosen(self, model: str | None, prompt: str | None, request: gr.Request) -> tuple[Any, ...]:
         """Select a model that was picked from the list or typed. Its abilities decide which switches are available.
 
-        A visitor's own `prompt` stays in its box, because nothing else remembers a guest's prompt.
+        A visitor's own `prompt` stays in its box, because nothing else remembers a guest's prompt. If it begins with
+        the default prompt, it names the new model.
         """
         session = self._sessions.get(request)
         chosen = self._conversations.choices(session.owner)
@@ -143,14 +144,18 @@ class Handlers:
             said = session.words.render(error.sayings) or str(error)
             gr.Warning(html.escape(said), title=session.words("no_model"))
             spec = self._conversations.model_for(session.owner, None)
+        settings, specs = self._conversations.settings, self._conversations.models.specs_with(chosen.model)
         if spec is not None:
+            if chosen.system_message is not None:
+                chosen = replace(chosen, system_message=adapt_prompt(chosen.system_message, settings, spec, specs))
             self._conversations.remembered.put(session.visitor, replace(chosen, model=spec.id, picked=True))
             asyncio.get_running_loop().run_in_executor(None, preload, spec.dialect)  # while the question is typed
         # The list has that value already, or a newer one, which must stay.
         new = spec is None or spec.id != model
         default, *others = self._widgets.for_model(session, spec)
-        own = own_prompt(prompt or "", self._conversations.settings, self._conversations.models.specs()) is not None
-        return *self._widgets.menu(session, spec, chosen=new), gr.skip() if own else default, *others
+        own = own_prompt(prompt or "", settings, specs)
+        shown = default if own is None else adapt_prompt(own, settings, spec, specs)
+        return *self._widgets.menu(session, spec, chosen=new), gr.skip() if shown == own else shown, *others
 
     async def switch(self, request: gr.Request) -> tuple[Any, ...]:
         """Select the better model that has become available."""
@@ -285,7 +290,10 @@ class Handlers:
         """
         kept, said = self._conversations.choices(session.owner), choices_of(given)
         spec = self._conversations.model_for(session.owner, said.model)
-        own = own_prompt(said.system_message or "", self._conversations.settings, self._conversations.models.specs())
+        settings, specs = self._conversations.settings, self._conversations.models.specs_with(said.model)
+        own = own_prompt(said.system_message or "", settings, specs)
+        if own is not None:  # a page can still show the prompt for the previous model
+            own = adapt_prompt(own, settings, spec, specs)
         said = replace(said, picked=kept.picked, system_message=own)
         if self._conversations.remembered.get(session.owner) is None:
             usual = spec is not None and said.temperature == usual_temperature(spec)

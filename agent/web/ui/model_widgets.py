@@ -6,7 +6,7 @@ import gradio as gr
 
 from agent.models.catalog import ModelSpec
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.system_prompt import default_prompt
+from agent.web.chat.system_prompt import adapt_prompt, default_prompt
 from agent.web.ui.components import key_panel, notice, offer, switches
 from agent.web.ui.components import menu as model_menu
 from agent.web.ui.page_sessions import PageSession
@@ -35,10 +35,11 @@ class ModelWidgets:
     def for_model(self, session: PageSession, spec: ModelSpec | None, busy: bool | None = None) -> tuple[Any, ...]:
         """Return all widgets that depend on the chosen model, with the visitor's settings that the model supports."""
         chosen = self._conversations.choices(session.owner)
+        settings, models = self._conversations.settings, self._conversations.models
         prompt = (
-            default_prompt(self._conversations.settings, spec)
+            default_prompt(settings, spec)
             if chosen.system_message is None
-            else chosen.system_message
+            else adapt_prompt(chosen.system_message, settings, spec, models.specs_with(chosen.model))
         )
         reading = self._conversations.transcriber if chosen.read_here else None
         shown = switches(spec, chosen, busy, session.words, reading=reading)

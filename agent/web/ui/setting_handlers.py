@@ -22,7 +22,9 @@ class SettingHandlers:
 
     async def set_prompt(self, text: str | None, request: gr.Request) -> None:
         """Set the system prompt. Empty text means no prompt, and the default's text means the default."""
-        own = own_prompt(text_of(text), self._conversations.settings, self._conversations.models.specs())
+        model = self._conversations.choices(self._sessions.get(request).owner).model
+        specs = self._conversations.models.specs_with(model)
+        own = own_prompt(text_of(text), self._conversations.settings, specs)
         self._set(request, system_message=own)
 
     async def set_reasoning(self, on: bool, request: gr.Request) -> None:
