@@ -872,7 +872,7 @@ async def test_cookie_is_hidden_from_scripts_and_other_sites(proto: str) -> None
     async with httpx.AsyncClient(transport=transport, base_url=url, headers=headers) as http_:
         given = (await http_.get("/")).headers
         flags = given["set-cookie"].split("; ")[1:]
-        assert {"HttpOnly", "Path=/"} <= set(flags)
+        assert {"HttpOnly", "Path=/", f"Max-Age={365 * 24 * 3600}"} <= set(flags)
         secure = {"SameSite=None", "Secure", "Partitioned"}
         assert secure <= set(flags) if proto != "http" else "SameSite=Lax" in flags and not secure & set(flags)
         assert given["cache-control"] == "no-store"
@@ -985,6 +985,15 @@ async def test_internal_error_has_the_policy() -> None:
         said = await http_.get("/media/broken")
         assert said.status_code == 500
         assert said.headers["content-security-policy"] == isolation.POLICY
+
+
+def test_policy_names_no_other_site() -> None:
+    sources = {name: set(given) for name, *given in (one.split() for one in isolation.POLICY.split(";"))}
+    assert sources.pop("frame-ancestors") == {"'self'", "https://huggingface.co"}
+    assert sources["img-src"] == sources["media-src"] == sources["connect-src"] == {"'self'", "data:", "blob:"}
+    own = {"'self'", "'none'", "'unsafe-inline'", "'unsafe-eval'", "data:", "blob:"}
+    assert all(given <= own for given in sources.values())
+    assert sources["default-src"] == {"'self'"}
 
 
 async def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,6 +75,16 @@ def test_file_for_the_data_folder_is_refused(tmp_path: Path) -> None:
         make_private(tmp_path / "data")
 
 
+def test_new_key_is_readable_by_its_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SWITCHBOARD_SECRET", raising=False)
+    before = os.umask(0)
+    try:
+        VisitorCookies.in_folder(tmp_path)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
+
+
 @pytest.mark.parametrize(("key", "said"), [("", "has 0 characters and needs 43"), ("k" * 42, "has 42 characters")])
 def test_short_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, said: str) -> None:
     monkeypatch.delenv("SWITCHBOARD_SECRET", raising=False)

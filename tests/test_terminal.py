@@ -27,6 +27,7 @@ from agent import Agent, Context, InputError, Seals, Suspension, ask_user, tool
 from agent.cli.history_file import ConversationFile, Kept
 from agent.settings import ROOT
 from tests.fakes import Call, FakeConnection, Step
+from tests.media_files import sound
 from tests.scripted_server import Config, Running, running
 from tests.strategies import conversations
 from tests.tiers import examples
@@ -150,6 +151,7 @@ def piped(text: str, base_url: str, folder: Path, *argv: str) -> subprocess.Comp
 def test_conversation_in_terminal(server: Running, tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
     Pillow.new("RGB", (3, 2), "red").save(tmp_path / "red.png")
+    (tmp_path / "hum.wav").write_bytes(sound("wav"))
     with at_terminal(server, tmp_path, "--history", "kept.json", "--tools", "agent.tools.builtin:calculate") as typed:
         typed.until(r"Qwen3-VL-8B-Instruct\. /help")
         typed.until("> ")
@@ -192,6 +194,9 @@ def test_conversation_in_terminal(server: Running, tmp_path: Path) -> None:
     assert len(ConversationFile(kept).load().context.messages) == 10
     with at_terminal(server, tmp_path, "--history", "kept.json") as typed:
         typed.until("goes on after 4 turns")
+        typed.until("> ")
+        typed.type("/sound hum.wav")
+        typed.until(r"\(audio/[\w-]+, \d+ bytes: it goes with the next message\.\)")
         typed.type("/new")
         typed.until("A new conversation")
         typed.until("> ")
