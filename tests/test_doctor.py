@@ -154,7 +154,7 @@ def test_each_check_prints_one_line(env: Env, tmp_path: Path) -> None:
     assert checks(run(env | {"VLLM_BASE_URL": "http://127.0.0.1:9"}, "--json"))["server"]["state"] == "fault"
 
 
-@pytest.mark.parametrize("online", [False, True])
+@pytest.mark.parametrize("online", [pytest.param(False, marks=pytest.mark.full), True])
 def test_no_secret_is_printed(env: Env, online: bool) -> None:
     with running(Config(api_key="vllm-right-0123")) as server:
         hidden = {

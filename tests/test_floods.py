@@ -85,6 +85,7 @@ def is_served(client: Client) -> bool:
     return "here" in json.dumps(answered) and client.http.get("/readyz").status_code == 200
 
 
+@pytest.mark.full
 def test_watch_flood_leaves_slots_for_others(start_app: StartApp, clients: Callable[..., Client]) -> None:
     app = start_app()
     attacker, other = clients(app), clients(app)
@@ -98,6 +99,7 @@ def test_watch_flood_leaves_slots_for_others(start_app: StartApp, clients: Calla
     assert is_served(other)
 
 
+@pytest.mark.full
 def test_many_cookies_of_one_address_leave_slots(start_app: StartApp, clients: Callable[..., Client]) -> None:
     app = start_app()
     other = clients(app, address="5.6.7.9")
@@ -121,7 +123,9 @@ def test_many_cookies_of_one_address_leave_slots(start_app: StartApp, clients: C
     assert is_served(other)
 
 
-@pytest.mark.parametrize("cookie", [True, False], ids=["visitor", "guest"])
+@pytest.mark.parametrize(
+    "cookie", [pytest.param(True, id="visitor"), pytest.param(False, id="guest", marks=pytest.mark.full)]
+)
 def test_new_sessions_do_not_stop_the_queue(start_app: StartApp, clients: Callable[..., Client], cookie: bool) -> None:
     app = start_app()
     attacker, other = clients(app, cookie=cookie), clients(app)

@@ -109,6 +109,7 @@ def test_forgotten_key_is_held_by_nothing(start: Callable[[float], App], provide
     print("In freed memory the key is left so many times:", residue(app, key))
 
 
+@pytest.mark.full
 def test_run_that_outlives_its_key_frees_it(start: Callable[[float], App], provider: Playing) -> None:
     app = start(1.0)
     visitor, key = Program(app.url), PREFIX + uuid4().hex

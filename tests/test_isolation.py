@@ -206,6 +206,27 @@ class Scene:
 
 
 @contextmanager
+def reading(program: Program) -> Iterator[None]:
+    """Read the events of its session all the time. The app cancels what nobody reads for a minute."""
+
+    def read() -> None:
+        query = {"session_hash": program.session}
+        with (
+            suppress(httpx.HTTPError),
+            program.http.stream("GET", f"{API}queue/data", params=query, timeout=600) as said,
+        ):
+            for _ in said.iter_raw():
+                pass
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(30)
+
+
+@contextmanager
 def at_work(app: App, server: Running, first: Program) -> Iterator[Scene]:
     """A visitor who has said something with files and whose next answer is being written."""
     word = marker()
@@ -229,8 +250,12 @@ def at_work(app: App, server: Running, first: Program) -> Iterator[Scene]:
     }
     made = Scene(first, word, ids, app, server, long)
     made.before = made.mine()
-    yield made
-    first.ask("POST", f"{API}cancel", json={"session_hash": first.session, "event_id": event, "fn_index": first.chat})
+    end = {"session_hash": first.session, "event_id": event, "fn_index": first.chat}
+    with reading(first):
+        try:
+            yield made
+        finally:
+            first.ask("POST", f"{API}cancel", json=end)
 
 
 @pytest.fixture(scope="module")

@@ -101,7 +101,7 @@ async def test_answer_is_continued_once_and_counts_as_message(public: Conversati
 @pytest.mark.gate("An answer that was cut can be continued.")
 @pytest.mark.browser
 def test_continue_asks_for_the_rest(start_app: Callable[..., App], visit: Visit) -> None:
-    with running(Config(rate=4.0)) as server:
+    with running(Config(rate=1.0)) as server:  # what is to be stopped takes long
         app = start_app(VLLM_BASE_URL=server.base_url)
         visitor = visit(app.url)
         go_on = visitor.chat.get_by_role("button", name="Continue", exact=True)
@@ -136,7 +136,7 @@ def test_continue_asks_for_the_rest(start_app: Callable[..., App], visit: Visit)
         assert len(server.journal()) == requests
 
         # Reasoning alone
-        visitor.ask('!json [{"reasoning": "First I add."}, {"finish": "length"}]')
+        visitor.ask('!pace 200 !json [{"reasoning": "First I add."}, {"finish": "length"}]')
         expect(visitor.chat.locator(".caption").last).to_contain_text("Reached the length limit")
         go_on.click()
         expect(visitor.mine.last).to_have_text(GO_ON)
@@ -147,7 +147,11 @@ def test_continue_asks_for_the_rest(start_app: Callable[..., App], visit: Visit)
         visitor.stop.click()
         visitor.idle()
 
-        # A limit set by the visitor
+
+@pytest.mark.browser
+def test_length_setting_reaches_model(start_app: Callable[..., App], visit: Visit) -> None:
+    with running(Config(rate=200.0)) as server:
+        visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url)
         visitor.open_settings()
         limit = visitor.page.locator("#max-tokens input")
         expect(limit).to_have_value("")
@@ -155,11 +159,11 @@ def test_continue_asks_for_the_rest(start_app: Callable[..., App], visit: Visit)
         visitor.shot("length-setting")
         limit.fill("64")
         visitor.close_settings()
-        visitor.ask("!pace 200 !text Short.")
+        visitor.ask("!text Short.")
         body = server.journal()[-1]["body"]
         assert (body.get("max_tokens") or body.get("max_completion_tokens")) == 64
         visitor.open_settings()
         limit.fill("")
         visitor.close_settings()
-        visitor.ask("!pace 200 !text Long.")
+        visitor.ask("!text Long.")
         assert not {"max_tokens", "max_completion_tokens"} & server.journal()[-1]["body"].keys()

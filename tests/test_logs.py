@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import expect
 
@@ -30,12 +31,13 @@ def test_no_message_content_at_debug(
     visitor.ask(f"!text {MARK} answer")
     visitor.ask(f"!status 400 {MARK}")
     visitor.ask(f"!tool calculate {MARK}")
-    api, ask = f"{app.url}/gradio_api/queue", visitor.page.request
-    for data in ([], [f"{MARK} alone"], [{"text": [MARK]}, MARK, MARK], [{"text": MARK, "files": MARK}, "", {}]):
-        for number in range(60):
-            given = {"data": data, "fn_index": number, "session_hash": f"logs{number}"}
-            if ask.post(f"{api}/join", data=given).status == 200:
-                ask.get(f"{api}/data?session_hash=logs{number}")
+    cookies = {str(one.get("name")): str(one.get("value")) for one in visitor.page.context.cookies()}
+    with httpx.Client(base_url=f"{app.url}/gradio_api/queue", cookies=cookies, trust_env=False, timeout=60) as http:
+        for data in ([], [f"{MARK} alone"], [{"text": [MARK]}, MARK, MARK], [{"text": MARK, "files": MARK}, "", {}]):
+            for number in range(60):
+                given = {"data": data, "fn_index": number, "session_hash": f"logs{number}"}
+                if http.post("/join", json=given).status_code == 200:
+                    http.get("/data", params={"session_hash": f"logs{number}"})
     log = app.log
     assert "DEBUG" in log
     found = [line[:300] for line in log.splitlines() if MARK in line]

@@ -1,7 +1,9 @@
 """The page in real Chromium: bubbles, stop, reload, retry, edit, undo, settings. One visitor a test."""
 
 import re
+import select
 import signal
+import socket
 from collections.abc import Callable
 
 import pytest
@@ -124,30 +126,19 @@ def test_white_space_and_emoji_arrive_intact(app: App, visit: Visit) -> None:
 
 @pytest.mark.gate("What a model writes cannot become part of the page.")
 def test_model_output_cannot_inject_html(app: App, visit: Visit) -> None:
-    visitor = visit(app.url, fresh=True)
-    fetched: list[str] = []
-    visitor.page.on("request", lambda request: fetched.append(request.url))
-    visitor.ask(
-        "!text <img src=http://127.0.0.1:9/leak.png onerror=window.broken=1> ![x](http://127.0.0.1:9/leak2.png) "
-        "<script>window.broken=1</script> <b onclick=window.broken=1>bold</b>"
-    )
-    assert visitor.page.evaluate("window.broken") is None
-    assert not [url for url in fetched if url.startswith("http://127.0.0.1:9/") and not _blocked(visitor, url)]
-
-
-def _blocked(visitor: Visitor, url: str) -> bool:
-    """Whether the browser's policy kept it from being fetched: such an image has no size."""
-    return bool(visitor.page.evaluate("url => [...document.images].every(i => i.src !== url || !i.naturalWidth)", url))
+    visitor = visit(app.url)
+    with socket.create_server(("127.0.0.1", 0)) as elsewhere:
+        url = f"http://127.0.0.1:{elsewhere.getsockname()[1]}"
+        visitor.ask(
+            f"!text <img src={url}/leak.png onerror=window.broken=1> ![x]({url}/leak2.png) "
+            "<script>window.broken=1</script> <b onclick=window.broken=1>bold</b>"
+        )
+        expect(visitor.bubbles.first).to_contain_text("bold")
+        assert visitor.page.evaluate("window.broken") is None
+        assert not select.select([elsewhere], [], [], 0.5)[0], "the browser connected to another site"
 
 
 # Stop
-
-TIME_THE_STOP = """() => {
-  document.querySelector("#composer").addEventListener("click", () => { window.pressed = Date.now(); }, true);
-  new MutationObserver(() => {
-    if (!window.stopped && document.querySelector("#chat .caption")) window.stopped = Date.now();
-  }).observe(document.querySelector("#chat"), { childList: true, subtree: true });
-}"""
 
 STALLS = {
     "streaming": "!tokens 4000 @200",
@@ -181,11 +172,12 @@ def test_stop_ends_run_within_a_second(app: App, visit: Visit, model_server: Run
         expect(visitor.chat).to_contain_text("word4")
     if tools:
         expect(visitor.chat).to_contain_text("Tool")
-    visitor.page.evaluate(TIME_THE_STOP)
     visitor.stop.click()
-    expect(visitor.chat.locator(".caption")).to_contain_text("Stopped; the model server was free after")
+    # The time on the server, as the page's own depends on how busy this machine is.
+    expect(visitor.chat.locator(".caption")).to_contain_text(
+        re.compile(r"Stopped; the model server was free after \d{1,3} ms")
+    )
     visitor.idle()
-    assert 0 < visitor.page.evaluate("window.stopped - window.pressed") < 1000
     if not tools:
         line = model_server.wait_for(lambda journal: journal[before]["closed"])[before]
         assert line["ended"] == "client_closed"

@@ -141,7 +141,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "crt", folder / "key"
 
 
-@pytest.fixture(scope="module", params=["nginx", "caddy"])
+@pytest.fixture(scope="module", params=["nginx", pytest.param("caddy", marks=pytest.mark.full)])
 def proxy(request: pytest.FixtureRequest, apps: tuple[App, App], certificate: tuple[Path, Path]) -> Iterator[Proxy]:
     """Each proxy with the file that stands in docs/proxies."""
     name: str = request.param
@@ -236,7 +236,10 @@ def test_largest_allowed_file_passes(proxy: Proxy, path: str) -> None:
         assert answer.json()[0].endswith("/a.bin")
 
 
-@pytest.mark.parametrize(("size", "path"), [(LIMIT + 1, "/"), (LIMIT + 1, "/chat/"), (101 * 1024 * 1024, "/")])
+@pytest.mark.parametrize(
+    ("size", "path"),
+    [(LIMIT + 1, "/"), (LIMIT + 1, "/chat/"), pytest.param(101 * 1024 * 1024, "/", marks=pytest.mark.full)],
+)
 def test_larger_file_gets_413(proxy: Proxy, size: int, path: str) -> None:
     with proxy.http() as http:
         http.get(proxy.url(path))
@@ -256,7 +259,14 @@ def test_page_knows_its_address(proxy: Proxy, path: str, ending: str) -> None:
     assert {"Secure", "HttpOnly", "SameSite=None", "Partitioned", "Path=/"} <= set(cookie.split("; "))
 
 
-@pytest.mark.parametrize("prefix", ["", "/chat", "/chat/chat", "/chat/chat/chat"])
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        pytest.param("", marks=pytest.mark.full),
+        "/chat",
+        *(pytest.param(deeper, marks=pytest.mark.full) for deeper in ("/chat/chat", "/chat/chat/chat")),
+    ],
+)
 def test_other_visitors_get_nothing_below_any_prefix(
     proxy: Proxy, apps: tuple[App, App], server: Running, prefix: str
 ) -> None:

@@ -24,7 +24,7 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.rate_limit import MINUTE, RateLimiter, Reservation
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor as Asker
-from tests.conftest import App
+from tests.conftest import App, becomes
 from tests.scripted_server import Running
 from tests.test_handlers import Models
 from tests.views import watch
@@ -227,9 +227,7 @@ async def test_returning_page_keeps_its_answer(tmp_path: Path, model_server: Run
 
 def test_failed_share_link_is_explained(start_app: StartApp) -> None:
     app = start_app(SHARE="1", **OFFLINE)
-    while "No share link" not in app.log:
-        assert app.process is not None
-        assert app.process.poll() is None
+    becomes(True, lambda: "No share link" in app.log)
     assert "needs the network" in app.log
     assert "Traceback" not in app.log
     assert Client(app.url, verbose=False).predict({"text": "!text Hi.", "files": []}, api_name="/chat")["text"] == "Hi."
@@ -242,9 +240,7 @@ def test_shared_page_has_link_limits_and_no_leftovers(
     program = frpc(home)
     config = "[public]\nmessages = 2\npublic_tools = []\n[agent]\ntools = ['agent.tools.builtin:calculate']\n"
     app = start_app(config, SHARE="1", HF_HOME=str(home), GRADIO_SHARE_SERVER_ADDRESS="127.0.0.1:9")
-    while "shared at https://example.invalid" not in app.log:
-        assert app.process is not None
-        assert app.process.poll() is None
+    becomes(True, lambda: "shared at https://example.invalid" in app.log)
     client = Client(app.url, verbose=False)
     client.predict({"text": "!text One.", "files": []}, "", {"tools": True}, api_name="/chat")
     assert not model_server.journal()[-1]["body"].get("tools")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import given
@@ -208,9 +209,9 @@ async def quick() -> str:
 
 @pytest.mark.parametrize("code", [408, 409, 429, 500, 502, 503, 529])
 async def test_retry_sends_the_same_bytes(agent: Agent, server: Running, code: int) -> None:
-    seen = len(server.journal())
-    result = await agent.ask(f"!fail 2 {code} 0 !text Hello")
-    assert (result.finish_reason, result.text) == ("stop", "Hello")
+    seen, word = len(server.journal()), uuid4().hex  # attempts are counted by message
+    result = await agent.ask(f"!fail 2 {code} 0 !text {word}")
+    assert (result.finish_reason, result.text) == ("stop", word)
     lines = server.journal()[seen:]
     assert [line["ended"] for line in lines] == [f"status {code}", f"status {code}", "stop"]
     assert len({json.dumps(line["body"]) for line in lines}) == 1

@@ -234,7 +234,7 @@ def test_uninterruptible_tool_does_not_delay_exit(start: Start, model_server: Ru
 # Two signals
 
 
-@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("second", [pytest.param(signal.SIGINT, marks=pytest.mark.full), signal.SIGTERM])
 def test_second_signal_ends_at_once_and_stores_text(start: Start, second: signal.Signals) -> None:
     own = start(drain=30)
     with connected(own) as reader:
@@ -303,6 +303,7 @@ def test_ctrl_c_stops_make_run(start: Start) -> None:
     cut_short(own, "word100")
 
 
+@pytest.mark.full
 def test_double_ctrl_c_stops_make_run(start: Start) -> None:
     own = start(MAKE, drain=30)
     processes = family(own.process.pid)
@@ -316,7 +317,10 @@ def test_double_ctrl_c_stops_make_run(start: Start) -> None:
     cut_short(own, "word20")
 
 
-@pytest.mark.parametrize("whole_group", [False, True], ids=["to make alone", "to its group"])
+@pytest.mark.parametrize(
+    "whole_group",
+    [pytest.param(False, id="to make alone"), pytest.param(True, id="to its group", marks=pytest.mark.full)],
+)
 def test_sigterm_to_make_run_reaches_app_once(start: Start, whole_group: bool) -> None:
     own = start(MAKE, drain=2.5)
     processes = family(own.process.pid)
@@ -390,7 +394,8 @@ def with_llama(start: Start, tmp_path: Path) -> Callable[..., App]:
     return begin
 
 
-LONG_STORY = "Count from one to one thousand in words, without a stop."
+LONG_STORY = "Go on with this for as long as you can, and never stop: " + "ha " * 200
+"""At temperature 0, the model goes on with this until it may write no more."""
 
 
 @pytest.mark.weights
@@ -413,7 +418,7 @@ def test_no_llama_cpp_outlives_app(with_llama: Callable[..., App], how: str) -> 
     own = with_llama(drain=30)
     processes = family(own.process.pid)
     with connected(own) as reader:
-        job = ask(reader, LONG_STORY, max_tokens=1000)
+        job = ask(reader, LONG_STORY, max_tokens=1000, temperature=0)
         until(lambda: job.outputs() and job.outputs()[-1]["text"])
         if how == "kill -9":
             own.process.kill()

@@ -146,10 +146,12 @@ async def test_verified_file_is_not_hashed_again(tmp_path: Path) -> None:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     toy = dataclasses.replace(from_hub(b""), size=big, sha256=digest)
-    assert await find(toy, tmp_path) == path
-    began = time.process_time()
-    assert await find(toy, tmp_path) == path
-    assert time.process_time() - began < 0.05
+    spent: list[float] = []
+    for _ in range(2):
+        began = time.process_time()
+        assert await find(toy, tmp_path) == path
+        spent.append(time.process_time() - began)
+    assert spent[1] < spent[0] / 5
 
 
 def packaged(data: bytes = DATA, *, name: str = "toy_models") -> Pinned:

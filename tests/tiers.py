@@ -28,7 +28,27 @@ WITHOUT_WEIGHTS = ("web", "cli", "doctor", "deploy", "i18n")
 """Parts of `agent` whose changes don't make tests with real weights run again in the gate."""
 
 # Files that take longest come first. Otherwise one process would run a long file alone at the end.
-LONGEST: tuple[str, ...] = ()
+LONGEST = (
+    "test_shutdown",
+    "test_doctor",
+    "test_isolation",
+    "test_proxies",
+    "test_terminal",
+    "test_deploy",
+    "test_floods",
+    "test_uploads",
+    "test_public_limits",
+    "test_linear",
+    "test_page",
+    "test_waiting",
+    "test_looks",
+    "test_addressing",
+    "test_keyboard",
+    "test_space",
+    "test_hosted_page",
+    "test_answers",
+    "test_link_fetch",
+)
 
 settings.register_profile("gate", derandomize=True, max_examples=34)
 settings.register_profile("full", max_examples=100)
