@@ -29,7 +29,7 @@ from agent.tools import Tool
 
 log = logging.getLogger(__name__)
 
-_Make = Callable[[Agent], Run]
+_MakeRun = Callable[[Agent], Run]
 
 
 class Chat:
@@ -58,7 +58,7 @@ class Chat:
         self._home: LoopThread | None = None
         self._turn = asyncio.Lock()
         self._open = AsyncExitStack()
-        self._able: Agent | None = None
+        self._agent_with_open_tools: Agent | None = None
         self._run: Run | None = None
 
     # The conversation
@@ -150,18 +150,18 @@ class Chat:
 
     # In the chat's own loop
 
-    def _question(self, prompt: Prompt, options: RunOptions) -> _Make:
-        return lambda able: able.run(prompt, context=self._context, **options)
+    def _question(self, prompt: Prompt, options: RunOptions) -> _MakeRun:
+        return lambda agent: agent.run(prompt, context=self._context, **options)
 
-    def _answer(self, reply: Reply) -> _Make:
-        def make(able: Agent) -> Run:
+    def _answer(self, reply: Reply) -> _MakeRun:
+        def make(agent: Agent) -> Run:
             if self.result is None or self.result.suspension is None:
                 raise InputError("nothing in this chat waits for an answer")
-            return able.resume(self.result.suspension, reply)
+            return agent.resume(self.result.suspension, reply)
 
         return make
 
-    def _pulled(self, make: _Make, *, same_run: bool = False) -> Iterator[Response]:
+    def _pulled(self, make: _MakeRun, *, same_run: bool = False) -> Iterator[Response]:
         home = self._started()
         run, over = home.wait(self._begin(make, same_run))
         seen = 0
@@ -176,7 +176,7 @@ class Chat:
             with suppress(LoopEnded):
                 home.wait(_waited(over))
 
-    async def _streamed(self, make: _Make, *, same_run: bool = False) -> AsyncIterator[Response]:
+    async def _streamed(self, make: _MakeRun, *, same_run: bool = False) -> AsyncIterator[Response]:
         async with self._begun(make, same_run=same_run) as (home, run, over):
             seen = 0
             try:
@@ -190,7 +190,7 @@ class Chat:
 
     @asynccontextmanager
     async def _begun(
-        self, make: _Make, *, same_run: bool = False
+        self, make: _MakeRun, *, same_run: bool = False
     ) -> AsyncGenerator[tuple[LoopThread, Run, "asyncio.Task[None]"]]:
         """Begin a run. Leaving the context cancels it and waits for its end."""
         home = self._started()
@@ -202,7 +202,7 @@ class Chat:
             with suppress(LoopEnded):
                 await home.submit(_waited(over))
 
-    async def _begin(self, make: _Make, same_run: bool) -> tuple[Run, "asyncio.Task[None]"]:
+    async def _begin(self, make: _MakeRun, same_run: bool) -> tuple[Run, "asyncio.Task[None]"]:
         self._check(same_run=same_run)
         if self._turn.locked() and not self._queue:
             raise Busy(
@@ -230,18 +230,18 @@ class Chat:
 
     async def _ready(self) -> Agent:
         """Return the agent with its toolsets open. If one cannot be opened, leave it to the run to report that."""
-        if self._able is None:
+        if self._agent_with_open_tools is None:
             tools: list[Tool] = []
             try:
                 for toolset in self.agent.toolsets:
                     tools += await self._open.enter_async_context(toolset.session())
-                self._able = self.agent.with_tools(*tools)
+                self._agent_with_open_tools = self.agent.with_tools(*tools)
             except BaseException as failure:
                 await self._open.aclose()
                 if not isinstance(failure, Exception):
                     raise
                 return self.agent
-        return self._able
+        return self._agent_with_open_tools
 
     async def _wait_until_done(self, run: Run) -> None:
         """Wait for the end of the run. Only then update the conversation and let the next run begin."""
