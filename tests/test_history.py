@@ -959,6 +959,37 @@ async def test_size_counts_stored_text(store: HistoryStore) -> None:
     assert await store.size() == 0
 
 
+async def test_sizes_begin_with_the_first_to_expire(store: HistoryStore) -> None:
+    at = now() + timedelta(days=1)
+    owners = ["guest-b", "guest-a", "ann", "guest-b", "guest-ab"]
+    for number, owner in enumerate(owners):
+        end = None if owner == "guest-ab" else at + timedelta(hours=number)
+        await store.save(Record(owner=owner, expires_at=end))
+    sizes = await store.sizes(owners="guest-")
+    assert list(sizes) == ["guest-a", "guest-b", "guest-ab"]
+    assert sum(sizes.values()) == await store.size(owners="guest-")
+    assert sizes["guest-b"] == await store.size(owners="guest-b")
+    assert set(await store.sizes()) == set(owners)
+    assert await store.sizes(owners="nobody") == {}
+
+
+async def test_expiring_skips_ids(store: HistoryStore) -> None:
+    at = now() + timedelta(days=1)
+    records = [await store.save(Record(owner="guest-1", expires_at=at + timedelta(hours=n))) for n in range(3)]
+    skip = {records[0].id, "'; --"}
+    assert await store.expiring(at + timedelta(days=1), limit=1, skip=skip) == records[1:2]
+    assert await store.expiring(at + timedelta(days=1), owners="guest-", skip=skip) == records[1:]
+
+
+async def test_texts_are_those_of_the_owner(store: HistoryStore, clock: Clock) -> None:
+    record, entries = await started(store, "Ünïcode", "2", owner="guest-1")
+    await started(store, "other", owner="guest-10")
+    await store.save(replace(record, head_id=entries[0].id, expires_at=now()))
+    clock.ahead = timedelta(hours=1)
+    assert sorted([text async for text in store.texts("guest-1")]) == sorted(dump_entries(entries))
+    assert [text async for text in store.texts("guest-")] == []
+
+
 async def test_missing_expiry_is_added(store: HistoryStore, clock: Clock) -> None:
     without = [(await started(store, str(number)))[0] for number in range(3)]
     guest, _ = await started(store, owner="guest-1")

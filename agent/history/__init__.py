@@ -5,7 +5,7 @@ before it. Retry, edit and undo are therefore branches: nothing is overwritten. 
 call names it. Another owner's object raises the same `NotFound` as a missing one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
@@ -144,10 +144,13 @@ class HistoryStore(Protocol):
         """Remove a conversation with all its entries and branches. Raises `NotFound`."""
         ...
 
-    async def expiring(self, by: datetime, *, owners: str = "", limit: int = 50) -> Sequence[Record]:
-        """Return up to `limit` records that expire by then, the earliest first. Their owners begin with `owners`.
+    async def expiring(
+        self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
+    ) -> Sequence[Record]:
+        """Return up to `limit` records that expire by then, the earliest first, without the ids in `skip`.
 
-        Only this call, `entries` and `erase` still see an expired conversation.
+        Their owners begin with `owners`. Of a damaged record, the result has what `erase` needs. Only this call,
+        `entries`, `texts` and `erase` still see an expired conversation.
         """
         ...
 
@@ -155,12 +158,23 @@ class HistoryStore(Protocol):
         """Set `expires_at` of records that have none and have owners that begin with `owners`; return their number.
 
         `until` returns when a record expires, None for never. Nothing else of the record changes, not even its
-        revision.
+        revision. Damaged records are left as they are.
         """
         ...
 
     async def size(self, *, owners: str = "") -> int:
         """Return the number of bytes of text stored for owners that begin with `owners`, including expired text."""
+        ...
+
+    async def sizes(self, *, owners: str = "") -> Mapping[str, int]:
+        """Return the same number for each of these owners.
+
+        The first owner is the one whose last conversation expires first.
+        """
+        ...
+
+    def texts(self, owner: str) -> AsyncIterator[str]:
+        """Yield the stored text of each entry of an owner, in no particular order, also damaged and expired ones."""
         ...
 
     async def entries(self, record: Record) -> Sequence[Entry]:

@@ -5,6 +5,7 @@ conversation unreadable. Knows nothing of the storage itself.
 """
 
 import json
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -13,6 +14,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from agent.errors import HistoryError, localized_error
 from agent.history import Entry, Record
 from agent.history.sentences import SENTENCES
+
+log = logging.getLogger(__name__)
 
 # The byte encoding of pydantic-ai's own message adapter. An adapter of one dataclass takes no config, but an adapter of
 # a list does. Without it, bytes in a provider's details could not be written at all.
@@ -44,6 +47,15 @@ def dump_record(record: Record) -> str:
 def load_records(texts: Iterable[str]) -> list[Record]:
     """Return the records of many JSON objects, validated in one call. Raises `HistoryError` if one is damaged."""
     return _load(_RECORDS, texts)
+
+
+def load_undamaged(text: str) -> Record | None:
+    """Return the record of one JSON object, or None if it is damaged, which is logged."""
+    try:
+        return load_records([text])[0]
+    except HistoryError as error:
+        log.warning("a conversation cannot be read: %s", error)
+        return None
 
 
 def _dump(adapter: TypeAdapter[list[Any]], value: Entry | Record, name: str) -> str:

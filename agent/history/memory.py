@@ -1,8 +1,8 @@
 """Conversations in this process's memory. They are gone when it ends. For one event loop only."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
 
 from agent.errors import Conflict, HistoryError, NotFound, localized_error
@@ -70,13 +70,15 @@ class MemoryStore:
         self._owned(conversation_id, owner)
         del self._conversations[conversation_id]
 
-    async def expiring(self, by: datetime, *, owners: str = "", limit: int = 50) -> Sequence[Record]:
+    async def expiring(
+        self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
+    ) -> Sequence[Record]:
         """Implement `HistoryStore.expiring`."""
         found = [
             (kept.record.expires_at, kept.record)
             for kept in self._conversations.values()
             if kept.record.expires_at is not None and kept.record.expires_at <= by
-            if kept.record.owner.startswith(owners)
+            if kept.record.owner.startswith(owners) and kept.record.id not in skip
         ]
         return [record for _, record in sorted(found, key=lambda pair: pair[0])[: max(limit, 0)]]
 
@@ -92,6 +94,26 @@ class MemoryStore:
     async def size(self, *, owners: str = "") -> int:
         """Implement `HistoryStore.size`."""
         return sum(kept.size for kept in self._conversations.values() if kept.record.owner.startswith(owners))
+
+    async def sizes(self, *, owners: str = "") -> Mapping[str, int]:
+        """Implement `HistoryStore.sizes`."""
+        sizes, ends = dict[str, int](), dict[str, datetime]()
+        for kept in self._conversations.values():
+            owner, end = kept.record.owner, kept.record.expires_at or datetime.max.replace(tzinfo=UTC)
+            if owner.startswith(owners):
+                sizes[owner] = sizes.get(owner, 0) + kept.size
+                ends[owner] = max(ends.get(owner, end), end)
+        return {owner: sizes[owner] for owner in sorted(sizes, key=lambda owner: ends[owner])}
+
+    async def texts(self, owner: str) -> AsyncIterator[str]:
+        """Implement `HistoryStore.texts`."""
+        for text in [
+            text
+            for kept in self._conversations.values()
+            if kept.record.owner == owner
+            for _, text in kept.entries.values()
+        ]:
+            yield text
 
     async def entries(self, record: Record) -> Sequence[Entry]:
         """Implement `HistoryStore.entries`."""
