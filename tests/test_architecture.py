@@ -63,7 +63,15 @@ LAYERS = (
     ("agent.media.mime",),
     ("agent.fetch.sentences", "agent.local.sentences", "agent.media.sentences", "agent.web.sentences"),
     ("agent.errors",),
-    ("agent.fetch.addresses", "agent.i18n", "agent.media", "agent.media.sandbox_limits", "agent.system"),
+    (
+        "agent.fetch.addresses",
+        "agent.i18n",
+        "agent.media",
+        "agent.media.owner_folders",
+        "agent.media.sandbox_limits",
+        "agent.system",
+    ),
+    ("agent.runtime.shield",),
 )
 """From top to bottom: a module imports from its own layer and from those below. A package stands for all in it."""
 

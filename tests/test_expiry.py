@@ -2,8 +2,8 @@
 
 import os
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing, closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,9 +13,10 @@ from pydantic_ai.messages import BinaryContent, FilePart, ModelRequest, ModelRes
 
 from agent.history import Entry, Note, Record, now
 from agent.history.memory import MemoryStore
+from agent.history.sqlite import SqliteStore
 from agent.media.store import MediaStore
 from agent.settings import LocalSettings, PublicSettings, Settings
-from agent.web.chat.expiry import GUEST_PREFIX, MARGIN, RetentionPeriods, delete_expired
+from agent.web.chat.expiry import GUEST_PREFIX, MARGIN, ExpiredConversations, RetentionPeriods, add_missing_expiry
 from agent.web.chat.journal import Omitted, StoreJournal
 from tests.conftest import App, becomes
 from tests.test_isolation import Program, marker, owner_in, png
@@ -48,11 +49,12 @@ def test_lifetimes_come_from_settings(settings: Settings, owner: str, running: b
 class House:
     """A store and files, with a clock that can be put forward."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: type[MemoryStore] = MemoryStore) -> None:
         self.ahead = timedelta()
-        self.store = MemoryStore(lambda: now() + self.ahead)
+        self.store = kind(lambda: now() + self.ahead)
         self.media = MediaStore(folder)
-        self.folder = folder
+        self.folder, self.busy = folder, set[str]()
+        self.expired = ExpiredConversations(self.store, self.media, lambda id_: id_ in self.busy)
 
     async def talk(self, owner: str, lifetimes: RetentionPeriods, *, ended: str | None = "stop") -> Record:
         """A conversation with a picture of the visitor's and one of the model's."""
@@ -64,7 +66,8 @@ class House:
         return journal.record
 
     async def delete(self, *busy: str, limit: int = 50) -> int:
-        return await delete_expired(self.store, self.media, lambda id_: id_ in busy, at=now() + self.ahead, limit=limit)
+        self.busy = set(busy)
+        return await self.expired.delete(at=now() + self.ahead, limit=limit)
 
     def files(self, owner: str) -> int:
         return len(list(self.folder.glob(f"{owner}/*")))
@@ -128,7 +131,7 @@ async def test_round_has_a_limit(house: House) -> None:
     assert [await house.delete(limit=3) for _ in range(3)] == [3, 2, 0]
 
 
-async def test_next_round_finishes_interrupted_one(house: House) -> None:
+async def test_conversation_without_files_is_deleted(house: House) -> None:
     record = await house.talk(ANON, SHORT)
     house.ahead = DAY
     for file in house.folder.glob(f"{ANON}/*"):
@@ -147,6 +150,83 @@ async def test_damaged_file_name_deletes_nothing_else(house: House) -> None:
     assert await house.delete() == 1
     assert outside.exists()
     outside.unlink()
+
+
+class ReadingStore(MemoryStore):
+    """A store in which something happens after entries are read."""
+
+    meanwhile: Callable[[Record], Awaitable[None]] | None = None
+
+    async def entries(self, record: Record) -> Sequence[Entry]:
+        found = await super().entries(record)
+        if self.meanwhile is not None:
+            await self.meanwhile(record)
+        return found
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["begun", "saved"])
+async def test_answer_that_begins_meanwhile_keeps_its_files(tmp_path: Path, saved: bool) -> None:
+    house = House(tmp_path, ReadingStore)
+    await house.talk(ANON, SHORT)
+    house.ahead = DAY
+
+    async def begin(record: Record) -> None:
+        if saved:  # by another process
+            house.store._conversations[record.id].record = replace(record, revision=record.revision + 1)
+        else:
+            house.busy.add(record.id)
+
+    assert isinstance(house.store, ReadingStore)
+    house.store.meanwhile = begin
+    assert await house.delete() == 0
+    assert house.files(ANON) == 2
+
+
+async def test_files_go_after_the_conversation(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    record = await house.talk(ANON, SHORT)
+    [file, *_] = house.folder.glob(f"{ANON}/*")
+    file.unlink()
+    file.mkdir()  # cannot be unlinked
+    house.ahead = DAY
+    assert await house.delete() == 1
+    assert not await house.store.entries(record)
+    assert house.files(ANON) == 1
+    assert "files of a deleted conversation could not be removed" in caplog.text
+
+
+STUCK = """
+CREATE TRIGGER stuck BEFORE DELETE ON conversations WHEN old.owner = 'guest-stuck'
+BEGIN SELECT RAISE (ABORT, 'stuck'); END
+"""
+
+
+async def test_failures_stop_nothing_behind_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Some conversations are damaged, and more than a round handles cannot be deleted."""
+    at = now()
+    async with aclosing(await SqliteStore.open(tmp_path / "history.sqlite", clock=lambda: now() - DAY)) as store:
+        for number, owner in enumerate([*["guest-damaged"] * 2, *["guest-stuck"] * 3, *["guest-fine"] * 4]):
+            await store.save(Record(owner=owner, expires_at=at + timedelta(seconds=number)))
+        await store._writer.execute_fetchall("UPDATE conversations SET record = '{' WHERE owner = 'guest-damaged'")
+        await store._writer.execute_fetchall(STUCK)
+        expired = ExpiredConversations(store, MediaStore(tmp_path / "media"), lambda _: False)
+        rounds = [await expired.delete(at=at + HOUR, limit=2) for _ in range(4)]
+        assert sum(rounds) == 6
+        assert {record.owner for record in await store.expiring(at + HOUR)} == {"guest-stuck"}
+        assert await expired.delete(at=at + HOUR * 3, limit=2) == 0
+        assert caplog.text.count("could not be deleted") == 3, "each is logged once"
+        assert caplog.text.count("cannot be read") == 2
+        await store._writer.execute_fetchall("DROP TRIGGER stuck")
+        assert await expired.delete(at=at + HOUR * 3.5) == 0, "not yet"
+        assert await expired.delete(at=at + HOUR * 5) == 3
+
+
+async def test_damaged_conversation_stops_no_expiry(tmp_path: Path) -> None:
+    async with aclosing(await SqliteStore.open(tmp_path / "history.sqlite")) as store:
+        for owner in ("guest-damaged", "guest-fine"):
+            await store.save(Record(owner=owner))
+        await store._writer.execute_fetchall("UPDATE conversations SET record = '{' WHERE owner = 'guest-damaged'")
+        assert await add_missing_expiry(store, PRIVATE) == 1
+        assert [record.owner for record in await store.expiring(now() + DAY)] == ["guest-fine"]
 
 
 def rows(app: App) -> dict[str, int]:

@@ -204,7 +204,7 @@ async def test_replies_are_bounded_and_forgotten(restarted: Callable[[], Convers
     record = await page._store.get(live.conversation, owner="ann")
     await page.replies.forget_deleted(page._store)
     assert page.replies.get(live.conversation)
-    assert await delete_conversation(page._store, page.media, record)
+    assert await delete_conversation(page._store, page.media, record, page.live_runs.is_busy)
     await page.replies.forget_deleted(page._store)
     assert page.replies.get(live.conversation) is None
     assert page.replies.size == 0

@@ -3,12 +3,10 @@
 import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from mimetypes import guess_extension
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -30,7 +28,9 @@ from pydantic_ai.messages import (
 from agent.errors import NotFound
 from agent.history import new_id
 from agent.media.mime import SUFFIXES
+from agent.media.owner_folders import OwnerFolders
 from agent.responses import Response
+from agent.runtime.shield import run_to_completion
 
 ROUTE = "/media/"
 SHOWN = ("image/", "audio/")
@@ -40,7 +40,9 @@ LONGEST_NAME = 100
 DELETED = "(An attachment that was deleted.)"
 
 _TYPES = {suffix: kind for kind, suffix in SUFFIXES.items()} | {UNKNOWN: "application/octet-stream"}
-_ID = re.compile(rf"[0-9a-f]{{32}}\.(?:{'|'.join(_TYPES)})")
+_STEM = re.compile(r"[0-9a-f]{32}")
+_ID = re.compile(rf"{_STEM.pattern}\.(?:{'|'.join(_TYPES)})")
+_OWNER = re.compile(r"[0-9A-Za-z_-]{1,64}")
 Url = ImageUrl | AudioUrl | DocumentUrl
 
 
@@ -48,12 +50,20 @@ class MediaStore:
     """Files under `folder/<owner>/<id>`. A visitor cannot tell another owner's file from a missing one."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self._files = folder, OwnerFolders(folder)
 
     async def add(self, owner: str, data: bytes, media_type: str) -> BinaryContent:
-        """Store the bytes. The `identifier` of the returned content is the id of the file."""
+        """Store the bytes. The `identifier` of the returned content is the id of the file.
+
+        If the caller is cancelled, nothing is stored.
+        """
         id_ = f"{new_id()}.{SUFFIXES.get(media_type, UNKNOWN)}"
-        await asyncio.to_thread(_write, self._path(owner, id_), data)
+        try:
+            # A thread cannot be cancelled: without waiting for it, the file would appear after its removal.
+            await run_to_completion(asyncio.to_thread(self._files.write, self._path(owner, id_), data))
+        except asyncio.CancelledError:
+            await run_to_completion(self.remove(owner, [id_]))
+            raise
         return BinaryContent(data, media_type=media_type, identifier=id_)
 
     async def read(self, owner: str, id_: str) -> BinaryContent:
@@ -67,7 +77,28 @@ class MediaStore:
 
     async def remove(self, owner: str, ids: Iterable[str]) -> None:
         """Delete these files of the owner. Missing files are ignored."""
-        await asyncio.to_thread(_remove, [self._path(owner, id_) for id_ in ids])
+        await asyncio.to_thread(self._files.remove, [self._path(owner, id_) for id_ in ids])
+
+    async def remove_all(self, owner: str) -> None:
+        """Delete all files of the owner."""
+        await asyncio.to_thread(self._files.remove_folder, self._path(owner).name)
+
+    async def sizes(self) -> Mapping[str, int]:
+        """Return the size of each owner's files in bytes. It is kept up to date without reading the disk."""
+        return await asyncio.to_thread(self._files.sizes)
+
+    async def recount(self) -> None:
+        """Read the sizes from the disk again, in case another process has changed the files."""
+        await asyncio.to_thread(self._files.recount)
+
+    async def owners(self) -> list[str]:
+        """Return the owners that have files."""
+        return [owner for owner in await asyncio.to_thread(self._files.owners) if _OWNER.fullmatch(owner)]
+
+    async def stored_before(self, owner: str, time: float) -> set[str]:
+        """Return the ids of the owner's files that were stored before this Unix time."""
+        names = await asyncio.to_thread(self._files.unchanged_since, self._path(owner).name, time)
+        return {name for name in names if _ID.fullmatch(name)}
 
     async def with_references(self, owner: str, conversation: str, message: ModelMessage) -> ModelMessage:
         """Return the message with references instead of bytes. Bytes that are not stored yet are stored first."""
@@ -147,13 +178,19 @@ class MediaStore:
             if _ID.fullmatch(id_) and await asyncio.to_thread(self._path(owner, id_).exists):
                 return id_
         id_ = media_id(conversation, item)
-        await asyncio.to_thread(_write, self._path(owner, id_), item.data)
+        await asyncio.to_thread(self._files.write, self._path(owner, id_), item.data)
         return id_
 
-    def _path(self, owner: str, id_: str) -> Path:
-        if not _ID.fullmatch(id_) or not re.fullmatch(r"[0-9A-Za-z_-]{1,64}", owner):
+    def _path(self, owner: str, id_: str | None = None) -> Path:
+        """Return the path of a file, or of the owner's folder. Raises `NotFound` for a name that cannot be theirs."""
+        if not _OWNER.fullmatch(owner) or (id_ is not None and not _ID.fullmatch(id_)):
             raise NotFound("there is no such attachment")
-        return self._folder / owner / id_
+        return self._folder / owner / (id_ or "")
+
+
+def ids_in(text: str) -> set[str]:
+    """Return what could be the id of a stored file in this text, without its suffix."""
+    return set(_STEM.findall(text))
 
 
 def files_named_in(messages: Iterable[ModelMessage]) -> set[str]:
@@ -197,19 +234,3 @@ def _items(part: ModelRequestPart) -> list[Any]:
 
 def _with(part: Any, items: list[Any]) -> Any:
     return replace(part, content=items if isinstance(part.content, list | tuple) else items[0])
-
-
-def _remove(paths: Sequence[Path]) -> None:
-    for path in paths:
-        path.unlink(missing_ok=True)
-    for folder in {path.parent for path in paths}:
-        with suppress(OSError):  # the folder still has other files
-            folder.rmdir()
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write the whole file or nothing, because another task can read it at the same time."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
-        file.write(data)
-    Path(file.name).replace(path)

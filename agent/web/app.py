@@ -25,8 +25,9 @@ from agent.settings import PublicSettings, Settings
 from agent.tools import Tool, Toolset
 from agent.tools.presets import load_presets
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.expiry import add_missing_expiry, delete_expired
+from agent.web.chat.expiry import ExpiredConversations, add_missing_expiry
 from agent.web.chat.storage_quota import StorageQuota
+from agent.web.chat.unnamed_files import UnnamedFiles
 from agent.web.client_address import ANY, ClientAddressMiddleware
 from agent.web.gradio_compat.application import STATIC_FILES, mount, prepare_queue, root_url, without_applications
 from agent.web.gradio_compat.event_queue import BoundedQueue
@@ -51,6 +52,7 @@ from agent.web.ui.page_script import script
 from agent.web.ui.theme import head, theme
 from agent.web.unsent_files import UnsentFiles
 
+HISTORY = "history.sqlite"
 STREAMS = 300
 """Answers that may stream at once; Gradio's own default is 40."""
 
@@ -138,6 +140,9 @@ async def _lifespan(services: _Services) -> AsyncGenerator[None]:
     """Start what runs beside the page, and close everything in order at the end."""
     services.models.start()
     chores = [services.unsent_files.expire, _ConversationExpiry(services).run]
+    # A store in memory does not know the files of a history that the same folder has.
+    if services.settings.store != "memory" or not (services.settings.data_dir / HISTORY).exists():
+        chores.append(UnnamedFiles(services.store, services.media).remove)
     tasks = [
         asyncio.create_task(_preload_models()),
         asyncio.create_task(run_housekeeping(chores, services.settings.housekeeping_minutes * 60)),
@@ -161,16 +166,18 @@ class _ConversationExpiry:
 
     def __init__(self, services: _Services) -> None:
         self._services = services
+        busy = services.conversations.live_runs.is_busy
+        self._expired = ExpiredConversations(services.store, services.media, busy)
         self._has_added_expiry = False
 
     async def run(self) -> int:
         """Delete a bounded number of conversations and return how many."""
-        services, conversations = self._services, self._services.conversations
+        services = self._services
         if not self._has_added_expiry:
             await add_missing_expiry(services.store, services.settings)
             self._has_added_expiry = True
-        deleted = await delete_expired(services.store, services.media, conversations.live_runs.is_busy)
-        await conversations.replies.forget_deleted(services.store)
+        deleted = await self._expired.delete()
+        await services.conversations.replies.forget_deleted(services.store)
         return deleted
 
 
@@ -245,7 +252,7 @@ def trusted_proxies(settings: Settings) -> str:
 async def _store(settings: Settings) -> HistoryStore:
     if settings.store == "memory":
         return MemoryStore()
-    return await SqliteStore.open(settings.data_dir / "history.sqlite")
+    return await SqliteStore.open(settings.data_dir / HISTORY)
 
 
 def _tools(settings: Settings) -> list[Tool | Toolset]:

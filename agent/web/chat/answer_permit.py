@@ -5,10 +5,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from agent.providers import Connection
+from agent.web.chat.expiry import Busy
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.rate_limit import RateLimiter, Reservation
 from agent.web.chat.run_setup import Choices
-from agent.web.chat.storage_quota import Busy, Reserve, StorageQuota
+from agent.web.chat.storage_quota import Reserve, StorageQuota
 from agent.web.chat.visitor import Visitor
 
 
@@ -16,7 +17,7 @@ from agent.web.chat.visitor import Visitor
 class AnswerPermit:
     """The permit for one answer. With `owns_connection`, the connection serves only this answer and is closed with it.
 
-    Call `reserve` with the size of a message in bytes before the message is stored.
+    Call `reserve` with the size of a message in bytes before the message is stored. `is_stored` is True once it is.
     """
 
     connection: Connection
@@ -26,6 +27,7 @@ class AnswerPermit:
     owner: str
     reserve: Reserve
     handed_over: bool = False
+    is_stored: bool = False
 
     def hand_over(self) -> None:
         """Hand the permit over to a run. The end of the run calls `aclose`."""

@@ -14,12 +14,14 @@ from agent.i18n import LocalizedText, Value
 from agent.i18n.translator import ENGLISH, page_error
 from agent.media.convert import convert_file, media_limits
 from agent.media.mime import ConvertedMedia, detect_mime
+from agent.media.owner_folders import FILE_BYTES
 from agent.media.store import MediaStore
 from agent.media.transcribe import READERS, Kind, ReportProgress, Transcriber
 from agent.messages.parts import extracted_text, fence
 from agent.models.catalog import ModelSpec
 from agent.providers import acting_for
-from agent.web.chat.storage_quota import FILE_BYTES, Reserve, size_of
+from agent.runtime.shield import run_to_completion
+from agent.web.chat.storage_quota import Reserve, size_of
 
 MAX_TEXT = 200_000
 MAX_FILES = 16
@@ -135,13 +137,18 @@ async def message_parts(
         )
         await reserve(size_of([text, *quoted, *texts.values()]) + files_size)
     parts: list[UserContent] = [text] if text.strip() else []
-    for number, plan in enumerate(planned):
-        if isinstance(plan.sent, ConvertedMedia):
-            parts.append(await media.add(owner, plan.sent.data, plan.sent.media_type))
-            if number in texts:
-                parts.append(extracted_text(texts[number], plan.name, plan.sent.media_type.partition("/")[0]))
-        elif plan.sent is not None:
-            parts.append(plan.sent)
+    try:
+        for number, plan in enumerate(planned):
+            if isinstance(plan.sent, ConvertedMedia):
+                parts.append(await media.add(owner, plan.sent.data, plan.sent.media_type))
+                if number in texts:
+                    kind = plan.sent.media_type.partition("/")[0]
+                    parts.append(extracted_text(texts[number], plan.name, kind))
+            elif plan.sent is not None:
+                parts.append(plan.sent)
+    except BaseException:  # a cancelled message must not leave its first files behind
+        await run_to_completion(media.remove(owner, ids_of(parts)))
+        raise
     return parts
 
 

@@ -5,7 +5,7 @@ names the owner and is refused for conversations of other owners.
 """
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from dataclasses import asdict, replace
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ from agent.messages.prompt import Prompt
 from agent.models.catalog import ModelSpec
 from agent.providers import Models
 from agent.run import Run
+from agent.runtime.shield import run_to_completion
 from agent.settings import Settings
 from agent.suspension import Resumption, Suspension
 from agent.tools import Tool, Toolset
@@ -153,16 +154,11 @@ class Conversations:
                 reserve=grant.reserve,
                 limits=self.reading_limits,
             )
-            record = Record(owner=owner)
-            if conversation is not None:
-                try:
-                    record = await self._store.get(conversation, owner=owner)
-                except NotFound:
-                    conversation = None
             try:
-                return await self._start(record, parts, choices, grant)
-            except Exception:
-                await self.media.remove(owner, ids_of(parts))  # no message will ever name them
+                return await self._start(await self._record(conversation, owner), parts, choices, grant)
+            except BaseException:  # also if the visitor has gone
+                if not grant.is_stored:  # no message will ever name these files
+                    await run_to_completion(self.media.remove(owner, ids_of(parts)))
                 raise
 
     async def answer(
@@ -257,6 +253,13 @@ class Conversations:
 
     # Helpers
 
+    async def _record(self, conversation: str | None, owner: str) -> Record:
+        """Return the stored conversation, or a new one if there is none."""
+        if conversation is not None:
+            with suppress(NotFound):
+                return await self._store.get(conversation, owner=owner)
+        return Record(owner=owner)
+
     async def _newest(self, owner: str, conversation: str | None, window: int) -> tuple[list[Entry], bool]:
         """Return enough entries for `window` bubbles, and True if more can be stored. Raises `NotFound`."""
         if conversation is None:
@@ -303,11 +306,10 @@ class Conversations:
 
     async def _waits_for_answer(self, owner: str, conversation: str) -> bool:
         """Return True if the last answer is suspended and waits for a person, as the note of its last message says."""
-        try:
+        with suppress(NotFound):
             entries = await self._store.history(await self._store.get(conversation, owner=owner), limit=1)
-        except NotFound:
-            return False
-        return bool(entries) and entries[-1].note.ended == "suspended"
+            return bool(entries) and entries[-1].note.ended == "suspended"
+        return False
 
     async def _start(self, record: Record, parts: list[UserContent], choices: Choices, grant: AnswerPermit) -> LiveRun:
         """Start the run and return it once the user's message is stored."""
@@ -315,7 +317,11 @@ class Conversations:
         prompt = cast(Prompt, parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts)
         run = start.agent.run(prompt, context=start.context, options=start.options, journal=start.journal)
         live = self._launch(record, run, start, grant)
-        await start.journal.wait_for_first_write(run)
+        try:
+            # The run goes on if the caller is cancelled, so only now is it known whether the message is stored.
+            await run_to_completion(start.journal.wait_for_first_write(run))
+        finally:
+            grant.is_stored = start.journal.has_written
         self.replies.forget(record.id)
         return live
 

@@ -9,6 +9,7 @@ from typing import Self
 from agent.errors import HistoryError
 from agent.history import HistoryStore, Record, now
 from agent.media.store import MediaStore, files_named_in
+from agent.runtime.shield import run_to_completion
 from agent.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -17,6 +18,11 @@ GUEST_PREFIX = "guest-"
 """Owner prefix of visitors without a cookie. Nobody can come back to their conversations."""
 MARGIN = timedelta(hours=1)
 """A conversation with a running answer is kept for at least the longest run time plus this margin."""
+RETRY = timedelta(hours=1)
+"""The time after which the deletion of a conversation is tried again."""
+
+Busy = Callable[[str], bool]
+"""Returns True if an answer is being written in a conversation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,29 +71,57 @@ async def add_missing_expiry(store: HistoryStore, settings: Settings) -> int:
     )
 
 
-async def delete_expired(
-    store: HistoryStore, media: MediaStore, busy: Callable[[str], bool], *, at: datetime | None = None, limit: int = 50
-) -> int:
-    """Delete expired conversations, except `busy` ones. Return how many.
+class ExpiredConversations:
+    """Deletes expired conversations. Remembers those that cannot be deleted, so that they do not stop the others."""
 
-    Files are deleted first: if the process is killed in between, the next round still finds the conversation.
-    """
-    deleted = 0
-    for record in await store.expiring(at or now(), limit=limit):
-        if busy(record.id):
-            continue
+    def __init__(self, store: HistoryStore, media: MediaStore, busy: Busy) -> None:
+        self._store, self._media, self._busy = store, media, busy
+        self._failed: dict[str, datetime] = {}
+        """By id: when to try again."""
+
+    async def delete(self, *, at: datetime | None = None, limit: int = 50) -> int:
+        """Delete up to `limit` expired conversations, except busy ones. Return how many."""
+        time, deleted = at or now(), 0
+        skipped = {id_ for id_, again in self._failed.items() if time < again}
+        while not deleted and (records := await self._store.expiring(time, limit=limit, skip=skipped)):
+            for record in records:
+                skipped.add(record.id)
+                deleted += await self._delete(record, time)
+        return deleted
+
+    async def _delete(self, record: Record, time: datetime) -> bool:
         try:
-            deleted += await delete_conversation(store, media, record)
-        except (OSError, HistoryError):  # the others must still be deleted
-            log.exception("an expired conversation could not be deleted")
-    return deleted
+            deleted = await delete_conversation(self._store, self._media, record, self._busy)
+        except HistoryError as error:
+            if record.id not in self._failed:
+                log.warning("an expired conversation could not be deleted; this is tried again: %s", error)
+            self._failed[record.id] = time + RETRY
+            return False
+        self._failed.pop(record.id, None)
+        return deleted
 
 
-async def delete_conversation(store: HistoryStore, media: MediaStore, record: Record) -> bool:
-    """Delete a conversation with its files. Return True if it existed and was unchanged since `record` was loaded."""
+async def delete_conversation(store: HistoryStore, media: MediaStore, record: Record, busy: Busy) -> bool:
+    """Delete a conversation with its files, unless it is busy. Return True if it was deleted.
+
+    It is kept if it was saved after `record` was loaded. The files go last, so that no stored conversation lacks its
+    files. If the process is killed in between, `UnnamedFiles` removes them. Raises `HistoryError`.
+    """
     try:
-        messages = [entry.message for entry in await store.entries(record)]
+        files = files_named_in([entry.message for entry in await store.entries(record)])
     except HistoryError:  # a damaged conversation is deleted all the same
-        messages = []
-    await media.remove(record.owner, files_named_in(messages))
-    return await store.erase(record)
+        files = set[str]()
+    deleted = False
+
+    async def delete() -> None:
+        nonlocal deleted
+        deleted = await store.erase(record)
+        if deleted:
+            try:
+                await media.remove(record.owner, files)
+            except OSError:  # `UnnamedFiles` tries again
+                log.exception("the files of a deleted conversation could not be removed")
+
+    if not busy(record.id):
+        await run_to_completion(delete())
+    return deleted

@@ -66,6 +66,12 @@ class StoreJournal:
         if not self.first_write.done():
             self.first_write.set_result(None)
 
+    @property
+    def has_written(self) -> bool:
+        """True if the first message is in the store."""
+        written = self.first_write
+        return written.done() and not written.cancelled() and written.exception() is None
+
     async def wait_for_first_write(self, run: Run) -> None:
         """Wait for the first write. Raises what prevented it, also if the run ended without any write."""
         end = asyncio.ensure_future(_end(run))

@@ -13,16 +13,15 @@ from time import time
 from agent.errors import Limited
 from agent.history import HistoryStore
 from agent.i18n.translator import page_error
+from agent.media.owner_folders import FILE_BYTES
 from agent.media.store import MediaStore
 from agent.settings import PublicSettings
-from agent.web.chat.expiry import GUEST_PREFIX, delete_conversation
+from agent.web.chat.expiry import GUEST_PREFIX, Busy, delete_conversation
 from agent.web.chat.visitor import Visitor
 
 MB = 1_000_000
 MESSAGE_BYTES = 2048
 """Bytes that a message counts for besides its text and files."""
-FILE_BYTES = 4096
-"""The fewest bytes that a file counts for."""
 MOST_DELETED = 100
 """The most conversations that are deleted for one message."""
 SETTLED_SECONDS = 2.0
@@ -30,8 +29,6 @@ SETTLED_SECONDS = 2.0
 
 Reserve = Callable[[int], Awaitable[None]]
 """Reserves room for this number of bytes. Raises `Limited`."""
-Busy = Callable[[str], bool]
-"""Returns True if an answer is being written in a conversation."""
 
 
 class StorageQuota:
@@ -89,7 +86,7 @@ class StorageQuota:
         if over > await self._used(GUEST_PREFIX):
             oldest = []
         for record in oldest:
-            await delete_conversation(self._store, self._media, record)
+            await delete_conversation(self._store, self._media, record, busy)
             if await self._excess(limits, visitor, size) <= 0:
                 return
         raise page_error(Limited, "stored_full")

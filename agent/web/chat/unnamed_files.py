@@ -1,0 +1,46 @@
+"""Removes stored files that no message names, for example after a crash between two steps of a deletion."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from time import time
+
+from agent.history import HistoryStore
+from agent.media.store import MediaStore, ids_in
+
+log = logging.getLogger(__name__)
+
+DAY = 24 * 3600.0
+"""Files stay for this long, because a file is stored before the message that names it. Also the time between checks."""
+
+
+class UnnamedFiles:
+    """The chore that keeps the stored files and the messages in step. `clock` returns Unix time in seconds."""
+
+    def __init__(self, store: HistoryStore, media: MediaStore, clock: Callable[[], float] = time) -> None:
+        self._store, self._media, self._clock = store, media, clock
+        self._next_check = 0.0
+
+    async def remove(self) -> int:
+        """Count the stored files again. Once a day, remove those that no message names, and return how many."""
+        await self._media.recount()
+        now = self._clock()
+        if now < self._next_check:
+            return 0
+        self._next_check = now + DAY
+        return sum([await self._remove(owner, now - DAY) for owner in await self._media.owners()])
+
+    async def _remove(self, owner: str, before: float) -> int:
+        """Remove the unnamed files of one owner that were stored before this Unix time."""
+        unnamed = {id_.partition(".")[0]: id_ for id_ in await self._media.stored_before(owner, before)}
+        if not unnamed:
+            return 0
+        async for text in self._store.texts(owner):
+            for stem in unnamed.keys() & await asyncio.to_thread(ids_in, text):
+                del unnamed[stem]
+        try:
+            await self._media.remove(owner, unnamed.values())
+        except OSError:
+            log.exception("files that no message names could not be removed; this is tried again")
+            return 0
+        return len(unnamed)
