@@ -19,11 +19,12 @@ from agent.media.owner_folders import FILE_BYTES, OwnerFolders
 from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
-from agent.settings import LocalSettings, Settings
+from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.web.chat.attachments import message_parts
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.journal import Omitted, StoreJournal, branch
 from agent.web.chat.run_setup import Choices
+from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.unnamed_files import DAY, UnnamedFiles
 from agent.web.chat.visitor import Visitor
 from tests.conftest import App, becomes
@@ -162,6 +163,31 @@ def test_failed_write_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="folder"):
         folders.remove([tmp_path / "ann" / "folder", tmp_path / "ann" / "b"])
     assert [path.name for path in (tmp_path / "ann").iterdir()] == ["folder"], "the others were removed"
+
+
+async def test_send_reads_no_folder(tmp_path: Path, model_server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, media, models = MemoryStore(), MediaStore(tmp_path / "media"), Models()
+    models.served = (ServedModel(SEEING, Endpoint(model_server.base_url)),)
+    settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=PublicSettings(stored_mb_per_visitor=1))
+    quota = StorageQuota(settings.public, store, media, tmp_path / "media")
+    page = Conversations(settings, store, media, models, (), quota)
+    for number in range(30):
+        await media.add(f"other{number}", PNG, "image/png")
+    await media.sizes()  # the first message after a start reads the folders
+    scanned, scandir = list[str](), os.scandir
+
+    def counting(path: Any = ".") -> Any:
+        scanned.append(os.fspath(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", counting)
+    for _ in range(3):
+        live = await page.send(ANN, None, {"text": "!text Hi.", "files": pictures(tmp_path, 2)}, Choices())
+        assert live is not None
+        await live.run
+    assert [path for path in scanned if path.startswith(str(tmp_path / "media"))] == []
+    assert (await media.sizes())["ann"] == 6 * FILE_BYTES
+    await page.aclose()
 
 
 # Files that no message names

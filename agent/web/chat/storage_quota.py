@@ -1,31 +1,35 @@
 """The storage quota of conversations and files on a public page, and the deletions that make room for a message."""
 
 import asyncio
-import os
+import logging
 import shutil
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from time import time
 
-from agent.errors import Limited
-from agent.history import HistoryStore
+from agent.errors import HistoryError, Limited
+from agent.history import HistoryStore, Record
 from agent.i18n.translator import page_error
-from agent.media.owner_folders import FILE_BYTES
 from agent.media.store import MediaStore
 from agent.settings import PublicSettings
 from agent.web.chat.expiry import GUEST_PREFIX, Busy, delete_conversation
 from agent.web.chat.visitor import Visitor
+from agent.web.client_address import has_full_share
 
 MB = 1_000_000
 MESSAGE_BYTES = 2048
 """Bytes that a message counts for besides its text and files."""
-MOST_DELETED = 100
-"""The most conversations that are deleted for one message."""
-SETTLED_SECONDS = 2.0
-"""Seconds in which a changed folder can change again unnoticed, because file system clocks are coarse."""
+MOST_DELETED = 1000
+"""The most guests whose conversations are deleted for one message."""
+ALWAYS = 0.01
+"""The part of all storage that the visitors of a network address can always have."""
+MOST_ADDRESSES = 100_000
+"""The most visitors whose network address is remembered."""
+FAR_FUTURE = datetime.max.replace(tzinfo=UTC)
+
+log = logging.getLogger(__name__)
 
 Reserve = Callable[[int], Awaitable[None]]
 """Reserves room for this number of bytes. Raises `Limited`."""
@@ -34,9 +38,9 @@ Reserve = Callable[[int], Awaitable[None]]
 class StorageQuota:
     """Reserves room for messages before they are stored. Without limits it refuses nothing and deletes nothing.
 
-    A visitor over the limit per visitor is refused. If guests, or all visitors together, have too much, the guests'
-    conversations that were unused for longest are deleted, because nobody can come back to them. Nothing else is
-    deleted.
+    A visitor over the limit per visitor is refused, and so are the visitors of an address that has its share. If
+    guests, or all visitors together, have too much, the guests that were away for longest lose their conversations,
+    because nobody can come back to them. Nothing else is deleted.
     """
 
     def __init__(
@@ -49,99 +53,128 @@ class StorageQuota:
         free: Callable[[Path], int] | None = None,
     ) -> None:
         self._limits, self._store, self._media = limits, store, media
-        self._files, self._folder, self._free = _FolderSizes(folder), folder, free or _free
+        self._folder, self._free = folder, free or _free
         self._turn = asyncio.Lock()
         self._reserved = Counter[str]()
+        self._addresses: dict[str, str] = {}
+        """The last network address of each visitor, the most recent visitor last. Only in memory."""
 
     @asynccontextmanager
     async def reservation(self, visitor: Visitor, busy: Busy) -> AsyncGenerator[Reserve]:
         """Allow a message to be stored within the block. The reservation counts until its end, then the stored size."""
-        account, reserved = GUEST_PREFIX if visitor.guest else visitor.owner, 0
+        reserved = 0
 
         async def reserve(size: int) -> None:
             nonlocal reserved
             if self._limits is None:
                 return
             async with self._turn:
-                await self._make_room(self._limits, visitor, account, size, busy)
-                self._reserved[account] += size
+                await self._make_room(self._limits, visitor, size, busy)
+                self._reserved[visitor.owner] += size
                 reserved += size
 
         try:
             yield reserve
         finally:
-            self._reserved[account] -= reserved
-            self._reserved += Counter()  # drops accounts at zero
+            self._reserved[visitor.owner] -= reserved
+            self._reserved += Counter()  # drops owners at zero
 
-    async def _make_room(self, limits: PublicSettings, visitor: Visitor, account: str, size: int, busy: Busy) -> None:
+    async def _make_room(self, limits: PublicSettings, visitor: Visitor, size: int, busy: Busy) -> None:
         """Delete what must go, or raise `Limited`. Deletes nothing if the message would still be refused."""
+        if not visitor.guest:
+            await self._check_visitor(limits, visitor, size)
+        tried = {visitor.owner}
+        while (over := await self._excess(limits, visitor, size)) > 0:
+            guests = await self._oldest_guests(over, tried, busy)
+            if not guests:
+                raise page_error(Limited, "stored_full")
+            for owner, records in guests.items():
+                tried.add(owner)
+                await self._delete_guest(owner, records, busy)
+
+    async def _check_visitor(self, limits: PublicSettings, visitor: Visitor, size: int) -> None:
+        """Raise `Limited` if a visitor with a cookie, or the visitors of their address, would have too much."""
         most_each = limits.stored_mb_per_visitor
-        if not visitor.guest and await self._used(account) + size > most_each * MB:
+        if await self._used(visitor.owner) + size > most_each * MB:
             raise page_error(Limited, "stored_too_much", most=most_each)
-        over = await self._excess(limits, visitor, size)
-        if over <= 0:
+        if visitor.address is None:
             return
-        oldest = await self._store.expiring(datetime.max.replace(tzinfo=UTC), owners=GUEST_PREFIX, limit=MOST_DELETED)
-        oldest = [record for record in oldest if record.owner != visitor.owner and not busy(record.id)]
-        if over > await self._used(GUEST_PREFIX):
-            oldest = []
-        for record in oldest:
-            await delete_conversation(self._store, self._media, record, busy)
-            if await self._excess(limits, visitor, size) <= 0:
-                return
-        raise page_error(Limited, "stored_full")
+        used, most = await self._total(limits)
+        free = most - used - size
+        if used + size > free and has_full_share(
+            await self._used_from(visitor.address, visitor.owner) + size, free=int(free), always=int(ALWAYS * most)
+        ):
+            raise page_error(Limited, "stored_full")
+        self._remember(visitor.owner, visitor.address)
+
+    async def _oldest_guests(self, missing: float, tried: set[str], busy: Busy) -> dict[str, Sequence[Record]]:
+        """Return the conversations of the guests that were away for longest, enough to free `missing` bytes.
+
+        Returns nothing if that is not possible. Guests in `tried` and guests that are active stay.
+        """
+        found, files = dict[str, Sequence[Record]](), await self._media.sizes()
+        for owner, size in (await self._store.sizes(owners=GUEST_PREFIX)).items():
+            if missing <= 0 or len(found) == MOST_DELETED:
+                break
+            if owner in tried or self._reserved[owner]:
+                continue
+            records = await self._store.expiring(FAR_FUTURE, owners=owner, limit=MOST_DELETED)
+            records = [record for record in records if record.owner == owner]
+            if records and not any(busy(record.id) for record in records):
+                found[owner] = records
+                missing -= size + files.get(owner, 0)
+        return found if missing <= 0 else {}
+
+    async def _delete_guest(self, owner: str, records: Sequence[Record], busy: Busy) -> None:
+        """Delete a guest's conversations and files. A conversation that cannot be deleted stays."""
+        try:
+            deleted = [await delete_conversation(self._store, self._media, record, busy) for record in records]
+            if all(deleted):  # no message of the guest is left that could name a file
+                await self._media.remove_all(owner)
+        except (HistoryError, OSError) as error:
+            log.warning("a guest's conversation could not be deleted: %s", error)
 
     async def _excess(self, limits: PublicSettings, visitor: Visitor, size: int) -> float:
         """Return the bytes over the limit of guests or of all visitors if `size` more were stored."""
-        used = await self._used("")
-        free = await asyncio.to_thread(self._free, self._folder)
-        most = min(limits.stored_mb_in_all * MB, limits.stored_disk_percent / 100 * (free + used))
+        used, most = await self._total(limits)
         over = used + size - most
         if not visitor.guest:
             return over
         return max(over, await self._used(GUEST_PREFIX) + size - limits.stored_mb_of_guests * MB)
 
+    async def _total(self, limits: PublicSettings) -> tuple[int, float]:
+        """Return the bytes that all visitors together have, and the most that they can have."""
+        used = await self._used("")
+        free = await asyncio.to_thread(self._free, self._folder)
+        return used, min(limits.stored_mb_in_all * MB, limits.stored_disk_percent / 100 * (free + used))
+
     async def _used(self, owners: str) -> int:
         """Return the bytes of all owners with the prefix `owners`: stored text, files and reservations."""
-        files = await asyncio.to_thread(self._files.read)
-        reserved = {**self._reserved}
-        found = [size for sizes in (files, reserved) for owner, size in sizes.items() if owner.startswith(owners)]
+        found = [
+            size
+            for sizes in (await self._media.sizes(), self._reserved)
+            for owner, size in sizes.items()
+            if owner.startswith(owners)
+        ]
         return sum(found) + await self._store.size(owners=owners)
 
+    async def _used_from(self, address: str, visitor: str) -> int:
+        """Return the bytes of this visitor and of all that were last seen at this address."""
+        owners = {visitor, *(owner for owner, seen in self._addresses.items() if seen == address)}
+        texts, files = await self._store.sizes(), await self._media.sizes()
+        return sum(texts.get(owner, 0) + files.get(owner, 0) + self._reserved[owner] for owner in owners)
 
-class _FolderSizes:
-    """Sizes of the subfolders of a folder in bytes. A subfolder is read again only if it has changed."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._counted: dict[str, tuple[int, int]] = {}
-        """By name: the time of the last change, and the size in bytes."""
-
-    def read(self) -> dict[str, int]:
-        """Return the size in bytes of each subfolder by name. Blocks."""
-        settled, counted = (time() - SETTLED_SECONDS) * 1e9, dict[str, tuple[int, int]]()
-        sizes = dict[str, int]()
-        with suppress(FileNotFoundError), os.scandir(self._folder) as owners:
-            for owner in owners:
-                with suppress(OSError):  # it was removed meanwhile
-                    changed = owner.stat(follow_symlinks=False).st_mtime_ns
-                    known = self._counted.get(owner.name)
-                    sizes[owner.name] = known[1] if known and known[0] == changed else _size(owner.path)
-                    if changed < settled:
-                        counted[owner.name] = changed, sizes[owner.name]
-        self._counted = counted
-        return sizes
+    def _remember(self, owner: str, address: str) -> None:
+        self._addresses.pop(owner, None)
+        self._addresses[owner] = address
+        if len(self._addresses) > MOST_ADDRESSES:
+            del self._addresses[next(iter(self._addresses))]
 
 
 def size_of(parts: Iterable[object]) -> int:
     """Return how many bytes a message of these parts adds. Files among them are stored already."""
     texts = (part if isinstance(part, str) else getattr(part, "content", "") for part in parts)
     return MESSAGE_BYTES + sum(len(text.encode(errors="replace")) for text in texts if isinstance(text, str))
-
-
-def _size(folder: str) -> int:
-    with os.scandir(folder) as files:
-        return sum(max(FILE_BYTES, file.stat(follow_symlinks=False).st_size) for file in files)
 
 
 def _free(folder: Path) -> int:
