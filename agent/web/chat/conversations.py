@@ -133,15 +133,11 @@ class Conversations:
         None if it asks for more. Raises an `AgentError` with a message; then nothing was stored.
         """
         self._check_not_busy(conversation)
-        owner = visitor.owner
-        if (
-            conversation is not None
-            and not (value or {}).get("files")
-            and await self._waits_for_answer(owner, conversation)
-        ):
+        owner, files = visitor.owner, (value or {}).get("files")
+        if conversation is not None and not files and await self._waits_for_answer(owner, conversation):
             return await self.answer(visitor, conversation, str((value or {}).get("text") or ""), choices)
         async with self._permit(visitor, choices) as grant:
-            if (value or {}).get("files"):
+            if files:
                 grant.reservation.count_for_all()
             parts = await message_parts(
                 value,
