@@ -167,7 +167,7 @@ async def test_switch_for_transcription_reaches_the_message(
     file = tmp_path / "said.wav"
     file.write_bytes(sound("wav"))
     isolation = IsolationMiddleware(Request({"type": "http"}), VisitorCookies("key"))
-    isolation.give(str(file), "ann")
+    isolation.uploads.add(str(file), "ann")
     with closing(UnsentFiles(tmp_path / "unsent", UploadSettings())) as unsent:
         state = {"visitor": "ann", "address": None, "isolation": isolation, "uploads": unsent}
         request = gr.Request(Request({"type": "http", "headers": [], "state": state}), session_hash="page")

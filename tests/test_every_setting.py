@@ -597,11 +597,11 @@ async def test_provider_gets_key_at_its_address(provider: str, monkeypatch: pyte
 
 @shows("SWITCHBOARD_SECRET")
 def test_processes_share_the_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SWITCHBOARD_SECRET", "of all processes")
+    monkeypatch.setenv("SWITCHBOARD_SECRET", "shared by all processes")
     visitor, cookie = VisitorCookies.in_folder(tmp_path / "one").mint()
     assert VisitorCookies.in_folder(tmp_path / "two").read(cookie) == visitor
     assert VisitorCookies.in_folder(tmp_path / "two").read(forged(cookie)) is None
-    monkeypatch.setenv("SWITCHBOARD_SECRET", "another")
+    monkeypatch.setenv("SWITCHBOARD_SECRET", "another secret of them")
     assert VisitorCookies.in_folder(tmp_path / "one").read(cookie) is None
 
 
