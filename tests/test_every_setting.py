@@ -193,6 +193,7 @@ def undone() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
+@pytest.mark.slow
 @shows("server.drain_seconds", "SHARE", "FORWARDED_ALLOW_IPS")
 def test_share_proxies_and_drain_of_a_served_page(
     write: Write, server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -536,6 +537,7 @@ async def test_named_models_are_looked_for(write: Write, tmp_path: Path) -> None
     assert any("org/model" in line for line in said), said
 
 
+@pytest.mark.slow
 @shows("local.cache_dir", "SWITCHBOARD_CACHE", "HF_ENDPOINT")
 @pytest.mark.parametrize("where", ["file", "environment"])
 async def test_weights_come_from_the_hub_into_the_cache(write: Write, tmp_path: Path, where: str) -> None:
@@ -548,6 +550,7 @@ async def test_weights_come_from_the_hub_into_the_cache(write: Write, tmp_path: 
     assert hub.asked
 
 
+@pytest.mark.slow
 @shows("local.downloads", "SWITCHBOARD_OFFLINE")
 @pytest.mark.parametrize(("text", "env"), [("[local]\ndownloads = false", {}), ("", {"SWITCHBOARD_OFFLINE": "1"})])
 async def test_nothing_is_downloaded(write: Write, text: str, env: dict[str, str], tmp_path: Path) -> None:
@@ -558,6 +561,7 @@ async def test_nothing_is_downloaded(write: Write, text: str, env: dict[str, str
     assert hub.asked == []
 
 
+@pytest.mark.slow
 @shows("local.wait_seconds")
 async def test_small_model_stands_in_after_a_wait(write: Write, tmp_path: Path) -> None:
     data = b"x" * 1000
@@ -568,6 +572,7 @@ async def test_small_model_stands_in_after_a_wait(write: Write, tmp_path: Path) 
             await until(lambda: "This takes longer than 1 s: SmolLM2 answers meanwhile." in said)
 
 
+@pytest.mark.slow
 @shows("local.answers")
 async def test_answers_at_once_are_those_of_llama_cpp(write: Write, tmp_path: Path) -> None:
     (tmp_path / "toy.gguf").write_bytes(b"GGUF")
@@ -581,6 +586,7 @@ async def test_answers_at_once_are_those_of_llama_cpp(write: Write, tmp_path: Pa
 # --- variables that are read elsewhere --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @shows(*(name for provider in HOSTED for name in (*provider.key_names, base_url_variable(provider.id))))
 @pytest.mark.parametrize("provider", [provider.id for provider in HOSTED])
 async def test_provider_gets_key_at_its_address(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -615,6 +621,7 @@ async def test_agent_takes_seal_keys_and_telemetry(monkeypatch: pytest.MonkeyPat
     assert list(Seals().keys) == ["first", "second"]
 
 
+@pytest.mark.slow
 @shows("SWITCHBOARD_CONFIG", "LOG_LEVEL")
 def test_program_takes_config_and_log_level(tmp_path: Path) -> None:
     with taken("127.0.0.2") as port:

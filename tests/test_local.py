@@ -479,6 +479,7 @@ STARTS: dict[str, tuple[str | None, int, str, list[str]]] = {
 """What vLLM is started with: the model that is asked for, the GPU's MiB, the context, and all further arguments."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", STARTS)
 async def test_vllm_gets_exactly_these_arguments(tmp_path: Path, start: str) -> None:
     named, gpu, context, flags = STARTS[start]
@@ -494,6 +495,7 @@ async def test_vllm_gets_exactly_these_arguments(tmp_path: Path, start: str) -> 
     assert how["variables"] == variables | {"VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0"} | cache
 
 
+@pytest.mark.slow
 async def test_llama_cpp_gets_exactly_these_parameters(tmp_path: Path) -> None:
     file = tmp_path / "toy.gguf"
     file.write_bytes(b"GGUF")
