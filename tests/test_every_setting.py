@@ -4,6 +4,7 @@ The whole server, the whole page or the whole model manager is built from the se
 which settings a test is about, and the last tests compare that table with the settings and with the documentation.
 """
 
+import asyncio
 import gc
 import os
 import re
@@ -117,7 +118,8 @@ class Page:
         """Send a message in a new conversation, and wait for the answer's end."""
         live = await self.conversations.send(who, None, {"text": text}, Choices(**choices))
         assert live is not None
-        return await live.run
+        async with asyncio.timeout(30):
+            return await live.run
 
     async def upload(self, *sizes: int, guest: bool = False) -> httpx.Response:
         """Upload files of these sizes, as a visitor with a cookie or as a guest."""
@@ -281,7 +283,8 @@ async def test_unwatched_public_answer_ends_after_grace(write: Write) -> None:
     async with opened(write(f"[server]\ngrace_seconds = 0.3\n{LIMITED}")) as page:
         live = await page.conversations.send(ANN, None, {"text": "!tokens 9000 @20"}, Choices())
         assert live is not None
-        result = await live.run
+        async with asyncio.timeout(30):
+            result = await live.run
     assert (result.finish_reason, live.run.cancel_reason) == ("cancelled", "client_disconnect")
 
 
