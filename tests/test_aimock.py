@@ -16,6 +16,8 @@ from tests.media_files import ready
 from tests.peers.aimock import Aimock, aimock
 from tests.peers.tee import Tee, tee
 
+pytestmark = pytest.mark.slow
+
 KEY = "unit0123456789abcdef"
 SYSTEM = "Answer in a word."
 TEXT = "Grüße — two\n\n  lines of `text` 🙂\n"

@@ -24,6 +24,8 @@ from agent.web.connections import ConnectionLimits
 from agent.web.request_body import BodyTimeout
 from tests.conftest import App, becomes
 
+pytestmark = pytest.mark.slow
+
 HALF = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 FILES = 256
 

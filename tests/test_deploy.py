@@ -26,6 +26,8 @@ from agent.settings import ROOT
 from tests.hub_server import OWNER, TOKEN, Asked, Hub, Stored, serving
 from tests.tiers import examples
 
+pytestmark = pytest.mark.slow
+
 SPACEFILE = """\
 name = "switchboard"
 title = "Switchboard: \\"chat\\""

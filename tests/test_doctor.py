@@ -24,6 +24,8 @@ from agent.history.sqlite import SqliteStore
 from agent.settings import ROOT
 from tests.scripted_server import Config, running
 
+pytestmark = pytest.mark.slow
+
 QWEN3 = "Qwen/Qwen3-8B"
 CALL = {"id": "1", "type": "function", "function": {"name": "current_time", "arguments": '{"zone": "Europe/Paris"}'}}
 REASONS = {"content": "Yes.", "reasoning": "7 has no divisors."}

@@ -34,6 +34,8 @@ from tests.conftest import becomes
 from tests.media_files import drawn, encoded, exif, picture, red_corner
 from tests.tiers import examples
 
+pytestmark = pytest.mark.slow
+
 ALL = ImageLimits(types=KINDS_READ)
 FEW = ImageLimits()
 SMALL = ImageLimits(side=32)

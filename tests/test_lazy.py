@@ -17,6 +17,8 @@ from tests.dialect_server import Playing, Reply, playing
 from tests.scripted_server import Running
 from tests.test_hosted_page import messages, responses
 
+pytestmark = pytest.mark.slow
+
 SDKS = ("openai", "anthropic", "google.genai")
 MOST = 320 * 2**20
 OPEN = """

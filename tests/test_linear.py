@@ -41,6 +41,8 @@ from agent.tracing.redaction import RecordedPiece, RedactedStream, Redactor
 from agent.web.ui.file_markdown import shown_reading
 from agent.web.ui.formulas import mark_formulas
 
+pytestmark = pytest.mark.slow
+
 SIZES = (10_000, 100_000, 1_000_000)
 """Characters. Those of the last take at most 40 times as long as those of the one before."""
 SLACK = 0.3

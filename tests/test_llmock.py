@@ -14,6 +14,8 @@ from pydantic_ai.messages import ModelResponse
 from agent import Agent, Endpoint, Limits, ProviderError, connect
 from agent.models.catalog import load_catalog
 
+pytestmark = pytest.mark.slow
+
 KEY = "unit0123456789abcdef"
 TEXT = "One word after another, until there are twenty of them: it is not much, but more than can be lost."
 # llmock has Chat alone under /xai/v1, and xAI is asked by Responses, which are the same under /v1.

@@ -31,6 +31,8 @@ from tests import launched_servers
 from tests.launched_servers import Started
 from tests.weight_server import from_hub, serving, until
 
+pytestmark = pytest.mark.slow
+
 CACHE = ROOT / ".cache"
 LLAMA = "llama_server.py"
 

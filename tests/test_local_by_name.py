@@ -8,6 +8,8 @@ import pytest
 
 from agent import Agent, Chat, UnknownModel
 
+pytestmark = pytest.mark.slow
+
 NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 

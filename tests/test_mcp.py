@@ -29,6 +29,8 @@ from agent.tools.mcp import LONGEST_NAME, McpServer, fit_name
 from tests.fakes import Call, FakeConnection, Step, Words
 from tests.mcp_server import PNG, WAV
 
+pytestmark = pytest.mark.slow
+
 
 def things(part: str = "stdio", **more: Any) -> McpServer:
     return McpServer.stdio(sys.executable, ["-m", "tests.mcp_server", part], name="things", cwd=ROOT, **more)

@@ -23,6 +23,8 @@ from tests.scripted_server import Config, running
 from tests.test_run import SPEC
 from tests.tiers import examples
 
+pytestmark = pytest.mark.slow
+
 
 def file(format_: str, mode: str = "RGB") -> bytes:
     out = io.BytesIO()

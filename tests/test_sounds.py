@@ -20,6 +20,8 @@ from agent.settings import ROOT
 from tests import media_files
 from tests.media_files import FORMATS, heard, sound, tone
 
+pytestmark = pytest.mark.slow
+
 WAV = SoundLimits()
 BOTH = SoundLimits(types=("audio/wav", "audio/mpeg"))
 

@@ -34,7 +34,8 @@ from tests.tiers import examples
 
 MODEL = "Qwen/Qwen3-VL-8B-Instruct"
 PATIENCE = 60.0
-pytestmark = pytest.mark.timeout(300)  # starts several processes in turn, and each imports the whole package
+# Each test starts processes, and each of these imports the whole package.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 CTRL_C, CTRL_D, CTRL_U = "\x03", "\x04", "\x15"
 
 

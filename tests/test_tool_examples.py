@@ -10,6 +10,8 @@ from agent.settings import ROOT
 from tests.scripted_server import running
 from tests.small_site import as_json, site
 
+pytestmark = pytest.mark.slow
+
 
 async def shown(example: str, question: str, **env: str) -> list[str]:
     """The lines that an example prints."""

@@ -45,6 +45,8 @@ from tests.test_handlers import LARGE, Models
 from tests.toy_whisper import paths, pinned, whisper
 from tests.weight_server import Server, serving, until
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = Path(__file__).with_name("samples")
 SPEECH = (SAMPLES / "speech.ogg").read_bytes()
 SAID = "Hello. The meeting has moved to Thursday at half past three. Please bring the blue folder."
