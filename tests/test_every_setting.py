@@ -6,6 +6,7 @@ which settings a test is about, and the last tests compare that table with the s
 
 import asyncio
 import gc
+import logging
 import os
 import re
 import signal
@@ -40,6 +41,7 @@ from agent.web.app import create_app
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor
+from agent.web.log_levels import LogLimit
 from agent.web.middleware.isolation import IsolationMiddleware
 from agent.web.middleware.visitor_cookie import VisitorCookies
 from agent.web.server import serve
@@ -151,6 +153,15 @@ async def opened(settings: Settings) -> AsyncIterator[Page]:
 def sent(server: Running) -> dict[str, Any]:
     """The last request to the model."""
     return server.journal()[-1]["body"]
+
+
+@pytest.fixture(autouse=True)
+def unlimited_log() -> Iterator[None]:
+    """Remove the limit that a served page sets on the handlers of this process, which are pytest's."""
+    yield
+    for handler in logging.getLogger().handlers + logging.getLogger("uvicorn").handlers:
+        for limit in [one for one in handler.filters if isinstance(one, LogLimit)]:
+            handler.removeFilter(limit)
 
 
 # --- [server] and its variables ---------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from time import monotonic
@@ -47,6 +48,7 @@ HERE = "switchboard_visitor-80"
 """The name of the visitor's cookie at http://chat.example."""
 PICTURES = "Qwen/Qwen3-VL-8B-Instruct"
 LONG = "!tokens 9000 @20"
+SALT = uuid4().bytes
 LONG_RUNS = CONFIG.replace("run_seconds = 60", "run_seconds = 600") + "[server]\nmax_upload_bytes = 400000\n"
 
 
@@ -378,8 +380,8 @@ def test_owner_gets_only_their_own(scene: Scene, row: tuple[Any, ...]) -> None:
 
 
 def made_up_like(id_: str) -> str:
-    """An id of the same form that nobody has."""
-    return re.sub(r"[0-9a-f]{11,}", lambda found: random.randbytes(32).hex()[: len(found[0])], id_)
+    """An id of the same form that nobody has, always the same for one id: an earlier row may have used both."""
+    return re.sub(r"[0-9a-f]{11,}", lambda found: sha256(SALT + found[0].encode()).hexdigest()[: len(found[0])], id_)
 
 
 CLOSED = """GET /openapi.json|GET /openapi.json/|GET /docs|GET /redoc|GET /runs

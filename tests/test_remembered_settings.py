@@ -36,29 +36,31 @@ def day(when: date) -> str:
     return f"{when:%A}, {when.day} {when:%B} {when.year}"
 
 
-QWEN_PROMPT = (
-    "You are Qwen3-8B, a model made by Alibaba Cloud. You answer on the page Switchboard. "
-    f"Today is {day(date.today())}."
-)
+def qwen_prompt() -> str:
+    """The default prompt of today, which can be another day than when the tests were collected."""
+    return (
+        "You are Qwen3-8B, a model made by Alibaba Cloud. You answer on the page Switchboard. "
+        f"Today is {day(date.today())}."
+    )
 
 
 def test_default_prompt_names_model_maker_and_day() -> None:
-    assert default_prompt(SETTINGS, QWEN) == QWEN_PROMPT
-    other = QWEN_PROMPT.replace("Qwen3-8B, a model made by Alibaba Cloud", "X")
+    assert default_prompt(SETTINGS, QWEN) == qwen_prompt()
+    other = qwen_prompt().replace("Qwen3-8B, a model made by Alibaba Cloud", "X")
     assert default_prompt(SETTINGS, replace(QWEN, name="x", label="X")) == other
 
 
 @pytest.mark.parametrize(
     ("template", "filled"),
     [
-        ("I am {model} on {date}.", f"I am Qwen3-8B on {day(date.today())}."),
+        ("I am {model} on {date}.", "I am Qwen3-8B on TODAY."),
         ('{"a": {x}} {0} {model', '{"a": {x}} {0} {model'),
         ("", ""),
     ],
     ids=["fields", "stray braces", "none"],
 )
 def test_owner_prompt_has_two_fields(template: str, filled: str) -> None:
-    assert default_prompt(replace(SETTINGS, system_prompt=template), QWEN) == filled
+    assert default_prompt(replace(SETTINGS, system_prompt=template), QWEN) == filled.replace("TODAY", day(date.today()))
 
 
 def test_default_prompt_stays_default_on_another_day() -> None:
@@ -203,7 +205,7 @@ def test_settings_survive_reload_and_model_switch(own: App, visit: Visit, server
     page, prompt = visitor.page, visitor.page.get_by_label("System prompt")
     numbers = [page.locator(f"#{name} input[type=number]") for name in ("temperature", "max-tokens")]
     boxes = [page.locator(f"#{name} input") for name in ("reasoning", "tools", "read-here")]
-    tuned = QWEN_PROMPT.replace("Qwen3-8B, a model made by Alibaba Cloud", "Tuned")
+    tuned = qwen_prompt().replace("Qwen3-8B, a model made by Alibaba Cloud", "Tuned")
 
     def reloaded() -> tuple[object, ...]:
         """Load the page again; what it shows then."""
@@ -212,7 +214,7 @@ def test_settings_survive_reload_and_model_switch(own: App, visit: Visit, server
         expect(page.locator("#model input")).to_have_value("Tuned")
         return prompt.input_value(), *(one.input_value() for one in numbers), *(one.is_checked() for one in boxes)
 
-    expect(prompt).to_have_value(QWEN_PROMPT)
+    expect(prompt).to_have_value(qwen_prompt())
     visitor.choose("Tuned")
     expect(prompt).to_have_value(tuned)
     visitor.open_settings()
@@ -246,7 +248,7 @@ def test_settings_survive_reload_and_model_switch(own: App, visit: Visit, server
 def test_programs_have_the_default_prompt(own: App, server: Running) -> None:
     client = Client(own.url, verbose=False)
     client.predict({"text": "!text One.", "files": []}, api_name="/chat")
-    assert system_of(server) == QWEN_PROMPT
+    assert system_of(server) == qwen_prompt()
     for text, told in (("", None), ("Be brief.", "Be brief.")):
         client.predict({"text": "!text Two.", "files": []}, "", {"system_message": text}, api_name="/chat")
         assert system_of(server) == told
