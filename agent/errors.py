@@ -20,10 +20,10 @@
 A run never raises the failures of a model or a tool: they become an `error` response or a tool result.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Literal, TypeVar
 
-from agent.i18n import LocalizedText, Value, in_english
+from agent.i18n import joined
 
 ProviderErrorKind = Literal[
     "key",
@@ -45,30 +45,20 @@ ProviderErrorKind = Literal[
 class AgentError(Exception):
     """Base of every exception of this package. Its text is a sentence that can be shown to people.
 
-    `sayings` are the same sentences as catalogue keys, so that the page can translate them. It can be empty.
+    `text` is that sentence. It can be a `LocalizedText`, which the page translates.
     """
 
-    def __init__(self, message: str = "", *, sayings: Sequence[LocalizedText] = ()) -> None:
-        super().__init__(message)
-        self.sayings = tuple(sayings)
+    def __init__(self, text: str = "") -> None:
+        super().__init__(text)
+        self.text = text
 
 
 Failure = TypeVar("Failure", bound=AgentError)
 
 
-def localized_error(
-    kind: Callable[..., Failure], sentences: Mapping[str, str], key: str, /, **values: Value
-) -> Failure:
-    """Return an exception with the sentence `key`, in English and as `sayings`. `kind` is its class or a factory."""
-    saying = LocalizedText(key, values)
-    return kind(in_english(sentences, saying), sayings=(saying,))
-
-
-def combine_errors(kind: Callable[..., Failure], *errors: AgentError) -> Failure:
-    """Return one exception with the sentences of all errors. It has `sayings` only if each error has them."""
-    by_name = all(error.sayings for error in errors)
-    sayings = [saying for error in errors for saying in error.sayings] if by_name else ()
-    return kind(" ".join(map(str, errors)), sayings=sayings)
+def combine_errors(kind: Callable[[str], Failure], *errors: AgentError) -> Failure:
+    """Return one exception with the sentences of all errors."""
+    return kind(joined(error.text for error in errors))
 
 
 class InputError(AgentError):
@@ -94,8 +84,8 @@ class SuspensionError(InputError):
     tools.
     """
 
-    def __init__(self, message: str, *, reason: SuspensionReason, sayings: Sequence[LocalizedText] = ()) -> None:
-        super().__init__(message, sayings=sayings)
+    def __init__(self, text: str, *, reason: SuspensionReason) -> None:
+        super().__init__(text)
         self.reason: SuspensionReason = reason
 
 
@@ -136,14 +126,13 @@ class ProviderError(AgentError):
 
     def __init__(
         self,
-        message: str,
+        text: str,
         *,
         kind: ProviderErrorKind,
         status: int | None = None,
         retry_after: float | None = None,
-        sayings: Sequence[LocalizedText] = (),
     ) -> None:
-        super().__init__(message, sayings=sayings)
+        super().__init__(text)
         self.kind: ProviderErrorKind = kind
         self.status = status
         self.retry_after = retry_after

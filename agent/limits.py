@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from agent.i18n import LocalizedText
+from agent.i18n import N_, LocalizedText, _, joined
 
 MAX_REFUSAL_LENGTH = 300
 """The most characters of a provider's own message that are shown."""
@@ -67,52 +67,52 @@ FAILURE_POLICIES: Mapping[Limit | Fault, FailurePolicy] = {
     "steps": FailurePolicy(
         when="the model still calls tools after `steps` model requests",
         actions=_AT_LIMIT,
-        sentence="Stopped after {steps} steps: the model kept calling tools.",
+        sentence=N_("Stopped after {steps} steps: the model kept calling tools."),
     ),
     "time": FailurePolicy(
         when="the run has taken `seconds`",
         actions=_AT_LIMIT,
-        sentence="Stopped after {seconds:g} s, the time limit of one answer.",
+        sentence=N_("Stopped after {seconds:g} s, the time limit of one answer."),
     ),
     "tokens": FailurePolicy(
         when="the run has sent and received `tokens`",
         actions=_AT_LIMIT,
-        sentence="Stopped at the limit of {tokens} tokens for one answer.",
+        sentence=N_("Stopped at the limit of {tokens} tokens for one answer."),
     ),
     "money": FailurePolicy(
         when="the run has cost `dollars`",
         actions=_AT_LIMIT,
-        sentence="Stopped at the limit of ${dollars:g} for one answer.",
+        sentence=N_("Stopped at the limit of ${dollars:g} for one answer."),
     ),
     "unpriced": FailurePolicy(
         when="`dollars` is set, but the cost is unknown, for example because the model server reports no usage",
         actions=_AT_LIMIT,
-        sentence="Stopped: the cost of this answer is unknown, so the limit of ${dollars:g} cannot be checked.",
+        sentence=N_("Stopped: the cost of this answer is unknown, so the limit of ${dollars:g} cannot be checked."),
     ),
     "repeated_call": FailurePolicy(
         when="the model makes the same calls in `repeats` steps in a row; twice as many end the run. "
         "Calls of a tool that is a `poller` do not count",
         actions=_IN_LOOP,
-        sentence="Stopped: the model kept making the same call.",
+        sentence=N_("Stopped: the model kept making the same call."),
         note="This same call was made {times} times in a row. Do not repeat it: do something else, or answer.",
     ),
     "cycle": FailurePolicy(
         when="the model repeats the same two to four steps `repeats` - 1 times; twice as often ends the run",
         actions=_IN_LOOP,
-        sentence="Stopped: the model kept making the same calls in turn.",
+        sentence=N_("Stopped: the model kept making the same calls in turn."),
         note="The same {length} steps were made {times} times in turn. Do not repeat them: do something else, or "
         "answer.",
     ),
     "repeated_error": FailurePolicy(
         when="a tool fails with the same error `repeats` times in a row; twice as often ends the run",
         actions=_IN_LOOP,
-        sentence="Stopped: the model ran into the same error again and again.",
+        sentence=N_("Stopped: the model ran into the same error again and again."),
         note="This same error came {times} times in a row. Change the arguments, or do not use this tool.",
     ),
     "no_progress": FailurePolicy(
         when="`idle` steps bring no new text, call or result; twice as many end the run",
         actions=_IN_LOOP,
-        sentence="Stopped: the model made no progress.",
+        sentence=N_("Stopped: the model made no progress."),
         note="The last {times} steps brought nothing new. Do something else, or answer with what you know.",
     ),
     "tool_error": FailurePolicy(
@@ -135,12 +135,12 @@ FAILURE_POLICIES: Mapping[Limit | Fault, FailurePolicy] = {
     "truncated": FailurePolicy(
         when="the answer reaches `max_tokens`, or the longest answer of the model",
         actions=("stop",),
-        sentence="The answer was cut off at its maximum length.",
+        sentence=N_("The answer was cut off at its maximum length."),
     ),
     "withheld": FailurePolicy(
         when="the provider's filter, or the model, refuses to answer",
         actions=("stop",),
-        sentence="The provider withheld the answer.",
+        sentence=N_("The provider withheld the answer."),
     ),
 }
 """Every kind of failure. Limits end a run as `limit` or suspend it. The model gets the note in a tool result."""
@@ -148,12 +148,8 @@ FAILURE_POLICIES: Mapping[Limit | Fault, FailurePolicy] = {
 
 def explain_limit(kind: Limit | Fault, limits: Limits) -> str:
     """Return the sentence that says why the run has ended."""
-    return FAILURE_POLICIES[kind].sentence.format(**asdict(limits))
-
-
-def limit_text(kind: Limit | Fault, limits: Limits) -> tuple[LocalizedText, ...]:
-    """Return the same sentence as a `LocalizedText`, with all fields of `Limits` that are not None."""
-    return (LocalizedText(kind, {name: value for name, value in asdict(limits).items() if value is not None}),)
+    values = {name: value for name, value in asdict(limits).items() if value is not None}
+    return LocalizedText(FAILURE_POLICIES[kind].sentence, values)
 
 
 def explain_filter(details: Mapping[str, Any]) -> str:
@@ -164,9 +160,12 @@ def explain_filter(details: Mapping[str, Any]) -> str:
     """
     named = (details.get(name) for name in ("refusal_category", "block_reason", "finish_reason"))
     category = next((str(value) for value in named if value), "").replace("_", " ").lower()
-    which = f" (category: {category})" if category not in ("", "content filter", "refusal", "stop", "completed") else ""
     words = details.get("refusal") or details.get("block_reason_message")
     text = " ".join(words.split()) if isinstance(words, str) else ""
     text = text if len(text) <= MAX_REFUSAL_LENGTH else text[: MAX_REFUSAL_LENGTH - 1] + "…"
-    said = f" It says: {text}" if text else ""
-    return FAILURE_POLICIES["withheld"].sentence.removesuffix(".") + f"{which}.{said}"
+    withheld = (
+        LocalizedText(FAILURE_POLICIES["withheld"].sentence)
+        if category in ("", "content filter", "refusal", "stop", "completed")
+        else _("The provider withheld the answer (category: {category}).", category=category)
+    )
+    return joined([withheld, *([_("It says: {text}", text=text)] if text else [])])

@@ -8,8 +8,9 @@ from typing import Any, Literal, Protocol, Self, TypedDict, cast, get_args, runt
 from pydantic_ai.messages import BinaryContent, FilePart, ModelMessage, TextPart, ToolReturnPart
 
 from agent.context import Context
-from agent.errors import AgentError, InputError, localized_error
+from agent.errors import AgentError, InputError
 from agent.history import Note
+from agent.i18n import _
 from agent.limits import Limits
 from agent.messages.openai import to_openai
 from agent.models.catalog import ModelSpec
@@ -21,10 +22,6 @@ from agent.tools import Tool, Toolset
 FinishReason = Literal["stop", "length", "content_filter", "cancelled", "suspended", "limit", "error"]
 
 
-SENTENCES = {
-    "wrong_option": "{name} cannot be {value}. Known values: {known}.",
-    "unknown_option": "There is no option {name}. Known options: {known}.",
-}
 MAX_TEMPERATURE: Mapping[str, int] = {"messages": 1}
 """The highest temperature of each dialect that does not accept 2."""
 
@@ -86,7 +83,9 @@ def checked_options(given: Mapping[str, Any], base: Options = DEFAULTS, spec: Mo
     """
     known = [field.name for field in fields(Options)]
     if unknown := next((name for name in given if name not in known), None):
-        raise localized_error(InputError, SENTENCES, "unknown_option", name=repr(unknown), known=", ".join(known))
+        raise InputError(
+            _("There is no option {name}. Known options: {known}.", name=repr(unknown), known=", ".join(known))
+        )
     options = replace(base, **given)
     most = max_temperature(spec) if spec is not None else 2
     values: dict[str, tuple[bool, str]] = {
@@ -107,7 +106,9 @@ def checked_options(given: Mapping[str, Any], base: Options = DEFAULTS, spec: Mo
     for name, (fits, accepted) in values.items():
         if not fits:
             value = repr(getattr(options, name))[:80]
-            raise localized_error(InputError, SENTENCES, "wrong_option", name=name, value=value, known=accepted)
+            raise InputError(
+                _("{name} cannot be {value}. Known values: {known}.", name=name, value=value, known=accepted)
+            )
     return options
 
 
@@ -214,7 +215,7 @@ class RunResult:
         The failure of a provider is raised as the original `ProviderError` with its `kind`.
         """
         if self.failed:
-            raise self.failure or AgentError(self.why, sayings=self.note.sayings)
+            raise self.failure or AgentError(self.why)
         return self
 
     def __str__(self) -> str:

@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 import httpx2
 import psutil
 import pytest
+from agent.local.sentences import SENTENCES
 
 from agent.errors import LocalModelError, ProviderError
 from agent.local import manager
 from agent.local.launch import launch_llama
 from agent.local.llama_server import usable_cores
 from agent.local.manager import LocalModels, ServedModel, Status
-from agent.local.sentences import SENTENCES
 from agent.local.vllm_server import progress
 from agent.local.weights import SMOLLM2, Weights, fetch
 from agent.models.families import family

@@ -8,18 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from agent.fetch.sentences import SENTENCES as GUARD
+from agent.history.sentences import SENTENCES as STORE
+from agent.local.sentences import SENTENCES as SERVERS
+from agent.local.sentences import failed
+from agent.web.sentences import SENTENCES as UPLOADS
 from playwright.sync_api import expect
 
 from agent.errors import InputError
 from agent.fetch import fetch
-from agent.fetch.sentences import SENTENCES as GUARD
-from agent.history.sentences import SENTENCES as STORE
 from agent.i18n import LocalizedText
 from agent.i18n import translator as table
 from agent.i18n.translator import LANGUAGES, Translator, negotiate
 from agent.limits import FAILURE_POLICIES
-from agent.local.sentences import SENTENCES as SERVERS
-from agent.local.sentences import failed
 from agent.local.weights import BETTER, SMOLLM2
 from agent.media.sentences import SENTENCES as FILES
 from agent.media.store import MediaStore
@@ -35,7 +36,6 @@ from agent.runtime.tool_sessions import SENTENCES as TOOLS
 from agent.suspension.sentences import SENTENCES as SUSPENDED
 from agent.web.chat.attachments import message_parts, plan_attachments
 from agent.web.chat.transcript import LOST
-from agent.web.sentences import SENTENCES as UPLOADS
 from agent.web.ui.components import attachments
 from tests import media_files
 from tests.conftest import App, Visitor

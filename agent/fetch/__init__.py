@@ -20,8 +20,9 @@ from ipaddress import ip_address
 
 import httpx2
 
+from agent.errors import InputError
 from agent.fetch.addresses import Address, is_public
-from agent.fetch.sentences import refused
+from agent.i18n import _
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
@@ -86,12 +87,23 @@ class Guard:
         async with self._sentences(url, seconds), self._open("GET", url, {"Accept": ", ".join(kinds)}, b"") as opened:
             target, response = opened
             if response.status_code != 200:
-                raise refused("link_status", host=target.host, status=response.status_code)
+                raise InputError(
+                    _("{host} answered with status {status}.", host=target.host, status=response.status_code)
+                )
             kind = _media_type(response.headers.get("content-type", ""))
             if not any(fnmatchcase(kind, pattern) for pattern in kinds):
                 if any(pattern.startswith("image/") for pattern in kinds):
-                    raise refused("link_no_picture", host=target.host, kind=repr(kind[:100]))
-                raise refused("link_kind", host=target.host, kind=repr(kind[:100]), wanted=" or ".join(kinds))
+                    raise InputError(
+                        _("{host} gave {kind}, which is no picture.", host=target.host, kind=repr(kind[:100]))
+                    )
+                raise InputError(
+                    _(
+                        "{host} gave {kind}; wanted is {wanted}.",
+                        host=target.host,
+                        kind=repr(kind[:100]),
+                        wanted=" or ".join(kinds),
+                    )
+                )
             return Fetched(await _read(response, target.host, max_bytes), kind, str(target))
 
     async def send(
@@ -113,13 +125,17 @@ class Guard:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError as error:
-            raise refused("link_slow", host=host, seconds=seconds) from error
+            raise InputError(_("{host} took longer than {seconds:g} s.", host=host, seconds=seconds)) from error
         except (httpx2.NetworkError, httpx2.TimeoutException) as error:
-            raise refused("link_failed", host=host, error=str(error) or type(error).__name__) from error
+            raise InputError(
+                _("The connection to {host} failed: {error}.", host=host, error=str(error) or type(error).__name__)
+            ) from error
         except httpx2.LocalProtocolError as error:  # its own text repeats a header, with secrets
-            raise refused("link_request", host=host) from error
+            raise InputError(_("The request for {host} is none that HTTP can carry.", host=host)) from error
         except httpx2.HTTPError as error:
-            raise refused("link_answer", host=host, error=str(error)) from error
+            raise InputError(
+                _("{host} did not answer as a web server should: {error}.", host=host, error=str(error))
+            ) from error
 
     @asynccontextmanager
     async def _open(
@@ -129,7 +145,7 @@ class Guard:
         target, trusted = self._parsed(url), True
         certificates = await asyncio.to_thread(tls_context)
         async with httpx2.AsyncHTTPTransport(verify=certificates, trust_env=False) as transport:
-            for _ in range(self.redirects + 1):
+            for _hop in range(self.redirects + 1):
                 response = await self._ask(transport, method, target, headers, body, trusted=trusted)
                 try:
                     if method != "GET" or not response.has_redirect_location:
@@ -140,7 +156,9 @@ class Guard:
                 before, target = target, self._parsed(str(_joined(target, response.headers["location"])))
                 if (before.scheme, before.host, before.port) != (target.scheme, target.host, target.port):
                     headers, trusted = {name: headers[name] for name in ("Accept",) if name in headers}, False
-        raise refused("link_redirects", host=target.host, most=self.redirects)
+        raise InputError(
+            _("{host} was reached after more than {most} redirects.", host=target.host, most=self.redirects)
+        )
 
     async def _ask(
         self,
@@ -168,7 +186,7 @@ class Guard:
                 return await transport.handle_async_request(request)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 failure = error
-        raise failure or refused("link_no_host", host=target.host)
+        raise failure or InputError(_("There is no host named {host}.", host=target.host))
 
     async def _addresses(self, target: httpx2.URL, *, trusted: bool) -> list[Address]:
         """Return a host's allowed addresses, [] if the lookup finds none. Raises `InputError` if none is allowed."""
@@ -176,32 +194,34 @@ class Guard:
         exempt = trusted and _named(target) in self.allow
         if not exempt and port not in self.ports:
             known = ", ".join(map(str, sorted(self.ports)))
-            raise refused("link_port", host=host, port=port, known=known)
+            raise InputError(
+                _("Port {port} of {host} is not asked; the ports that are: {known}.", host=host, port=port, known=known)
+            )
         try:
             found = await self.resolve(host.rstrip("."), port)
         except (OSError, UnicodeError) as error:
-            raise refused("link_no_host", host=host) from error
+            raise InputError(_("There is no host named {host}.", host=host)) from error
         addresses = list(dict.fromkeys(ip_address(one.partition("%")[0]) for one in found))
         usable = [one for one in addresses if exempt or self.public(one)]
         if addresses and not usable:
-            raise refused("link_private", host=host)
+            raise InputError(_("{host} is not on the public internet, so nothing is fetched from it.", host=host))
         return usable
 
     def _parsed(self, url: str) -> httpx2.URL:
         """Parse the URL with the parser that the connection uses, too. Raises `InputError`."""
         url = url.strip()
         if len(url) > MAX_URL:
-            raise refused("link_long", most=MAX_URL)
+            raise InputError(_("The web address is longer than {most} characters.", most=MAX_URL))
         if re.search(r"[\x00-\x20\x7f\\]", url):  # parsers differ on these characters
-            raise refused("link_blank")
+            raise InputError(_("The web address has a blank, a backslash or a control character in it."))
         try:
             target = httpx2.URL(url)
         except (httpx2.InvalidURL, ValueError) as error:
-            raise refused("link_none", error=str(error)) from error
+            raise InputError(_("This is not a web address: {error}.", error=str(error))) from error
         if target.scheme not in ("http", "https") or not target.host:
-            raise refused("link_scheme")
+            raise InputError(_("A web address begins with http:// or https:// and the name of a host."))
         if target.userinfo:
-            raise refused("link_user")
+            raise InputError(_("A web address with a user name or a password in it is not fetched."))
         return target
 
 
@@ -227,7 +247,7 @@ def _joined(target: httpx2.URL, location: str) -> httpx2.URL:
     try:
         return target.join(location)
     except (httpx2.InvalidURL, ValueError) as error:
-        raise refused("link_redirect", host=target.host) from error
+        raise InputError(_("{host} redirects to what is no web address.", host=target.host)) from error
 
 
 def _media_type(content_type: str) -> str:
@@ -236,10 +256,12 @@ def _media_type(content_type: str) -> str:
 
 async def _read(response: httpx2.Response, host: str, limit: int) -> bytes:
     """Return the body, at most `limit` bytes both on the wire and expanded."""
-    too_large = refused("link_large", host=host, most=limit)
+    too_large = InputError(_("What {host} gives is larger than {most:,} bytes.", host=host, most=limit))
     coding = response.headers.get("content-encoding", "").strip().lower()
     if coding not in ("", "identity", "gzip", "x-gzip"):  # the size of others cannot be limited while they expand
-        raise refused("link_coding", host=host, coding=repr(coding[:40]))
+        raise InputError(
+            _("{host} compresses its answer by {coding}, which was not asked for.", host=host, coding=repr(coding[:40]))
+        )
     declared = response.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise too_large
@@ -251,11 +273,11 @@ async def _read(response: httpx2.Response, host: str, limit: int) -> bytes:
         try:
             body.feed(chunk)
         except zlib.error as error:
-            raise refused("link_damaged", host=host) from error
+            raise InputError(_("{host} sent compressed data that is broken.", host=host)) from error
         if max(on_the_wire, len(body.data)) > limit:
             raise too_large
     if not body.whole:
-        raise refused("link_cut", host=host)
+        raise InputError(_("{host} broke off its compressed answer.", host=host))
     return bytes(body.data)
 
 

@@ -13,7 +13,8 @@ from uuid import uuid4
 
 from pydantic_ai.messages import ModelMessage
 
-from agent.i18n import LocalizedText
+from agent.i18n import _
+from agent.i18n.stored_text import StoredText
 
 SCHEMA = 1
 
@@ -26,6 +27,11 @@ def new_id() -> str:
 def now() -> datetime:
     """Return the current time in UTC."""
     return datetime.now(UTC)
+
+
+NO_CONVERSATION = _("There is no such conversation.")
+NO_ENTRY = _("There is no such message.")
+CHANGED_ELSEWHERE = _("This conversation was changed elsewhere; load it again.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,23 +61,20 @@ class Note:
     """The facts that a reload needs around a message to show the same page. They are never sent to a model.
 
     `ended` is None while the run goes on, else how the run ended (see `agent.result.FinishReason`). `detail`
-    is the sentence shown with it, and `sayings` its translatable form if it is one of ours. `attachments` are ids,
-    never bytes. `left_out` counts earlier messages that were not sent because they did not fit. `omitted` is the
-    sentence on parts that the model cannot take, and `omitted_sayings` its translatable form. `cost` is in US dollars,
-    None if unknown.
+    is the sentence shown with it. `attachments` are ids, never bytes. `left_out` counts earlier messages that were not
+    sent because they did not fit. `omitted` is the sentence on parts that the model cannot take. `cost` is in US
+    dollars, None if unknown.
     """
 
     run_id: str = ""
     model: str = ""
     ended: str | None = None
-    detail: str = ""
-    sayings: tuple[LocalizedText, ...] = ()
+    detail: StoredText = ""
     timings: Timings | None = None
     cost: float | None = None
     attachments: tuple[str, ...] = ()
     left_out: int = 0
-    omitted: str = ""
-    omitted_sayings: tuple[LocalizedText, ...] = ()
+    omitted: StoredText = ""
     at: datetime = field(default_factory=now)
     schema: int = SCHEMA
 

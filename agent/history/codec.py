@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from agent.errors import HistoryError, localized_error
+from agent.errors import HistoryError
 from agent.history import Entry, Record
-from agent.history.sentences import SENTENCES
+from agent.i18n import _
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def _load(adapter: TypeAdapter[list[T]], texts: Iterable[str]) -> list[T]:
     try:
         return adapter.validate_json(f"[{','.join(texts)}]")
     except ValidationError as error:
-        raise localized_error(HistoryError, SENTENCES, "history_damaged", error=_first_line(error)) from error
+        raise HistoryError(_("A stored conversation is damaged: {error}", error=_first_line(error))) from error
 
 
 def _write(adapter: TypeAdapter[list[Any]], value: Entry | Record) -> str:

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 
-from agent.errors import Conflict, HistoryError, NotFound, localized_error
-from agent.history import Entry, Record, now
+from agent.errors import Conflict, HistoryError, NotFound
+from agent.history import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
 from agent.history.codec import dump_entries, dump_record, load_entries, load_records
-from agent.history.sentences import SENTENCES
 
 
 @dataclass(slots=True)
@@ -55,7 +54,7 @@ class MemoryStore:
         """Implement `HistoryStore.history`."""
         entries = self._owned(record.id, record.owner).entries
         if record.head_id is not None and record.head_id not in entries:
-            raise localized_error(NotFound, SENTENCES, "no_entry")
+            raise NotFound(NO_ENTRY)
         newest_first = islice(_walk(entries, record.head_id), None if limit is None else max(limit, 0))
         return load_entries(reversed([*newest_first]))
 
@@ -135,7 +134,7 @@ class MemoryStore:
     def _owned(self, conversation_id: str, owner: str) -> _Conversation:
         kept = self._conversations.get(conversation_id)
         if kept is None or kept.record.owner != owner or self._expired(kept.record):
-            raise localized_error(NotFound, SENTENCES, "no_conversation")
+            raise NotFound(NO_CONVERSATION)
         return kept
 
     def _expired(self, record: Record) -> bool:
@@ -147,7 +146,7 @@ class MemoryStore:
             return None
         kept = self._owned(record.id, record.owner)
         if kept.record.revision != record.revision:
-            raise localized_error(Conflict, SENTENCES, "changed_elsewhere")
+            raise Conflict(CHANGED_ELSEWHERE)
         return kept
 
 

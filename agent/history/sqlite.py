@@ -17,12 +17,11 @@ from typing import Any, Self, TypeVar
 
 import aiosqlite
 
-from agent.errors import AgentError, ConfigError, Conflict, HistoryError, NotFound, localized_error
-from agent.history import Entry, Record, now
+from agent.errors import AgentError, ConfigError, Conflict, HistoryError, NotFound
+from agent.history import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
 from agent.history.codec import dump_entries, dump_record, load_entries, load_records, load_undamaged
-from agent.history.sentences import SENTENCES
 from agent.history.sqlite_file import connect, create_private, enable_wal, migrate, transaction
-from agent.i18n import LocalizedText
+from agent.i18n import _
 
 T = TypeVar("T")
 
@@ -82,12 +81,12 @@ FREED_PAGES = 10_000
 """The most pages that one deletion gives back to the disk. The next deletion, or new entries, use the others."""
 
 _REASONS = {
-    sqlite3.SQLITE_BUSY: "file_locked",
-    sqlite3.SQLITE_CANTOPEN: "file_closed",
-    sqlite3.SQLITE_CORRUPT: "file_damaged",
-    sqlite3.SQLITE_FULL: "file_full",
-    sqlite3.SQLITE_NOTADB: "file_other",
-    sqlite3.SQLITE_READONLY: "file_fixed",
+    sqlite3.SQLITE_BUSY: _("another process keeps it locked"),
+    sqlite3.SQLITE_CANTOPEN: _("it cannot be opened"),
+    sqlite3.SQLITE_CORRUPT: _("it is damaged"),
+    sqlite3.SQLITE_FULL: _("the disk is full"),
+    sqlite3.SQLITE_NOTADB: _("it is not a SQLite database"),
+    sqlite3.SQLITE_READONLY: _("it cannot be written"),
 }
 
 
@@ -142,7 +141,7 @@ class SqliteStore:
         """Implement `HistoryStore.get`."""
         texts = await self._read(_OWNED, id=conversation_id, owner=owner)
         if not texts:
-            raise localized_error(NotFound, SENTENCES, "no_conversation")
+            raise NotFound(NO_CONVERSATION)
         return self._loaded(load_records, texts)[0]
 
     async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
@@ -154,7 +153,7 @@ class SqliteStore:
             _CHAIN, id=record.id, owner=record.owner, head_id=record.head_id, limit=-1 if limit is None else limit
         )
         if not texts:
-            raise localized_error(NotFound, SENTENCES, "no_entry")
+            raise NotFound(NO_ENTRY)
         return self._loaded(load_entries, texts)
 
     async def list(self, owner: str, *, limit: int = 50) -> list[Record]:
@@ -166,7 +165,7 @@ class SqliteStore:
         if not await self._write(
             partial(_erase, self._writer, _DELETE, self._clock(), id=conversation_id, owner=owner)
         ):
-            raise localized_error(NotFound, SENTENCES, "no_conversation")
+            raise NotFound(NO_CONVERSATION)
 
     async def expiring(
         self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
@@ -251,8 +250,8 @@ class SqliteStore:
         try:
             return load(texts)
         except HistoryError as error:
-            raise localized_error(
-                HistoryError, SENTENCES, "history_file", path=str(self._path), error=error.sayings[0]
+            raise HistoryError(
+                _("The history file {path!r} cannot be used: {error}.", path=str(self._path), error=error.text)
             ) from error
 
     def _check_open(self) -> None:
@@ -301,9 +300,9 @@ def _check(stored: Sequence[sqlite3.Row], revision: int) -> None:
     if not stored and revision == 0:
         return
     if not stored or not stored[0][0]:
-        raise localized_error(NotFound, SENTENCES, "no_conversation")
+        raise NotFound(NO_CONVERSATION)
     if stored[0][1] != revision:
-        raise localized_error(Conflict, SENTENCES, "changed_elsewhere")
+        raise Conflict(CHANGED_ELSEWHERE)
 
 
 def _broken_link(error: sqlite3.IntegrityError, record: Record) -> str:
@@ -335,5 +334,5 @@ def _naming(path: Path, raised: type[AgentError]) -> Generator[None, None, None]
         yield
     except (sqlite3.Error, OSError) as error:
         known = _REASONS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
-        reason = LocalizedText(known) if known else getattr(error, "strerror", None) or str(error)
-        raise localized_error(raised, SENTENCES, "history_file", path=str(path), error=reason) from error
+        reason = known or getattr(error, "strerror", None) or str(error)
+        raise raised(_("The history file {path!r} cannot be used: {error}.", path=str(path), error=reason)) from error

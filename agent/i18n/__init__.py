@@ -1,24 +1,105 @@
-"""Sentences by catalogue key, so that a page can show them in the reader's language."""
+"""Text for people that can be shown in the reader's language. The English sentence is the key of the catalogues.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Union
+Mark a sentence with `_`, or with `ngettext` if it depends on a number. Both return a `LocalizedText`: a string in
+English that remembers its sentence and its values. `agent.i18n.translator` looks it up in a catalogue (`de.po`, ...).
+Mark a sentence that is only stored in a table with `N_`.
+"""
 
-Value = Union[str, int, float, "LocalizedText"]
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from gettext import NullTranslations
 
-
-@dataclass(frozen=True, slots=True)
-class LocalizedText:
-    """One sentence: its catalogue key and its values. The code that creates it also supplies the English text."""
-
-    key: str
-    values: Mapping[str, Value] = field(default_factory=dict[str, Value])
+Value = str | int | float
+_ENGLISH = NullTranslations()
 
 
-def in_english(sentences: Mapping[str, str], saying: LocalizedText) -> str:
-    """Return the sentence in English. A sentence inside a sentence loses its full stop."""
-    values = {
-        name: in_english(sentences, value).rstrip(".") if isinstance(value, LocalizedText) else value
-        for name, value in saying.values.items()
-    }
-    return sentences[saying.key].format(**values)
+class LocalizedText(str):
+    """A sentence in English that can be translated later. It compares, prints and concatenates as a plain string.
+
+    `message` is the sentence with fields in braces, `plural` its plural form ("" if it has none; `values["count"]`
+    chooses), and `values` are the values of the fields, which can be localized themselves. A joined text has only
+    `parts`.
+    """
+
+    __slots__ = ("message", "parts", "plural", "values")
+
+    message: str
+    plural: str
+    values: Mapping[str, Value]
+    parts: tuple[str, ...]
+
+    def __new__(
+        cls, message: str, values: Mapping[str, Value] | None = None, plural: str = "", parts: Iterable[str] = ()
+    ) -> "LocalizedText":
+        """Return the text. Raises `KeyError` or `ValueError` if the values do not fit the sentence."""
+        kept = tuple(parts)
+        text = super().__new__(cls, _rendered(_ENGLISH, message, values or {}, plural, kept))
+        text.message, text.plural, text.values, text.parts = message, plural, values or {}, kept
+        return text
+
+    def __reduce__(self) -> tuple[type["LocalizedText"], tuple[str, Mapping[str, Value], str, tuple[str, ...]]]:
+        """Copies and pickles keep all fields."""
+        return LocalizedText, (self.message, self.values, self.plural, self.parts)
+
+
+def _(message: str, /, **values: Value) -> LocalizedText:
+    """Return the sentence with these values."""
+    return LocalizedText(message, values)
+
+
+def ngettext(singular: str, plural: str, count: int, /, **values: Value) -> LocalizedText:
+    """Return the sentence in the form for this number, which is the field `count` of both forms."""
+    return LocalizedText(singular, {"count": count, **values}, plural)
+
+
+def N_(message: str, /) -> str:
+    """Mark a sentence for translation and return it unchanged."""
+    return message
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Return these sentences as one text, with spaces between them."""
+    parts = tuple(text for text in texts if text)
+    return parts[0] if len(parts) == 1 else LocalizedText("", parts=parts) if parts else ""
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a joined text, or of a plain string."""
+    if isinstance(text, LocalizedText):
+        return text.parts[0] if text.parts else text
+    return text.partition(". ")[0].rstrip(".")
+
+
+def listed(texts: Sequence[str]) -> str:
+    """Return these texts as an enumeration."""
+    return reduce(lambda first, then: _("{first}, {then}", first=first, then=then), texts)
+
+
+def alternatives(texts: Sequence[str]) -> str:
+    """Return these texts as a choice."""
+    return reduce(lambda first, second: _("{first} or {second}", first=first, second=second), texts)
+
+
+def render(text: str, catalogue: NullTranslations) -> str:
+    """Return the text in the catalogue's language. A plain string is returned as it is."""
+    if not isinstance(text, LocalizedText):
+        return text
+    return _rendered(catalogue, text.message, text.values, text.plural, text.parts)
+
+
+def _rendered(
+    catalogue: NullTranslations, message: str, values: Mapping[str, Value], plural: str, parts: Iterable[str]
+) -> str:
+    """A sentence inside a sentence loses its full stop."""
+    if not message:
+        return " ".join(render(part, catalogue) for part in parts)
+    count = values.get("count")
+    sentence = (
+        catalogue.ngettext(message, plural, count) if plural and isinstance(count, int) else catalogue.gettext(message)
+    )
+    return sentence.format(
+        **{
+            name: render(value, catalogue).rstrip(".。") if isinstance(value, LocalizedText) else value
+            for name, value in values.items()
+        }
+    )

@@ -19,10 +19,10 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 
-from agent.errors import UnknownModel, localized_error
+from agent.errors import UnknownModel
+from agent.i18n import _
 from agent.local.launch import Launched, gpu_memory, launch_llama, launch_vllm
 from agent.local.process import ServerProcess
-from agent.local.sentences import SENTENCES
 from agent.local.vllm_server import find_vllm
 from agent.local.weights import QWEN3_06B, SMOLLM2, Weights, fetch, find
 from agent.models.catalog import ModelSpec, load_catalog
@@ -50,7 +50,14 @@ class LocalConnection(chat_completions.ChatCompletionsConnection):
         self._weights = None if self._vllm else _known(spec.name)
         if self._vllm is None and self._weights is None:
             known = ", ".join(KNOWN)
-            raise localized_error(UnknownModel, SENTENCES, "not_served_here", model=spec.name, known=known)
+            raise UnknownModel(
+                _(
+                    "This machine cannot serve {model}: that needs a GPU with vLLM. Name the server "
+                    "that does, with base_url=... or VLLM_BASE_URL. On the CPU there are {known}.",
+                    model=spec.name,
+                    known=known,
+                )
+            )
         spec = self._weights.spec if self._weights else spec
         super().__init__(spec, Endpoint(""), load_catalog().providers[spec.provider])
         self._servers: WeakKeyDictionary[asyncio.AbstractEventLoop, _Server] = WeakKeyDictionary()
@@ -80,7 +87,7 @@ class LocalConnection(chat_completions.ChatCompletionsConnection):
                 gpu_memory=memory,
                 key=key,
                 port=0,
-                report=lambda step, _: log.info("%s", SENTENCES[step]),
+                report=lambda step, _: log.info("%s", step),
             )
         assert self._weights is not None
         weights, cache = self._weights, self._settings.cache_dir
@@ -89,7 +96,7 @@ class LocalConnection(chat_completions.ChatCompletionsConnection):
             log.warning("fetching %s: %d MB, %s", self.spec.label, weights.size // 10**6, self.spec.source)
             path = await fetch(weights, cache, report=lambda _have, _all: None)
         if path is None:
-            raise localized_error(UnknownModel, SENTENCES, "not_on_disk", model=self.spec.label)
+            raise UnknownModel(_("{model} is not on this disk, and downloads are off.", model=self.spec.label))
         context, kv_bytes = self.spec.context_tokens, weights.kv_bytes
         return await launch_llama(
             path,

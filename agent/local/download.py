@@ -15,8 +15,8 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 
-from agent.i18n import LocalizedText
-from agent.local.sentences import failed
+from agent.errors import LocalModelError
+from agent.i18n import LocalizedText, _
 
 Progress = Callable[[int, int], None]  # bytes so far, bytes in all
 
@@ -89,11 +89,11 @@ async def download(
                     raise httpx2.ReadError("the part on disk is longer than the file")
             total = out.tell() + int(_checked(answer).headers.get("content-length") or 0)
             if total > limit:
-                raise failed("fetch_large", what=what)
+                raise LocalModelError(_("{what} is larger than it should be and was refused.", what=what))
             async for data in answer.aiter_bytes(_CHUNK):
                 await in_thread(lambda data=data: out.write(data))
                 if out.tell() > limit:
-                    raise failed("fetch_large", what=what)
+                    raise LocalModelError(_("{what} is larger than it should be and was refused.", what=what))
                 report(out.tell(), total)
 
     await _retried(attempt, what, gained=out.tell)
@@ -109,7 +109,9 @@ async def _retried(attempt: Callable[[], Awaitable[_T]], what: str, *, gained: C
             fruitless = 1 if now > have else fruitless + 1
             have = now
             if fruitless >= _TRIES or (isinstance(error, httpx2.HTTPStatusError) and _final(error)):
-                raise failed("fetch_failed", what=what, reason=_reason(error)) from error
+                raise LocalModelError(
+                    _("{what} could not be fetched: {reason}.", what=what, reason=_reason(error))
+                ) from error
             await asyncio.sleep(0.5 * fruitless)
 
 
@@ -121,13 +123,13 @@ def _reason(error: Exception) -> LocalizedText:
     """Return the reason without addresses: the address of a mirror can contain a password."""
     match error:
         case httpx2.HTTPStatusError():
-            return LocalizedText("fetch_status", {"status": error.response.status_code})
+            return _("the server answered {status}", status=error.response.status_code)
         case httpx2.TimeoutException():
-            return LocalizedText("fetch_late")
+            return _("the server did not answer in time")
         case httpx2.ConnectError():
-            return LocalizedText("fetch_unreachable")
+            return _("the server cannot be reached")
         case _:
-            return LocalizedText("fetch_cut")
+            return _("the connection broke off")
 
 
 def _checked(answer: httpx2.Response) -> httpx2.Response:

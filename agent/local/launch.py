@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import cast
 
 from agent.errors import LocalModelError, ProviderError
+from agent.i18n import N_, LocalizedText, _
 from agent.local.process import ServerProcess, reason
-from agent.local.sentences import failed
 from agent.local.vllm_server import command, environment, free_port, progress
 from agent.models.catalog import ModelSpec
 from agent.models.families import Family, family
@@ -63,7 +63,7 @@ async def launch_llama(
 async def launch_vllm(
     vllm: Path, model: str, *, gpu_memory: int, key: str, port: int, report: Callable[[str, float], None]
 ) -> Launched:
-    """Run `vllm serve model`. `report` gets the progress from its log: a sentence's name and a fraction (0..1).
+    """Run `vllm serve model`. `report` gets the progress from its log: a text and a fraction (0..1).
 
     Raises `LocalModelError` with vLLM's own reason.
     """
@@ -81,7 +81,8 @@ async def launch_vllm(
 
     def read(line: str) -> None:
         if step := progress(line):
-            report(*step)
+            name, done = step
+            report(_VLLM_STEPS[name], done)
 
     child = await ServerProcess.spawn(argv, name="vLLM", env=environment(key, gpu_memory), on_line=read, grace=10.0)
     try:
@@ -124,7 +125,13 @@ async def _first(announced: asyncio.Future[dict[str, object]], child: ServerProc
         await asyncio.wait({announced, ended}, timeout=_LOADING, return_when=asyncio.FIRST_COMPLETED)
         if announced.done():
             return announced.result()
-        raise ended.result() if ended.done() else failed("server_silent", server="llama.cpp", seconds=_LOADING)
+        raise (
+            ended.result()
+            if ended.done()
+            else LocalModelError(
+                _("{server} did not answer within {seconds:.0f} seconds.", server="llama.cpp", seconds=_LOADING)
+            )
+        )
     finally:
         ended.cancel()
 
@@ -135,7 +142,32 @@ def _why_llama_failed(said: Mapping[str, object], log: tuple[str, ...]) -> Local
     if key == "not_served":
         causes = [found[1] for line in log if (found := re.search(r"error loading model: (.+)", line))]
         values["reason"] = causes[0] if causes else reason(log) or values["reason"]
-    return failed(key, **values)
+    return LocalModelError(LocalizedText(_LLAMA_ERRORS[key], values))
+
+
+_VLLM_STEPS = {
+    "vllm_starting": _("starting"),
+    "vllm_description": _("reading the model's description"),
+    "vllm_engine": _("starting the engine"),
+    "vllm_downloading": _("downloading the weights"),
+    "vllm_loading": _("loading the weights"),
+    "vllm_loaded": _("weights are loaded"),
+    "vllm_compiling": _("compiling"),
+    "vllm_cache": _("sizing the cache"),
+    "vllm_graphs": _("capturing CUDA graphs"),
+    "vllm_warming": _("warming up"),
+    "vllm_ready": _("ready"),
+}
+"""The texts of the steps that vllm_server.py reports, by name."""
+_LLAMA_ERRORS = {
+    "no_openmp": N_("llama.cpp needs OpenMP: install the system package libgomp1 (apt install libgomp1)."),
+    "not_loaded": N_("llama.cpp cannot be loaded: {reason}"),
+    "not_served": N_("llama.cpp cannot serve {file}: {reason}."),
+    "no_gguf": N_("{file} is not a GGUF file."),
+    "not_readable": N_("{file} cannot be read: {reason}."),
+    "short_memory": N_("{file} needs about {size} MB of memory and more for the conversation; {free} MB are free."),
+}
+"""The errors that llama_server.py reports, by name."""
 
 
 def _media(known: Family) -> dict[str, int]:
@@ -149,4 +181,4 @@ async def _specs(endpoint: Endpoint) -> tuple[ModelSpec, ...]:
     try:
         return await discover(endpoint)
     except ProviderError as error:
-        raise LocalModelError(str(error), sayings=error.sayings) from error
+        raise LocalModelError(error.text) from error

@@ -9,15 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.errors import AgentError, LocalModelError, ProviderError, combine_errors
-from agent.i18n import LocalizedText, in_english
+from agent.i18n import _, joined
 from agent.local.launch import Launched, gpu_memory, launch_llama, launch_vllm
 from agent.local.process import ServerProcess
 from agent.local.progress_bar import ProgressBar
-from agent.local.sentences import SENTENCES, failed
 from agent.local.vllm_server import default_model, find_vllm
 from agent.local.weights import BETTER, SMOLLM2, Weights, fetch, find
 from agent.models.catalog import ModelSpec
-from agent.providers import Endpoint, Phase, ServedModel, Status
+from agent.providers import Endpoint, ServedModel, Status
 from agent.providers.discovery import discover
 from agent.settings import ROOT, LocalSettings
 
@@ -57,7 +56,7 @@ class LocalModels:
         self._say = say
         self._better = better
         self._ranks: dict[int, tuple[ServedModel, ...]] = {}
-        self._latest_status = _status("starting", LocalizedText("looking_for_model"))
+        self._latest_status = Status("starting", _("Looking for a model."))
         self._better_status: Status | None = None  # the latest status of the better model, until it answers
         self._changed = asyncio.Event()
         self._fallback_lock = asyncio.Lock()
@@ -81,10 +80,9 @@ class LocalModels:
         """The current status."""
         if not self.served:
             return self._latest_status
-        answers = _status("ready", LocalizedText("answers", {"model": self.served[0].spec.label}), 1.0)
+        answers = Status("ready", _("{model} answers.", model=self.served[0].spec.label), 1.0)
         if better := self._better_status:
-            sayings = (*answers.sayings, *better.sayings) if better.sayings else ()
-            return Status("ready", f"{answers.text} {better.text}", better.done, sayings)
+            return Status("ready", joined([answers.text, better.text]), better.done)
         return answers
 
     async def ready(self) -> tuple[ServedModel, ...]:
@@ -95,7 +93,7 @@ class LocalModels:
         self.start()
         while not self.served:
             if self._latest_status.phase == "failed":
-                raise LocalModelError(self._latest_status.text, sayings=self._latest_status.sayings)
+                raise LocalModelError(self._latest_status.text)
             await self._changed.wait()
         return self.served
 
@@ -109,7 +107,7 @@ class LocalModels:
         await asyncio.gather(*(child.aclose() for child in self._children))
         self._children.clear()
         self._ranks.clear()
-        self._report_failure(failed("shut_down"), rank=0)
+        self._report_failure(LocalModelError(_("The local model was shut down.")), rank=0)
 
     async def _work(self) -> None:
         try:
@@ -120,7 +118,11 @@ class LocalModels:
         except LocalModelError as error:
             self._fail(error)
         except Exception as error:
-            self._fail(failed("none_started", error=f"{type(error).__name__}: {error}"))
+            self._fail(
+                LocalModelError(
+                    _("The local model could not be started ({error}).", error=f"{type(error).__name__}: {error}")
+                )
+            )
             raise
 
     async def _watch_named_server(self, endpoint: Endpoint) -> None:
@@ -130,7 +132,9 @@ class LocalModels:
                 specs = await discover(endpoint)
             except ProviderError as error:
                 if not self.served:
-                    self._fail(error, failed("asked_again", seconds=_RETRY_SECONDS))
+                    self._fail(
+                        error, LocalModelError(_("Trying again every {seconds:.0f} seconds.", seconds=_RETRY_SECONDS))
+                    )
             else:
                 offer = tuple(ServedModel(spec, endpoint) for spec in specs)
                 if self.served != offer:
@@ -155,7 +159,7 @@ class LocalModels:
             if named:  # never replace a file that was asked for without an error
                 raise
             self._say(f"{error} {_NO_BETTER}")
-            self._report(_status("starting", LocalizedText("loading", {"model": "SmolLM2"})), rank=1)
+            self._report(Status("starting", _("Loading {model}.", model="SmolLM2")), rank=1)
             if not self.served:
                 await self._start_fallback()
             self._report_failure(error, rank=0)
@@ -176,7 +180,7 @@ class LocalModels:
                 await self._start_llama(0, weights, path)
                 return
         if not self._settings.downloads:
-            raise failed("none_better_here")
+            raise LocalModelError(_("Downloads are off and no better model is on this disk."))
         for weights in self._better:
             try:
                 path = await self._fetch(weights, rank=0)
@@ -185,7 +189,7 @@ class LocalModels:
                 continue
             await self._start_llama(0, weights, path)
             return
-        raise failed("none_better")
+        raise LocalModelError(_("No better model could be fetched."))
 
     async def _start_fallback(self) -> None:
         """Start SmolLM2 unless it answers already."""
@@ -194,7 +198,12 @@ class LocalModels:
                 return
             path = await find(SMOLLM2, self._settings.cache_dir)
             if path is None and not self._settings.downloads:
-                raise failed("none_here")
+                raise LocalModelError(
+                    _(
+                        "There is no model on this disk and downloads are off. Run `make setup`, or set "
+                        "LOCAL_MODEL or VLLM_BASE_URL."
+                    )
+                )
             await self._start_llama(1, SMOLLM2, path or await self._fetch(SMOLLM2, rank=1))
 
     async def _fetch(self, weights: Weights, *, rank: int) -> Path:
@@ -205,8 +214,8 @@ class LocalModels:
         def report(have: int, total: int) -> None:
             done = have / total if total else 0.0
             bar(have, total)
-            saying = LocalizedText("fetching", {"model": label, "have": have // 10**6, "total": total // 10**6})
-            self._report(_status("fetching", saying, min(done, 1.0)), rank=rank)
+            saying = _("Fetching {model}: {have} of {total} MB.", model=label, have=have // 10**6, total=total // 10**6)
+            self._report(Status("fetching", saying, min(done, 1.0)), rank=rank)
 
         try:
             path = await fetch(weights, self._settings.cache_dir, report=report)
@@ -231,8 +240,8 @@ class LocalModels:
 
         def report(step: str, done: float) -> None:
             if not self._ranks.get(0):  # its log goes on after the start
-                saying = LocalizedText("vllm_step", {"model": model, "step": LocalizedText(step)})
-                self._report(_status("loading", saying, done), rank=0)
+                saying = _("vLLM, {model}: {step}.", model=model, step=step)
+                self._report(Status("loading", saying, done), rank=0)
 
         async def launch(key: str, port: int) -> Launched:
             return await launch_vllm(program, model, gpu_memory=memory, key=key, port=port, report=report)
@@ -248,7 +257,7 @@ class LocalModels:
 
     async def _start_named_file(self, path: Path) -> None:
         if not await asyncio.to_thread(path.is_file):
-            raise failed("no_such_file", path=str(path))
+            raise LocalModelError(_("LOCAL_MODEL names {path!r}, and there is no such file.", path=str(path)))
 
         async def launch(key: str, port: int) -> Launched:
             answers = self._settings.answers
@@ -257,7 +266,7 @@ class LocalModels:
             )
 
         def name(spec: ModelSpec) -> ModelSpec:
-            return replace(spec, id=f"local:{path.stem}", label=path.stem, source="a file on this machine")
+            return replace(spec, id=f"local:{path.stem}", label=path.stem, source=_("a file on this machine"))
 
         await self._start_candidate(_Candidate(0, path.stem, secrets.token_urlsafe(32), launch, name))
 
@@ -280,7 +289,7 @@ class LocalModels:
         guard.add_done_callback(self._guards.discard)
 
     async def _launch(self, plan: _Candidate, port: int) -> tuple[ServerProcess, int]:
-        self._report(_status("loading", LocalizedText("loading", {"model": plan.label})), rank=plan.rank)
+        self._report(Status("loading", _("Loading {model}.", model=plan.label)), rank=plan.rank)
         began = time.monotonic()
         child, endpoint, specs = await plan.launch(plan.key, port)
         self._children.add(child)
@@ -299,7 +308,13 @@ class LocalModels:
                 self._ranks.pop(plan.rank, None)
                 crashes.append(time.monotonic())
                 if len(crashes) > _MAX_RESTARTS and crashes[-1] - crashes[0] < _RESTART_WINDOW_SECONDS:
-                    raise combine_errors(LocalModelError, failed("crashed", model=plan.label, count=len(crashes)), why)
+                    raise combine_errors(
+                        LocalModelError,
+                        LocalModelError(
+                            _("{model} crashed {count} times and is given up.", model=plan.label, count=len(crashes))
+                        ),
+                        why,
+                    )
                 self._say(f"{plan.label}: {why} Starting it again.")
                 child, port = await self._launch(plan, port)
         except LocalModelError as error:
@@ -324,7 +339,7 @@ class LocalModels:
 
     def _offer(self, rank: int, served: tuple[ServedModel, ...]) -> None:
         self._ranks[rank] = served
-        self._report(_status("ready", LocalizedText("answers", {"model": served[0].spec.label}), 1.0), rank=rank)
+        self._report(Status("ready", _("{model} answers.", model=served[0].spec.label), 1.0), rank=rank)
 
     def _fail(self, *errors: AgentError) -> None:
         error = combine_errors(LocalModelError, *errors)
@@ -333,7 +348,7 @@ class LocalModels:
         self._report_failure(error, rank=0)
 
     def _report_failure(self, error: AgentError, *, rank: int) -> None:
-        self._report(Status("failed", str(error), None, error.sayings), rank=rank)
+        self._report(Status("failed", error.text, None), rank=rank)
 
     def _report(self, status: Status, *, rank: int) -> None:
         self._latest_status = status
@@ -341,7 +356,3 @@ class LocalModels:
             self._better_status = None if status.phase == "ready" else status
         self._changed.set()
         self._changed = asyncio.Event()
-
-
-def _status(phase: Phase, saying: LocalizedText, done: float | None = None) -> Status:
-    return Status(phase, in_english(SENTENCES, saying), done, (saying,))

@@ -13,7 +13,7 @@ from typing import Self
 import httpx2
 
 from agent.errors import LocalModelError
-from agent.local.sentences import failed
+from agent.i18n import N_, LocalizedText, _
 
 _LINE_END = re.compile(r"[\r\n]+")
 
@@ -57,7 +57,9 @@ class ServerProcess:
                 *argv, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, **env}, start_new_session=True
             )
         except OSError as error:
-            raise failed("server_not_started", server=name, error=error.strerror or str(error)) from error
+            raise LocalModelError(
+                _("{server} cannot be started: {error}.", server=name, error=error.strerror or str(error))
+            ) from error
         return cls(name, process, on_line, grace)
 
     @property
@@ -93,7 +95,9 @@ class ServerProcess:
                     await asyncio.wait({ending}, timeout=0.1)
             raise ending.result()
         except TimeoutError as error:
-            raise failed("server_silent", server=self._name, seconds=seconds) from error
+            raise LocalModelError(
+                _("{server} did not answer within {seconds:.0f} seconds.", server=self._name, seconds=seconds)
+            ) from error
         finally:
             ending.cancel()
 
@@ -136,15 +140,21 @@ class ServerProcess:
             self._on_line(line.strip())
 
 
-_SIGNALS = {4: "ended_instruction", 7: "ended_disk", 9: "ended_memory"}
+_SIGNALS = {
+    4: N_("{server} stopped at an instruction this processor does not have: its build needs AVX2."),
+    7: N_("{server} could not read its weights from the disk (SIGBUS)."),
+    9: N_("{server} was killed, most likely because memory ran out."),
+}
+_OTHER_SIGNAL = N_("{server} was ended by signal {number}.")
 
 
 def _how_it_ended(name: str, code: int, tail: Sequence[str]) -> LocalModelError:
     if code < 0:
-        return failed(_SIGNALS.get(-code, "ended_signal"), server=name, number=-code)
+        text = _SIGNALS.get(-code, _OTHER_SIGNAL)
+        return LocalModelError(LocalizedText(text, {"server": name, "number": -code}))
     if why := reason(tail):
-        return failed("ended_reason", server=name, status=code, reason=why)
-    return failed("ended_status", server=name, status=code)
+        return LocalModelError(_("{server} ended with status {status}: {reason}", server=name, status=code, reason=why))
+    return LocalModelError(_("{server} ended with status {status} and gave no reason.", server=name, status=code))
 
 
 def reason(lines: Sequence[str]) -> str:

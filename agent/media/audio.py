@@ -11,7 +11,7 @@ from agent.i18n import LocalizedText
 from agent.media.mime import ConvertedMedia, detect_mime, label
 from agent.media.sandbox import MAX_WORDS, SandboxJob, run_decoder
 from agent.media.sandbox_worker import IS_CLIPPED, IS_SILENT, RATE, too_long
-from agent.media.sentences import refused
+from agent.media.sentences import refused, sentence
 
 FORMATS = {
     "audio/wav": "wav",
@@ -76,7 +76,7 @@ def convert_audio(
     note = _note(heard)
     if found == "audio/mpeg" and found in limits.types and len(data) <= min(AS_IS, limits.max_bytes):
         bare = _without_tags(data)
-        done = () if bare == data else (LocalizedText("without_tags"),)
+        done = () if bare == data else (sentence("without_tags"),)
         return ConvertedMedia(data=bare, media_type=found, done=done, note=note, seconds=seconds)
     out = data if ours else _head(len(samples)) + samples
     if len(out) > limits.max_bytes:
@@ -88,8 +88,8 @@ def convert_audio(
 
 def _became(found: str) -> LocalizedText:
     if found == "audio/wav":
-        return LocalizedText("resampled", {"rate": RATE // 1000})
-    return LocalizedText("became", {"kind": label(found), "into": "WAV"})
+        return sentence("resampled", rate=RATE // 1000)
+    return sentence("became", kind=label(found), into="WAV")
 
 
 def _samples(data: bytes) -> bytes | None:
@@ -118,8 +118,8 @@ def _note(heard: bytes) -> LocalizedText | None:
     """Return the note for people, from the flag byte of the decoder. An attack can have taken over the decoder."""
     flags = heard[0] if heard else 0
     if flags & IS_SILENT:
-        return LocalizedText("silent")
-    return LocalizedText("clipped") if flags & IS_CLIPPED else None
+        return sentence("silent")
+    return sentence("clipped") if flags & IS_CLIPPED else None
 
 
 def _without_tags(data: bytes) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any
 from agent.errors import InputError
 from agent.i18n import LocalizedText
 from agent.media.mime import ConvertedMedia, detect_mime, label
-from agent.media.sentences import refused
+from agent.media.sentences import refused, sentence
 
 KINDS = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/heic", "image/avif")
 MAX_RATIO = 100
@@ -45,7 +45,7 @@ _QUALITIES = (90, 75, 60, 40)
 _MAX_PROFILE = 100_000
 
 Image = Any  # Pillow's class; Pillow is imported when the first image arrives
-_METADATA_REMOVED = LocalizedText("without_metadata")
+_METADATA_REMOVED = sentence("without_metadata")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,10 +167,10 @@ def _fit(image: Image, data: bytes, found: str, limits: ImageLimits) -> Converte
     out, became, on_white = _encode(image, found, profile, limits)
     done: list[LocalizedText] = []
     if became != found:
-        done.append(LocalizedText("became", {"kind": label(found), "into": label(became)}))
+        done.append(sentence("became", kind=label(found), into=label(became)))
     if longest > max(image.size):
-        done.append(LocalizedText("scaled", {"before": longest, "after": max(image.size)}))
-    done += [LocalizedText(key) for key, holds in (("first_picture", moving), ("on_white", on_white)) if holds]
+        done.append(sentence("scaled", before=longest, after=max(image.size)))
+    done += [sentence(key) for key, holds in (("first_picture", moving), ("on_white", on_white)) if holds]
     return ConvertedMedia(data=out, media_type=became, done=tuple(done) or (_METADATA_REMOVED,))
 
 

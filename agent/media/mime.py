@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from agent.i18n import LocalizedText
-from agent.media.sentences import english
+from agent.i18n import LocalizedText, listed
 
 SUFFIXES = {
     "image/png": "png",
@@ -64,7 +63,7 @@ class ConvertedMedia:
     @property
     def said(self) -> str:
         """The changes in English: "HEIC to JPEG, 4032 to 1568 px"."""
-        return english(*self.done)
+        return listed(self.done) if self.done else ""
 
 
 def detect_mime(data: bytes) -> str:

@@ -14,10 +14,11 @@ from types import ModuleType
 from typing import IO
 
 from agent.errors import InputError
+from agent.i18n import LocalizedText
 from agent.media import sandbox_worker
 from agent.media.images import KINDS, ImageLimits
 from agent.media.mime import ConvertedMedia, detect_mime, label
-from agent.media.sentences import refused
+from agent.media.sentences import SENTENCES, refused
 
 _ENV = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
 """The only environment variables that a sandboxed process gets. Others can hold keys."""
@@ -164,7 +165,7 @@ def _normal(out: bytes, limits: ImageLimits) -> ConvertedMedia:
     head, _, body = out.partition(b"\n")
     try:
         said = json.loads(head)
-        done = tuple(_refused(json.dumps(one).encode()).sayings[0] for one in said["done"])
+        done = tuple(_reported(json.dumps(one).encode()) for one in said["done"])
     except (AttributeError, LookupError, TypeError) as error:
         raise ValueError("the decoder said what it cannot say") from error
     found = detect_mime(body)
@@ -188,17 +189,19 @@ def run_decoder(
     except TimeoutError as error:
         raise ValueError("it took too long") from error
     if status == sandbox_worker.REFUSED:
-        raise _refused(out.rpartition(b"\n")[2])
+        raise InputError(_reported(out.rpartition(b"\n")[2]))
     if status:
         raise ValueError(f"the decoder ended with {status}")
     return out
 
 
-def _refused(said: bytes) -> InputError:
-    """Parse the worker's refusal without trusting the worker. Raises `ValueError` if it is not a known refusal."""
+def _reported(said: bytes) -> LocalizedText:
+    """Parse the worker's sentence without trusting the worker. Raises `ValueError` if it is not one of ours."""
     try:
-        key, values = json.loads(said)
+        message, values = json.loads(said)
         plain = {name: one if isinstance(one, int | float) else str(one)[:40] for name, one in values.items()}
-        return refused(key, **plain)
+        if message in SENTENCES.values():
+            return LocalizedText(message, plain)
     except (AttributeError, LookupError, TypeError) as error:
         raise ValueError("the decoder said what it cannot say") from error
+    raise ValueError("the decoder said what it cannot say")

@@ -15,10 +15,12 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from io import BytesIO
-from typing import Any
+from typing import Any, cast
 
 from agent.errors import InputError
+from agent.i18n import LocalizedText
 from agent.media import images
+from agent.media.sentences import SENTENCES
 
 REFUSED = 3
 RATE = 16_000
@@ -38,18 +40,18 @@ _BLOCK = 1 << 16
 
 
 class DecodeRefused(Exception):
-    """The file is valid but not accepted. Carries the key of the sentence and its values."""
+    """The file is valid but not accepted. Carries the sentence and its values."""
 
     def __init__(self, key: str, **values: str | float) -> None:
         super().__init__(key)
-        self.said = key, values
+        self.said = SENTENCES[key], values
 
 
 def picture(data: bytes, limits: str) -> Iterator[bytes]:
     """Convert an image for a model with these limits."""
     given: dict[str, Any] = json.loads(limits)
     made = images.convert_image(data, images.ImageLimits(types=tuple(given.pop("types")), **given))
-    done = [(one.key, dict(one.values)) for one in made.done]
+    done = [(one.message, dict(one.values)) for one in made.done]
     yield json.dumps({"media_type": made.media_type, "done": done}).encode() + b"\n"
     yield made.data
 
@@ -185,8 +187,8 @@ def main(arguments: list[str]) -> int:
         for piece in jobs[job](sys.stdin.buffer.read(), *args):
             out.write(piece)
     except InputError as error:
-        said = error.sayings[0]
-        out.write(b"\n" + json.dumps((said.key, dict(said.values))).encode())
+        text = cast(LocalizedText, error.text)  # all of them are made by `refused`
+        out.write(b"\n" + json.dumps((text.message, dict(text.values))).encode())
         return REFUSED
     except DecodeRefused as refused:
         out.write(b"\n" + json.dumps(refused.said).encode())

@@ -10,12 +10,11 @@ import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from agent.errors import InputError, LocalModelError, combine_errors, localized_error
-from agent.i18n import LocalizedText, Value, in_english
+from agent.errors import InputError, LocalModelError, combine_errors
+from agent.i18n import LocalizedText, _
 from agent.local.weights import HubFile, Pinned, fetch, find, hub_answers
 from agent.media import transcribe_worker
 from agent.media.mime import ConvertedMedia
@@ -35,21 +34,6 @@ The output holds the longest text of an image: a thousand lines of several hundr
 """
 MOST = 200_000
 """The most characters that are kept of the extracted text."""
-SENTENCES = {
-    "waiting_to_read": "Waiting to read {name}: another file is being read.",
-    "reading": "Reading {name} …",
-    "fetching_reader": "Fetching {reader}, once: {have} of {total} MB …",
-    "reader_missing": "{reader} is not on this disk, and downloads are off.",
-    "reader_unreachable": "{reader} is not on this disk, and the model hub cannot be reached.",
-    "reader_would": "{reader}, which would read it here, is not on this disk; downloads are off.",
-    "reader_not_fetched": "{reader} could not be fetched to read this here.",
-    "no_text": "No text was found in {name}. Remove it, or choose a model that can see it.",
-    "no_speech": "No speech was found in {name}. Remove it, or choose a model that can hear it.",
-    "reading_late": "Reading {name} here took too long.",
-    "reading_memory": "{name} could not be read here: there was not enough memory.",
-    "reading_failed": "{name} could not be read here: the program that reads it failed, its log has the details.",
-}
-_refused = partial(localized_error, InputError, SENTENCES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,17 +117,22 @@ class Transcriber:
                 await self.to_fetch(kind)
                 self._absent.pop(kind, None)
             except InputError:
-                key = "reader_unreachable" if self._downloads else "reader_missing"
-                self._absent[kind] = LocalizedText(key, {"reader": READERS[kind].label})
+                reason = _unreachable if self._downloads else _not_here
+                self._absent[kind] = reason(READERS[kind])
 
     async def to_fetch(self, kind: Kind) -> int:
         """Return the bytes to download before the first file of that kind. Raises `InputError` if it is impossible."""
         there = [await find(file, self._cache) is not None for file in READERS[kind].files]
         missing = [file for file, found in zip(READERS[kind].files, there, strict=True) if not found]
         if missing and not self._downloads:
-            raise _refused("reader_would", reader=READERS[kind].label)
+            raise InputError(
+                _(
+                    "{reader}, which would read it here, is not on this disk; downloads are off.",
+                    reader=READERS[kind].label,
+                )
+            )
         if any(file.hub for file in missing) and not await hub_answers():
-            raise _refused("reader_unreachable", reader=READERS[kind].label)
+            raise InputError(_unreachable(READERS[kind]))
         return sum(file.size for file in missing)
 
     async def text(self, name: str, made: ConvertedMedia, report: ReportProgress) -> str:
@@ -154,32 +143,41 @@ class Transcriber:
         """
         kind: Kind = "image" if made.media_type.startswith("image/") else "audio"
         reader = READERS[kind]
-        async with self._line.slot(lambda _: report(_doing("waiting_to_read", name=name))):
+        async with self._line.slot(
+            lambda _position: report(_activity(_("Waiting to read {name}: another file is being read.", name=name)))
+        ):
             files = await self._fetched(reader, report)
-            report(_doing("reading", name=name))
+            report(_activity(_("Reading {name} …", name=name)))
             text = (await _read(reader, name, made.data, files)).strip()
         if not text:
-            raise _refused("no_text" if kind == "image" else "no_speech", name=name)
+            if kind == "image":
+                raise InputError(
+                    _("No text was found in {name}. Remove it, or choose a model that can see it.", name=name)
+                )
+            raise InputError(
+                _("No speech was found in {name}. Remove it, or choose a model that can hear it.", name=name)
+            )
         return text if len(text) <= MOST else text[:MOST] + " …"
 
     async def _fetched(self, reader: TranscriptionModel, report: ReportProgress) -> list[Path]:
         def so_far(have: int) -> None:
             done, all_ = have // 10**6, reader.size // 10**6
             share = have / reader.size
-            report(_doing("fetching_reader", share, reader=reader.label, have=done, total=all_))
+            text = _("Fetching {reader}, once: {have} of {total} MB …", reader=reader.label, have=done, total=all_)
+            report(_activity(text, share))
 
         paths: list[Path] = []
         before = 0
         for file in reader.files:
             path = await find(file, self._cache)
             if path is None and not self._downloads:
-                raise _refused("reader_missing", reader=reader.label)
+                raise InputError(_not_here(reader))
             if path is None:
                 so_far(before)
                 try:
                     path = await fetch(file, self._cache, report=lambda have, _, before=before: so_far(before + have))
                 except LocalModelError as error:
-                    refused = _refused("reader_not_fetched", reader=reader.label)
+                    refused = InputError(_("{reader} could not be fetched to read this here.", reader=reader.label))
                     raise combine_errors(InputError, refused, error) from error
             paths.append(path)
             before += file.size
@@ -207,7 +205,7 @@ async def _read(reader: TranscriptionModel, name: str, data: bytes, files: list[
             out, complaint = await asyncio.gather(*(_read_bounded(stream, process) for stream in streams))
             status = await process.wait()  # wait before closing its input, because the worker ends when its input ends
     except TimeoutError as error:
-        raise _refused("reading_late", name=name) from error
+        raise _too_slow(name) from error
     finally:
         if process.returncode is None:
             process.kill()
@@ -220,9 +218,16 @@ async def _read(reader: TranscriptionModel, name: str, data: bytes, files: list[
         return out.decode(errors="replace")
     log.warning("%s ended with %s: %s", reader.label, status, complaint[-500:].decode(errors="replace"))
     if status == -getattr(signal, "SIGXCPU", 24):
-        raise _refused("reading_late", name=name)
+        raise _too_slow(name)
     short = status in (-signal.SIGABRT, -9) or b"MemoryError" in complaint or b"bad_alloc" in complaint
-    raise _refused("reading_memory" if short else "reading_failed", name=name)
+    if short:
+        raise InputError(_("{name} could not be read here: there was not enough memory.", name=name))
+    raise InputError(
+        _(
+            "{name} could not be read here: the program that reads it failed, its log has the details.",
+            name=name,
+        )
+    )
 
 
 async def _read_bounded(stream: asyncio.StreamReader, process: asyncio.subprocess.Process) -> bytes:
@@ -238,7 +243,17 @@ async def _read_bounded(stream: asyncio.StreamReader, process: asyncio.subproces
     return bytes(out)
 
 
-def _doing(key: str, done: float | None = None, **values: Value) -> Status:
-    phase = "loading" if done is None else "fetching"
-    saying = LocalizedText(key, values)
-    return Status(phase, in_english(SENTENCES, saying), done, (saying,))
+def _activity(text: str, done: float | None = None) -> Status:
+    return Status("loading" if done is None else "fetching", text, done)
+
+
+def _not_here(reader: TranscriptionModel) -> LocalizedText:
+    return _("{reader} is not on this disk, and downloads are off.", reader=reader.label)
+
+
+def _unreachable(reader: TranscriptionModel) -> LocalizedText:
+    return _("{reader} is not on this disk, and the model hub cannot be reached.", reader=reader.label)
+
+
+def _too_slow(name: str) -> InputError:
+    return InputError(_("Reading {name} here took too long.", name=name))

@@ -6,10 +6,9 @@ omitted content gets it again when it is chosen again.
 
 import operator
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import reduce
 from hashlib import sha256
 from typing import Any, TypeGuard
 
@@ -30,8 +29,8 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from agent.errors import InputError, ProviderError, UnknownModel, localized_error
-from agent.i18n import LocalizedText
+from agent.errors import InputError, ProviderError, UnknownModel
+from agent.i18n import N_, LocalizedText, _, listed, ngettext
 from agent.messages.parts import extracted_text_of
 from agent.messages.repair import prepare_messages
 from agent.models.catalog import ModelSpec, load_catalog
@@ -40,11 +39,6 @@ from agent.providers import default_endpoint
 NO_PICTURE = "[A picture was here, which this model cannot see.]"
 NO_SOUND = "[A sound was here, which this model cannot hear.]"
 
-SENTENCES = {
-    "prompt_images": "{model} cannot take images. Remove them, or use a model that can: {models}.",
-    "prompt_audio": "{model} cannot take audio. Remove it, or use a model that can: {models}.",
-    "prompt_images_audio": "{model} cannot take images or audio. Remove them, or use a model that can: {models}.",
-}
 NAMED = 3
 """The most models that an error message suggests."""
 
@@ -66,23 +60,23 @@ class AdaptedHistory:
     def sentence(self, spec: ModelSpec) -> str:
         """Return the sentence for people about omitted content; "" if nothing was omitted."""
         left_out = [
-            *(["the reasoning of other models"] if self.reasoning else []),
-            *_counted(self.pictures, "picture"),
-            *_counted(self.sounds, "sound"),
-        ]
-        return f"Not sent to {spec.label}, which cannot use it: {', '.join(left_out)}." if left_out else ""
-
-    def sayings(self, spec: ModelSpec) -> tuple[LocalizedText, ...]:
-        """Return the same sentence as `LocalizedText`."""
-        left_out = [
-            *([LocalizedText("others_reasoning")] if self.reasoning else []),
-            *_counted_text(self.pictures, "one_picture", "pictures"),
-            *_counted_text(self.sounds, "one_sound", "sounds"),
+            *([_("the reasoning of other models")] if self.reasoning else []),
+            *([pictures(self.pictures)] if self.pictures else []),
+            *([sounds(self.sounds)] if self.sounds else []),
         ]
         if not left_out:
-            return ()
-        what = reduce(lambda one, other: LocalizedText("and_also", {"one": one, "other": other}), left_out)
-        return (LocalizedText("left_out_for", {"model": spec.label, "what": what}),)
+            return ""
+        return _("Not sent to {model}, which cannot use it: {what}.", model=spec.label, what=listed(left_out))
+
+
+def pictures(count: int) -> LocalizedText:
+    """Return "2 pictures"."""
+    return ngettext("{count} picture", "{count} pictures", count)
+
+
+def sounds(count: int) -> LocalizedText:
+    """Return "2 sounds"."""
+    return ngettext("{count} sound", "{count} sounds", count)
 
 
 def adapt(messages: Sequence[ModelMessage], spec: ModelSpec) -> AdaptedHistory:
@@ -107,9 +101,15 @@ def check_prompt(messages: Sequence[ModelMessage], spec: ModelSpec) -> None:
     prompts = [part for one in messages[last + 1 :] for part in one.parts if isinstance(part, UserPromptPart)]
     adapted = adapt([ModelRequest(parts=prompts)], spec)
     if left_out := [name for name, count in (("images", adapted.pictures), ("audio", adapted.sounds)) if count]:
-        key = "_".join(("prompt", *left_out))
         models = ", ".join(_models_that_take(spec, image=bool(adapted.pictures), audio=bool(adapted.sounds)))
-        raise localized_error(InputError, SENTENCES, key, model=spec.label, models=models)
+        raise InputError(LocalizedText(_REFUSALS[tuple(left_out)], {"model": spec.label, "models": models}))
+
+
+_REFUSALS: Mapping[tuple[str, ...], str] = {
+    ("images",): N_("{model} cannot take images. Remove them, or use a model that can: {models}."),
+    ("audio",): N_("{model} cannot take audio. Remove it, or use a model that can: {models}."),
+    ("images", "audio"): N_("{model} cannot take images or audio. Remove them, or use a model that can: {models}."),
+}
 
 
 def _models_that_take(spec: ModelSpec, *, image: bool, audio: bool) -> list[str]:
@@ -243,14 +243,6 @@ def _items(message: ModelMessage) -> Iterator[object]:
 def _portable(id_: str) -> str:
     """Return an id for a call that every vendor accepts. The same input gives the same id."""
     return id_ if _PORTABLE_ID.fullmatch(id_) else f"call_{sha256(id_.encode()).hexdigest()[:24]}"
-
-
-def _counted(number: int, noun: str) -> list[str]:
-    return [f"{number} {noun}{'s' if number > 1 else ''}"] if number else []
-
-
-def _counted_text(number: int, one: str, more: str) -> list[LocalizedText]:
-    return [LocalizedText(one if number == 1 else more, {"count": number})] if number else []
 
 
 def _same(one: Sequence[object], other: Sequence[object]) -> bool:

@@ -17,7 +17,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from agent.errors import ConfigError, UnknownModel
-from agent.i18n import LocalizedText
+from agent.i18n import _, alternatives, joined
 from agent.models.families import check_name, family
 
 TABLE = Path(__file__).resolve().parents[2] / "configs" / "models.toml"
@@ -124,15 +124,19 @@ class ModelSpec:
     def __post_init__(self) -> None:
         check_name(self.name)
 
-    def advice(self, today: date) -> tuple[LocalizedText, ...]:
-        """Return the warning about a model that is retired or will be; empty if no retirement is known."""
+    def advice(self, today: date) -> str:
+        """Return the warning about a model that is retired or will be; "" if no retirement is known."""
         if not self.retired and self.retired_on is None:
-            return ()
-        ended = "ended" if self.retired_on is None else "ends_on" if self.retired_on > today else "ended_on"
-        said = [LocalizedText(ended, {"model": self.label, "day": str(self.retired_on)})]
+            return ""
+        if self.retired_on is None:
+            said: list[str] = [_("{model} was shut down.", model=self.label)]
+        elif self.retired_on > today:
+            said = [_("{model} will be shut down on {day}.", model=self.label, day=str(self.retired_on))]
+        else:
+            said = [_("{model} was shut down on {day}.", model=self.label, day=str(self.retired_on))]
         if self.replaced_by:
-            said.append(LocalizedText("replaced", {"model": self.replaced_by}))
-        return (*said, LocalizedText("can_be_tried"))
+            said.append(_("{model} replaces it.", model=self.replaced_by))
+        return joined([*said, _("It can still be tried.")])
 
 
 def guess(name: str, provider: str, *, context_tokens: int = 32_768, source: str = "") -> ModelSpec:
@@ -181,9 +185,13 @@ class Catalog:
         if provider is not None:
             found = self.provider(provider)
             if found is None:
-                said = {"name": provider[:80], "known": self._ids()}
-                text = "No provider named {name!r} is known; there are {known}.".format(**said)
-                raise UnknownModel(text, sayings=[LocalizedText("unknown_provider", said)])
+                raise UnknownModel(
+                    _(
+                        "No provider named {name!r} is known; there are {known}.",
+                        name=provider[:80],
+                        known=self._ids(),
+                    )
+                )
             return self._of(found, rest.strip() if named is found else model)
         if named is not None:
             return self._of(named, rest.strip())
@@ -205,15 +213,18 @@ class Catalog:
     def _of(self, provider: ProviderSpec, name: str) -> ModelSpec:
         """Return the provider's model: from the table, from another provider with the same weights, or assumed."""
         if not name:
-            text = f"Which model of {provider.label}? Write its name, as in {provider.id}:name."
             raise UnknownModel(
-                text, sayings=[LocalizedText("which_model", {"provider": provider.label, "id": provider.id})]
+                _(
+                    "Which model of {provider}? Write its name, as in {id}:name.",
+                    provider=provider.label,
+                    id=provider.id,
+                )
             )
         known, more = self._known(name, (provider.id,))
         # A user's own server can use exactly this spelling, so keep it.
         called = known.name + more if known is not None and provider.base_url else name
         if known is None and provider.open_weights:
-            known, _ = self._known(name, [one.id for one in self.providers.values() if one.open_weights])
+            known = self._known(name, [one.id for one in self.providers.values() if one.open_weights])[0]
         if known is None:
             return self._assume(provider, name)
         if (known.provider, known.name) == (provider.id, called):
@@ -245,16 +256,18 @@ class Catalog:
         name = " ".join(name.split())[:80]
         names = {_key(spec.name): spec.name for spec in self.models.values()}
         close = [names[key] for key in get_close_matches(_key(name), names)]
-        perhaps = f"Perhaps it is {' or '.join(close)}. " if close else ""
         example = f"huggingface:{name}" if "/" in name else f"openai:{'gpt-6-luna' if ':' in name else name or 'name'}"
-        sayings = [LocalizedText("unknown_model", {"name": name})]
+        said = [_("No model named {name!r} is known here.", name=name)]
         if close:
-            sayings.append(LocalizedText("perhaps", {"names": " / ".join(close)}))
-        return UnknownModel(
-            f"No model named {name!r} is known here. {perhaps}"
-            f"Say who serves it, as in {example}; providers are {self._ids()}.",
-            sayings=[*sayings, LocalizedText("say_who_serves", {"example": example, "providers": self._ids()})],
+            said.append(_("Perhaps it is {names}.", names=alternatives(close)))
+        said.append(
+            _(
+                "Say who serves it, as in {example}; providers are {providers}.",
+                example=example,
+                providers=self._ids(),
+            )
         )
+        return UnknownModel(joined(said))
 
     def _ids(self) -> str:
         return ", ".join(self.providers)

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from agent.errors import UnknownModel
-from agent.i18n import LocalizedText
+from agent.i18n import _
 
 LONGEST_NAME = 200
 """The most characters of a model's name, because names from outside are searched, compared, logged and shown."""
@@ -50,6 +50,10 @@ def family(name: str) -> Family:
 def check_name(name: str) -> None:
     """Raise `UnknownModel` if the name of a model has more than `LONGEST_NAME` characters."""
     if len(name) > LONGEST_NAME:
-        saying = LocalizedText("model_name_long", {"most": LONGEST_NAME, "count": len(name)})
-        text = f"The name of a model has at most {LONGEST_NAME} characters; this one has {len(name):,}."
-        raise UnknownModel(text, sayings=[saying])
+        raise UnknownModel(
+            _(
+                "The name of a model has at most {most} characters; this one has {count:,}.",
+                most=LONGEST_NAME,
+                count=len(name),
+            )
+        )

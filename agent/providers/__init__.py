@@ -12,7 +12,6 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
 from agent.errors import ProviderError, UnknownModel
-from agent.i18n import LocalizedText
 from agent.models.catalog import Dialect, ModelSpec, ProviderSpec, load_catalog
 from agent.providers.reasoning import Effort as Effort
 from agent.providers.reasoning import Reasoning as Reasoning
@@ -91,13 +90,11 @@ class Status:
     """The progress to show while a model starts. `done` goes from 0 to 1; None if it is not known.
 
     `phase` is "ready" as soon as any model answers. `text` and `done` can still describe a better one on its way.
-    `sayings` holds the translatable sentences of `text`. It is empty if any of them cannot be translated.
     """
 
     phase: Phase
     text: str
-    done: float | None
-    sayings: tuple[LocalizedText, ...] = field(default=(), compare=False)
+    done: float | None = None
 
 
 class Models(Protocol):

@@ -1,14 +1,13 @@
 """The models that an OpenAI-compatible server lists, as `ModelSpec`s. A model's name stands in for missing facts."""
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx2
 
-from agent.errors import ProviderError, ProviderErrorKind, localized_error
-from agent.local.sentences import SENTENCES
+from agent.errors import ProviderError
+from agent.i18n import _
 from agent.models.catalog import ModelSpec, ToolSupport, guess, longest_answer
 from agent.models.families import LONGEST_NAME
 from agent.providers import Endpoint
@@ -29,7 +28,7 @@ async def discover(endpoint: Endpoint, *, seconds: float = 5.0) -> tuple[ModelSp
         listing = await _ask(client, f"{endpoint.base_url}/models", where)
         entries = [entry for entry in _items(listing.get("data")) if _is_name(entry.get("id"))]
         if not entries:
-            raise _failed("named_empty", "malformed", where=where)
+            raise ProviderError(_("The server at {where} answers, but serves no model.", where=where), kind="malformed")
         if entries[0].get("owned_by") != "llamacpp":
             return tuple(_vllm_spec(entry) for entry in entries)
         props = await _ask(client, endpoint.base_url.removesuffix("/v1") + "/props", where)
@@ -41,26 +40,41 @@ async def _ask(client: httpx2.AsyncClient, url: str, where: str) -> dict[str, An
         answer = await client.get(url)
         body = answer.json() if answer.status_code == 200 else None
     except (httpx2.TransportError, httpx2.InvalidURL) as error:
-        raise _failed("named_unreachable", "connection", where=where) from error
+        raise ProviderError(
+            _("The model server at {where} cannot be reached.", where=where), kind="connection"
+        ) from error
     except ValueError as error:
-        raise _failed("named_other", "malformed", where=where) from error
+        raise ProviderError(
+            _("What answers at {where} is not a model server.", where=where), kind="malformed"
+        ) from error
     status = answer.status_code
     if status in (401, 403):
-        raise _failed("named_key", "key", where=where, status=status)
+        raise ProviderError(
+            _("The model server at {where} refused the key. Check VLLM_API_KEY.", where=where),
+            kind="key",
+            status=status,
+        )
     if status >= 500:
-        raise _failed("named_failed", "server", where=where, status=status)
+        raise ProviderError(
+            _("The model server at {where} failed (HTTP {status}).", where=where, status=status),
+            kind="server",
+            status=status,
+        )
     if not isinstance(body, dict):
-        raise _failed("named_incompatible", "malformed", where=where, status=status)
+        raise ProviderError(
+            _(
+                "What answers at {where} is not an OpenAI-compatible server (HTTP {status} for /models).",
+                where=where,
+                status=status,
+            ),
+            kind="malformed",
+            status=status,
+        )
     return cast(dict[str, Any], body)
 
 
-def _failed(key: str, kind: ProviderErrorKind, /, *, where: str, status: int | None = None) -> ProviderError:
-    make = partial(ProviderError, kind=kind, status=status)
-    return localized_error(make, SENTENCES, key, where=where, status=status or 0)
-
-
 def _vllm_spec(entry: dict[str, Any]) -> ModelSpec:
-    source = "a vLLM server" if entry.get("owned_by") == "vllm" else "an OpenAI-compatible server"
+    source = _("a vLLM server") if entry.get("owned_by") == "vllm" else _("an OpenAI-compatible server")
     return guess(entry["id"], "vllm", context_tokens=_whole(entry.get("max_model_len"), 32_768), source=source)
 
 
@@ -77,7 +91,7 @@ def _llama_spec(entry: dict[str, Any], props: dict[str, Any]) -> ModelSpec:
         tools=said.tools,
         context_tokens=said.context,
         max_output_tokens=longest_answer(said.context),
-        source="a llama.cpp server",
+        source=_("a llama.cpp server"),
     )
 
 

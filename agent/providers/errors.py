@@ -24,40 +24,34 @@ from pydantic_ai.exceptions import (
     UnexpectedModelBehavior,
 )
 
-from agent.errors import MissingKey, ProviderError, ProviderErrorKind, localized_error
-from agent.i18n import LocalizedText, Value, in_english
+from agent.errors import MissingKey, ProviderError, ProviderErrorKind
+from agent.i18n import N_, LocalizedText, Value, _, alternatives, joined
 from agent.models.catalog import ProviderSpec
 from agent.providers.redact import cut, redact
 
 log = logging.getLogger(__name__)
 
 SENTENCES = {
-    "quota": "The account's quota for {model!r} is used up.",
-    "refuses": "{who} refuses to answer this.",
-    "key_refused": "{who} refused the key.",
-    "no_access": "{who} does not let this key use {model!r}.",
-    "no_such_model": "{who} has no model named {model!r}.",
-    "picture_refused": "{who} refused the picture.",
-    "pause_asked": "{who} asks for a pause: too many requests.",
-    "overloaded": "{who} is overloaded. Try again in a moment.",
-    "unavailable": "{who} cannot answer at the moment. Try again soon.",
-    "late": "{who} did not answer in time.",
-    "unreachable": "{who} cannot be reached, or the connection broke.",
-    "not_attachable": "{model!r} cannot take what was attached.",
-    "gave_up_waiting": "{who} gave up waiting for the request (HTTP {status}).",
-    "too_large": "{who} takes no request as large as this one. Attach less, or start a new chat.",
-    "server_failed": "{who} failed (HTTP {status}).",
-    "request_refused": "{who} refused the request (HTTP {status}).",
-    "failed_in_answer": "{who} failed in the middle of the answer.",
-    "broke_off": "The answer broke off: {whom} ended it too early.",
-    "no_answer": "{who} sent something that is not an answer.",
-    "unusable": "{who} could not be used ({error}).",
-    "longer_than": "The conversation has {count:,} tokens and {model!r} reads at most {most:,}.",
-    "longer": "The conversation is longer than {model!r} can read.",
-    "shorten": "Start a new chat or shorten the message.",
-    "little_left": "The conversation has {count:,} tokens, which leaves too little of the {most:,} of {model!r} "
-    "for the answer. Allow a shorter answer, or start a new chat.",
-    "needs_key": "{who} needs a key. Set {names} in the environment, or pass api_key=... to Agent.",
+    "quota": N_("The account's quota for {model!r} is used up."),
+    "refuses": N_("{who} refuses to answer this."),
+    "key_refused": N_("{who} refused the key."),
+    "no_access": N_("{who} does not let this key use {model!r}."),
+    "no_such_model": N_("{who} has no model named {model!r}."),
+    "picture_refused": N_("{who} refused the picture."),
+    "pause_asked": N_("{who} asks for a pause: too many requests."),
+    "overloaded": N_("{who} is overloaded. Try again in a moment."),
+    "unavailable": N_("{who} cannot answer at the moment. Try again soon."),
+    "late": N_("{who} did not answer in time."),
+    "unreachable": N_("{who} cannot be reached, or the connection broke."),
+    "not_attachable": N_("{model!r} cannot take what was attached."),
+    "gave_up_waiting": N_("{who} gave up waiting for the request (HTTP {status})."),
+    "too_large": N_("{who} takes no request as large as this one. Attach less, or start a new chat."),
+    "server_failed": N_("{who} failed (HTTP {status})."),
+    "request_refused": N_("{who} refused the request (HTTP {status})."),
+    "failed_in_answer": N_("{who} failed in the middle of the answer."),
+    "broke_off": N_("The answer broke off: {whom} ended it too early."),
+    "no_answer": N_("{who} sent something that is not an answer."),
+    "unusable": N_("{who} could not be used ({error})."),
 }
 """The sentences for failures, by name. The server's own words follow some of them."""
 _QUOTED = ("no_access", "picture_refused", "server_failed", "request_refused", "failed_in_answer")
@@ -73,44 +67,44 @@ LONGEST_READ = 20_000
 def explain(error: Exception, name: str, provider: ProviderSpec, *, key: str | None = None) -> ProviderError:
     """Return the failure of a request to model `name`, and log it. `key` is hidden wherever the provider quotes it."""
     body, status = _body(error), getattr(error, "status_code", None)
-    if isinstance(error, ModelAPIError) and (sayings := _too_long(error, name, _fields(body))):
+    if isinstance(error, ModelAPIError) and (too_long := _too_long(error, name, _fields(body))):
         kind: ProviderErrorKind = "context"
-        text = " ".join(in_english(SENTENCES, one) for one in sayings)
-        key_of_text = ""
+        said = too_long
     else:
         kind, key_of_text = _told(error, body, status)
-        label = provider.label
         values: dict[str, Value] = {"model": name, "status": status or 0, "error": type(error).__name__}
-        text = SENTENCES[key_of_text].format(who=label, whom=label.replace("The ", "the ", 1), **values)
-        who: dict[str, Value] = {"who": label, "whom": label}
+        who: dict[str, Value] = {"who": provider.label, "whom": provider.label}
         if not provider.keys_at:  # a self-hosted server: its label is a description, not a name
-            who = {"who": LocalizedText("model_server"), "whom": LocalizedText("model_server_within")}
-        sayings = [LocalizedText(key_of_text, {**values, **who})]
-    if key_of_text in _QUOTED and (said := _said(body, key)):
-        text += f" It says: {said}"
-        sayings.append(LocalizedText("it_says", {"text": said}))
-    if kind == "key" and provider.key_names:
-        text += check_key(provider)
-        key_of = "check_typed_key" if provider.keys_at else "check_key"
-        sayings.append(LocalizedText(key_of, {"names": " / ".join(provider.key_names)}))
+            who = {"who": _("The model server"), "whom": _("the model server")}
+        said: list[str] = [LocalizedText(SENTENCES[key_of_text], {**values, **who})]
+        if key_of_text in _QUOTED and (quote := _said(body, key)):
+            said.append(_("It says: {text}", text=quote))
+    if kind == "key":
+        said.append(check_key(provider))
     _log(error, name, provider, kind, key)
     retry_after = getattr(error, "retry_after", None)
-    return ProviderError(text, kind=kind, status=status, retry_after=retry_after, sayings=sayings)
+    return ProviderError(joined(said), kind=kind, status=status, retry_after=retry_after)
 
 
 def missing_key(provider: ProviderSpec) -> MissingKey:
     """Return the error for a provider that needs a key when there is none. Nothing was sent."""
-    return localized_error(
-        MissingKey, SENTENCES, "needs_key", who=provider.label, names=" or ".join(provider.key_names)
+    return MissingKey(
+        _(
+            "{who} needs a key. Set {names} in the environment, or pass api_key=... to Agent.",
+            who=provider.label,
+            names=alternatives(provider.key_names),
+        )
     )
 
 
 def check_key(provider: ProviderSpec) -> str:
-    """Return advice to check the sources of a refused key, with a space before it; "" if the provider needs no key."""
+    """Return advice to check the sources of a refused key; "" if the provider needs no key."""
     if not provider.key_names:
         return ""
-    typed = ", or the key you typed" if provider.keys_at else ""
-    return f" Check {' or '.join(provider.key_names)}{typed}."
+    names = alternatives(provider.key_names)
+    if provider.keys_at:
+        return _("Check {names}, or the key you typed.", names=names)
+    return _("Check {names}.", names=names)
 
 
 Telling = tuple[ProviderErrorKind, str]
@@ -228,7 +222,7 @@ _OVERFLOW = re.compile(
 )
 
 
-def _too_long(error: ModelAPIError, name: str, fields: Mapping[str, Any]) -> list[LocalizedText]:
+def _too_long(error: ModelAPIError, name: str, fields: Mapping[str, Any]) -> list[str]:
     """Return the sentences for a prompt that is too long, with the server's numbers if there are any; [] for others.
 
     llama.cpp sends the numbers in fields of their own, the others in their message. vLLM sends this message also if the
@@ -242,12 +236,25 @@ def _too_long(error: ModelAPIError, name: str, fields: Mapping[str, Any]) -> lis
     prompt = _int(fields.get("n_prompt_tokens")) or _number(_PROMPT, message)
     total = max(prompt, _number(_TOTAL, message))
     if most and (prompt or total) > most:
-        size = LocalizedText("longer_than", {"count": prompt or total, "model": name, "most": most})
+        size = _(
+            "The conversation has {count:,} tokens and {model!r} reads at most {most:,}.",
+            count=prompt or total,
+            model=name,
+            most=most,
+        )
     elif most and prompt:
-        return [LocalizedText("little_left", {"count": prompt, "model": name, "most": most})]
+        return [
+            _(
+                "The conversation has {count:,} tokens, which leaves too little of the {most:,} "
+                "of {model!r} for the answer. Allow a shorter answer, or start a new chat.",
+                count=prompt,
+                model=name,
+                most=most,
+            )
+        ]
     else:
-        size = LocalizedText("longer", {"model": name})
-    return [size, LocalizedText("shorten")]
+        size = _("The conversation is longer than {model!r} can read.", model=name)
+    return [size, _("Start a new chat or shorten the message.")]
 
 
 def _message(fields: Mapping[str, Any]) -> str:

@@ -103,4 +103,4 @@ class ResultBuilder:
 
 
 def _ended(note: Note, ending: Outcome) -> Note:
-    return replace(note, ended=ending.reason, detail=ending.detail, sayings=ending.sayings)
+    return replace(note, ended=ending.reason, detail=ending.detail)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import random
 
 from agent.errors import ProviderError, ProviderErrorKind
-from agent.i18n import LocalizedText
+from agent.i18n import _, first_sentence, joined, ngettext
 
 FIRST_SECONDS, LONGEST_SECONDS = 0.5, 8.0
 """The most seconds to wait before the second try, and before any later try, if the provider asks for no pause."""
@@ -29,15 +29,13 @@ class Wait:
     until: float
     seconds: float
     sentence: str
-    saying: LocalizedText
     ahead: int = 0
 
 
 def queued(before: int) -> Wait:
     """Return the wait in the request queue behind `before` answers."""
-    sentence = "1 answer is before this one" if before == 1 else f"{before} answers are before this one"
-    saying = LocalizedText("next_in_line" if before == 1 else "in_line", {"count": before})
-    return Wait(math.inf, math.inf, sentence, saying, before)
+    sentence = ngettext("{count} answer is before this one", "{count} answers are before this one", before)
+    return Wait(math.inf, math.inf, sentence, before)
 
 
 def is_transient(failure: ProviderError) -> bool:
@@ -63,38 +61,25 @@ def next_wait(
         if asked > LONGEST_REQUESTED_SECONDS:
             return None
         seconds = max(0.0, asked)
-        sentence = f"waiting {math.ceil(seconds)} s, asked to by the provider"
-        saying = LocalizedText("asked_to_wait", {"seconds": math.ceil(seconds)})
+        sentence = _("waiting {seconds} s, asked to by the provider", seconds=math.ceil(seconds))
     else:
         seconds = chance() * min(LONGEST_SECONDS, FIRST_SECONDS * 2 ** (tried - 1))
-        reason = str(failure).partition(". ")[0].rstrip(".")
-        sentence = f"waiting {math.ceil(seconds)} s: {reason}; try {tried + 1} of {retries + 1}"
-        saying = LocalizedText(
-            "try_again",
-            {
-                "seconds": math.ceil(seconds),
-                "reason": failure.sayings[0] if failure.sayings else reason,
-                "number": tried + 1,
-                "most": retries + 1,
-            },
+        sentence = _(
+            "waiting {seconds} s: {reason}; try {number} of {most}",
+            seconds=math.ceil(seconds),
+            reason=first_sentence(failure.text),
+            number=tried + 1,
+            most=retries + 1,
         )
-    return Wait(until=now + seconds, seconds=seconds, sentence=sentence, saying=saying)
+    return Wait(until=now + seconds, seconds=seconds, sentence=sentence)
 
 
 def final_error(failure: ProviderError, *, tried: int) -> ProviderError:
     """Return the failure to report, with the number of tries, and with the requested pause if that is too long."""
-    said, sayings = [str(failure)], list(failure.sayings)
+    said = [failure.text]
     if is_transient(failure):
         if failure.retry_after is not None and failure.retry_after > LONGEST_REQUESTED_SECONDS:
-            said.append(f"It asks to wait {math.ceil(failure.retry_after)} s.")
-            sayings.append(LocalizedText("asks_to_wait", {"seconds": math.ceil(failure.retry_after)}))
+            said.append(_("It asks to wait {seconds} s.", seconds=math.ceil(failure.retry_after)))
         if tried > 1:
-            said.append(f"It was tried {tried} times.")
-            sayings.append(LocalizedText("tried", {"count": tried}))
-    return ProviderError(
-        " ".join(said),
-        kind=failure.kind,
-        status=failure.status,
-        retry_after=failure.retry_after,
-        sayings=tuple(sayings) if failure.sayings else (),
-    )
+            said.append(ngettext("It was tried {count} time.", "It was tried {count} times.", tried))
+    return ProviderError(joined(said), kind=failure.kind, status=failure.status, retry_after=failure.retry_after)

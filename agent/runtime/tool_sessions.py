@@ -5,12 +5,11 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 
-from agent.errors import AgentError, InputError, localized_error
+from agent.errors import AgentError, InputError
+from agent.i18n import _
 from agent.tools import GRACE, Tool, Toolset
 
 log = logging.getLogger(__name__)
-
-SENTENCES = {"tools_not_opened": "The tools {name!r} could not be opened: {why}"}
 
 CLOSE_SECONDS = 5.0
 """The seconds that a run waits for closing, which then continues in the background."""
@@ -75,4 +74,4 @@ async def _entered(work: asyncio.Task[Sequence[Tool]], toolset: Toolset) -> Sequ
     except Exception as failure:
         log.exception("the tools %s could not be opened", toolset.name)
         why = str(failure) or type(failure).__name__
-        raise localized_error(AgentError, SENTENCES, "tools_not_opened", name=toolset.name, why=why) from failure
+        raise AgentError(_("The tools {name!r} could not be opened: {why}", name=toolset.name, why=why)) from failure

@@ -17,12 +17,12 @@ from tempfile import mkdtemp
 from time import monotonic, time
 from typing import BinaryIO
 
-from agent.errors import Limited, localized_error
+from agent.errors import Limited
 from agent.history import new_id
+from agent.i18n import N_, LocalizedText, _
 from agent.settings import UploadSettings
 from agent.system.file_lock import try_lock
 from agent.web.middleware.upload_form import safe_name
-from agent.web.sentences import SENTENCES
 
 PREFIX = "switchboard-"
 LOCK = ".lock"
@@ -35,6 +35,22 @@ FILES_OF_GUESTS = 2_000
 FILES_IN_ALL = 10_000
 """The most unsent files of one visitor, of all guests together and of everybody."""
 MB = 1_000_000
+_TOO_MANY = N_(
+    "You have attached {most} files that are not sent yet, and more are not possible. Send them "
+    "first, or try again in an hour."
+)
+_TOO_MANY_OF_GUESTS = N_(
+    "Visitors without cookies may attach {most} files together, and have done so. Allow cookies for "
+    "this page, or try again in an hour."
+)
+_TOO_LARGE = N_(
+    "You have attached files that are not sent yet, and {most:g} MB of these is the most. Send them "
+    "first, or try again in an hour."
+)
+_TOO_LARGE_OF_GUESTS = N_(
+    "Visitors without cookies may attach {most:g} MB together, and have done so. Allow cookies for "
+    "this page, or try again in an hour."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +193,9 @@ class UnsentFiles:
         most_files = FILES_PER_VISITOR if visitor else FILES_OF_GUESTS
         most = self.limits.mb_per_visitor if visitor else self.limits.mb_of_guests
         if files and len(self._kept.get(account, ())) + files > most_files:
-            raise localized_error(
-                Limited, SENTENCES, "upload_count" if visitor else "upload_count_guests", most=most_files
-            )
+            raise Limited(LocalizedText(_TOO_MANY if visitor else _TOO_MANY_OF_GUESTS, {"most": most_files}))
         if self._used[account] + size > most * MB:
-            raise localized_error(Limited, SENTENCES, "upload_quota" if visitor else "upload_quota_guests", most=most)
+            raise Limited(LocalizedText(_TOO_LARGE if visitor else _TOO_LARGE_OF_GUESTS, {"most": most}))
         share = self.limits.disk_percent / 100 * (self._free(self.folder) + self._total)
         missing = self._total + size - min(self.limits.mb_in_all * MB, share)
         surplus = len(self._files) + files - FILES_IN_ALL if files else 0
@@ -202,7 +216,7 @@ class UnsentFiles:
         while missing > 0 or surplus > 0:
             size, one = largest[0] if largest else (0, account)
             if one == account or -size <= least:
-                raise localized_error(Limited, SENTENCES, "upload_full")
+                raise Limited(_("There is no room for more files at the moment. Try again in an hour."))
             unused = oldest.setdefault(one, (path for path in self._kept[one] if path not in in_use))
             path = next(unused)
             found.append(path)

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, field
 
 from agent.errors import InputError
-from agent.i18n.translator import page_error
+from agent.i18n import _
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +37,9 @@ class ApiKeys:
         """Store a key. Raises `InputError` for text that cannot be a key; the message does not repeat it."""
         key = key.strip()
         if not key:
-            raise page_error(InputError, "key_first")
+            raise InputError(_("Paste the key first."))
         if len(key) > LONGEST or not key.isascii() or not key.isprintable() or " " in key:
-            raise page_error(InputError, "no_key_at_all")
+            raise InputError(_("That is not a key: it should be one word of letters, digits and signs."))
         self._rings.setdefault(owner, _Ring()).keys[provider] = key
         self.keep_alive(owner)
 

@@ -1,22 +1,21 @@
 """Converts what the composer sends to message parts, and plans how each file is handled for the chosen model."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic_ai.messages import BinaryContent, UserContent
 
 from agent.errors import InputError
-from agent.i18n import LocalizedText, Value
-from agent.i18n.translator import ENGLISH, page_error
+from agent.i18n import N_, LocalizedText, _, joined, listed
 from agent.media.convert import convert_file, media_limits
 from agent.media.mime import ConvertedMedia, detect_mime
 from agent.media.owner_folders import FILE_BYTES
 from agent.media.store import MediaStore
 from agent.media.transcribe import READERS, Kind, ReportProgress, Transcriber
+from agent.messages.adapt import pictures, sounds
 from agent.messages.parts import extracted_text, fence
 from agent.models.catalog import ModelSpec
 from agent.providers import acting_for
@@ -52,21 +51,16 @@ Outcome = Literal["as it is", "converted", "read", "refused"]
 class AttachmentPlan:
     """The plan for one attachment and a model.
 
-    `sayings` are the messages for people: what is done, or why it is refused. `others` are models that could take it.
+    `text` is the message for people: what is done, or why it is refused. `others` are models that could take it.
     `sent` is a quoted text, or the image or audio in the model's format, or None. If the outcome is "read", `sent` is
     stored and transcribed, and the model gets the text.
     """
 
     name: str
     outcome: Outcome
-    sayings: tuple[LocalizedText, ...]
+    text: str
     others: tuple[ModelSpec, ...] = ()
     sent: str | ConvertedMedia | None = None
-
-    @property
-    def said(self) -> str:
-        """The messages in English, for example "HEIC to JPEG, 4032 to 1568 px"."""
-        return ENGLISH.render(self.sayings)
 
 
 async def plan_attachments(
@@ -87,7 +81,7 @@ async def plan_attachments(
     try:
         await asyncio.to_thread(check_files, files, max_bytes)
     except InputError as error:
-        return [AttachmentPlan(name="", outcome="refused", sayings=error.sayings)]
+        return [AttachmentPlan(name="", outcome="refused", text=error.text)]
     left = {name: number for name, number in media_limits(spec).items() if number} | {"read": limits.transcribed}
     made = await asyncio.gather(*(_plan(path, spec, max_bytes, tuple(menu), reading) for path in files))
     return [_counted(plan, spec, left, limits) for plan in made]
@@ -114,20 +108,20 @@ async def message_parts(
     given: list[Any] = (value or {}).get("files") or []
     files = [Path(str(item)) for item in given]
     if not text.strip() and not files:
-        raise page_error(InputError, "write_first")
+        raise InputError(_("Write something first."))
     check_length(text)
     texts: dict[int, str] = {}
     try:
         async with asyncio.timeout(limits.seconds):
             with acting_for(owner):
                 planned = await plan_attachments(files, spec, max_bytes=max_bytes, reading=reading, limits=limits)
-                if refused := [saying for plan in planned if plan.outcome == "refused" for saying in plan.sayings]:
-                    raise InputError(ENGLISH.render(refused), sayings=refused)
+                if refused := [plan.text for plan in planned if plan.outcome == "refused"]:
+                    raise InputError(joined(refused))
                 for number, plan in enumerate(planned):
                     if reading is not None and plan.outcome == "read" and isinstance(plan.sent, ConvertedMedia):
                         texts[number] = await reading.text(plan.name, plan.sent, report or (lambda _: None))
     except TimeoutError as error:
-        raise page_error(InputError, "files_take_too_long") from error
+        raise InputError(_("Reading the files of this message took too long. Send fewer or smaller files.")) from error
     if texts and report:
         report(None)
     if reserve is not None:
@@ -160,7 +154,9 @@ def ids_of(parts: Sequence[UserContent]) -> list[str]:
 def check_length(text: str) -> None:
     """Raise `InputError` if a text is too long for a message, an edit or an answer."""
     if len(text) > MAX_TEXT:
-        raise page_error(InputError, "message_too_long", count=len(text), most=MAX_TEXT)
+        raise InputError(
+            _("The message has {count:,} characters; {most:,} is the most.", count=len(text), most=MAX_TEXT)
+        )
 
 
 def check_files(files: Sequence[Path], max_bytes: int) -> None:
@@ -169,14 +165,26 @@ def check_files(files: Sequence[Path], max_bytes: int) -> None:
     A file named twice would be in memory twice. All files together may have twice the size of one.
     """
     if len(files) > MAX_FILES:
-        raise page_error(InputError, "too_many_files", count=len(files), most=MAX_FILES)
+        raise InputError(
+            _(
+                "The message has {count:,} files; {most} is the most. Send some of them in another message.",
+                count=len(files),
+                most=MAX_FILES,
+            )
+        )
     seen = set[Path]()
     for path in files:
         if path in seen:
-            raise page_error(InputError, "attached_twice", name=path.name)
+            raise InputError(_("{name} is attached twice. Remove one of the two.", name=path.name))
         seen.add(path)
     if (size := sum(map(_size, files))) > 2 * max_bytes:
-        raise page_error(InputError, "files_too_large", size=size / 1e6, most=2 * max_bytes / 1e6)
+        raise InputError(
+            _(
+                "The files have {size:.1f} MB together; {most:.0f} MB is the most for one message.",
+                size=size / 1e6,
+                most=2 * max_bytes / 1e6,
+            )
+        )
 
 
 def kinds(spec: ModelSpec | None = None, *, read_here: Collection[Kind] = ()) -> list[str]:
@@ -197,58 +205,62 @@ async def _plan(
         data = await asyncio.to_thread(_read, path, max_bytes)
         found = detect_mime(data).partition("/")[0]
         if path.suffix.lower() in TEXT_SUFFIXES and (not found or _is_text(data)):
-            return AttachmentPlan(
-                name=name, outcome="as it is", sayings=(LocalizedText("sent_as_text"),), sent=_quoted(name, data)
-            )
+            return AttachmentPlan(name=name, outcome="as it is", text=_("sent as text"), sent=_quoted(name, data))
         if found not in ("image", "audio"):
-            raise page_error(InputError, "no_known_kind", name=name)
+            raise InputError(_("{name} is neither a picture, a sound nor a text that can be read.", name=name))
     except InputError as error:
-        return AttachmentPlan(name=name, outcome="refused", sayings=error.sayings)
+        return AttachmentPlan(name=name, outcome="refused", text=error.text)
     senses = _senses(spec, found)
     if not senses and reading is None:
-        key = "cannot_see" if found == "image" else "cannot_hear"
-        said = LocalizedText(key, {"model": spec.label, "name": name})
+        said = LocalizedText(_CANNOT_TAKE[found], {"model": spec.label, "name": name})
         others = tuple(one for one in menu if _senses(one, found))
-        return AttachmentPlan(name=name, outcome="refused", sayings=(said,), others=others)
+        return AttachmentPlan(name=name, outcome="refused", text=said, others=others)
     try:
         made = await convert_file(data, spec if senses else None)
     except InputError as error:  # its messages continue a sentence that begins with the name
-        return AttachmentPlan(name=name, outcome="refused", sayings=tuple(_of(name, "wrong_file", error)))
+        return AttachmentPlan(name=name, outcome="refused", text=_("{name} {said}.", name=name, said=error.text))
     if not senses and reading is not None:
         try:
             said = await _reads(found, made, reading)
         except InputError as error:
-            return AttachmentPlan(name=name, outcome="refused", sayings=tuple(_of(name, "of_file", error)))
-        return AttachmentPlan(name=name, outcome="read", sayings=(_noted(said, made),), sent=made)
-    done = LocalizedText("converted", {"how": reduce(_and, made.done)}) if made.done else LocalizedText("sent_as_it_is")
+            return AttachmentPlan(name=name, outcome="refused", text=_("{name}: {said}.", name=name, said=error.text))
+        return AttachmentPlan(name=name, outcome="read", text=_noted(said, made), sent=made)
+    done = listed(made.done) if made.done else _("sent as it is")
     if made.seconds >= 1:
-        done = LocalizedText("with_length", {"done": done, "seconds": made.seconds})
+        done = _("{done}, {seconds:.0f} s", done=done, seconds=made.seconds)
     outcome = "converted" if made.done else "as it is"
-    return AttachmentPlan(name=name, outcome=outcome, sayings=(_noted(done, made),), sent=made)
+    return AttachmentPlan(name=name, outcome=outcome, text=_noted(done, made), sent=made)
+
+
+_CANNOT_TAKE = {
+    "image": N_(
+        "{model} cannot see pictures. Remove {name}, or choose a model that can. Its text can be read "
+        "here for such models: a switch in the settings."
+    ),
+    "audio": N_(
+        "{model} cannot hear sound. Remove {name}, or choose a model that can. Its speech can be written "
+        "down here for such models: a switch in the settings."
+    ),
+}
 
 
 async def _reads(found: Kind, made: ConvertedMedia, reading: Transcriber) -> LocalizedText:
     """Return the message for an image or audio file that is to be transcribed."""
     reader, missing = READERS[found], await reading.to_fetch(found)
-    by: dict[str, Value] = {"reader": reader.label, "licence": reader.licence}
-    said = (
-        LocalizedText("reads_picture", by)
-        if found == "image"
-        else LocalizedText("reads_sound", by | {"seconds": made.seconds})
-    )
-    return LocalizedText("with_fetch", {"done": said, "size": missing / 1e6}) if missing else said
+    by = {"reader": reader.label, "licence": reader.licence}
+    if found == "image":
+        said = _("its text is read here by {reader} ({licence}) and sent as text", **by)
+    else:
+        said = _(
+            "what is said in its {seconds:.0f} s is read here by {reader} ({licence}) and sent as text",
+            seconds=made.seconds,
+            **by,
+        )
+    return _("{done}; {size:.0f} MB are fetched for that, once", done=said, size=missing / 1e6) if missing else said
 
 
-def _of(name: str, key: str, error: InputError) -> Iterator[LocalizedText]:
-    return (LocalizedText(key, {"name": name, "said": saying}) for saying in error.sayings)
-
-
-def _and(first: LocalizedText, then: LocalizedText) -> LocalizedText:
-    return LocalizedText("and", {"first": first, "then": then})
-
-
-def _noted(done: LocalizedText, made: ConvertedMedia) -> LocalizedText:
-    return LocalizedText("with_note", {"done": done, "note": made.note}) if made.note else done
+def _noted(done: str, made: ConvertedMedia) -> str:
+    return _("{done}. {note}", done=done, note=made.note) if made.note else done
 
 
 def _counted(
@@ -261,24 +273,27 @@ def _counted(
         left["read"] -= 1
         if left["read"] >= 0:
             return plan
-        said = LocalizedText("reads_no_more", {"most": reading_limits.transcribed, "name": plan.name})
-        return AttachmentPlan(name=plan.name, outcome="refused", sayings=(said,))
+        most = reading_limits.transcribed
+        text = _("At most {most} files of a message are read here. Send {name} in another.", most=most, name=plan.name)
+        return AttachmentPlan(name=plan.name, outcome="refused", text=text)
     what = "picture" if plan.sent.media_type.startswith("image/") else "sound"
     needs = {what: 1, "bytes": len(plan.sent.data)}
     for name, amount in needs.items():
         if left.get(name, amount) < amount:
             number = media_limits(spec)[name]
-            allowed = f"{number / 1e6:.0f} MB" if name == "bytes" else _pieces(name, number)
-            said = LocalizedText("takes_no_more", {"model": spec.label, "most": allowed, "name": plan.name})
-            return AttachmentPlan(name=plan.name, outcome="refused", sayings=(said,))
+            allowed = (
+                f"{number / 1e6:.0f} MB" if name == "bytes" else (pictures if name == "picture" else sounds)(number)
+            )
+            said = _(
+                "{model} takes {most} in one message. Send {name} in another.",
+                model=spec.label,
+                most=allowed,
+                name=plan.name,
+            )
+            return AttachmentPlan(name=plan.name, outcome="refused", text=said)
     for name in left.keys() & needs.keys():
         left[name] -= needs[name]
     return plan
-
-
-def _pieces(what: str, number: int) -> LocalizedText:
-    one, more = ("one_picture", "pictures") if what == "picture" else ("one_sound", "sounds")
-    return LocalizedText(one) if number == 1 else LocalizedText(more, {"count": number})
 
 
 def _senses(spec: ModelSpec, found: str) -> bool:
@@ -296,10 +311,17 @@ def _read(path: Path, max_bytes: int) -> bytes:
     try:
         size = path.stat().st_size
         if size > max_bytes:
-            raise page_error(InputError, "file_too_large", name=path.name, size=size / 1e6, most=max_bytes / 1e6)
+            raise InputError(
+                _(
+                    "{name} has {size:.1f} MB; {most:.0f} MB is the most.",
+                    name=path.name,
+                    size=size / 1e6,
+                    most=max_bytes / 1e6,
+                )
+            )
         return path.read_bytes()
     except OSError as error:
-        raise page_error(InputError, "file_gone", name=path.name) from error
+        raise InputError(_("{name} could not be read. Attach it again.", name=path.name)) from error
 
 
 def _is_text(data: bytes) -> bool:
@@ -314,7 +336,9 @@ def _quoted(name: str, data: bytes) -> str:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise page_error(InputError, "not_utf8", name=name) from error
+        raise InputError(_("{name} is not a UTF-8 text.", name=name)) from error
     if len(text) > MAX_TEXT:
-        raise page_error(InputError, "text_too_long", name=name, count=len(text), most=MAX_TEXT)
+        raise InputError(
+            _("{name} has {count:,} characters; {most:,} is the most.", name=name, count=len(text), most=MAX_TEXT)
+        )
     return f"{name}:\n{fence(text)}"

@@ -13,7 +13,7 @@ from pydantic_ai.messages import UserContent
 
 from agent.errors import Conflict, InputError, NotFound
 from agent.history import Entry, HistoryStore, Record
-from agent.i18n.translator import page_error
+from agent.i18n import _
 from agent.media.store import MediaStore
 from agent.media.transcribe import ReportProgress, Transcriber
 from agent.messages.prompt import Prompt
@@ -28,7 +28,7 @@ from agent.web.chat.answer_permit import AnswerPermit, permit_answer
 from agent.web.chat.attachments import PUBLIC_READING, ReadingLimits, check_length, ids_of, message_parts
 from agent.web.chat.chat_view import ChatView, live_views
 from agent.web.chat.journal import branch
-from agent.web.chat.live_runs import LiveRun, LiveRuns
+from agent.web.chat.live_runs import STILL_WRITING, LiveRun, LiveRuns
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.questions import QuestionId, parse_answer
 from agent.web.chat.rate_limit import RateLimiter
@@ -170,9 +170,9 @@ class Conversations:
         conversation = record.id
         turn = to_turns(entries, replies=self.replies.get(conversation))[-1] if entries else None
         if turn is None or turn.question is None:
-            raise page_error(Conflict, "nothing_asked")
+            raise Conflict(_("Nothing is asked here any more; the page shows what is."))
         if asked is not None and asked != QuestionId(turn.run, turn.question["id"]):
-            raise page_error(Conflict, "other_question")
+            raise Conflict(_("That question has been answered; the page shows what is asked now."))
         parse_answer(turn.question, text)
         replies = {**(turn.replies or {}), turn.question["id"]: text.strip()}
         if replace(turn, replies=replies).question is not None:
@@ -210,9 +210,9 @@ class Conversations:
         """
         self._check_not_busy(conversation)
         async with self._permit(visitor, choices) as grant:
-            _, record, ended = await self._last(visitor.owner, conversation, entry_id)
+            _head, record, ended = await self._last(visitor.owner, conversation, entry_id)
             if ended != "length":
-                raise page_error(Conflict, "gone_on")
+                raise Conflict(_("This chat has gone on since then; the page shows its current state."))
             await grant.reserve(size_of([text]))
             await self._start(record, [text], choices, grant)
 
@@ -221,14 +221,14 @@ class Conversations:
     ) -> None:
         """Replace the text of a message, on its own branch, and answer it."""
         if not text.strip():
-            raise page_error(InputError, "write_first")
+            raise InputError(_("Write something first."))
         check_length(text)
         self._check_not_busy(conversation)
         async with self._permit(visitor, choices) as grant:
             entries, record = await self._entries(visitor.owner, conversation)
             entry = next((entry for entry in entries if entry.id == entry_id and is_prompt(entry)), None)
             if entry is None:
-                raise page_error(Conflict, "message_gone")
+                raise Conflict(_("That message is no longer part of this conversation; the page shows what is."))
             await self._answer_again(record, entry, text, choices, grant)
 
     async def undo(self, owner: str, conversation: str | None, entry_id: str) -> str:
@@ -269,12 +269,12 @@ class Conversations:
         entries, record = await self._entries(owner, conversation)
         last = next((entry for entry in reversed(entries) if is_prompt(entry)), None)
         if last is None or last.id != entry_id:
-            raise page_error(Conflict, "gone_on")
+            raise Conflict(_("This chat has gone on since then; the page shows its current state."))
         return last, record, entries[-1].note.ended
 
     async def _entries(self, owner: str, conversation: str | None) -> tuple[list[Entry], Record]:
         if conversation is None:
-            raise page_error(Conflict, "message_gone")
+            raise Conflict(_("That message is no longer part of this conversation; the page shows what is."))
         self._check_not_busy(conversation)
         record = await self._store.get(conversation, owner=owner)
         return await self._store.history(record), record
@@ -286,7 +286,7 @@ class Conversations:
     def _check_not_busy(self, conversation: str | None) -> None:
         """Raise `Conflict` while an answer is being written in this conversation."""
         if conversation is not None and self.live_runs.is_busy(conversation):
-            raise page_error(Conflict, "still_writing")
+            raise Conflict(STILL_WRITING)
 
     async def _answer_again(
         self, record: Record, entry: Entry, text: str | None, choices: Choices, grant: AnswerPermit

@@ -8,7 +8,6 @@ from pydantic_ai.messages import ModelMessage
 
 from agent.errors import AgentError
 from agent.history import Entry, HistoryStore, Note, Record
-from agent.i18n import LocalizedText
 from agent.media.store import MediaStore
 from agent.run import Run
 from agent.web.chat.expiry import FOR_EVER, RetentionPeriods
@@ -19,17 +18,15 @@ from agent.web.chat.transcript import message_text
 class Omitted:
     """The part of the history that the model was not sent.
 
-    `left_out` is the number of earliest messages left out. `omitted` names what the model could not take, in English;
-    `sayings` is the translatable form.
+    `left_out` is the number of earliest messages left out. `omitted` names what the model could not take.
     """
 
     left_out: int = 0
     omitted: str = ""
-    sayings: tuple[LocalizedText, ...] = ()
 
     def on(self, note: Note) -> Note:
         """Return the note with these fields added."""
-        return replace(note, left_out=self.left_out, omitted=self.omitted, omitted_sayings=self.sayings)
+        return replace(note, left_out=self.left_out, omitted=self.omitted)
 
 
 class StoreJournal:
@@ -82,7 +79,7 @@ class StoreJournal:
         if self.first_write.done():
             self.first_write.result()
         elif run.result is not None:
-            raise run.refused or AgentError(run.result.note.detail, sayings=run.result.note.sayings)
+            raise run.refused or AgentError(run.result.note.detail)
 
     def _moved(self, entry: Entry) -> Record:
         timings = entry.note.timings

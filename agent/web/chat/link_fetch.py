@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from agent.errors import InputError
 from agent.fetch import Guard
-from agent.i18n.translator import page_error
+from agent.i18n import _
 from agent.media.images import KINDS
 from agent.media.mime import SUFFIXES, detect_mime
 from agent.web.chat.rate_limit import RateLimiter
@@ -94,7 +94,12 @@ class LinkFetcher:
         got = await self._guard.fetch(url, kinds=SAID, max_bytes=self._max_bytes, seconds=self._seconds)
         found = detect_mime(got.data)
         if found not in KINDS:
-            raise page_error(InputError, "no_picture_there", host=urlsplit(got.url).hostname or "")
+            raise InputError(
+                _(
+                    "What {host} gave is no picture that can be read; PNG, JPEG, WebP, GIF, HEIC, AVIF are.",
+                    host=urlsplit(got.url).hostname or "",
+                )
+            )
         return FetchedPicture(_name(url, found), got.data, found)
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from time import monotonic
 
 from agent.errors import Conflict, InputError
-from agent.i18n.translator import page_error
+from agent.i18n import _
 from agent.media.store import MediaStore
 from agent.providers import acting_for
 from agent.run import Run
@@ -28,6 +28,8 @@ IDLE_SECONDS = 1.0
 log = logging.getLogger(__name__)
 
 CloseCallback = Callable[[], Awaitable[None]]
+
+STILL_WRITING = _("An answer is still being written. Stop it, or wait for it to end.")
 
 
 class LiveRun:
@@ -131,9 +133,9 @@ class LiveRuns:
         Raises `Conflict` if the conversation has a running answer already, or if the server is shutting down.
         """
         if self.closing:
-            raise page_error(Conflict, "going_down")
+            raise Conflict(_("The server is going down. Try again in a minute; what you typed stays here."))
         if conversation in self._runs:
-            raise page_error(Conflict, "still_writing")
+            raise Conflict(STILL_WRITING)
         with acting_for(owner):
             run.start()
         live = self._runs[conversation] = LiveRun(

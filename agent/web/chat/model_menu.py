@@ -1,12 +1,12 @@
 """The models that a visitor can choose: local ones, hosted ones with a key, and the owner's recorded runs."""
 
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import Self
 
 from agent.errors import AgentError, ConfigError, LocalModelError, ProviderError
-from agent.i18n.translator import ENGLISH, Translator, page_error
+from agent.i18n import _
+from agent.i18n.translator import ENGLISH, Translator
 from agent.models.catalog import Catalog, ModelSpec, ProviderSpec, load_catalog
 from agent.models.families import check_name
 from agent.providers import Connection, Endpoint, Models, ServedModel, connect, default_endpoint
@@ -66,17 +66,19 @@ class ModelMenu:
         specs = self._usable(owner, login)
         if chosen is not None and chosen not in specs:
             specs.append(chosen)
-        needs_key = words("needs_key" if self._lent is None else "needs_own_key")
-        missing = {True: f" · {words('needs_login')}", False: f" · {needs_key}"}
+        needs_key = words(_("needs a key") if self._lent is None else _("needs your own key"))
+        missing = {True: words(_("needs a login")), False: needs_key}
+        recorded_label = words(_("recorded"))
         recorded = sorted(self._records.glob("*.jsonl")) if self._records else []
         return [
             (
-                words.model(spec) + (missing[self.may_log_in(spec)] if self.key_missing(owner, spec, login) else ""),
+                words(shown_name(spec))
+                + (f" · {missing[self.may_log_in(spec)]}" if self.key_missing(owner, spec, login) else ""),
                 spec.id,
             )
             for spec in specs
             if not spec.id.startswith(PREFIX)
-        ] + [(f"{path.stem} · {words('recorded')}", PREFIX + path.stem) for path in recorded]
+        ] + [(f"{path.stem} · {recorded_label}", PREFIX + path.stem) for path in recorded]
 
     def choosable(self, owner: str, login: str | None = None) -> list[ModelSpec]:
         """Return the models of the menu that can be used now, then those that lack a key."""
@@ -138,12 +140,28 @@ class ModelMenu:
             self.keys.keep_alive(owner)
             return connect(spec, Endpoint(endpoint.base_url, key)), True
         if not self._lends(spec) or endpoint.api_key is None:
-            key_of = "needs_key_or_login" if self.may_log_in(spec) else "needs_key_first"
-            key_of = key_of if self.accepts_keys else "not_offered"
-            raise page_error(partial(ProviderError, kind="key"), key_of, model=spec.label, provider=provider.label)
+            raise ProviderError(self._why_not(spec, provider), kind="key")
         if spec.menu:
             return self._shared(ServedModel(spec, endpoint)), False
         return connect(spec, endpoint), True  # any name can be typed, so kept connections would pile up
+
+    def _why_not(self, spec: ModelSpec, provider: ProviderSpec) -> str:
+        """Return what the visitor can do about a model that needs a key."""
+        if not self.accepts_keys:
+            return _(
+                "This public page does not offer {model}, a model of {provider}. Choose another one.", model=spec.label
+            )
+        if self.may_log_in(spec):
+            return _(
+                "{model} needs a key of {provider}: paste one, it is used for this session, or log in.",
+                model=spec.label,
+                provider=provider.label,
+            )
+        return _(
+            "{model} needs a key of {provider}: paste one, it is used for this session.",
+            model=spec.label,
+            provider=provider.label,
+        )
 
     async def close(self, connection: Connection, owner: str) -> None:
         """Close the connection of one run. Frees its key now if the key was forgotten meanwhile or never kept."""
@@ -204,7 +222,7 @@ class ModelMenu:
         if found := self._served(model):
             return found
         known = ", ".join(one.spec.id for one in served)
-        raise page_error(LocalModelError, "does_not_answer", name=model, known=known)
+        raise LocalModelError(_("No model named {name!r} answers. Those that do: {known}.", name=model, known=known))
 
     def _shared(self, served: ServedModel) -> Connection:
         if served not in self._connections:
@@ -217,3 +235,8 @@ def _id(catalog: Catalog, name: str) -> str:
         return catalog.find(name).id
     except AgentError as error:
         raise ConfigError(f"public.models: {error}") from error
+
+
+def shown_name(spec: ModelSpec) -> str:
+    """Return the model's name, with a remark if it runs on this machine."""
+    return _("{model} (on this CPU)", model=spec.label) if spec.id.startswith("local:") else spec.label

@@ -9,7 +9,8 @@ from typing import Any, Literal, NamedTuple, cast
 from pydantic import TypeAdapter, ValidationError
 
 from agent.errors import Conflict, InputError
-from agent.i18n.translator import ENGLISH, Translator, page_error, table
+from agent.i18n import _
+from agent.i18n.translator import ENGLISH, LANGUAGES, Translator
 from agent.suspension import Answer, Approve, Refuse
 from agent.tools import ask_user
 
@@ -17,7 +18,7 @@ Call = Mapping[str, Any]
 """`{id, name, arguments}`, as in a `tool_call` response."""
 
 ASK_USER = ask_user.name
-ALLOW, REFUSE = "Allow", "Refuse"
+ALLOW, REFUSE = _("Allow"), _("Refuse")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class PressedButton:
         try:
             return _PRESSED.validate_python(value)
         except ValidationError as error:
-            raise page_error(Conflict, "message_gone") from error
+            raise Conflict(_("That message is no longer part of this conversation; the page shows what is.")) from error
 
 
 _PRESSED = TypeAdapter(PressedButton)
@@ -72,7 +73,7 @@ def options(call: Call, run: str = "", words: Translator = ENGLISH) -> list[dict
         choices: Sequence[Any] = call["arguments"].get("choices") or []
         answers = {str(choice): str(choice) for choice in choices}
     else:
-        answers = {words("allow"): ALLOW, words("refuse"): REFUSE}
+        answers = {words(ALLOW): ALLOW, words(REFUSE): REFUSE}
     about = {"do": "answer", "run": run, "call": call["id"]}
     return [{"label": label, "value": {**about, "text": text}} for label, text in answers.items()]
 
@@ -80,13 +81,14 @@ def options(call: Call, run: str = "", words: Translator = ENGLISH) -> list[dict
 def render_question(call: Call, words: Translator = ENGLISH) -> str:
     """Return the bubble of the question as HTML."""
     if is_question(call):
-        hint = words("ask_choose" if options(call) else "ask_write")
+        hint = words(_("Choose, or write your answer below.") if options(call) else _("Write your answer below."))
         text = f"<p>{html.escape(question(call))}</p>"
     else:
-        hint = words("ask_arguments")
+        hint = words(_("Or write below: other arguments as JSON, or why not."))
         arguments = html.escape(json.dumps(call["arguments"], ensure_ascii=False, indent=2, default=str))
         name = f"<b>{html.escape(str(call['name']))}</b>"
-        text = f"<p>{words('ask_leave', name=name)}</p><pre>{arguments}</pre>"
+        may_run = words(_("May {name} run with this?", name=name))
+        text = f"<p>{may_run}</p><pre>{arguments}</pre>"
     return f'<div class="asking" role="group">{text}<p class="caption">{hint}</p></div>'
 
 
@@ -94,19 +96,23 @@ def parse_answer(call: Call, text: str) -> Answer:
     """Return the pressed or written text as an answer to the call. Raises `InputError` with a message."""
     text = text.strip()
     if not text:
-        raise page_error(InputError, "answer_first")
+        raise InputError(_("Write an answer first."))
     if is_question(call):
         return text
     word = text.casefold()
-    if word in map(str.casefold, table("say")["allow"].values()):
+    if word in _ALLOW:
         return Approve()
-    if word in map(str.casefold, table("say")["refuse"].values()):
+    if word in _REFUSE:
         return Refuse()
     return Approve(_arguments(text)) if text.startswith("{") else Refuse(text)
+
+
+_ALLOW, _REFUSE = ({Translator(language)(word).casefold() for language in LANGUAGES} for word in (ALLOW, REFUSE))
+"""The words that people can type instead of pressing a button, in every language."""
 
 
 def _arguments(text: str) -> dict[str, Any]:
     try:
         return cast(dict[str, Any], json.loads(text))
     except ValueError as error:
-        raise page_error(InputError, "not_json", error=str(error)) from error
+        raise InputError(_("These arguments are not JSON: {error}.", error=str(error))) from error

@@ -12,8 +12,7 @@ from time import monotonic
 from types import TracebackType
 
 from agent.errors import AgentError, Limited
-from agent.i18n import LocalizedText
-from agent.i18n.translator import ENGLISH
+from agent.i18n import N_, LocalizedText, _, joined
 from agent.settings import PublicSettings
 from agent.web.chat.visitor import Visitor
 
@@ -76,11 +75,30 @@ class RateLimiter:
             return Reservation(lambda: None)
         return self._answers.reserve(
             visitor,
-            each=_Bound("too_many_answers_each", "too_often", most.answers_each, most.messages),
-            address=_Bound(
-                "too_many_answers_there", "too_often_there", most.answers_per_address, most.messages_per_address
+            each=_Bound(
+                N_(
+                    "{count} of your answers are being written at this moment, which is the most for "
+                    "each visitor. Try again when one is done."
+                ),
+                N_("This public page gives each visitor {count} messages a minute. Try again in {seconds} s."),
+                most.answers_each,
+                most.messages,
             ),
-            together=_Bound("too_many_answers", "too_often_in_all", most.answers, most.messages_in_all),
+            address=_Bound(
+                N_(
+                    "{count} answers are being written for your network address at this moment, "
+                    "which is the most. Try again soon."
+                ),
+                N_("This public page gives each network address {count} messages a minute. Try again in {seconds} s."),
+                most.answers_per_address,
+                most.messages_per_address,
+            ),
+            together=_Bound(
+                N_("{count} answers are being written here at this moment, which is the most. Try again soon."),
+                N_("This public page gives all visitors together {count} messages a minute. Try again in {seconds} s."),
+                most.answers,
+                most.messages_in_all,
+            ),
             refusals_free=True,
         )
 
@@ -91,17 +109,45 @@ class RateLimiter:
             return Reservation(lambda: None)
         return self._fetches.reserve(
             visitor,
-            each=_Bound("too_many_fetches", "fetched_too_often", FETCHES, most.messages),
-            address=_Bound(
-                "too_many_fetches_there", "fetched_too_often_there", most.answers_per_address, most.messages_per_address
+            each=_Bound(
+                N_(
+                    "{count} pictures are being fetched at this moment, which is the most for each "
+                    "visitor. Try again soon."
+                ),
+                N_(
+                    "This public page gives each visitor {count} pictures from links a minute. Try "
+                    "again in {seconds} s."
+                ),
+                FETCHES,
+                most.messages,
             ),
-            together=_Bound("too_many_fetches_in_all", "fetched_too_often_in_all", most.answers, most.messages_in_all),
+            address=_Bound(
+                N_(
+                    "{count} pictures are being fetched for your network address at this moment, "
+                    "which is the most. Try again soon."
+                ),
+                N_(
+                    "This public page gives each network address {count} pictures from links a "
+                    "minute. Try again in {seconds} s."
+                ),
+                most.answers_per_address,
+                most.messages_per_address,
+            ),
+            together=_Bound(
+                N_("{count} pictures are being fetched at this moment, which is the most here. Try again soon."),
+                N_(
+                    "This public page gives all visitors together {count} pictures from links a "
+                    "minute. Try again in {seconds} s."
+                ),
+                most.answers,
+                most.messages_in_all,
+            ),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """The limits of one bucket, at once and per minute. `too_many` and `too_often` are the keys of the messages."""
+    """The limits of one bucket, at once and per minute. `too_many` and `too_often` are the messages."""
 
     too_many: str
     too_often: str
@@ -172,6 +218,6 @@ class _Counts:
             self._minute += Counter()
 
 
-def _limited(saying: LocalizedText, guests: bool) -> Limited:
-    sayings = [saying, LocalizedText("guests_share")] if guests else [saying]
-    return Limited(ENGLISH.render(sayings), sayings=sayings)
+def _limited(text: LocalizedText, guests: bool) -> Limited:
+    shared = _("All visitors whose browsers keep no cookies share this limit.")
+    return Limited(joined([text, shared]) if guests else text)

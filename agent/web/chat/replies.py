@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from agent.errors import InputError, NotFound
 from agent.history import HistoryStore, Record
-from agent.i18n.translator import page_error
+from agent.i18n import _
 from agent.web.chat.attachments import MAX_TEXT
 
 MOST_BYTES = 20_000_000
@@ -34,7 +34,9 @@ class Replies:
         """
         count = sum(map(len, replies.values()))
         if count > MAX_TEXT:
-            raise page_error(InputError, "message_too_long", count=count, most=MAX_TEXT)
+            raise InputError(
+                _("The message has {count:,} characters; {most:,} is the most.", count=count, most=MAX_TEXT)
+            )
         self._kept.pop(record.id, None)
         over = self.size + _size(replies) - self._most_bytes
         if over > 0:  # longest first, not oldest: a few long replies would push out everybody's short ones
@@ -55,7 +57,7 @@ class Replies:
 
     async def forget_deleted(self, store: HistoryStore) -> None:
         """Forget the replies of conversations that are no longer stored."""
-        for conversation, (owner, *_) in list(self._kept.items()):
+        for conversation, (owner, *_rest) in list(self._kept.items()):
             try:
                 await store.get(conversation, owner=owner)
             except NotFound:

@@ -10,7 +10,7 @@ from agent.agent import Agent
 from agent.context import Context
 from agent.errors import InputError
 from agent.history import HistoryStore, Record
-from agent.i18n.translator import page_error
+from agent.i18n import _
 from agent.limits import Limits
 from agent.media.store import MediaStore
 from agent.messages.adapt import adapt
@@ -59,7 +59,9 @@ class Choices:
         """Raise `InputError` if the system prompt is too long."""
         count = len(self.system_message or "")
         if count > MAX_PROMPT:
-            raise page_error(InputError, "prompt_too_long", count=count, most=MAX_PROMPT)
+            raise InputError(
+                _("The system prompt has {count:,} characters; {most:,} is the most.", count=count, most=MAX_PROMPT)
+            )
 
 
 def text_of(value: object, most: int | None = None) -> str:
@@ -124,13 +126,20 @@ async def set_up_run(
     system = default_prompt(settings, spec) if choices.system_message is None else choices.system_message
     new = estimate_tokens([system, *adds])
     if new > room:
-        raise page_error(InputError, "more_than_model_reads", count=new, model=spec.label, most=room)
+        raise InputError(
+            _(
+                "The message, with the system prompt, has about {count:,} tokens, and {model} reads at most {most:,}.",
+                count=new,
+                model=spec.label,
+                most=room,
+            )
+        )
     kept = keep_newest(messages, room, beside=0 if resumed else new)
     switched = bool(stored) and stored[-1].note.model != spec.id
     unsent = Omitted(len(messages) - len(kept))
     if switched:
         fit = adapt(kept, spec)
-        unsent = replace(unsent, omitted=fit.sentence(spec), sayings=fit.sayings(spec))
+        unsent = replace(unsent, omitted=fit.sentence(spec))
     return RunSetup(
         agent=Agent(
             connection,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agent.errors import HistoryError, Limited
 from agent.history import HistoryStore, Record
-from agent.i18n.translator import page_error
+from agent.i18n import _
 from agent.media.store import MediaStore
 from agent.settings import PublicSettings
 from agent.web.chat.expiry import GUEST_PREFIX, Busy, delete_conversation
@@ -19,6 +19,7 @@ from agent.web.chat.visitor import Visitor
 from agent.web.client_address import has_full_share
 
 MB = 1_000_000
+_FULL = _("There is no room for this message at the moment, so it was not sent. Send less, or try again later.")
 MESSAGE_BYTES = 2048
 """Bytes that a message counts for besides its text and files."""
 MOST_DELETED = 1000
@@ -87,7 +88,7 @@ class StorageQuota:
         while (over := await self._excess(limits, visitor, size)) > 0:
             guests = await self._oldest_guests(over, tried, busy)
             if not guests:
-                raise page_error(Limited, "stored_full")
+                raise Limited(_FULL)
             for owner, records in guests.items():
                 tried.add(owner)
                 await self._delete_guest(owner, records, busy)
@@ -96,7 +97,14 @@ class StorageQuota:
         """Raise `Limited` if a visitor with a cookie, or the visitors of their address, would have too much."""
         most_each = limits.stored_mb_per_visitor
         if await self._used(visitor.owner) + size > most_each * MB:
-            raise page_error(Limited, "stored_too_much", most=most_each)
+            raise Limited(
+                _(
+                    "Your conversations may take {most} MB here, and this message would exceed that, "
+                    "so it was not sent. Send smaller files, or wait until older conversations are "
+                    "deleted.",
+                    most=most_each,
+                )
+            )
         if visitor.address is None:
             return
         used, most = await self._total(limits)
@@ -104,7 +112,7 @@ class StorageQuota:
         if used + size > free and has_full_share(
             await self._used_from(visitor.address, visitor.owner) + size, free=int(free), always=int(ALWAYS * most)
         ):
-            raise page_error(Limited, "stored_full")
+            raise Limited(_FULL)
         self._remember(visitor.owner, visitor.address)
 
     async def _oldest_guests(self, missing: float, tried: set[str], busy: Busy) -> dict[str, Sequence[Record]]:

@@ -21,7 +21,7 @@ from pydantic_ai.messages import (
 )
 
 from agent.history import Entry, Note
-from agent.i18n import LocalizedText
+from agent.i18n import _
 from agent.media.store import display_name, media_id
 from agent.responses import BubbleMarker, Piece, Response, pieces_of
 from agent.web.chat.questions import Call
@@ -30,8 +30,7 @@ SILENCE = 3.0
 """Seconds of silence within a text after which the page shows that it waits."""
 UNSEEN_TIMES = repeat(math.inf)
 """The arrival times of stored responses, which nobody saw arrive."""
-LOST = "Interrupted: the server went down before the answer was finished."
-NO_ENDING = Note(ended="error", detail=LOST, sayings=(LocalizedText("lost"),))
+NO_ENDING = Note(ended="error", detail=_("Interrupted: the server went down before the answer was finished."))
 
 
 @dataclass(slots=True)

@@ -8,9 +8,9 @@ from typing import BinaryIO
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from agent.errors import InputError, Limited, localized_error
+from agent.errors import InputError, Limited
 from agent.history import new_id
-from agent.web.sentences import SENTENCES
+from agent.i18n import _
 
 FIELD = "files"
 """The form field that holds files. Other fields are read and dropped."""
@@ -51,7 +51,7 @@ class UploadForm:
                 },
             )
         except FormParserError as error:
-            raise localized_error(InputError, SENTENCES, "upload_broken") from error
+            raise InputError(_("The upload was not understood.")) from error
 
     def write(self, data: bytes) -> None:
         """Parse the next bytes of the form. Blocks while the disk works."""
@@ -61,12 +61,12 @@ class UploadForm:
             try:
                 self._parser.write(data)
             except FormParserError as error:
-                raise localized_error(InputError, SENTENCES, "upload_broken") from error
+                raise InputError(_("The upload was not understood.")) from error
 
     def finish(self) -> dict[Path, int]:
         """Return the size of each file by path. Raises `InputError` if the form is cut off or has no file."""
         if not self._ended or not self.sizes:
-            raise localized_error(InputError, SENTENCES, "upload_broken")
+            raise InputError(_("The upload was not understood."))
         return self.sizes
 
     def discard(self) -> None:
@@ -91,11 +91,11 @@ class UploadForm:
         self._value.clear()
 
     def _open_file(self) -> None:
-        _, options = parse_options_header(self._disposition)
+        _type, options = parse_options_header(self._disposition)
         if options.get(b"name", b"").decode("latin-1") != FIELD or b"filename" not in options:
             return
         if len(self.sizes) >= self._most_files:
-            raise localized_error(Limited, SENTENCES, "upload_too_many", most=self._most_files)
+            raise Limited(_("At most {most} files can be attached at once.", most=self._most_files))
         folder = self._folder / new_id()
         folder.mkdir(parents=True, mode=0o700)
         self.name = safe_name(options[b"filename"].decode(errors="replace"))
@@ -110,7 +110,7 @@ class UploadForm:
         self.sizes[self._path] += len(piece)
         if self.sizes[self._path] > self._most_bytes:
             most = self._most_bytes / 1e6
-            raise localized_error(Limited, SENTENCES, "upload_file_too_large", name=self._path.name, most=most)
+            raise Limited(_("{name} is larger than {most:.0f} MB, which is the most.", name=self._path.name, most=most))
         self._file.write(piece)
 
     def _close_file(self) -> None:

@@ -14,11 +14,11 @@ from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agent.errors import AgentError, InputError, Limited, localized_error
+from agent.errors import AgentError, InputError, Limited
+from agent.i18n import _
 from agent.web.middleware.isolation import API, visitor_id_of
 from agent.web.middleware.upload_form import UploadForm
 from agent.web.middleware.upload_progress import UploadProgress
-from agent.web.sentences import SENTENCES
 from agent.web.unsent_files import MB, UnsentFiles, delete
 
 OVERHEAD = 64 * 1024
@@ -74,7 +74,7 @@ class UploadMiddleware:
         """Write the files of a request and return their paths. Raises `Limited`, `InputError` and `_Gone`."""
         kind, options = parse_options_header(headers.get("content-type"))
         if kind != b"multipart/form-data" or not options.get(b"boundary"):
-            raise localized_error(InputError, SENTENCES, "upload_broken")
+            raise InputError(_("The upload was not understood."))
         request = _Request(self._uploads, visitor)
         declared = headers.get("content-length", "0")
         request.check(int(declared) if declared.isdecimal() else 0)
@@ -138,7 +138,7 @@ class _Request:
 
     def _bound(self, size: int) -> None:
         if size > self._most * MB + OVERHEAD:
-            raise localized_error(Limited, SENTENCES, "upload_too_large", most=self._most)
+            raise Limited(_("At most {most:g} MB can be attached at once.", most=self._most))
 
 
 async def _body(receive: Receive) -> AsyncIterator[bytes]:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import gradio as gr
 
 from agent.errors import InputError
-from agent.i18n.translator import page_error
+from agent.i18n import _
 from agent.result import checked_options
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.live_runs import LiveRun
@@ -99,7 +99,9 @@ async def _options(model: str, options: dict[str, Any]) -> Choices:
     for name, value in options.items():
         if name in OWN and not isinstance(value, OWN[name]):
             known = "true, false" if OWN[name] is bool else "a text"
-            raise page_error(InputError, "wrong_option", name=name, value=repr(value)[:80], known=known)
+            raise InputError(
+                _("{name} cannot be {value}. Known values: {known}.", name=name, value=repr(value)[:80], known=known)
+            )
     checked = checked_options(runs)
     return Choices(
         model=model,

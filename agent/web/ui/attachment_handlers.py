@@ -12,6 +12,7 @@ from gradio.data_classes import FileData
 
 from agent.errors import AgentError
 from agent.fetch import Guard
+from agent.i18n import _
 from agent.models.catalog import ModelSpec
 from agent.providers import acting_for
 from agent.web.chat.attachments import AttachmentPlan, plan_attachments
@@ -62,7 +63,7 @@ class AttachmentHandlers:
             return
         with acting_for(session.owner):
             looking = asyncio.ensure_future(self._plans(files, spec, session, read_here))
-        async for _ in poll_until_done(looking):
+        async for _tick in poll_until_done(looking):
             yield being_checked([file.name for file in files], session.words)
         yield attachments(looking.result(), session.words)
 
@@ -92,17 +93,20 @@ class AttachmentHandlers:
         """
         assert request.request is not None
         session, scope = self._sessions.get(request), request.request.scope
-        number, _, url = str(asked).partition(" ")
+        number, _blank, url = str(asked).partition(" ")
         ask = ask_of(request.session_hash, number)
         if ask is None:
-            raise gr.Error(session.words("broken"), print_exception=False)
+            raise gr.Error(
+                session.words(_("Something went wrong in this program; its log has the details.")),
+                print_exception=False,
+            )
         try:
             picture = await self._links.fetch(session.visitor, ask, url)
             if picture is None:
                 return {"text": "", "files": []}
             kept = await scope["state"]["uploads"].add(visitor_id_of(scope), picture.name, picture.data)
         except AgentError as error:
-            return {"text": session.words.render(error.sayings) or str(error), "files": []}
+            return {"text": session.words(error.text), "files": []}
         scope["state"]["isolation"].uploads.add(str(kept), visitor_id_of(scope))
         file = FileData(path=str(kept), orig_name=picture.name, mime_type=picture.media_type)
         return {"text": "", "files": [file]}

@@ -7,12 +7,14 @@ from typing import Any, Literal, cast
 
 import gradio as gr
 
+from agent.i18n import _
 from agent.i18n.translator import ENGLISH, Translator
 from agent.media.transcribe import READERS, Kind, Transcriber
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.models.families import LONGEST_NAME
 from agent.providers import Status, is_off
 from agent.web.chat.attachments import AttachmentPlan, kinds
+from agent.web.chat.model_menu import shown_name
 from agent.web.chat.run_setup import Choices, limit_of, temperature_of, text_of
 from agent.web.ui.examples import examples
 
@@ -30,6 +32,13 @@ OTHERS = 3
 
 Given = dict[Any, Any]
 """Gradio's value for inputs given as a set: the values by widget."""
+
+TOOL_SUPPORT = {
+    "native": _("It may calculate, tell the time, convert units and ask you."),
+    "router": _("This small model is guided to call tools by a schema; it errs more often."),
+    "none": _("This model is too small to call tools."),
+}
+"""The remark about the tools of a model, by `ModelSpec.tools`."""
 
 
 def values(given: Given) -> dict[str, Any]:
@@ -61,14 +70,15 @@ def menu(choices: Sequence[tuple[str, str]], spec: ModelSpec | None, *, chosen: 
 def notice(status: Status, words: Translator = ENGLISH) -> str:
     """Return the status line of a model that is loading, with a progress bar if the progress is known."""
     bar = "" if status.done is None else f'<progress max="1" value="{status.done:.3f}"></progress>'
-    return (
-        f'<p class="{status.phase}" role="status">{html.escape(words.render(status.sayings) or status.text)} {bar}</p>'
-    )
+    return f'<p class="{status.phase}" role="status">{html.escape(words(status.text))} {bar}</p>'
 
 
 def offer(better: ModelSpec | None, words: Translator = ENGLISH) -> Any:
     """Return the button that offers a better model. Hidden if there is none."""
-    return gr.Button(words("better", model=words.model(better)) if better else "", visible=better is not None)
+    return gr.Button(
+        words(_("{model} is ready: switch to it", model=words(shown_name(better)))) if better else "",
+        visible=better is not None,
+    )
 
 
 def composer(*, busy: bool | None = None, **more: Any) -> Any:
@@ -92,9 +102,8 @@ def switches(
     description of the model. They show what was `chosen`, or else values that suit the model. `reading` transcribes
     files that the model cannot take.
     """
-    empty = gr.Chatbot(
-        placeholder=f'<div class="empty">{html.escape(words("empty"))}</div>', examples=cast(Any, examples(spec, words))
-    )
+    greeting = html.escape(words(_("What would you like to know?")))
+    empty = gr.Chatbot(placeholder=f'<div class="empty">{greeting}</div>', examples=cast(Any, examples(spec, words)))
     if spec is None:
         return gr.skip(), gr.skip(), gr.skip(), gr.skip(), composer(busy=busy), empty, ""
     limit: dict[str, Any] = {} if chosen is None else {"value": chosen.max_tokens}
@@ -105,15 +114,27 @@ def switches(
         gr.Checkbox(
             value=can_reason and (not is_off(chosen.reasoning) or spec.always_reasons),
             interactive=can_reason and not spec.always_reasons,
-            info=words("always_reasons") if spec.always_reasons else None if can_reason else words("never_reasons"),
+            info=words(_("This model always reasons."))
+            if spec.always_reasons
+            else None
+            if can_reason
+            else words(_("This model does not reason aloud.")),
         ),
-        gr.Checkbox(value=can_call and chosen.tools, interactive=can_call, info=words(f"tools_{spec.tools}")),
+        gr.Checkbox(value=can_call and chosen.tools, interactive=can_call, info=words(TOOL_SUPPORT[spec.tools])),
         gr.Slider(
             value=usual_temperature(spec) if chosen.temperature is None else chosen.temperature,
             interactive=spec.temperature,
-            info=None if spec.temperature else words("own_temperature"),
+            info=None if spec.temperature else words(_("This model sets its own.")),
         ),
-        gr.Number(info=words("longest_answer", count=spec.max_output_tokens), **limit),
+        gr.Number(
+            info=words(
+                _(
+                    "At most {count} with this model. Leave it empty for the model's own limit.",
+                    count=spec.max_output_tokens,
+                )
+            ),
+            **limit,
+        ),
         box,
         empty,
         about,
@@ -136,11 +157,11 @@ def takes(
     read_here: list[Kind] = [kind for kind in READERS if reading and kind not in absent]
     sources = ["upload", "microphone"] if spec.audio or "audio" in read_here else ["upload"]
     unread = [saying for kind, saying in absent.items() if not (spec.image if kind == "image" else spec.audio)]
-    more = f'<p role="status">{html.escape(words.render(unread))}</p>' if unread else ""
+    more = f'<p role="status">{html.escape(" ".join(map(words, unread)))}</p>' if unread else ""
     said = (
-        words.model(spec),
-        words.source(spec.source),
-        words("licence", licence=spec.licence) if spec.licence else "",
+        words(shown_name(spec)),
+        words(spec.source),
+        words(_("{licence} licence", licence=spec.licence)) if spec.licence else "",
     )
     about = " · ".join(html.escape(part) for part in said if part)
     types = ",".join(kinds(spec, read_here=read_here))
@@ -151,8 +172,8 @@ def attachments(planned: Sequence[AttachmentPlan], words: Translator = ENGLISH) 
     """Return how each attachment is handled. A refused one has buttons with models that could take it."""
     rows: list[str] = []
     for plan in planned:
-        said = words.render(plan.sayings)
-        said = said if plan.outcome == "refused" else words("becomes", name=plan.name, said=said)
+        said = words(plan.text)
+        said = said if plan.outcome == "refused" else words(_("{name}: {said}", name=plan.name, said=said))
         others = "".join(map(_choice, plan.others[:OTHERS]))
         rows.append(f'<li class="{plan.outcome.split()[0]}"><span>{html.escape(said)}</span>{others}</li>')
     return f'<div role="status"><ul>{"".join(rows)}</ul></div>' if rows else ""
@@ -160,16 +181,17 @@ def attachments(planned: Sequence[AttachmentPlan], words: Translator = ENGLISH) 
 
 def being_checked(names: Sequence[str], words: Translator) -> str:
     """Return the list of attachments while they are being checked. page.js shows for how long."""
-    rows = [f'<li class="doing">{html.escape(words("looking_at", name=name))}</li>' for name in names]
+    texts = [words(_("Looking at {name}…", name=name)) for name in names]
+    rows = [f'<li class="doing">{html.escape(text)}</li>' for text in texts]
     return f'<ul role="status">{"".join(rows)}</ul>'
 
 
 def being_sent(files: Sequence[str], *, ready: bool, words: Translator) -> str:
     """Return the status line of a message that is not stored yet. `ready`: a model is available."""
     if not ready:
-        said = words("sent_later")
+        said = words(_("This is sent as soon as a model answers."))
     else:
-        said = words("preparing", names=", ".join(files)) if files else words("sending")
+        said = words(_("Preparing {names}…", names=", ".join(files))) if files else words(_("Sending…"))
     return f'<p class="doing" role="status">{html.escape(said)}</p>'
 
 
@@ -193,30 +215,61 @@ def key_panel(
     The box is emptied whenever it is shown: a key goes from the browser to the server and never back. `login` is None
     if a login cannot replace a key. With `own`, only a visitor's own key helps, not one that the owner sets.
     """
-    said = [html.escape(words.render(spec.advice(date.today())))] if spec else []
+    said = [html.escape(words(spec.advice(date.today())))] if spec else []
     if spec is not None and provider is not None and missing:
-        needs = f"<b>{html.escape(words('key_missing', model=spec.label, provider=provider.label))}</b> "
+        needs_key = words(_("{model} needs a key of {provider}.", model=spec.label, provider=provider.label))
+        needs = f"<b>{html.escape(needs_key)}</b> "
         if taken:
             link = f'<a href="{provider.keys_at}" target="_blank" rel="noopener">{provider.keys_at.split("//")[-1]}</a>'
-            instead = "" if own else " " + words("key_of_owner", name=provider.key_names[0])
-            said.append(needs + words("key_how", link=link) + instead)
+            instead = (
+                "" if own else " " + words(_("Who runs the server can set {name} instead.", name=provider.key_names[0]))
+            )
+            said.append(
+                needs
+                + words(
+                    _(
+                        "Get one at {link} and paste it here: the server keeps it in memory while this "
+                        "page is open, and nowhere else.",
+                        link=link,
+                    )
+                )
+                + instead
+            )
         else:
-            said.append(needs + words("key_not_taken"))
+            said.append(
+                needs + words(_("This page is shared over a link, where keys are not taken. Choose another model."))
+            )
         if login and taken:
-            link = f'<a href="{LOGIN}">{words("login_link", provider=provider.label)}</a>'
-            said.append(words("key_or_login", link=link))
+            log_in = words(_("log in with {provider}", provider=provider.label))
+            link = f'<a href="{LOGIN}">{log_in}</a>'
+            said.append(words(_("Or {link}, and it is asked in your name.", link=link)))
     elif provider is not None and typed:
-        said.append(words("key_used", provider=provider.label))
+        said.append(
+            words(
+                _(
+                    "{provider} is asked with your key, which is forgotten soon after this page is closed.",
+                    provider=provider.label,
+                )
+            )
+        )
     elif provider is not None and login == "done":
-        said.append(words("login_used", provider=provider.label))
+        said.append(
+            words(
+                _(
+                    "{provider} is asked in your name, because you have logged in there. You can log "
+                    "out under Settings.",
+                    provider=provider.label,
+                )
+            )
+        )
     text = "".join(f"<p>{one}</p>" for one in said if one)
     return (
         gr.HTML(text, visible=bool(text)),
         gr.Textbox(
             value="",
             visible=missing and taken,
-            placeholder=words("key_of", provider=provider.label) if provider else "",
-            submit_btn=words("use_key"),
+            placeholder=words(_("Key of {provider}", provider=provider.label)) if provider else "",
+            submit_btn=words(_("Use this key")),
         ),
         gr.Button(visible=typed),
     )

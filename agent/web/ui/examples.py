@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.models.catalog import ModelSpec
 
@@ -23,14 +24,40 @@ DRAWN = {  # each in a 24 x 24 box
     "tiny_term": "M9 18h6M10 21h4M8 14a6 6 0 1 1 8 0c-1 1-1 2-1 2H9s0-1-1-2z",
     "sound": "M4 10v4h4l5 4V6L8 10zM16 9c2 2 2 4 0 6M18 6c4 4 4 8 0 12",
 }
+TITLES = {
+    "question": _("Ask a quick question"),
+    "riddle": _("Think through a riddle"),
+    "code": _("Write a little code"),
+    "table": _("Draw up a table"),
+    "letter": _("Polish a sentence"),
+    "tiny_capital": _("Ask for a capital"),
+    "tiny_list": _("Get a short list"),
+    "tiny_code": _("Write a little code"),
+    "tiny_term": _("Explain a term"),
+    "picture": _("Read a chart"),
+    "sound": _("Listen to a sound"),
+}
+TEXTS = {
+    "question": _("What is the capital of France? Answer in one word."),
+    "riddle": _("A bat and a ball cost 1.10 together. The bat costs 1.00 more than the ball. What does the ball cost?"),
+    "code": _("Write a Python function that reverses a string."),
+    "table": _("Make a table of three planets and how many moons each has."),
+    "letter": _("Say this more politely: Your package is late, wait."),
+    "tiny_capital": _("What is the capital of Japan?"),
+    "tiny_list": _("Name three fruits."),
+    "tiny_code": _("Write a Python function that adds two numbers."),
+    "tiny_term": _("What is photosynthesis?"),
+    "picture": _("Which month had the most rain, and how much?"),
+    "sound": _("What do you hear? Do the notes rise or fall?"),
+}
 
 
 def examples(spec: ModelSpec | None, words: Translator) -> list[dict[str, Any]]:
     """Return the examples for the chatbot, without their files, which Gradio would copy for each visitor."""
     return [
         {
-            "text": words(f"asks_{name}"),
-            "display_text": words(f"example_{name}"),
+            "text": words(TEXTS[name]),
+            "display_text": words(TITLES[name]),
             "icon": {"path": "", "url": _icon(name)},
         }
         for name in _names(spec)
@@ -39,7 +66,7 @@ def examples(spec: ModelSpec | None, words: Translator) -> list[dict[str, Any]]:
 
 def example_message(text: str, words: Translator) -> dict[str, Any]:
     """Return the message for an example: its text, and the file that it is about."""
-    return {"text": text, "files": [file for name, file in FILES.items() if text == words(f"asks_{name}")]}
+    return {"text": text, "files": [file for name, file in FILES.items() if text == words(TEXTS[name])]}
 
 
 def _names(spec: ModelSpec | None) -> list[str]:

@@ -12,6 +12,7 @@ import gradio as gr
 
 from agent.errors import AgentError
 from agent.fetch import GUARD, Guard
+from agent.i18n import _
 from agent.providers import preload
 from agent.web.chat.conversations import WINDOW, Conversations
 from agent.web.chat.live_runs import LiveRun
@@ -141,8 +142,8 @@ class Handlers:
         try:
             spec = self._conversations.models.find((model or "").strip())
         except AgentError as error:
-            said = session.words.render(error.sayings) or str(error)
-            gr.Warning(html.escape(said), title=session.words("no_model"))
+            said = session.words(error.text)
+            gr.Warning(html.escape(said), title=session.words(_("No such model")))
             spec = self._conversations.model_for(session.owner, None)
         settings, specs = self._conversations.settings, self._conversations.models.specs_with(chosen.model)
         if spec is not None:
@@ -246,7 +247,9 @@ class Handlers:
         """
         session, page = self._sessions.get(request), request.session_hash or ""
         if page in self._submissions:
-            raise ask_to_wait(session.words("on_its_way"), session.words)
+            raise ask_to_wait(
+                session.words(_("The last message is still on its way. Stop it, or wait.")), session.words
+            )
         choices = self._choices(session, given)
         files = [Path(str(file)).name for file in (message or {}).get("files") or []]
         ready = self._conversations.model_for(session.owner, choices.model) is not None
@@ -279,7 +282,9 @@ class Handlers:
             case "retry":
                 await self._conversations.retry(*who, pressed.entry, choices)
             case "continue":
-                await self._conversations.continue_answer(*who, pressed.entry, session.words("continue"), choices)
+                await self._conversations.continue_answer(
+                    *who, pressed.entry, session.words(_("Continue exactly where you stopped.")), choices
+                )
         return True
 
     def _choices(self, session: PageSession, given: Given) -> Choices:

@@ -5,6 +5,7 @@ from typing import Any
 import gradio as gr
 
 from agent.errors import AgentError
+from agent.i18n import _
 from agent.web.chat.conversations import Conversations
 from agent.web.ui.components import KEYS
 from agent.web.ui.model_widgets import ModelWidgets
@@ -26,7 +27,7 @@ class KeyHandlers:
             try:
                 self._conversations.models.keys.put(session.owner, provider.id, key or "")
             except AgentError as error:
-                gr.Warning(session.words.render(error.sayings) or str(error), title=session.words("not_taken"))
+                gr.Warning(session.words(error.text), title=session.words(_("Not taken")))
         return *self._widgets.menu(session, spec), *self._widgets.keys(session, spec)
 
     async def key_forgotten(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:

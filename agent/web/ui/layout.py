@@ -6,10 +6,11 @@ from typing import Any
 
 import gradio as gr
 
-from agent.i18n.translator import LANGUAGES, column
+from agent.i18n.translator import LANGUAGES
 from agent.web.chat.attachments import kinds
 from agent.web.ui import formulas
 from agent.web.ui.components import TEMPERATURE
+from agent.web.ui.page_text import WIDGETS, translated
 
 LATEX: list[dict[str, str | bool]] = [
     {"left": "$$", "right": "$$", "display": True},
@@ -83,7 +84,7 @@ class Widgets:
 
 def i18n() -> gr.I18n:
     """Return the texts of widgets that never change, in the form that Gradio sends to the browser."""
-    return gr.I18n(**{locale: column(language, "static") for locale, language in LOCALES.items()})
+    return gr.I18n(**{locale: translated(WIDGETS, language) for locale, language in LOCALES.items()})
 
 
 def static(key: str) -> Any:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.web.ui.theme import COLOURS
 
@@ -50,7 +51,7 @@ def manifest(title: str, root: str) -> dict[str, Any]:
 
 
 def _head(title: str, root: str, words: Translator) -> str:
-    description = words("description")
+    description = words(_("Chat with the model of your choice, with pictures, sound and tools."))
     named = {
         "og:type": "website",
         "og:site_name": title,

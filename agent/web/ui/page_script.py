@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from agent.i18n.translator import LANGUAGES, column
+from agent.i18n.translator import LANGUAGES
+from agent.web.ui.page_text import LABELS, translated
+from agent.web.ui.page_text import SCRIPTS as TEXTS
 
 HERE = Path(__file__).parent
 SCRIPTS = ("shared.js", "page.js", "address.js", "attach.js")
@@ -13,7 +15,7 @@ SCRIPTS = ("shared.js", "page.js", "address.js", "attach.js")
 def script() -> str:
     """Return the page's script with its texts."""
     words: dict[str, dict[str, Any]] = {
-        one: column(one, "browser") | {"labels": column(one, "labels")} for one in LANGUAGES
+        one: translated(TEXTS, one) | {"labels": translated(LABELS, one)} for one in LANGUAGES
     }
     shared, *parts = ((HERE / name).read_text(encoding="utf-8").strip() for name in SCRIPTS)
     # A failing script must not prevent the others from running.

@@ -16,6 +16,7 @@ from pydantic_ai.messages import (
 )
 
 from agent.history import Entry, Note
+from agent.i18n import _, ngettext
 from agent.i18n.translator import ENGLISH, Translator
 from agent.media.store import ROUTE
 from agent.messages.parts import extracted_text_of, fence
@@ -74,12 +75,12 @@ class _Answer:
             case "tool_call_result":
                 return self._result(bubble.content)
             case "error":
-                why = (self._words.render(self._turn.note.sayings) if self._turn.note else "") or bubble.text
+                why = self._words(self._turn.note.detail if self._turn.note else "") or bubble.text
                 return [_problem(html.escape(why))]
 
     def _reasoning(self, bubble: Bubble) -> WireMessage:
         running = self._turn.note is None and bubble is self._turn.bubbles[-1]
-        metadata: WireMessage = {"title": self._words("reasoning"), "status": "pending" if running else "done"}
+        metadata: WireMessage = {"title": self._words(_("Reasoning")), "status": "pending" if running else "done"}
         if running:
             metadata |= _going_on(bubble, self._turn)
         elif self._seconds:
@@ -107,7 +108,7 @@ class _Answer:
 
     def _result(self, result: Call) -> list[WireMessage]:
         words = self._words
-        title = failed_title(words("failed")) if result["is_error"] else words("result")
+        title = failed_title(words(_("Failed"))) if result["is_error"] else words(_("Result"))
         metadata: WireMessage = {"title": title, "status": "done"}
         if result["id"] in self._near:
             metadata["parent_id"] = result["id"]
@@ -121,7 +122,7 @@ class _Answer:
 
 def _ending(turn: Turn, waiting: str, words: Translator) -> list[WireMessage]:
     """Return what follows the bubbles: a notice of an empty answer, then a question, the caption, or a wait."""
-    out = [_problem(words("empty_answer"))] if turn.is_empty else []
+    out = [_problem(words(_("The model returned an empty answer.")))] if turn.is_empty else []
     if (call := turn.question) is not None:
         out.append(
             {**_assistant(render_question(call, words), None), "options": options(call, turn.run, words) or None}
@@ -136,8 +137,8 @@ def _ending(turn: Turn, waiting: str, words: Translator) -> list[WireMessage]:
 def _button(turn: Turn) -> tuple[str, str] | None:
     """Return the label of the button under an answer and its action. Gradio shows only the last turn's button."""
     if turn.is_empty:
-        return "try_again", "retry"
-    return ("go_on", "continue") if turn.note is not None and turn.note.ended == "length" else None
+        return _("Try again"), "retry"
+    return (_("Continue"), "continue") if turn.note is not None and turn.note.ended == "length" else None
 
 
 def _waiting(turn: Turn, why: str, words: Translator) -> str:
@@ -148,7 +149,8 @@ def _waiting(turn: Turn, why: str, words: Translator) -> str:
     in_text = bool(turn.bubbles) and turn.bubbles[-1].first.type == "output_text"
     before = max(SILENCE if in_text else 0.0, turn.watched_since - turn.quiet_since)
     waited = "" if why else f"<span>{before:.1f} {len(turn.bubbles)}</span>"
-    dots = f'<div class="waiting" role="img" aria-label="{words("waiting")}"><i></i><i></i><i></i>{waited}</div>'
+    name = html.escape(words(_("waiting for the model")))
+    dots = f'<div class="waiting" role="img" aria-label="{name}"><i></i><i></i><i></i>{waited}</div>'
     return dots + (f'<div class="caption" role="status">{html.escape(why)}</div>' if why else "")
 
 
@@ -205,24 +207,33 @@ def _caption(note: Note, words: Translator) -> str:
     """Return how the turn ended and its figures, in one line under the answer. "≈" marks estimates."""
     said: list[str] = []
     if note.ended == "cancelled":
-        said.append(html.escape((words.render(note.sayings) or note.detail).rstrip(".。")))
+        said.append(html.escape(words(note.detail).rstrip(".。")))
     if note.ended == "length":
-        said.append(words("cut"))
+        said.append(words(_("Reached the length limit")))
     if note.ended == "content_filter":
-        said.append(html.escape(note.detail.removesuffix(".") or words("withheld")))
+        withheld = note.detail or _("Withheld by the provider's content filter")
+        said.append(html.escape(words(withheld).rstrip(".。")))
     if note.left_out:
-        said.append(words("left_out", count=note.left_out))
+        said.append(
+            words(
+                ngettext(
+                    "{count} earlier message no longer fits and was not sent",
+                    "{count} earlier messages no longer fit and were not sent",
+                    note.left_out,
+                )
+            )
+        )
     if note.omitted:
-        said.append(html.escape((words.render(note.omitted_sayings) or note.omitted).rstrip(".。")))
+        said.append(html.escape(words(note.omitted).rstrip(".。")))
     timings = note.timings
     if timings is not None and timings.queued >= 1:
-        said.append(words("queued", seconds=f"{timings.queued:.0f}"))
+        said.append(words(_("{seconds} s in line", seconds=f"{timings.queued:.0f}")))
     if timings is not None and timings.first_token is not None:
         about = "≈ " if timings.estimated else ""
-        said.append(words("first_token", seconds=f"{timings.first_token:.2f}"))
-        said.append(about + words("tokens", count=timings.output_tokens))
+        said.append(words(_("{seconds} s to first token", seconds=f"{timings.first_token:.2f}")))
+        said.append(about + words(ngettext("{count} token", "{count} tokens", timings.output_tokens)))
         if timings.generating > 0.05 and timings.generated > 1:
-            said.append(about + words("rate", count=f"{timings.generated / timings.generating:.0f}"))
+            said.append(about + words(_("{count} tokens/s", count=f"{timings.generated / timings.generating:.0f}")))
     if note.cost:
         said.append(_dollars(note.cost))
     return " · ".join(said)

@@ -1,4 +1,4 @@
-// Helpers of all scripts of the page. `words` are the browser texts of words.toml, by language.
+// Helpers of all scripts of the page. `words` are the texts of page_text.py, by language.
 (words) => {
   const language = (navigator.language || "en").slice(0, 2).toLowerCase();
   const $ = (selector, root = document) => root.querySelector(selector);

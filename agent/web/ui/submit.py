@@ -11,11 +11,12 @@ from typing import Any, Generic, TypeVar
 import gradio as gr
 
 from agent.errors import AgentError
+from agent.i18n import _
 from agent.i18n.translator import ENGLISH, Translator
 from agent.media.transcribe import ReportProgress
 from agent.providers import Status
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.live_runs import LiveRun
+from agent.web.chat.live_runs import STILL_WRITING, LiveRun
 from agent.web.chat.run_setup import Choices
 from agent.web.middleware.isolation import visitor_id_of
 from agent.web.ui.examples import FILES
@@ -37,7 +38,7 @@ class Submission(Generic[T]):
 
     async def progress(self) -> AsyncIterator[Status | None]:
         """Yield what is being read, or None if nothing is, repeatedly until all is done."""
-        async for _ in poll_until_done(self._task):
+        async for _tick in poll_until_done(self._task):
             yield self._status
 
     def stop(self) -> None:
@@ -80,7 +81,11 @@ async def submit(
     """
     files = [str(file) for file in (value or {}).get("files") or []]
     if not owns_files(files, request):
-        raise gr.Error(session.words("not_read"), title=session.words("not_sent"), print_exception=False)
+        raise gr.Error(
+            session.words(_("An attachment could not be read. Attach it again.")),
+            title=session.words(_("Not sent")),
+            print_exception=False,
+        )
     work = conversations.send(session.visitor, session.conversation, value, choices, report)
     if not files:
         live = await toast_errors(work, session.words)
@@ -116,17 +121,21 @@ async def toast_errors(work: Awaitable[T], words: Translator = ENGLISH) -> T:
     try:
         return await work
     except AgentError as error:
-        said = words.render(error.sayings) or str(error)
-        waits = any(saying.key == "still_writing" for saying in error.sayings)
+        said = words(error.text)
+        waits = error.text == STILL_WRITING
         raise (
-            ask_to_wait(said, words) if waits else gr.Error(said, title=words("not_sent"), print_exception=False)
+            ask_to_wait(said, words) if waits else gr.Error(said, title=words(_("Not sent")), print_exception=False)
         ) from error
     except Exception as error:
         log.exception("an event failed")
-        raise gr.Error(words("broken"), title=words("not_sent"), print_exception=False) from error
+        raise gr.Error(
+            words(_("Something went wrong in this program; its log has the details.")),
+            title=words(_("Not sent")),
+            print_exception=False,
+        ) from error
 
 
 def ask_to_wait(said: str, words: Translator) -> gr.Error:
     """Show a notice that asks the visitor to wait. Return the invisible error that ends the event."""
-    gr.Info(html.escape(said), title=words("not_sent"))
+    gr.Info(html.escape(said), title=words(_("Not sent")))
     return gr.Error(said, visible=False, print_exception=False)

@@ -2,6 +2,7 @@
 
 import re
 
+from agent.i18n import _
 from agent.i18n.translator import Translator
 
 REASON_LENGTH = 80
@@ -12,8 +13,12 @@ def call_title(name: str, failure: str | None, words: Translator) -> str:
     """Return a title with the tool's name. `failure` is the reason of a failed call, or "" if it has no result."""
     name = _literal(name)
     if failure is None:
-        return words("tool", name=name)
-    failed = words("tool_failed", name=name, why=_literal(failure)) if failure else words("tool_lost", name=name)
+        return words(_("Tool · {name}", name=name))
+    failed = (
+        words(_("{name} · failed: {why}", name=name, why=_literal(failure)))
+        if failure
+        else words(_("{name} · interrupted", name=name))
+    )
     return failed_title(failed)
 
 

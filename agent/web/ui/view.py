@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
 
+from agent.i18n import _
 from agent.i18n.translator import ENGLISH, Translator
 from agent.runtime.retry import Wait
 from agent.web.chat.chat_view import ChatView
@@ -75,7 +76,9 @@ def wait_text(wait: Wait | None, words: Translator = ENGLISH) -> str:
     """Return why nothing comes from the model at the moment, or "" if the run does not wait."""
     if wait is None:
         return ""
-    text = words.render((wait.saying,)) or wait.sentence
+    text = words(wait.sentence)
     if wait.ahead or wait.seconds < SHORT_WAIT_SECONDS:
         return text
-    return f"{text} · {words('seconds_left', count=math.ceil(max(0.0, wait.until - monotonic())))}"
+    left = math.ceil(max(0.0, wait.until - monotonic()))
+    seconds_left = words(_("{count} s left", count=left))
+    return f"{text} · {seconds_left}"
