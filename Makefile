@@ -17,7 +17,8 @@ SYNC := $(UV) pip sync -q --require-hashes --compile-bytecode
 SYNC_GPU := $(UV) --public pip sync -q --require-hashes --compile-bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run gpu test test-all test-fast check test-vllm test-container doctor bench docs deploy lock format clean
+.PHONY: help setup run gpu test test-all test-fast check test-vllm test-container doctor bench docs translations \
+  deploy lock format clean
 
 help:
 	@echo 'make run          set up, then serve the chat page on http://127.0.0.1:7860'
@@ -28,7 +29,8 @@ help:
 	@echo 'make test-all     run all tests but those with vLLM or a container, and property tests with random examples'
 	@echo 'make test-vllm    run the tests with a real vLLM server on the CPU'
 	@echo 'make test-container  build the image of the Dockerfile without an engine and run it; needs root on Debian'
-	@echo 'make check        check format, lint, types and the direction of imports'
+	@echo 'make check        check format, lint, types, translations and the direction of imports'
+	@echo 'make translations write new sentences of the code into the catalogues of agent/i18n'
 	@echo 'make doctor       check the set-up and suggest fixes; DOCTOR=--online also tests the keys of hosted models'
 	@echo 'make bench        measure the page; BENCH=--quick measures less'
 	@echo 'make docs         generate the model table in the README, and docs/limits.md'
@@ -63,6 +65,7 @@ check: .venv/.dev
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/pyright
+	.venv/bin/python -m agent.i18n.catalogues --check
 	.venv/bin/python -m pytest -q tests/test_architecture.py
 
 test-vllm: .venv/.dev .venv-vllm/.ready
@@ -85,6 +88,9 @@ bench: .venv/.dev
 docs: .venv/.dev
 	.venv/bin/python -m agent.models.capability_table
 	.venv/bin/python -m agent.runtime.limits_page > docs/limits.md
+
+translations: .venv/.dev
+	.venv/bin/python -m agent.i18n.catalogues
 
 deploy: setup
 	@.venv/bin/python -m agent.deploy $(DEPLOY)

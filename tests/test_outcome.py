@@ -199,7 +199,7 @@ async def test_failing_write_says_it_was_not_saved(agent: Agent, script: str, fa
     result = await read(agent.run(script, journal=Notes(failure)), cancel=script == HALF)
     assert (result.finish_reason, result.suspension, result.pending) == ("error", None, ())
     assert result.note.detail.startswith("This answer could not be saved: ")
-    assert Translator("de").render(result.note.sayings).startswith("Diese Antwort konnte nicht gespeichert werden: ")
+    assert Translator("de")(result.note.detail).startswith("Diese Antwort konnte nicht gespeichert werden: ")
     assert (await agent.ask("!text Again.", context=result.context)).text == "Again."
 
 
@@ -368,7 +368,7 @@ async def test_any_reason_is_in_receipt(agent: Agent, reason: str, when: str) ->
     assert result.finish_reason == "cancelled"
     assert result.note.detail.startswith(REASONS[reason] + "the model server was free after ")
     assert journal.last == result.note
-    assert Translator("de").render(result.note.sayings).startswith("Angehalten")
+    assert Translator("de")(result.note.detail).startswith("Angehalten")
 
 
 def test_chat_takes_a_reason(server: Running) -> None:

@@ -283,7 +283,7 @@ async def test_two_messages_share_one_download(tmp_path: Path, monkeypatch: pyte
     assert Status("fetching", "Fetching Toy, once: 0 of 0 MB …", 1.0) in said
     last = said[-1]
     assert last == Status("loading", "Reading a.png …", None)
-    assert Translator("de").render(last.sayings) == "a.png wird gelesen …"
+    assert Translator("de")(last.text) == "a.png wird gelesen …"
 
 
 async def test_missing_network_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

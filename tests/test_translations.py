@@ -1,108 +1,181 @@
-"""The page's own words: the same in five languages, chosen by the browser, and none of them forgotten."""
+"""The catalogues are complete, and the page speaks the language of the browser."""
 
 import re
-import string
-import tomllib
-from collections.abc import Callable
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from agent.fetch.sentences import SENTENCES as GUARD
-from agent.history.sentences import SENTENCES as STORE
-from agent.local.sentences import SENTENCES as SERVERS
-from agent.local.sentences import failed
-from agent.web.sentences import SENTENCES as UPLOADS
+from babel.messages.pofile import read_po, write_po
+from hypothesis import given
+from hypothesis import strategies as st
 from playwright.sync_api import expect
+from pydantic import TypeAdapter, ValidationError
+from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-from agent.errors import InputError
+from agent.errors import InputError, LocalModelError, combine_errors
 from agent.fetch import fetch
-from agent.i18n import LocalizedText
-from agent.i18n import translator as table
+from agent.history import Entry, Note
+from agent.history.codec import dump_entries, load_entries
+from agent.i18n import N_, _, alternatives, catalogues, first_sentence, joined, listed, ngettext
+from agent.i18n.stored_text import StoredText
 from agent.i18n.translator import LANGUAGES, Translator, negotiate
-from agent.limits import FAILURE_POLICIES
-from agent.local.weights import BETTER, SMOLLM2
-from agent.media.sentences import SENTENCES as FILES
 from agent.media.store import MediaStore
-from agent.media.transcribe import SENTENCES as READING
-from agent.messages.adapt import SENTENCES as PROMPTS
 from agent.models.catalog import load_catalog
-from agent.providers.errors import SENTENCES
-from agent.result import SENTENCES as OPTIONS
-from agent.runtime.outcome import INTERNAL_ERROR, NOT_SEALED
-from agent.runtime.outcome import SENTENCES as ENDINGS
-from agent.runtime.retry import queued
-from agent.runtime.tool_sessions import SENTENCES as TOOLS
-from agent.suspension.sentences import SENTENCES as SUSPENDED
 from agent.web.chat.attachments import message_parts, plan_attachments
-from agent.web.chat.transcript import LOST
-from agent.web.ui.components import attachments
+from agent.web.ui.components import TOOL_SUPPORT, attachments
+from agent.web.ui.examples import TITLES
+from agent.web.ui.page_text import LABELS, SCRIPTS, WIDGETS
 from tests import media_files
-from tests.conftest import App, Visitor
+from tests.conftest import ROOT, App, Visitor
 
 Visit = Callable[..., Visitor]
-AGENT = Path(table.__file__).parents[1]
-ALL: dict[str, dict[str, dict[str, str]]] = tomllib.loads(
-    (Path(table.__file__).parent / "words.toml").read_text(encoding="utf-8")
+SENTENCES = catalogues.collect()
+GERMAN = Translator("de")
+
+
+@pytest.mark.parametrize("path", catalogues.paths(), ids=lambda path: path.stem)
+def test_catalogue_is_complete(path: Path) -> None:
+    assert list(catalogues.problems(path, SENTENCES)) == []
+
+
+BROKEN: Mapping[str, tuple[Callable[[str], str], str]] = {
+    "untranslated": (lambda text: text.replace('"Neuer Chat"', '""'), "'New chat' is not translated"),
+    "missing": (lambda text: text.replace('msgid "New chat"', 'msgid "Newer chat"'), "'New chat' is missing"),
+    "unused": (lambda text: text.replace('msgid "New chat"', 'msgid "Newer chat"'), "'Newer chat' is not used"),
+    "other field": (
+        lambda text: text.replace("{count} Bilder", "{number} Bilder"),
+        "picture' has other fields",
+    ),
+    "no plural": (lambda text: text.replace('[1] "{count} Bilder"', '[1] ""'), "'{count} picture' is not translated"),
+    "fuzzy": (
+        lambda text: text.replace('msgid "New chat"', '#, fuzzy\nmsgid "New chat"'),
+        "is marked as fuzzy",
+    ),
+    "white space": (lambda text: text.replace('"Neuer Chat"', '"Neuer Chat "'), "'New chat' has white space"),
+    "no catalogue": (lambda text: text.replace("msgstr", "msgsrt"), "de.po: "),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_broken_catalogue_is_found(tmp_path: Path, fault: str) -> None:
+    spoil, problem = BROKEN[fault]
+    path = tmp_path / "de.po"
+    path.write_text(spoil((ROOT / "agent/i18n/de.po").read_text(encoding="utf-8")), encoding="utf-8")
+    assert any(problem in line for line in catalogues.problems(path, SENTENCES))
+
+
+def test_update_keeps_translations_and_drops_what_is_unused(tmp_path: Path) -> None:
+    path, before = tmp_path / "de.po", (ROOT / "agent/i18n/de.po").read_text(encoding="utf-8")
+    path.write_text(before.replace('msgid "New chat"', 'msgid "Newer chat"'), encoding="utf-8")
+    catalogues.update(path, SENTENCES)
+    assert path.read_text(encoding="utf-8") == before.replace('"Neuer Chat"', '""')
+
+
+def test_new_language_is_one_file(tmp_path: Path) -> None:
+    """A sixth language, in a copy of the package: the page offers it as soon as its catalogue is there."""
+    shutil.copytree(ROOT / "agent", tmp_path / "agent", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    with (ROOT / "agent/i18n/fr.po").open("rb") as file:
+        catalogue = read_po(file, locale="it")
+    for message in catalogue:
+        message.string = "Nuova chat" if message.id == "New chat" else message.id
+    with (tmp_path / "agent/i18n/it.po").open("wb") as file:
+        write_po(file, catalogue)
+    script = """
+from agent.i18n.translator import negotiate
+from agent.web.ui.layout import i18n
+from agent.web.ui.page_script import script
+words = negotiate("it-IT,it;q=0.9")
+print(words.language, i18n().translations["it"]["new_chat"], '"it": {' in script())
+"""
+    out = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "it Nuova chat True"
+
+
+def test_plurals_follow_the_language() -> None:
+    before = [ngettext("{count} answer is before this one", "{count} answers are before this one", n) for n in (1, 2)]
+    assert before == ["1 answer is before this one", "2 answers are before this one"]
+    assert [GERMAN(text) for text in before] == [
+        "1 Antwort ist vorher an der Reihe",
+        "2 Antworten sind vorher an der Reihe",
+    ]
+    none = ngettext("{count} picture", "{count} pictures", 0)
+    assert (none, Translator("fr")(none), Translator("zh")(none)) == ("0 pictures", "0 image", "0 张图片")
+
+
+def test_plain_text_is_left_to_its_author() -> None:
+    assert GERMAN("{not a field}") == "{not a field}"
+    assert GERMAN(_("Nobody translates {this}.", this="this")) == "Nobody translates this."
+    assert (joined([]), joined(["", "One."]), first_sentence("One. Two.")) == ("", "One.", "One")
+
+
+def test_values_are_translated_too() -> None:
+    late = _("{who} did not answer in time.", who=_("The model server"))
+    again = _("waiting {seconds} s: {reason}; try {number} of {most}", seconds=2, reason=late, number=2, most=4)
+    assert again == "waiting 2 s: The model server did not answer in time; try 2 of 4"
+    assert GERMAN(again) == "2 s warten: Der Modellserver hat nicht rechtzeitig geantwortet; Versuch 2 von 4"
+    assert (
+        GERMAN(listed([_("to {rate} kHz, mono", rate=16), _("without its tags")]))
+        == "auf 16 kHz, mono, ohne seine Tags"
+    )
+    assert GERMAN(alternatives(["A", "B", "C"])) == "A oder B oder C"
+
+
+def test_errors_are_joined() -> None:
+    both = combine_errors(
+        LocalModelError,
+        InputError(_("{name} is not a UTF-8 text.", name="a")),
+        InputError("As it was said."),
+    )
+    assert str(both) == "a is not a UTF-8 text. As it was said."
+    assert GERMAN(both.text).endswith(" As it was said.")
+    assert GERMAN(both.text) != str(both)
+
+
+HELLO = ModelRequest([UserPromptPart("Hello")])
+VALUES = st.integers() | st.floats(allow_nan=False) | st.text(st.characters(exclude_categories=["Cs"]))
+TEXTS = st.recursive(
+    st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.builds(lambda one, other: _("{one} and {other}", one=one, other=other), inner, inner | VALUES)
+        | st.builds(lambda count: ngettext("{count} picture", "{count} pictures", count), st.integers(0, 9))
+        | st.lists(inner, max_size=3).map(joined)
+    ),
+    max_leaves=6,
 )
-EACH = [(section, key) for section, keys in ALL.items() for key in keys]
 
 
-def fields(sentence: str) -> list[str]:
-    return sorted(name for _, name, _, _ in string.Formatter().parse(sentence) if name is not None)
+@given(TEXTS)
+def test_stored_text_is_translated_as_before(text: str) -> None:
+    adapter: TypeAdapter[str] = TypeAdapter(StoredText)
+    (entry,) = load_entries(dump_entries([Entry(parent_id=None, message=HELLO, note=Note(detail=text))]))
+    for again in (adapter.validate_json(adapter.dump_json(text)), deepcopy(text), entry.note.detail):
+        assert (again, type(again)) == (text, type(text))
+        assert [Translator(one)(again) for one in LANGUAGES] == [Translator(one)(text) for one in LANGUAGES]
 
 
-def test_translations_are_complete_and_keep_fields() -> None:
-    for section, key in EACH:
-        said = ALL[section][key]
-        assert tuple(said) == LANGUAGES, key
-        assert all(sentence.strip() == sentence != "" for sentence in said.values()), key
-        assert len({tuple(fields(sentence)) for sentence in said.values()}) == 1, key
-    assert not set(ALL["say"]) & set(ALL["static"])
+def test_older_notes_are_read() -> None:
+    """Notes once kept the English sentence, and beside it a key and the values."""
+    note = TypeAdapter(Note).validate_python(
+        {"ended": "limit", "detail": "Stopped after 3 steps.", "sayings": [{"key": "steps", "values": {"steps": 3}}]}
+    )
+    assert GERMAN(note.detail) == "Stopped after 3 steps."
 
 
-def test_every_word_is_used() -> None:
-    """Names made of two parts are found by their first part."""
-    code = "\n".join(path.read_text(encoding="utf-8") for path in (AGENT / "web").rglob("*.[pj][ys]"))
-    code += (AGENT / "i18n" / "translator.py").read_text(encoding="utf-8")
-    made = ("tools_", "asks_", "example_", "key_", "does_")
-    for section, key in EACH:
-        if section not in ("labels", "said", "source") and not key.startswith(made):
-            assert re.search(rf'"{key}"|said\.{key}\b|\'{key}\'', code), key
+@pytest.mark.parametrize("stored", [7, [], {}, {"message": "{a}", "plural": "", "values": {}, "parts": []}])
+def test_damaged_text_is_refused(stored: object) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(StoredText).validate_python(stored)
 
 
-def test_catalogue_has_every_english_sentence() -> None:
-    said = {key: one["en"] for key, one in ALL["said"].items()}
-    made = {kind: one.sentence for kind, one in FAILURE_POLICIES.items() if one.sentence and kind != "withheld"}
-    made |= SENTENCES | READING | FILES | GUARD | SERVERS | STORE | SUSPENDED | TOOLS | UPLOADS | ENDINGS
-    made |= OPTIONS | PROMPTS
-    made |= {ending.sayings[0].key: ending.detail for ending in (INTERNAL_ERROR, NOT_SEALED)} | {"lost": LOST}
-    line = {1: "next_in_line", 2: "in_line"}
-    made |= {line[count]: queued(count).sentence.replace("2", "{count}") for count in line}
-    assert {key: said.get(str(key)) for key in made} == {str(key): sentence for key, sentence in made.items()}
-    # All other sentences are made where they are used.
-    code = "\n".join(path.read_text(encoding="utf-8") for path in AGENT.rglob("*.py"))
-    assert not [key for key in said.keys() - made.keys() if f'"{key}"' not in code]
-
-
-def test_catalogue_has_exactly_the_model_sources() -> None:
-    folders = (AGENT / "providers", AGENT / "local")
-    code = "\n".join(path.read_text(encoding="utf-8") for folder in folders for path in folder.rglob("*.py"))
-    assert {weights.spec.source for weights in (*BETTER, SMOLLM2)} <= set(ALL["source"])
-    assert not [source for source in ALL["source"] if f'"{source}"' not in code]
-    assert all(said["en"] == source for source, said in ALL["source"].items())
-    assert Translator("de").source("a vLLM server") == "ein vLLM-Server"
-    assert Translator("de").source("OpenAI") == "OpenAI"
-
-
-def test_unknown_text_is_left_to_its_author() -> None:
-    german = Translator("de")
-    assert german.render((LocalizedText("nobody_says_this"),)) == ""
-    assert german.render((LocalizedText("tried", {"count": 2}), LocalizedText("nobody_says_this"))) == ""
-    assert german.render(()) == ""
-    late = LocalizedText("late", {"who": LocalizedText("model_server")})
-    again = LocalizedText("try_again", {"seconds": 2, "reason": late, "number": 2, "most": 4})
-    assert german.render((again,)) == "2 s warten: Der Modellserver hat nicht rechtzeitig geantwortet; Versuch 2 von 4"
+def test_marks_return_the_sentence() -> None:
+    assert N_("A {field}") == "A {field}"
+    assert _("A {field}", field=1) == "A 1"
 
 
 SPEC = replace(load_catalog().find("Qwen/Qwen3-VL-8B-Instruct"), label="M")
@@ -138,27 +211,15 @@ async def test_too_many_files_is_in_german(tmp_path: Path) -> None:
     value = {"text": "See", "files": list(map(str, files))}
     with pytest.raises(InputError) as refused:
         await message_parts(value, spec=SPEC, media=MediaStore(tmp_path / "media"), owner="ann", max_bytes=10**7)
-    assert Translator("de").render(refused.value.sayings) == f"{said.format('8.png')} {said.format('9.png')}"
-    assert (
-        str(refused.value)
-        == Translator("en").render(refused.value.sayings)
-        != Translator("de").render(refused.value.sayings)
-    )
+    assert GERMAN(refused.value.text) == f"{said.format('8.png')} {said.format('9.png')}"
+    assert str(refused.value) == refused.value.text != GERMAN(refused.value.text)
 
 
 async def test_refused_link_is_explained_in_german() -> None:
     with pytest.raises(InputError) as refused:
         await fetch("http://127.0.0.1/x.png", kinds=["image/*"], max_bytes=10, seconds=5)
     said = "127.0.0.1 liegt nicht im öffentlichen Internet; von dort wird nichts geholt."
-    assert Translator("de").render(refused.value.sayings) == said
-
-
-def test_failed_fetch_is_explained_in_german() -> None:
-    error = failed("fetch_failed", what="toy.gguf", reason=LocalizedText("fetch_late"))
-    assert str(error) == "toy.gguf could not be fetched: the server did not answer in time."
-    assert Translator("de").render(error.sayings) == (
-        "toy.gguf ließ sich nicht holen: der Server antwortete nicht rechtzeitig."
-    )
+    assert GERMAN(refused.value.text) == said
 
 
 HEADERS = {
@@ -195,42 +256,41 @@ def test_page_speaks_visitor_language(visit: Visit, app: App, language: str) -> 
     visitor = visit(app.url, locale=LOCALES[language])
     page, words = visitor.page, Translator(language)
 
-    def browser_word(key: str) -> str:
-        return ALL["browser"][key][language]
-
-    expect(visitor.chat.locator(".empty")).to_have_text(words("empty"))
+    expect(visitor.chat.locator(".empty")).to_have_text(words(_("What would you like to know?")))
     for name in ("question", "riddle", "code", "table"):
-        expect(visitor.chat.get_by_role("button", name=words(f"example_{name}"))).to_be_visible()
-    expect(page.locator("#new")).to_have_text(words("new_chat"))
-    expect(page.locator("#about")).to_have_text(f"Qwen3-8B · {words.source('a vLLM server')}")
-    expect(visitor.box).to_have_attribute("placeholder", words("message"))
-    expect(visitor.submit).to_have_attribute("aria-label", ALL["labels"]["Submit"][language])
-    expect(visitor.chat.get_by_role("log")).to_have_attribute("aria-label", browser_word("chat"))
+        expect(visitor.chat.get_by_role("button", name=words(TITLES[name]))).to_be_visible()
+    expect(page.locator("#new")).to_have_text(words.template(WIDGETS["new_chat"]))
+    expect(page.locator("#about")).to_have_text(f"Qwen3-8B · {words(_('a vLLM server'))}")
+    expect(visitor.box).to_have_attribute("placeholder", words.template(WIDGETS["message"]))
+    expect(visitor.submit).to_have_attribute("aria-label", words.template(LABELS["Submit"]))
+    expect(visitor.chat.get_by_role("log")).to_have_attribute("aria-label", words.template(SCRIPTS["chat"]))
     visitor.shot(f"words-empty-{language}")
-    page.get_by_role("button", name=ALL["labels"]["Toggle Sidebar"][language]).click()
+    page.get_by_role("button", name=words.template(LABELS["Toggle Sidebar"])).click()
     for name in ("system", "reasoning", "tools", "temperature", "max_tokens"):
-        expect(page.get_by_label(words(name)).first).to_be_in_viewport()
-    expect(page.locator("#settings")).to_contain_text(words("settings_hold"))
-    expect(page.locator("#tools")).to_contain_text(words("tools_native"))
-    page.get_by_label(words("tools"), exact=True).check()
+        expect(page.get_by_label(words.template(WIDGETS[name])).first).to_be_in_viewport()
+    expect(page.locator("#settings")).to_contain_text(words.template(WIDGETS["settings_hold"]))
+    expect(page.locator("#tools")).to_contain_text(words(TOOL_SUPPORT["native"]))
+    page.get_by_label(words.template(WIDGETS["tools"]), exact=True).check()
     visitor.shot(f"words-settings-{language}")
-    page.get_by_role("button", name=ALL["labels"]["Toggle Sidebar"][language]).click()
+    page.get_by_role("button", name=words.template(LABELS["Toggle Sidebar"])).click()
     visitor.ask('!reasoning Hm. !text Yes. !tool calculate {"expression": "6*7"}')
     titles = visitor.chat.locator(".bot.message > .message > * > .thought-group > .title")
-    expect(titles.nth(0)).to_contain_text(words("reasoning"))
-    expect(titles.nth(1)).to_contain_text(words("tool", name="calculate"))
-    caption = re.escape(words("first_token", seconds="#")).replace("\\#", r"[\d.]+")
+    expect(titles.nth(0)).to_contain_text(words.template(WIDGETS["reasoning"]))
+    expect(titles.nth(1)).to_contain_text(words(_("Tool · {name}", name="calculate")))
+    caption = re.escape(words(_("{seconds} s to first token", seconds="#"))).replace("\\#", r"[\d.]+")
     expect(visitor.chat.locator(".caption").last).to_have_text(re.compile(caption))
     choice = page.locator("#model input")
     choice.click()
-    expect(page.get_by_role("listbox")).to_contain_text(words("needs_key"))
+    expect(page.get_by_role("listbox")).to_contain_text(words(_("needs a key")))
     choice.fill("gpt-6-luna")
     choice.press("Enter")
     said = page.locator("#key-said")
-    expect(said).to_contain_text(words("key_missing", model="GPT-6 Luna", provider="OpenAI"))
-    expect(page.locator("#key-box").get_by_role("button")).to_have_text(words("use_key"))
+    expect(said).to_contain_text(words(_("{model} needs a key of {provider}.", model="GPT-6 Luna", provider="OpenAI")))
+    expect(page.locator("#key-box").get_by_role("button")).to_have_text(words(_("Use this key")))
     page.keyboard.press("Control+/")
-    expect(page.get_by_role("dialog", name=browser_word("shortcuts"))).to_contain_text(browser_word("does_newline"))
+    expect(page.get_by_role("dialog", name=words.template(SCRIPTS["shortcuts"]))).to_contain_text(
+        words.template(SCRIPTS["does_newline"])
+    )
     visitor.shot(f"words-key-{language}")
 
 

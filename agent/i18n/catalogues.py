@@ -84,10 +84,11 @@ def _fault(message: Message, forms: int) -> str:
         return "is marked as fuzzy"
     if len(translations) != (forms if len(sentences) > 1 else 1) or not all(translations):
         return "is not translated"
+    fields = _fields(list(sentences)[-1])
     for translation in translations:
         if translation.strip() != translation:
             return "has white space around its translation"
-        if _fields(translation) != _fields(sentences[-1]):
+        if _fields(translation) != fields:
             return "has other fields than its translation"
     return ""
 

@@ -26,6 +26,10 @@ class Translator:
         """Return the translation of a `LocalizedText`, or English if there is none. Other strings stay as they are."""
         return render(text, _catalogue(self.language))
 
+    def template(self, sentence: str) -> str:
+        """Return the translation of a sentence whose fields are filled elsewhere."""
+        return _catalogue(self.language).gettext(sentence)
+
 
 ENGLISH = Translator()
 

@@ -82,7 +82,7 @@ async def launch_vllm(
     def read(line: str) -> None:
         if step := progress(line):
             name, done = step
-            report(_VLLM_STEPS[name], done)
+            report(VLLM_STEPS[name], done)
 
     child = await ServerProcess.spawn(argv, name="vLLM", env=environment(key, gpu_memory), on_line=read, grace=10.0)
     try:
@@ -145,7 +145,7 @@ def _why_llama_failed(said: Mapping[str, object], log: tuple[str, ...]) -> Local
     return LocalModelError(LocalizedText(_LLAMA_ERRORS[key], values))
 
 
-_VLLM_STEPS = {
+VLLM_STEPS = {
     "vllm_starting": _("starting"),
     "vllm_description": _("reading the model's description"),
     "vllm_engine": _("starting the engine"),
@@ -168,6 +168,17 @@ _LLAMA_ERRORS = {
     "short_memory": N_("{file} needs about {size} MB of memory and more for the conversation; {free} MB are free."),
 }
 """The errors that llama_server.py reports, by name."""
+
+
+def crashed(model: str, times: int) -> LocalModelError:
+    """Return the error for a server that crashes again and again."""
+    return LocalModelError(_("{model} crashed {count} times and is given up.", model=model, count=times))
+
+
+def not_started(error: Exception) -> LocalModelError:
+    """Return the error for a start that failed for an unknown reason."""
+    name = type(error).__name__
+    return LocalModelError(_("The local model could not be started ({error}).", error=f"{name}: {error}"))
 
 
 def _media(known: Family) -> dict[str, int]:

@@ -4,7 +4,7 @@
 
 The environment variable LOCAL_API_KEY has the key that callers must send. The process writes one JSON line to stdout:
 `{"port": int, "slots": int}` when the server listens (poll /health until it answers 200), or `{"error": name, "values":
-{...}}` for one of the sentences in `sentences.py`, with an exit status other than 0. The process ends when its stdin
+{...}}` for one of the errors in `launch.py`, with an exit status other than 0. The process ends when its stdin
 closes, so it cannot outlive its parent, however the parent ends.
 """
 

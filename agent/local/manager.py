@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agent.errors import AgentError, LocalModelError, ProviderError, combine_errors
 from agent.i18n import _, joined
-from agent.local.launch import Launched, gpu_memory, launch_llama, launch_vllm
+from agent.local.launch import Launched, crashed, gpu_memory, launch_llama, launch_vllm, not_started
 from agent.local.process import ServerProcess
 from agent.local.progress_bar import ProgressBar
 from agent.local.vllm_server import default_model, find_vllm
@@ -118,11 +118,7 @@ class LocalModels:
         except LocalModelError as error:
             self._fail(error)
         except Exception as error:
-            self._fail(
-                LocalModelError(
-                    _("The local model could not be started ({error}).", error=f"{type(error).__name__}: {error}")
-                )
-            )
+            self._fail(not_started(error))
             raise
 
     async def _watch_named_server(self, endpoint: Endpoint) -> None:
@@ -308,19 +304,13 @@ class LocalModels:
                 self._ranks.pop(plan.rank, None)
                 crashes.append(time.monotonic())
                 if len(crashes) > _MAX_RESTARTS and crashes[-1] - crashes[0] < _RESTART_WINDOW_SECONDS:
-                    raise combine_errors(
-                        LocalModelError,
-                        LocalModelError(
-                            _("{model} crashed {count} times and is given up.", model=plan.label, count=len(crashes))
-                        ),
-                        why,
-                    )
+                    raise combine_errors(LocalModelError, crashed(plan.label, len(crashes)), why)
                 self._say(f"{plan.label}: {why} Starting it again.")
                 child, port = await self._launch(plan, port)
         except LocalModelError as error:
             await self._give_up_server(plan, error)
         except Exception as error:
-            await self._give_up_server(plan, failed("none_started", error=f"{type(error).__name__}: {error}"))
+            await self._give_up_server(plan, not_started(error))
             raise
 
     async def _give_up_server(self, plan: _Candidate, error: LocalModelError) -> None:

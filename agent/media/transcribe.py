@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from agent.errors import InputError, LocalModelError, combine_errors
-from agent.i18n import LocalizedText, _
+from agent.i18n import N_, LocalizedText, _
 from agent.local.weights import HubFile, Pinned, fetch, find, hub_answers
 from agent.media import transcribe_worker
 from agent.media.mime import ConvertedMedia
@@ -213,7 +213,7 @@ async def _read(reader: TranscriptionModel, name: str, data: bytes, files: list[
         process.stdin.close()
     if max(len(out), len(complaint)) > PROGRAM.max_output:
         log.warning("%s wrote more than %d bytes", reader.label, PROGRAM.max_output)
-        raise _refused("reading_failed", name=name)
+        raise _worker_failed(name)
     if status == 0:
         return out.decode(errors="replace")
     log.warning("%s ended with %s: %s", reader.label, status, complaint[-500:].decode(errors="replace"))
@@ -222,12 +222,7 @@ async def _read(reader: TranscriptionModel, name: str, data: bytes, files: list[
     short = status in (-signal.SIGABRT, -9) or b"MemoryError" in complaint or b"bad_alloc" in complaint
     if short:
         raise InputError(_("{name} could not be read here: there was not enough memory.", name=name))
-    raise InputError(
-        _(
-            "{name} could not be read here: the program that reads it failed, its log has the details.",
-            name=name,
-        )
-    )
+    raise _worker_failed(name)
 
 
 async def _read_bounded(stream: asyncio.StreamReader, process: asyncio.subprocess.Process) -> bytes:
@@ -257,3 +252,8 @@ def _unreachable(reader: TranscriptionModel) -> LocalizedText:
 
 def _too_slow(name: str) -> InputError:
     return InputError(_("Reading {name} here took too long.", name=name))
+
+
+def _worker_failed(name: str) -> InputError:
+    text = N_("{name} could not be read here: the program that reads it failed, its log has the details.")
+    return InputError(LocalizedText(text, {"name": name}))

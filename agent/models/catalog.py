@@ -128,12 +128,13 @@ class ModelSpec:
         """Return the warning about a model that is retired or will be; "" if no retirement is known."""
         if not self.retired and self.retired_on is None:
             return ""
+        day = str(self.retired_on)
         if self.retired_on is None:
             said: list[str] = [_("{model} was shut down.", model=self.label)]
         elif self.retired_on > today:
-            said = [_("{model} will be shut down on {day}.", model=self.label, day=str(self.retired_on))]
+            said = [_("{model} will be shut down on {day}.", model=self.label, day=day)]
         else:
-            said = [_("{model} was shut down on {day}.", model=self.label, day=str(self.retired_on))]
+            said = [_("{model} was shut down on {day}.", model=self.label, day=day)]
         if self.replaced_by:
             said.append(_("{model} replaces it.", model=self.replaced_by))
         return joined([*said, _("It can still be tried.")])
@@ -185,12 +186,9 @@ class Catalog:
         if provider is not None:
             found = self.provider(provider)
             if found is None:
+                known = self._ids()
                 raise UnknownModel(
-                    _(
-                        "No provider named {name!r} is known; there are {known}.",
-                        name=provider[:80],
-                        known=self._ids(),
-                    )
+                    _("No provider named {name!r} is known; there are {known}.", name=provider[:80], known=known)
                 )
             return self._of(found, rest.strip() if named is found else model)
         if named is not None:
@@ -213,13 +211,8 @@ class Catalog:
     def _of(self, provider: ProviderSpec, name: str) -> ModelSpec:
         """Return the provider's model: from the table, from another provider with the same weights, or assumed."""
         if not name:
-            raise UnknownModel(
-                _(
-                    "Which model of {provider}? Write its name, as in {id}:name.",
-                    provider=provider.label,
-                    id=provider.id,
-                )
-            )
+            label, id_ = provider.label, provider.id
+            raise UnknownModel(_("Which model of {provider}? Write its name, as in {id}:name.", provider=label, id=id_))
         known, more = self._known(name, (provider.id,))
         # A user's own server can use exactly this spelling, so keep it.
         called = known.name + more if known is not None and provider.base_url else name
@@ -260,13 +253,8 @@ class Catalog:
         said = [_("No model named {name!r} is known here.", name=name)]
         if close:
             said.append(_("Perhaps it is {names}.", names=alternatives(close)))
-        said.append(
-            _(
-                "Say who serves it, as in {example}; providers are {providers}.",
-                example=example,
-                providers=self._ids(),
-            )
-        )
+        ids = self._ids()
+        said.append(_("Say who serves it, as in {example}; providers are {providers}.", example=example, providers=ids))
         return UnknownModel(joined(said))
 
     def _ids(self) -> str:

@@ -225,7 +225,7 @@ async def _plan(
         except InputError as error:
             return AttachmentPlan(name=name, outcome="refused", text=_("{name}: {said}.", name=name, said=error.text))
         return AttachmentPlan(name=name, outcome="read", text=_noted(said, made), sent=made)
-    done = listed(made.done) if made.done else _("sent as it is")
+    done = _("{how}", how=listed(made.done)) if made.done else _("sent as it is")
     if made.seconds >= 1:
         done = _("{done}, {seconds:.0f} s", done=done, seconds=made.seconds)
     outcome = "converted" if made.done else "as it is"
