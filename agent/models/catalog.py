@@ -126,9 +126,9 @@ class ModelSpec:
 
     def advice(self, today: date) -> str:
         """Return the warning about a model that is retired or will be; "" if no retirement is known."""
+        day = str(self.retired_on)
         if not self.retired and self.retired_on is None:
             return ""
-        day = str(self.retired_on)
         if self.retired_on is None:
             said: list[str] = [_("{model} was shut down.", model=self.label)]
         elif self.retired_on > today:
@@ -186,10 +186,8 @@ class Catalog:
         if provider is not None:
             found = self.provider(provider)
             if found is None:
-                known = self._ids()
-                raise UnknownModel(
-                    _("No provider named {name!r} is known; there are {known}.", name=provider[:80], known=known)
-                )
+                name, ids = provider[:80], self._ids()
+                raise UnknownModel(_("No provider named {name!r} is known; there are {known}.", name=name, known=ids))
             return self._of(found, rest.strip() if named is found else model)
         if named is not None:
             return self._of(named, rest.strip())

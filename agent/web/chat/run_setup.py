@@ -10,7 +10,7 @@ from agent.agent import Agent
 from agent.context import Context
 from agent.errors import InputError
 from agent.history import HistoryStore, Record
-from agent.i18n import _
+from agent.i18n import N_, LocalizedText, _
 from agent.limits import Limits
 from agent.media.store import MediaStore
 from agent.messages.adapt import adapt
@@ -126,14 +126,10 @@ async def set_up_run(
     system = default_prompt(settings, spec) if choices.system_message is None else choices.system_message
     new = estimate_tokens([system, *adds])
     if new > room:
-        raise InputError(
-            _(
-                "The message, with the system prompt, has about {count:,} tokens, and {model} reads at most {most:,}.",
-                count=new,
-                model=spec.label,
-                most=room,
-            )
+        text = N_(
+            "The message, with the system prompt, has about {count:,} tokens, and {model} reads at most {most:,}."
         )
+        raise InputError(LocalizedText(text, {"count": new, "model": spec.label, "most": room}))
     kept = keep_newest(messages, room, beside=0 if resumed else new)
     switched = bool(stored) and stored[-1].note.model != spec.id
     unsent = Omitted(len(messages) - len(kept))

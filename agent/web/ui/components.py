@@ -1,13 +1,13 @@
 """Widget updates for a model and a run: pure functions."""
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import Any, Literal, cast
 
 import gradio as gr
 
-from agent.i18n import _
+from agent.i18n import _, joined
 from agent.i18n.translator import ENGLISH, Translator
 from agent.media.transcribe import READERS, Kind, Transcriber
 from agent.models.catalog import ModelSpec, ProviderSpec
@@ -217,51 +217,19 @@ def key_panel(
     """
     said = [html.escape(words(spec.advice(date.today())))] if spec else []
     if spec is not None and provider is not None and missing:
-        needs_key = words(_("{model} needs a key of {provider}.", model=spec.label, provider=provider.label))
-        needs = f"<b>{html.escape(needs_key)}</b> "
-        if taken:
-            link = f'<a href="{provider.keys_at}" target="_blank" rel="noopener">{provider.keys_at.split("//")[-1]}</a>'
-            instead = (
-                "" if own else " " + words(_("Who runs the server can set {name} instead.", name=provider.key_names[0]))
-            )
-            said.append(
-                needs
-                + words(
-                    _(
-                        "Get one at {link} and paste it here: the server keeps it in memory while this "
-                        "page is open, and nowhere else.",
-                        link=link,
-                    )
-                )
-                + instead
-            )
-        else:
-            said.append(
-                needs + words(_("This page is shared over a link, where keys are not taken. Choose another model."))
-            )
-        if login and taken:
-            log_in = words(_("log in with {provider}", provider=provider.label))
-            link = f'<a href="{LOGIN}">{log_in}</a>'
-            said.append(words(_("Or {link}, and it is asked in your name.", link=link)))
+        said += _missing_key(spec, provider, taken=taken, own=own, login=login is not None, words=words)
     elif provider is not None and typed:
-        said.append(
-            words(
-                _(
-                    "{provider} is asked with your key, which is forgotten soon after this page is closed.",
-                    provider=provider.label,
-                )
-            )
+        about = _(
+            "{provider} is asked with your key, which is forgotten soon after this page is closed.",
+            provider=provider.label,
         )
+        said.append(words(about))
     elif provider is not None and login == "done":
-        said.append(
-            words(
-                _(
-                    "{provider} is asked in your name, because you have logged in there. You can log "
-                    "out under Settings.",
-                    provider=provider.label,
-                )
-            )
+        about = _(
+            "{provider} is asked in your name, because you have logged in there. You can log out under Settings.",
+            provider=provider.label,
         )
+        said.append(words(about))
     text = "".join(f"<p>{one}</p>" for one in said if one)
     return (
         gr.HTML(text, visible=bool(text)),
@@ -273,3 +241,24 @@ def key_panel(
         ),
         gr.Button(visible=typed),
     )
+
+
+def _missing_key(
+    spec: ModelSpec, provider: ProviderSpec, *, taken: bool, own: bool, login: bool, words: Translator
+) -> Iterator[str]:
+    """Yield the paragraphs on a missing key as HTML: what is missing, and how to get it."""
+    needs_key = words(_("{model} needs a key of {provider}.", model=spec.label, provider=provider.label))
+    needs = f"<b>{html.escape(needs_key)}</b> "
+    if not taken:
+        yield needs + words(_("This page is shared over a link, where keys are not taken. Choose another model."))
+        return
+    link = f'<a href="{provider.keys_at}" target="_blank" rel="noopener">{provider.keys_at.split("//")[-1]}</a>'
+    get_one = _(
+        "Get one at {link} and paste it here: the server keeps it in memory while this page is open, and nowhere else.",
+        link=link,
+    )
+    instead = _("Who runs the server can set {name} instead.", name=provider.key_names[0])
+    yield needs + words(get_one if own else joined([get_one, instead]))
+    if login:
+        log_in = words(_("log in with {provider}", provider=provider.label))
+        yield words(_("Or {link}, and it is asked in your name.", link=f'<a href="{LOGIN}">{log_in}</a>'))
