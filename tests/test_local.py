@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 import httpx2
 import psutil
 import pytest
-from agent.local.sentences import SENTENCES
 
 from agent.errors import LocalModelError, ProviderError
 from agent.i18n import LocalizedText
@@ -557,7 +556,8 @@ async def test_vllm_that_cannot_restart_is_replaced(tmp_path: Path, fake_vllm: S
         assert (status.phase, status.done) == ("ready", None)
         assert status.text.startswith("SmolLM2 135M answers. vLLM ended")
         assert "The second start fails." in status.text
-        assert len(status.sayings) == 2
+        assert isinstance(status.text, LocalizedText)
+        assert len(status.text.parts) == 2
 
 
 def test_vllm_log_shows_progress() -> None:
