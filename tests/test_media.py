@@ -435,7 +435,7 @@ async def test_attachment_plan_tells_the_outcome(
     path = tmp_path / name
     path.write_bytes(data)
     [plan] = await plan_attachments([path], spec, max_bytes=250_000, menu=MENU)
-    assert (plan.outcome, plan.said, [one.name for one in plan.others]) == (outcome, said, others)
+    assert (plan.outcome, plan.text, [one.name for one in plan.others]) == (outcome, said, others)
     assert (plan.sent is None) == (outcome == "refused")
 
 
@@ -446,7 +446,7 @@ async def test_files_are_judged_alone_and_together(tmp_path: Path) -> None:
     files[3].write_bytes(PNG[:50])
     planned = await plan_attachments(files, QWEN, max_bytes=1000)
     assert [plan.outcome == "refused" for plan in planned] == [number in (3, 9) for number in range(10)]
-    assert planned[9].said == f"{QWEN.label} takes 8 pictures in one message. Send 9.png in another."
+    assert planned[9].text == f"{QWEN.label} takes 8 pictures in one message. Send 9.png in another."
 
 
 async def test_refused_file_stores_nothing(

@@ -418,7 +418,7 @@ async def test_files_are_refused_before_reading(
     monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("a file was read"))
     (plan,) = await plan_attachments([tmp_path / name for name in names], LARGE, max_bytes=7000)
     assert plan.outcome == "refused"
-    assert sentence in plan.said
+    assert sentence in plan.text
 
 
 async def test_allowed_number_of_files_is_accepted(tmp_path: Path) -> None:

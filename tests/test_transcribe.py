@@ -300,7 +300,7 @@ async def test_panel_reports_disabled_downloads(tmp_path: Path) -> None:
     off = Transcriber(tmp_path / "cache", downloads=False)
     [plan] = await plan_attachments([path], QWEN, max_bytes=10**7, reading=off)
     assert plan.outcome == "refused"
-    assert plan.said == "a.ogg: Whisper base, which would read it here, is not on this disk; downloads are off."
+    assert plan.text == "a.ogg: Whisper base, which would read it here, is not on this disk; downloads are off."
     with pytest.raises(InputError, match="downloads are off"):
         await read(off, SPEECH)
 
@@ -343,12 +343,12 @@ async def test_switch_affects_only_unsupported_media(
     for plan, can in ((picture, image), (voice, audio)):
         assert outcomes[can] == ("sent" if plan.outcome in ("as it is", "converted") else plan.outcome)
     if not image and not switch:
-        assert picture.said.startswith("M cannot see pictures. Remove a.png, or choose a model that can.")
-        assert picture.said.endswith("Its text can be read here for such models: a switch in the settings.")
+        assert picture.text.startswith("M cannot see pictures. Remove a.png, or choose a model that can.")
+        assert picture.text.endswith("Its text can be read here for such models: a switch in the settings.")
     if not image and switch:
-        assert picture.said == ("its text is read here by PP-OCRv6 (Apache-2.0) and sent as text")
+        assert picture.text == ("its text is read here by PP-OCRv6 (Apache-2.0) and sent as text")
     if not audio and switch:
-        assert voice.said == (
+        assert voice.text == (
             "what is said in its 6 s is read here by Whisper base (MIT) and sent as text; "
             "2 MB are fetched for that, once"
         )
@@ -362,7 +362,7 @@ async def test_public_page_limits_files_read_per_message(tmp_path: Path, hears: 
         plans = await plan_attachments(files, QWEN, max_bytes=10**7, reading=hears, limits=limits)
         assert [plan.name for plan in plans if plan.outcome == "refused"] == [path.name for path in refused]
     plans = await plan_attachments(files, QWEN, max_bytes=10**7, reading=hears, limits=PUBLIC_READING)
-    assert plans[4].said == "At most 4 files of a message are read here. Send 4.ogg in another."
+    assert plans[4].text == "At most 4 files of a message are read here. Send 4.ogg in another."
 
 
 async def test_slow_reading_gives_back_the_place(tmp_path: Path) -> None:
