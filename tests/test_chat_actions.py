@@ -18,6 +18,7 @@ from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings, UploadSettings
 from agent.tools import ask_user
 from agent.web.chat.conversations import Conversations
+from agent.web.chat.live_runs import STILL_WRITING
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor
@@ -82,7 +83,7 @@ async def test_verb_is_refused_during_an_answer(page: Conversations, verb: str) 
     conversation, message = await first(page, "!tokens 9000 @20")
     with pytest.raises(Conflict) as refused:
         await VERBS[verb](page, conversation, message)
-    assert [saying.key for saying in refused.value.sayings] == ["still_writing"]
+    assert refused.value.text == STILL_WRITING
     assert page.live_runs.is_busy(conversation)
     page.stop("ann", conversation)
     await settle(page)
