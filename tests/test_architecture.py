@@ -13,6 +13,8 @@ import pytest
 
 from agent.settings import ROOT
 
+pytestmark = pytest.mark.slow
+
 LAYERS = (
     ("agent.deploy",),
     ("app",),

@@ -16,6 +16,8 @@ from agent.suspension.ledgers import Ledger, MemoryLedger
 from agent.suspension.ledgers.files import FileLedger
 from agent.suspension.ledgers.sqlite import SqliteLedger
 
+pytestmark = pytest.mark.slow
+
 LEDGERS: dict[str, Callable[[Path], Ledger]] = {
     "memory": lambda _: MemoryLedger(),
     "files": lambda path: FileLedger(path / "used"),

@@ -43,6 +43,8 @@ from tests.scripted_server import Config, Running, running
 from tests.test_laws import OneServer
 from tests.views import view_of, watch
 
+pytestmark = pytest.mark.slow
+
 running_server, server = dialects.running_server, dialects.server
 
 JPEG_SIDEWAYS = encoded(drawn((1500, 2000)).transpose(Image.Transpose.ROTATE_90), "JPEG", exif=exif(6))

@@ -15,6 +15,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 from agent import Agent, ConfigError, Limits, RunResult, Telemetry, tool
 from tests.scripted_server import Running, running
 
+pytestmark = pytest.mark.slow
+
 MODEL = "Qwen/Qwen3-8B"
 KEY = "sk-abcdefgh-87654321-zyxw"
 

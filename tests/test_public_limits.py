@@ -39,6 +39,8 @@ from tests.scripted_server import Config, Running, running
 from tests.test_handlers import Endpoint, Models, ServedModel
 from tests.views import view_of
 
+pytestmark = pytest.mark.slow
+
 HERE = "5.6.7.8"
 LARGE = ModelSpec(id="local:large", name="large", label="Large", provider="llama.cpp")
 ASK = '!tool ask_user {"question": "Which?", "choices": ["one", "two"]} !text Done.'

@@ -9,6 +9,8 @@ import pytest
 from agent.settings import ROOT
 from agent.system.file_lock import try_lock
 
+pytestmark = pytest.mark.slow
+
 WITHOUT_UNIX = """
 import asyncio, subprocess, sys  # Python's own modules for this system need what is missing from here on
 for name in ("fcntl", "resource"):

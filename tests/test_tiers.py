@@ -9,6 +9,8 @@ import pytest
 
 from agent.settings import ROOT
 
+pytestmark = pytest.mark.slow
+
 CONFTEST = """
 import pytest
 

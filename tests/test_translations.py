@@ -33,6 +33,8 @@ from agent.web.ui.page_text import LABELS, SCRIPTS, WIDGETS
 from tests import media_files
 from tests.conftest import ROOT, App, Visitor
 
+pytestmark = pytest.mark.slow
+
 Visit = Callable[..., Visitor]
 SENTENCES = catalogues.collect()
 GERMAN = Translator("de")

@@ -20,6 +20,8 @@ from agent.local import weights
 from agent.local.weights import Pinned, fetch, find
 from tests.weight_server import Server, from_hub, serving, until
 
+pytestmark = pytest.mark.slow
+
 DATA = random.Random(7).randbytes(3_000_000)
 HUB_PATH = "/org/toy/resolve/rev/toy.gguf"
 
