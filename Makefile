@@ -17,7 +17,7 @@ SYNC := $(UV) pip sync -q --require-hashes --compile-bytecode
 SYNC_GPU := $(UV) --public pip sync -q --require-hashes --compile-bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run gpu test test-all test-fast check test-vllm test-container doctor bench docs translations \
+.PHONY: help setup run gpu test test-all test-fast check test-vllm test-container doctor coverage bench docs translations \
   deploy lock format clean
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo 'make check        check format, lint, types, translations and the direction of imports'
 	@echo 'make translations write new sentences of the code into the catalogues of agent/i18n'
 	@echo 'make doctor       check the set-up and suggest fixes; DOCTOR=--online also tests the keys of hosted models'
+	@echo 'make coverage     run the fast tests, and show which lines of agent/ they run, also in htmlcov/'
 	@echo 'make bench        measure the page; BENCH=--quick measures less'
 	@echo 'make docs         generate the model table in the README, and docs/limits.md'
 	@echo 'make deploy       create or update the Hugging Face Space of the Spacefile; DEPLOY=--dry-run only describes it'
@@ -73,6 +74,10 @@ test-vllm: .venv/.dev .venv-vllm/.ready
 
 test-container: .venv/.dev
 	.venv/bin/python -m pytest -m container --durations 3 tests/test_container.py
+
+coverage: .venv/.dev
+	.venv/bin/python -m pytest -n $(WORKERS) -m 'not browser and not slow and not full and not weights and not vllm and not container' \
+	  --cov=agent --cov-report=term:skip-covered --cov-report=html $(TESTS)
 
 # Does not depend on `setup`, which would hide the faults it looks for.
 doctor:
@@ -152,6 +157,6 @@ lock:
 	@! grep -nE '^--|://|file:|^ *# .*(/tmp|/home|/root)' $(LOCKS) || { echo 'lock: these lines belong to one machine' >&2; exit 1; }
 
 clean:
-	rm -rf .venv .venv-gpu .venv-vllm .cache/uv-* .cache/smollm2-hf .cache/debian-* .cache/packages* .ruff_cache .pytest_cache .hypothesis
+	rm -rf htmlcov .coverage .venv .venv-gpu .venv-vllm .cache/uv-* .cache/smollm2-hf .cache/debian-* .cache/packages* .ruff_cache .pytest_cache .hypothesis
 	rm -rf $(dir $(PEERS))
 	find agent tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -16,6 +16,7 @@ from agent.settings import ROOT
 pytestmark = pytest.mark.slow
 
 LAYERS = (
+    ("agent.cli.main",),
     ("agent.deploy",),
     ("app",),
     ("agent.__main__", "agent.web.server", "agent.doctor"),
@@ -63,7 +64,7 @@ LAYERS = (
     ("agent.media.sandbox_worker",),
     ("agent.media.images",),
     ("agent.media.mime",),
-    ("agent.fetch.sentences", "agent.local.sentences", "agent.media.sentences", "agent.web.sentences"),
+    ("agent.media.sentences",),
     ("agent.errors",),
     (
         "agent.fetch.addresses",
@@ -129,6 +130,7 @@ HOMES = {
 DIALECTS = ("chat_completions", "openai_responses", "anthropic_messages", "google_generate_content")
 LAZY = {
     *(("agent.providers", f"agent.providers.{name}") for name in DIALECTS),
+    *(("agent.cli.main", name) for name in ("agent", "agent.doctor", "agent.deploy")),
     ("agent.local.by_name", "agent.local.connection"),
     ("agent.tools.presets", "agent.tools.mcp"),
     ("agent.media.sandbox_limits", "agent.system.rlimits"),

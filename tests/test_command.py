@@ -1,0 +1,89 @@
+"""`pip install -e .` gives `import agent` and the `switchboard` command."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from agent.local.vllm_server import free_port
+from tests.conftest import ROOT, becomes
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the editable installation; its dependencies are those of this Python."""
+    folder = tmp_path_factory.mktemp("installed")
+    options = ["--quiet", "--offline", "--no-deps", "--no-build-isolation", "--python", sys.executable]
+    subprocess.run([".ci/uv", "pip", "install", *options, "--target", folder, "-e", "."], cwd=ROOT, check=True)
+    return folder
+
+
+def environment(installed: Path, **more: str) -> dict[str, str]:
+    """The path that Python itself would read from the installation."""
+    (path,) = installed.glob("*.pth")
+    return {**os.environ, "PYTHONPATH": path.read_text().strip(), **more}
+
+
+def switchboard(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a folder of its own."""
+    return subprocess.run(
+        [installed / "bin" / "switchboard", *arguments],
+        env=environment(installed),
+        cwd=installed,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("command", ["chat", "doctor", "deploy"])
+def test_each_command_explains_its_options(installed: Path, command: str) -> None:
+    found = switchboard(installed, command, "--help")
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "--" in found.stdout
+    assert command in switchboard(installed, "--help").stdout
+
+
+def test_unknown_command_is_explained(installed: Path) -> None:
+    found = switchboard(installed, "serve")
+    assert found.returncode == 2
+    assert found.stderr.startswith("switchboard: there is no command 'serve'\n\nusage: ")
+
+
+def test_deployment_can_be_described(installed: Path) -> None:
+    found = switchboard(installed, "deploy", "--dry-run")
+    assert found.returncode == 0
+    assert "Hardware: cpu-basic" in found.stdout
+
+
+def test_command_alone_serves_the_page(installed: Path, tmp_path: Path) -> None:
+    port = free_port()
+    page = subprocess.Popen(
+        [installed / "bin" / "switchboard"],
+        env=environment(
+            installed,
+            GRADIO_SERVER_PORT=str(port),
+            VLLM_BASE_URL="http://127.0.0.1:9/v1",
+            SWITCHBOARD_DATA=str(tmp_path),
+        ),
+        cwd=tmp_path,
+    )
+    try:
+
+        def answers() -> bool:
+            assert page.poll() is None
+            try:
+                with urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
+                    return answer.status == 200
+            except OSError:
+                return False
+
+        becomes(True, answers, seconds=60)
+    finally:
+        page.terminate()
+        page.wait(20)
