@@ -284,7 +284,7 @@ async def test_picture_comes_from_a_named_private_host(write: Write, tmp_path: P
             isolation = IsolationMiddleware(page.app, VisitorCookies("key"))
             state = {"visitor": "ann", "uploads": unsent, "isolation": isolation}
             request = gr.Request(Request({"type": "http", "headers": [], "state": state}), session_hash="page")
-            got = await fetched(f"1 {site.url}/red.png", request)
+            [got] = (await fetched(f"1 {site.url}/red.png", request)).values()
             unsent.close()
     assert (got["text"] == "", len(got["files"])) == (allowed, int(allowed))
 

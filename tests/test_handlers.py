@@ -3,7 +3,7 @@
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gradio as gr
 import pytest
@@ -22,10 +22,11 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor as Asker
 from agent.web.ui.api import stream_answer
-from agent.web.ui.components import FOR_MODEL
 from agent.web.ui.handlers import Handlers
+from agent.web.ui.page import build
 from tests import media_files
 from tests.scripted_server import Config, running
+from tests.views import widgets
 
 SMALL = ModelSpec(id="local:small", name="small", label="Small", provider="llama.cpp", tools="none")
 LARGE = ModelSpec(id="local:large", name="large", label="Large", provider="llama.cpp", tools="router")
@@ -51,9 +52,10 @@ def models() -> Models:
 
 
 @pytest.fixture
-def handlers(models: Models, tmp_path: Path) -> Handlers:
+async def handlers(models: Models, tmp_path: Path) -> Handlers:
+    # A coroutine, because Gradio creates an event loop for widgets where none is running, and never closes it.
     settings = Settings(local=LocalSettings(cache_dir=tmp_path))
-    return Handlers(Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=()))
+    return Handlers(Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=()), widgets())
 
 
 def anyone() -> gr.Request:
@@ -73,10 +75,11 @@ def files_in(folder: Path) -> list[Path]:
 
 def test_page_shows_download_progress(handlers: Handlers, models: Models) -> None:
     models.status = Status("fetching", "Fetching <Large>.", 0.25)
-    timer, menu, notice, *_ = handlers.refresh_models(None, anyone())
-    assert said(timer)["active"]
-    assert said(menu)["value"] is None
-    assert not [id_ for _, id_ in said(menu)["choices"] if id_.startswith("local:")]
+    shown, ui = handlers.refresh_models(None, anyone()), handlers.widgets
+    menu, notice = said(shown[ui.composer.model]), shown[ui.chat.notice]
+    assert said(shown[ui.timer])["active"]
+    assert menu["value"] is None
+    assert not [id_ for _, id_ in menu["choices"] if id_.startswith("local:")]
     assert "Fetching &lt;Large&gt;." in notice
     assert 'value="0.250"' in notice
 
@@ -84,41 +87,67 @@ def test_page_shows_download_progress(handlers: Handlers, models: Models) -> Non
 async def test_better_model_is_offered_not_forced(handlers: Handlers, models: Models) -> None:
     models.serve(SMALL)
     models.status = Status("ready", "Fetching Large.", 0.5)
-    timer, menu, _, offer, *_ = handlers.refresh_models(None, anyone())
-    assert said(timer)["active"]
-    assert said(menu)["value"] == SMALL.id
-    assert not said(offer)["visible"]
+    ui = handlers.widgets
+    shown = handlers.refresh_models(None, anyone())
+    assert said(shown[ui.timer])["active"]
+    assert said(shown[ui.composer.model])["value"] == SMALL.id
+    assert not said(shown[ui.chat.switch])["visible"]
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "Large answers.", None)
-    timer, menu, notice, offer, *_ = handlers.refresh_models(SMALL.id, anyone())
-    assert not said(timer)["active"]
-    assert "value" not in said(menu)
-    assert said(offer)["visible"]
-    assert "Large" in said(offer)["value"]
-    assert notice == ""
-    menu, _, offer, *_ = await handlers.switch(anyone())
-    assert said(menu)["value"] == LARGE.id
-    assert not said(offer)["visible"]
+    shown = handlers.refresh_models(SMALL.id, anyone())
+    assert not said(shown[ui.timer])["active"]
+    assert "value" not in said(shown[ui.composer.model])
+    assert said(shown[ui.chat.switch])["visible"]
+    assert "Large" in said(shown[ui.chat.switch])["value"]
+    assert shown[ui.chat.notice] == ""
+    shown = await handlers.switch(anyone())
+    assert said(shown[ui.composer.model])["value"] == LARGE.id
+    assert not said(shown[ui.chat.switch])["visible"]
 
 
 @pytest.mark.parametrize("named", ["openai:gpt-6-luna", "gpt-6-luna", SMALL.id])
 def test_model_refresh_undoes_nothing(handlers: Handlers, models: Models, named: str) -> None:
     """A key pasted a moment ago must not be reported missing, and a new choice must not be reverted."""
     models.serve(SMALL)
-    _, menu, _, _, *rest = handlers.refresh_models(named, anyone())
-    assert "value" not in said(menu)
-    assert len(rest) == FOR_MODEL
-    assert all(said(one) == gr.skip() for one in rest)
+    shown, ui = handlers.refresh_models(named, anyone()), handlers.widgets
+    assert "value" not in said(shown[ui.composer.model])
+    assert shown.keys() == {ui.timer, ui.composer.model, ui.chat.notice, ui.chat.switch}
 
 
 async def test_own_prompt_stays(handlers: Handlers, models: Models) -> None:
-    assert handlers.refresh_models(None, anyone())[4] == gr.skip(), "there is no model yet, and somebody may be typing"
+    prompt = handlers.widgets.settings.system
+    assert prompt not in handlers.refresh_models(None, anyone()), "there is no model yet, and somebody may be typing"
     models.serve(LARGE, SMALL)
-    default = handlers.refresh_models(None, anyone())[4]
+    default = handlers.refresh_models(None, anyone())[prompt]
     assert "You are Large" in default
-    for typed, shown in (("Be a pirate.", gr.skip()), (default, default.replace("Large", "Small"))):
-        _, _, _, prompt, *_ = await handlers.model_chosen(SMALL.id, typed, anyone())
-        assert prompt == shown
+    for typed, shown in (("Be a pirate.", None), (default, default.replace("Large", "Small"))):
+        assert (await handlers.model_chosen(SMALL.id, typed, anyone())).get(prompt) == shown
+
+
+async def test_handlers_change_only_outputs_of_their_events(models: Models, tmp_path: Path) -> None:
+    """Gradio refuses an update of a widget that is not an output of the event."""
+    settings = Settings(local=LocalSettings(cache_dir=tmp_path))
+    page = build(Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=()), "Page", sign_of_life=1)
+    outputs = {event.name: set(event.outputs) for event in page.fns.values()}
+    handlers = next(cast(Any, event.fn).__self__ for event in page.fns.values() if event.name == "page_loaded")
+    for served in ((), (SMALL,)):
+        models.serve(*served)
+        for name, shown in {
+            "page_loaded": await handlers.page_loaded(anyone()),
+            "refresh_models": handlers.refresh_models(None, anyone()),
+            "model_chosen": await handlers.model_chosen("", "", anyone()),
+            "switch": await handlers.switch(anyone()),
+            "refused": handlers.refused(anyone()),
+            "new": handlers.new(anyone()),
+            "key_typed": await handlers.keys.key_typed("", "", anyone()),
+            "key_forgotten": await handlers.keys.key_forgotten("", anyone()),
+            "still_here": await handlers.keys.still_here("", anyone()),
+        }.items():
+            assert shown.keys() <= outputs[name], name
+            if served:  # without a model, settings stay as they are; a visitor's own prompt always does
+                assert outputs[name] - shown.keys() <= {handlers.widgets.settings.system}, name
+        read_here = await handlers.attaching.read_here(False, "", anyone())
+        assert (read_here.keys() == outputs["read_here"]) if served else (read_here == gr.skip())
 
 
 async def test_refused_message_leaves_no_file(handlers: Handlers, models: Models, tmp_path: Path) -> None:
@@ -135,7 +164,7 @@ async def test_picked_model_is_not_asked_again(handlers: Handlers, models: Model
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
     await handlers.model_chosen(SMALL.id, "", anyone())
-    offer = handlers.refresh_models(SMALL.id, anyone())[3]
+    offer = handlers.refresh_models(SMALL.id, anyone())[handlers.widgets.chat.switch]
     assert not said(offer)["visible"]
 
 
@@ -144,17 +173,17 @@ async def test_unknown_name_keeps_chosen_model(handlers: Handlers, models: Model
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
     await handlers.model_chosen(SMALL.id, "", anyone())
-    menu = handlers.refresh_models("nobody", anyone())[1]
-    assert said(menu)["value"] == SMALL.id
+    menu = handlers.widgets.composer.model
+    assert said(handlers.refresh_models("nobody", anyone())[menu])["value"] == SMALL.id
     with pytest.warns(UserWarning, match="openai:nobody"):  # Gradio warns instead of a toast without a browser
-        menu, *_ = await handlers.model_chosen("nobody", "", anyone())
-    assert said(menu)["value"] == SMALL.id
+        shown = await handlers.model_chosen("nobody", "", anyone())
+    assert said(shown[menu])["value"] == SMALL.id
 
 
 def test_missing_model_gives_way_to_an_available_one(handlers: Handlers, models: Models) -> None:
     models.serve(LARGE)
     models.status = Status("ready", "", None)
-    menu = handlers.refresh_models(SMALL.id, anyone())[1]
+    menu = handlers.refresh_models(SMALL.id, anyone())[handlers.widgets.composer.model]
     assert said(menu)["value"] == LARGE.id
 
 
@@ -167,7 +196,7 @@ async def test_tools_switch_follows_model(
     handlers: Handlers, models: Models, spec: ModelSpec, interactive: bool, words: str
 ) -> None:
     models.serve(spec)
-    _, _, _, _, _, tools, *_ = await handlers.model_chosen(spec.id, "", anyone())
+    tools = (await handlers.model_chosen(spec.id, "", anyone()))[handlers.widgets.settings.tools]
     assert said(tools)["interactive"] is interactive
     assert words in said(tools)["info"]
 
@@ -189,8 +218,9 @@ async def test_finished_answer_still_reaches_listener(handlers: Handlers, models
 async def test_share_link_takes_no_typed_key(models: Models, tmp_path: Path, taken: bool) -> None:
     settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=PublicSettings(keys=taken))
     conversations = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=())
-    page = Handlers(conversations)
-    _, _, _, words, box, *_ = await page.keys.key_typed("sk-of-a-visitor", "openai:gpt-6-luna", anyone())
+    page = Handlers(conversations, widgets())
+    shown = await page.keys.key_typed("sk-of-a-visitor", "openai:gpt-6-luna", anyone())
+    words, box = shown[page.widgets.chat.key_text], shown[page.widgets.chat.key]
     session = page._sessions.get(anyone())
     assert (conversations.models.keys.get(session.owner, "openai") == "sk-of-a-visitor") is taken
     assert not said(box)["visible"]
@@ -215,11 +245,11 @@ async def test_repeated_earlier_still_shows_conversation(models: Models, tmp_pat
         conversations = Conversations(
             Settings(local=LocalSettings(cache_dir=tmp_path)), store, MediaStore(tmp_path), models, tools=()
         )
-        handlers = Handlers(conversations)
+        handlers = Handlers(conversations, widgets())
         entry = Entry(parent_id=None, message=ModelRequest([UserPromptPart("Hi.")]), note=Note(run_id="r"))
         record = await store.save(Record(owner="ann", head_id=entry.id), [entry])
         handlers._sessions.save(anyone(), replace(handlers._sessions.get(anyone()), conversation=record.id))
         for _ in range(80):
             handlers.earlier(anyone())
-        [shown] = [messages async for messages in handlers.watch(anyone())]
-        assert "Hi." in str(shown)
+        [shown] = [update async for update in handlers.watch(anyone())]
+        assert "Hi." in str(shown[handlers.widgets.chat.chatbot])

@@ -37,7 +37,7 @@ from bench.attack.client import Client, bystander, memory
 from tests.conftest import App
 from tests.scripted_server import Config, Running, running
 from tests.test_handlers import Endpoint, Models, ServedModel
-from tests.views import view_of
+from tests.views import view_of, widgets
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +65,8 @@ class Page:
     """One open page, with the real handlers behind it."""
 
     def __init__(self, conversations: Conversations, visitor: str | None = "ann", address: str | None = None) -> None:
-        self.conversations, self.handlers, self.api = conversations, Handlers(conversations), ChatApi(conversations)
+        self.conversations, self.api = conversations, ChatApi(conversations)
+        self.handlers = Handlers(conversations, widgets())
         isolation = IsolationMiddleware(Request({"type": "http"}), VisitorCookies("key"))
         state = {"visitor": visitor, "address": address, "isolation": isolation}
         self.model, self.system = LARGE.id, ""

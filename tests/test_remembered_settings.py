@@ -26,6 +26,7 @@ from agent.web.ui.handlers import Handlers
 from tests.conftest import CONFIG, App, Visitor, becomes
 from tests.scripted_server import Config, Running, running
 from tests.test_handlers import LARGE, SMALL, Models, anyone, said
+from tests.views import widgets
 
 Visit = Callable[..., Visitor]
 SETTINGS = Settings(local=LocalSettings(cache_dir=Path(os.devnull)))
@@ -94,36 +95,35 @@ def test_added_sentence_stays_with_another_model(template: str | None) -> None:
 async def test_new_model_is_named_in_extended_prompt(tmp_path: Path) -> None:
     models = Models()
     models.serve(LARGE, SMALL)
-    handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), models, tools=()))
+    handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), models, tools=()), widgets())
     large, small = (default_prompt(SETTINGS, spec) + " Be brief." for spec in (LARGE, SMALL))
     await handlers.model_chosen(LARGE.id, "", anyone())
     await handlers.settings.set_prompt(large, anyone())
-    _, _, _, shown, *_ = await handlers.model_chosen(SMALL.id, large, anyone())
-    assert shown == small
+    prompt = handlers.widgets.settings.system
+    assert (await handlers.model_chosen(SMALL.id, large, anyone()))[prompt] == small
     session = handlers._sessions.get(anyone())
     assert handlers._conversations.choices(session.owner).system_message == small
-    widgets = {"model": LARGE.id, "system": small, "reasoning": True, "temperature": 1.0, "max-tokens": 64}
-    given = {gr.Textbox(elem_id=name): value for name, value in {**widgets, "tools": False, "read-here": False}.items()}
+    sent = {"model": LARGE.id, "system": small, "reasoning": True, "temperature": 1.0, "max-tokens": 64}
+    given = {gr.Textbox(elem_id=name): value for name, value in {**sent, "tools": False, "read-here": False}.items()}
     assert handlers._choices(session, given).system_message == large, "sent before the page shows the new prompt"
     typed = "openai:gpt-typed-by-hand"
-    _, _, _, shown, *_ = await handlers.model_chosen(typed, large, anyone())
+    shown = (await handlers.model_chosen(typed, large, anyone()))[prompt]
     assert "You are Large" not in shown
     await handlers.settings.set_prompt(shown, anyone())
-    _, _, _, shown, *_ = await handlers.model_chosen(LARGE.id, shown, anyone())
-    assert shown == large
+    assert (await handlers.model_chosen(LARGE.id, shown, anyone()))[prompt] == large
 
 
 async def test_model_without_tools_leaves_the_choice_alone(tmp_path: Path) -> None:
     models = Models()
     models.serve(LARGE, SMALL)
-    handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), models, tools=()))
+    handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), models, tools=()), widgets())
     await handlers.settings.set_tools(True, anyone())
     await handlers.settings.set_temperature(0.3, anyone())
     for spec, on in ((SMALL, False), (LARGE, True)):
-        _, _, _, _, _, tools, warmth, *_ = await handlers.model_chosen(spec.id, "", anyone())
-        assert (said(tools)["value"], said(warmth)["value"]) == (on, 0.3), spec.id
-    widgets = {"model": LARGE.id, "system": "", "reasoning": True, "temperature": 1.0, "max-tokens": 64, "tools": False}
-    given = {gr.Textbox(elem_id=name): value for name, value in {**widgets, "read-here": False}.items()}
+        shown, ui = await handlers.model_chosen(spec.id, "", anyone()), handlers.widgets.settings
+        assert (said(shown[ui.tools])["value"], said(shown[ui.temperature])["value"]) == (on, 0.3), spec.id
+    sent = {"model": LARGE.id, "system": "", "reasoning": True, "temperature": 1.0, "max-tokens": 64, "tools": False}
+    given = {gr.Textbox(elem_id=name): value for name, value in {**sent, "read-here": False}.items()}
     session = handlers._sessions.get(anyone())
     assert not handlers._choices(session, given).tools, "a page that was opened before sends what it shows"
     assert handlers._conversations.choices(session.owner).tools, "and does not undo what was set on another"
@@ -147,12 +147,12 @@ NUMBERS = {
 async def test_odd_number_is_clamped_before_storage(
     tmp_path: Path, sent: Any, tokens: int | None, warmth: float | None
 ) -> None:
-    handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), Models(), tools=()))
+    handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), Models(), tools=()), widgets())
     await handlers.settings.set_max_tokens(sent, anyone())
     await handlers.settings.set_temperature(sent, anyone())
     kept = handlers._conversations.choices(handlers._sessions.get(anyone()).owner)
     assert (kept.max_tokens, kept.temperature) == (tokens, warmth)
-    widgets = {
+    values = {
         "model": [sent],
         "system": [sent],
         "reasoning": 1,
@@ -160,13 +160,13 @@ async def test_odd_number_is_clamped_before_storage(
         "max-tokens": sent,
         "tools": sent,
     }
-    said = choices_of({gr.Textbox(elem_id=name): value for name, value in {**widgets, "read-here": [sent]}.items()})
+    said = choices_of({gr.Textbox(elem_id=name): value for name, value in {**values, "read-here": [sent]}.items()})
     assert (said.max_tokens, said.temperature, said.model, said.system_message) == (tokens, warmth, "", "")
     assert said.read_here is True
 
 
 async def test_extraction_setting_remembers_no_text(tmp_path: Path) -> None:
-    handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), Models(), tools=()))
+    handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), Models(), tools=()), widgets())
     await handlers.attaching.read_here(cast(Any, "x" * 3_800_000), None, anyone())
     assert handlers._conversations.choices(handlers._sessions.get(anyone()).owner).read_here is True
 

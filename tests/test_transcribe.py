@@ -43,6 +43,7 @@ from agent.web.ui.components import takes
 from tests.media_files import sound, tone
 from tests.test_handlers import LARGE, Models
 from tests.toy_whisper import paths, pinned, whisper
+from tests.views import widgets
 from tests.weight_server import Server, serving, until
 
 pytestmark = pytest.mark.slow
@@ -311,17 +312,20 @@ async def test_unreachable_hub_disables_audio(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{deaf.getsockname()[1]}")
         here = Transcriber(tmp_path / "cache")
         await here.look()
-        composer, about = takes(QWEN, reading=here)
+        page = widgets()
+        shown = takes(page, QWEN, reading=here)
+        composer, about = shown[page.composer.box], shown[page.composer.about]
     said = "Whisper base is not on this disk, and the model hub cannot be reached."
     assert said in about
     assert "audio" not in about.replace(said, "")
     assert "image/*" in about, "pictures are read all the same"
     assert composer.sources == ["upload"]
-    assert takes(replace(QWEN, audio=True), reading=here)[0].sources == ["upload", "microphone"]
+    hears = takes(page, replace(QWEN, audio=True), reading=here)
+    assert hears[page.composer.box].sources == ["upload", "microphone"]
     with serving() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         await here.look()
-    assert takes(QWEN, reading=here)[0].sources == ["upload", "microphone"]
+    assert takes(page, QWEN, reading=here)[page.composer.box].sources == ["upload", "microphone"]
 
 
 # --- what is said before, what is kept, what is sent ------------------------------------------------------------------

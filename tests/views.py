@@ -1,9 +1,14 @@
-"""What a page shows of a conversation, without a page."""
+"""What a page shows of a conversation, without a page, and the widgets of a page."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import cache
+
+import gradio as gr
 
 from agent.web.chat.conversations import Conversations
+from agent.web.gradio_compat.application import without_applications
+from agent.web.ui.layout import Widgets, lay_out
 from agent.web.ui.view import PageView, ViewRenderer, render_view
 
 
@@ -16,3 +21,10 @@ async def watch(conversations: Conversations, owner: str, conversation: str | No
     async with aclosing(conversations.watch(owner, conversation)) as views:
         async for view in views:
             yield renderer.render(view)
+
+
+@cache
+def widgets() -> Widgets:
+    """The widgets of a page. Handlers only name them, so all tests can share them."""
+    with without_applications(), gr.Blocks(analytics_enabled=False):
+        return lay_out("Switchboard", sign_of_life=1.0, login=False, fleeting=False, days=0)

@@ -43,7 +43,6 @@ from agent.web.middleware.visitor_cookie import VisitorCookies
 from agent.web.private_folder import make_private
 from agent.web.request_body import BodyLength, BodyTimeout
 from agent.web.routes import add_health_routes, add_media_route, add_page_routes
-from agent.web.ui.api import ChatApi
 from agent.web.ui.handlers import Handlers
 from agent.web.ui.layout import i18n
 from agent.web.ui.page import build
@@ -81,10 +80,9 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     conversations, models = services.conversations, services.models
     if settings.public:
         say(_spending(settings.public, conversations.models.shared_models))
-    handlers = Handlers(conversations, Guard(allow=() if settings.public else settings.fetch_from))
     with without_applications():
-        page = _build_page(settings, conversations, handlers)
-        queue = prepare_queue(page, STREAMS, (handlers.watch.__name__, handlers.watch_other.__name__))
+        page = _build_page(settings, conversations)
+        queue = prepare_queue(page, STREAMS, (Handlers.watch.__name__, Handlers.watch_other.__name__))
     origins = _origins(settings)
     app = FastAPI(
         lifespan=lambda _: _lifespan(services),
@@ -123,11 +121,11 @@ async def _build_services(settings: Settings, say: Callable[[str], None]) -> _Se
     return _Services(settings, store, media, models, unsent_files, conversations)
 
 
-def _build_page(settings: Settings, conversations: Conversations, handlers: Handlers) -> gr.Blocks:
+def _build_page(settings: Settings, conversations: Conversations) -> gr.Blocks:
     return build(
-        handlers,
-        ChatApi(conversations),
+        conversations,
         settings.title,
+        guard=Guard(allow=() if settings.public else settings.fetch_from),
         sign_of_life=settings.key_seconds / 6,
         login=_may_log_in(settings),
         fleeting=settings.fleeting,

@@ -8,7 +8,6 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import gradio as gr
-from gradio.data_classes import FileData
 
 from agent.errors import AgentError
 from agent.fetch import Guard
@@ -19,7 +18,8 @@ from agent.web.chat.attachments import AttachmentPlan, plan_attachments
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.link_fetch import LinkFetcher, ask_of
 from agent.web.middleware.isolation import visitor_id_of
-from agent.web.ui.components import attachments, being_checked, takes
+from agent.web.ui.components import Updates, attachments, being_checked, no_updates, takes
+from agent.web.ui.layout import Widgets
 from agent.web.ui.page_sessions import PageSession, PageSessions
 from agent.web.ui.submit import owns_files, poll_until_done
 
@@ -30,13 +30,13 @@ LOOKED_AT = 4
 class AttachmentHandlers:
     """Event handlers of the attachment panel. Owns the pages' fetches; `guard` decides which hosts are allowed."""
 
-    def __init__(self, conversations: Conversations, sessions: PageSessions, guard: Guard) -> None:
-        self._conversations, self._sessions = conversations, sessions
+    def __init__(self, conversations: Conversations, sessions: PageSessions, widgets: Widgets, guard: Guard) -> None:
+        self._conversations, self._sessions, self._widgets = conversations, sessions, widgets
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._looking = asyncio.Semaphore(LOOKED_AT)
         self._links = LinkFetcher(guard, conversations.rate_limiter, max_bytes=conversations.settings.max_upload_bytes)
 
-    async def read_here(self, on: bool, model: str | None, request: gr.Request) -> tuple[Any, Any]:
+    async def read_here(self, on: bool, model: str | None, request: gr.Request) -> Updates:
         """Switch the text extraction from images and audio, which changes the files that can be attached."""
         session = self._sessions.get(request)
         self._conversations.remembered.put(
@@ -45,27 +45,25 @@ class AttachmentHandlers:
         spec = self._conversations.model_for(session.owner, model)
         if on:
             await self._conversations.transcriber.look()
-        return (
-            takes(spec, session.words, reading=self._conversations.transcriber if on else None)
-            if spec
-            else (gr.skip(), gr.skip())
-        )
+        if spec is None:
+            return no_updates()
+        return takes(self._widgets, spec, session.words, reading=self._conversations.transcriber if on else None)
 
     async def attached(
         self, value: dict[str, Any] | None, model: str | None, read_here: bool, request: gr.Request
-    ) -> AsyncIterator[str]:
+    ) -> AsyncIterator[Updates]:
         """Yield how each attachment will be handled for the chosen model, before anything is sent."""
         session = self._sessions.get(request)
         spec = self._conversations.model_for(session.owner, model)
         files = [Path(str(file)) for file in (value or {}).get("files") or []]
         if spec is None or not files or not owns_files(list(map(str, files)), request):
-            yield ""
+            yield {self._widgets.composer.attached: ""}
             return
         with acting_for(session.owner):
             looking = asyncio.ensure_future(self._plans(files, spec, session, read_here))
         async for _tick in poll_until_done(looking):
-            yield being_checked([file.name for file in files], session.words)
-        yield attachments(looking.result(), session.words)
+            yield {self._widgets.composer.attached: being_checked([file.name for file in files], session.words)}
+        yield {self._widgets.composer.attached: attachments(looking.result(), session.words)}
 
     async def _plans(
         self, files: list[Path], spec: ModelSpec, session: PageSession, read_here: bool
@@ -86,8 +84,8 @@ class AttachmentHandlers:
                 limits=self._conversations.reading_limits,
             )
 
-    async def fetched(self, asked: str, request: gr.Request) -> dict[str, Any]:
-        """Fetch the image at a link. Return it in `files`, as if uploaded, or the reason for a failure in `text`.
+    async def fetched(self, asked: str, request: gr.Request) -> Updates:
+        """Fetch the image at a link. Return it as a file, as if uploaded, or the reason for a failure as text.
 
         `asked` has a number and the URL, for example "7 https://...".
         """
@@ -103,13 +101,15 @@ class AttachmentHandlers:
         try:
             picture = await self._links.fetch(session.visitor, ask, url)
             if picture is None:
-                return {"text": "", "files": []}
+                return self._fetched()
             kept = await scope["state"]["uploads"].add(visitor_id_of(scope), picture.name, picture.data)
         except AgentError as error:
-            return {"text": session.words(error.text), "files": []}
+            return self._fetched(session.words(error.text))
         scope["state"]["isolation"].uploads.add(str(kept), visitor_id_of(scope))
-        file = FileData(path=str(kept), orig_name=picture.name, mime_type=picture.media_type)
-        return {"text": "", "files": [file]}
+        return self._fetched("", gr.FileData(path=str(kept), orig_name=picture.name, mime_type=picture.media_type))
+
+    def _fetched(self, text: str = "", *files: gr.FileData) -> Updates:
+        return {self._widgets.composer.fetched: {"text": text, "files": list(files)}}
 
     def fetch_cancelled(self, asked: str, request: gr.Request) -> None:
         """Cancel the fetch of the image that was `asked` for."""

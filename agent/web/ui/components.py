@@ -17,12 +17,7 @@ from agent.web.chat.attachments import AttachmentPlan, kinds
 from agent.web.chat.model_menu import shown_name
 from agent.web.chat.run_setup import Choices, limit_of, temperature_of, text_of
 from agent.web.ui.examples import examples
-
-TEMPERATURE = 0.7
-KEYS = 4
-"""Widgets for keys: the results of `key_panel`, and the timer of the page's sign of life."""
-FOR_MODEL = 8 + KEYS
-"""Widgets that depend on the chosen model: the system prompt, the results of `switches`, and the key widgets."""
+from agent.web.ui.layout import TEMPERATURE, Widgets
 
 LOGIN = "/login/huggingface?_target_url=/"
 """Gradio's own route to log in to Hugging Face and return."""
@@ -32,6 +27,8 @@ OTHERS = 3
 
 Given = dict[Any, Any]
 """Gradio's value for inputs given as a set: the values by widget."""
+Updates = dict[gr.Component, Any]
+"""What a handler returns: new values or properties by widget. All other widgets stay as they are."""
 
 TOOL_SUPPORT = {
     "native": _("It may calculate, tell the time, convert units and ask you."),
@@ -44,6 +41,11 @@ TOOL_SUPPORT = {
 def values(given: Given) -> dict[str, Any]:
     """Return the values by the widgets' element ids."""
     return {str(widget.elem_id): value for widget, value in given.items()}
+
+
+def no_updates() -> Updates:
+    """Return what leaves all widgets as they are. Gradio refuses an empty dictionary."""
+    return cast(Updates, gr.skip())
 
 
 def choices_of(given: Given) -> Choices:
@@ -89,13 +91,14 @@ def composer(*, busy: bool | None = None, **more: Any) -> Any:
 
 
 def switches(
+    widgets: Widgets,
     spec: ModelSpec | None,
     chosen: Choices | None = None,
     busy: bool | None = None,
     words: Translator = ENGLISH,
     *,
     reading: Transcriber | None = None,
-) -> tuple[Any, ...]:
+) -> Updates:
     """Return the widgets that depend on the model.
 
     These are reasoning, tools, temperature, the token limit, the composer, the examples of the empty chat and the
@@ -103,15 +106,19 @@ def switches(
     files that the model cannot take.
     """
     greeting = html.escape(words(_("What would you like to know?")))
-    empty = gr.Chatbot(placeholder=f'<div class="empty">{greeting}</div>', examples=cast(Any, examples(spec, words)))
+    empty: Updates = {
+        widgets.chat.chatbot: gr.Chatbot(
+            placeholder=f'<div class="empty">{greeting}</div>', examples=cast(Any, examples(spec, words))
+        )
+    }
     if spec is None:
-        return gr.skip(), gr.skip(), gr.skip(), gr.skip(), composer(busy=busy), empty, ""
+        return empty | {widgets.composer.box: composer(busy=busy), widgets.composer.about: ""}
     limit: dict[str, Any] = {} if chosen is None else {"value": chosen.max_tokens}
     chosen = chosen or Choices()
     can_reason, can_call = spec.reasoning, spec.tools != "none"
-    box, about = takes(spec, words, busy, reading=reading)
-    return (
-        gr.Checkbox(
+    settings = widgets.settings
+    set_up: Updates = {
+        settings.reasoning: gr.Checkbox(
             value=can_reason and (not is_off(chosen.reasoning) or spec.always_reasons),
             interactive=can_reason and not spec.always_reasons,
             info=words(_("This model always reasons."))
@@ -120,13 +127,15 @@ def switches(
             if can_reason
             else words(_("This model does not reason aloud.")),
         ),
-        gr.Checkbox(value=can_call and chosen.tools, interactive=can_call, info=words(TOOL_SUPPORT[spec.tools])),
-        gr.Slider(
+        settings.tools: gr.Checkbox(
+            value=can_call and chosen.tools, interactive=can_call, info=words(TOOL_SUPPORT[spec.tools])
+        ),
+        settings.temperature: gr.Slider(
             value=usual_temperature(spec) if chosen.temperature is None else chosen.temperature,
             interactive=spec.temperature,
             info=None if spec.temperature else words(_("This model sets its own.")),
         ),
-        gr.Number(
+        settings.max_tokens: gr.Number(
             info=words(
                 _(
                     "At most {count} with this model. Leave it empty for the model's own limit.",
@@ -135,10 +144,8 @@ def switches(
             ),
             **limit,
         ),
-        box,
-        empty,
-        about,
-    )
+    }
+    return set_up | takes(widgets, spec, words, busy, reading=reading) | empty
 
 
 def usual_temperature(spec: ModelSpec) -> float:
@@ -147,8 +154,13 @@ def usual_temperature(spec: ModelSpec) -> float:
 
 
 def takes(
-    spec: ModelSpec, words: Translator = ENGLISH, busy: bool | None = None, *, reading: Transcriber | None = None
-) -> tuple[Any, str]:
+    widgets: Widgets,
+    spec: ModelSpec,
+    words: Translator = ENGLISH,
+    busy: bool | None = None,
+    *,
+    reading: Transcriber | None = None,
+) -> Updates:
     """Return the composer with the file types for a model, and a description of the model.
 
     Types that `reading` cannot transcribe now are not offered. The description says why, before anybody records audio.
@@ -165,7 +177,10 @@ def takes(
     )
     about = " · ".join(html.escape(part) for part in said if part)
     types = ",".join(kinds(spec, read_here=read_here))
-    return composer(busy=busy, sources=sources), f'<p data-takes="{types}">{about}</p>{more}'
+    return {
+        widgets.composer.box: composer(busy=busy, sources=sources),
+        widgets.composer.about: f'<p data-takes="{types}">{about}</p>{more}',
+    }
 
 
 def attachments(planned: Sequence[AttachmentPlan], words: Translator = ENGLISH) -> str:
@@ -200,6 +215,7 @@ def _choice(spec: ModelSpec) -> str:
 
 
 def key_panel(
+    widgets: Widgets,
     spec: ModelSpec | None,
     provider: ProviderSpec | None,
     *,
@@ -209,7 +225,7 @@ def key_panel(
     own: bool = False,
     login: Literal["possible", "done"] | None = None,
     words: Translator = ENGLISH,
-) -> tuple[Any, Any, Any]:
+) -> Updates:
     """Return the key panel: its text, the box for a key, and the button to forget the keys.
 
     The box is emptied whenever it is shown: a key goes from the browser to the server and never back. `login` is None
@@ -231,16 +247,16 @@ def key_panel(
         )
         said.append(words(about))
     text = "".join(f"<p>{one}</p>" for one in said if one)
-    return (
-        gr.HTML(text, visible=bool(text)),
-        gr.Textbox(
+    return {
+        widgets.chat.key_text: gr.HTML(text, visible=bool(text)),
+        widgets.chat.key: gr.Textbox(
             value="",
             visible=missing and taken,
             placeholder=words(_("Key of {provider}", provider=provider.label)) if provider else "",
             submit_btn=words(_("Use this key")),
         ),
-        gr.Button(visible=typed),
-    )
+        widgets.chat.forget_keys: gr.Button(visible=typed),
+    }
 
 
 def _missing_key(

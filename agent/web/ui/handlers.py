@@ -21,44 +21,46 @@ from agent.web.chat.run_setup import Choices
 from agent.web.chat.system_prompt import adapt_prompt, own_prompt
 from agent.web.ui.attachment_handlers import AttachmentHandlers
 from agent.web.ui.components import (
-    FOR_MODEL,
     Given,
+    Updates,
     being_sent,
     choices_of,
     composer,
+    no_updates,
     notice,
     usual_temperature,
     values,
 )
 from agent.web.ui.examples import example_message
 from agent.web.ui.key_handlers import KeyHandlers
+from agent.web.ui.layout import Widgets
 from agent.web.ui.model_widgets import ModelWidgets
 from agent.web.ui.page_sessions import LONGEST_WINDOW, PageSession, PageSessions
-from agent.web.ui.render import WireMessage
 from agent.web.ui.setting_handlers import SettingHandlers
 from agent.web.ui.submit import Submission, ask_to_wait, submit, toast_errors
 from agent.web.ui.view import ViewRenderer, render_view
 
 
 class Handlers:
-    """One method per event. Owns the page sessions, the watching pages and the running submissions.
+    """One method per event of the page with these `widgets`. Each returns the widgets that it changes.
 
-    `guard` decides which hosts images can be fetched from.
+    Owns the page sessions, the watching pages and the running submissions. `guard` decides which hosts images can be
+    fetched from.
     """
 
-    def __init__(self, conversations: Conversations, guard: Guard = GUARD) -> None:
-        self._conversations = conversations
+    def __init__(self, conversations: Conversations, widgets: Widgets, guard: Guard = GUARD) -> None:
+        self._conversations, self.widgets = conversations, widgets
         self._sessions = PageSessions()
         self._watching: dict[str, object] = {}
         self._submissions: dict[str, Submission[tuple[PageSession, LiveRun | None]]] = {}
-        self.attaching = AttachmentHandlers(conversations, self._sessions, guard)
+        self.attaching = AttachmentHandlers(conversations, self._sessions, widgets, guard)
         self.settings = SettingHandlers(conversations, self._sessions)
-        self._widgets = ModelWidgets(conversations)
-        self.keys = KeyHandlers(conversations, self._sessions, self._widgets)
+        self._model = ModelWidgets(conversations, widgets)
+        self.keys = KeyHandlers(conversations, self._sessions, self._model)
 
     # Display
 
-    async def page_loaded(self, request: gr.Request) -> tuple[Any, ...]:
+    async def page_loaded(self, request: gr.Request) -> Updates:
         """Return the settings and the models for a loaded page. Selects the visitor's last conversation."""
         session = self._sessions.get(request)
         session = self._sessions.save(
@@ -70,13 +72,14 @@ class Handlers:
             await self._conversations.transcriber.look()
         spec = self._conversations.model_for(session.owner, None)
         busy = session.conversation is not None and self._conversations.live_runs.is_busy(session.conversation)
-        return chosen.read_here, *self._widgets.menu(session, spec), *self._widgets.for_model(session, spec, busy=busy)
+        shown = self._model.menu(session, spec) | self._model.for_model(session, spec, busy=busy)
+        return shown | {self.widgets.settings.read_here: chosen.read_here}
 
-    async def watch(self, request: gr.Request) -> AsyncGenerator[list[WireMessage] | dict[str, Any]]:
+    async def watch(self, request: gr.Request) -> AsyncGenerator[Updates]:
         """Yield the conversation, and its answer while it is being written."""
         session = self._sessions.get(request)
         if session.conversation is None:  # nothing, rather than an empty list that would arrive after a first message
-            yield gr.skip()
+            yield no_updates()
             return
         page, this = str(request.session_hash), object()
         self._watching[page] = this  # a page has one watch: a newer one ends this at its next update
@@ -85,53 +88,56 @@ class Handlers:
             async for view in self._conversations.watch(session.owner, session.conversation, session.window):
                 if self._watching.get(page) is not this:
                     return
-                yield renderer.render(view).messages
+                yield {self.widgets.chat.chatbot: renderer.render(view).messages}
         finally:
             if self._watching.get(page) is this:
                 del self._watching[page]
 
-    async def watch_other(self, request: gr.Request) -> AsyncGenerator[list[WireMessage] | dict[str, Any]]:
+    async def watch_other(self, request: gr.Request) -> AsyncGenerator[Updates]:
         """Watch after a refused event, unless this page is already watching."""
         if str(request.session_hash) in self._watching:
-            yield gr.skip()
+            yield no_updates()
             return
         async with aclosing(self.watch(request)) as shown:
-            async for messages in shown:
-                yield messages
+            async for update in shown:
+                yield update
 
-    async def refresh_buttons(self, request: gr.Request) -> tuple[Any, Any]:
+    async def refresh_buttons(self, request: gr.Request) -> Updates:
         """Re-enable the composer only if no run is active.
 
         A message can be sent while this runs, so the active run is checked last.
         """
         session = self._sessions.get(request)
         if session.conversation is None:
-            return gr.skip(), gr.skip()
+            return no_updates()
         view = render_view(
             await self._conversations.view(session.owner, session.conversation, session.window), session.window
         )
-        return gr.skip() if view.is_busy else composer(busy=False), gr.Button(visible=view.has_earlier)
+        shown: Updates = {self.widgets.chat.earlier: gr.Button(visible=view.has_earlier)}
+        return shown if view.is_busy else shown | {self.widgets.composer.box: composer(busy=False)}
 
     def earlier(self, request: gr.Request) -> None:
         """Show twice as many bubbles of the conversation, up to `LONGEST_WINDOW`."""
         session = self._sessions.get(request)
         self._sessions.save(request, replace(session, window=min(session.window * 2, LONGEST_WINDOW)))
 
-    def refresh_models(self, model: str | None, request: gr.Request) -> tuple[Any, ...]:
+    def refresh_models(self, model: str | None, request: gr.Request) -> Updates:
         """Return the available models and the status of the loading one. Called every second until all are ready.
 
         If the page names an available model, nothing that a visitor sets is changed. The visitor could have chosen
         another model or typed a key since the page asked.
         """
         session = self._sessions.get(request)
-        timer = gr.Timer(active=not self._conversations.is_settled)
+        timer: Updates = {self.widgets.timer: gr.Timer(active=not self._conversations.is_settled)}
         if named := self._conversations.models.get(model):
-            return timer, *self._widgets.menu(session, named, chosen=False), *([gr.skip()] * FOR_MODEL)
+            return timer | self._model.menu(session, named, chosen=False)
         spec = self._conversations.model_for(session.owner, None)
-        prompt, *others = self._widgets.for_model(session, spec)
-        return timer, *self._widgets.menu(session, spec), gr.skip() if spec is None else prompt, *others
+        shown = self._model.menu(session, spec) | self._model.for_model(session, spec)
+        if spec is None:  # somebody may be typing a prompt
+            del shown[self.widgets.settings.system]
+        return timer | shown
 
-    async def model_chosen(self, model: str | None, prompt: str | None, request: gr.Request) -> tuple[Any, ...]:
+    async def model_chosen(self, model: str | None, prompt: str | None, request: gr.Request) -> Updates:
         """Select a model that was picked from the list or typed. Its abilities decide which switches are available.
 
         A visitor's own `prompt` stays in its box, because nothing else remembers a guest's prompt. If it begins with
@@ -153,75 +159,79 @@ class Handlers:
             asyncio.get_running_loop().run_in_executor(None, preload, spec.dialect)  # while the question is typed
         # The list has that value already, or a newer one, which must stay.
         new = spec is None or spec.id != model
-        default, *others = self._widgets.for_model(session, spec)
-        own = own_prompt(prompt or "", settings, specs)
-        shown = default if own is None else adapt_prompt(own, settings, spec, specs)
-        return *self._widgets.menu(session, spec, chosen=new), gr.skip() if shown == own else shown, *others
+        shown = self._model.menu(session, spec, chosen=new) | self._model.for_model(session, spec)
+        own, box = own_prompt(prompt or "", settings, specs), self.widgets.settings.system
+        if own is not None:
+            shown[box] = adapt_prompt(own, settings, spec, specs)
+            if shown[box] == own:
+                del shown[box]
+        return shown
 
-    async def switch(self, request: gr.Request) -> tuple[Any, ...]:
+    async def switch(self, request: gr.Request) -> Updates:
         """Select the better model that has become available."""
         session, spec = self._sessions.get(request), self._conversations.models.find("")
         if spec is not None:
             self._conversations.remembered.put(
                 session.visitor, replace(self._conversations.choices(session.owner), model=spec.id)
             )
-        return *self._widgets.menu(session, spec), *self._widgets.for_model(session, spec)
+        return self._model.menu(session, spec) | self._model.for_model(session, spec)
 
     # Actions
 
-    async def submit(self, given: Given, request: gr.Request) -> AsyncIterator[tuple[Any, str]]:
+    async def submit(self, given: Given, request: gr.Request) -> AsyncIterator[Updates]:
         """Send a message. The composer is emptied only once the message is stored."""
         async with aclosing(self._submit(values(given)["composer"], given, request, emptied=True)) as sending:
             async for shown in sending:
                 yield shown
 
-    async def example(self, event: gr.SelectData, given: Given, request: gr.Request) -> AsyncIterator[tuple[Any, str]]:
+    async def example(self, event: gr.SelectData, given: Given, request: gr.Request) -> AsyncIterator[Updates]:
         """Send a starter example as if it had been typed."""
         message = example_message(str(event.value["text"]), self._sessions.get(request).words)
         async with aclosing(self._submit(message, given, request)) as sending:
             async for shown in sending:
                 yield shown
 
-    async def option(self, event: gr.SelectData, given: Given, request: gr.Request) -> Any:
+    async def option(self, event: gr.SelectData, given: Given, request: gr.Request) -> Updates:
         """Handle a button under the last answer. Its value names the question or message that it is about."""
         session = self._sessions.get(request)
         busy = await toast_errors(
             self._press_button(event.value, session, self._choices(session, given)), session.words
         )
-        return composer(busy=busy)
+        return {self.widgets.composer.box: composer(busy=busy)}
 
-    async def retry(self, given: Given, request: gr.Request) -> Any:
+    async def retry(self, given: Given, request: gr.Request) -> Updates:
         """Answer the last message again. The page names the message by its id."""
         session, entry = self._sessions.get(request), str(values(given)["addressed"])
         choices = self._choices(session, given)
         await toast_errors(
             self._conversations.retry(session.visitor, session.conversation, entry, choices), session.words
         )
-        return composer(busy=True)
+        return {self.widgets.composer.box: composer(busy=True)}
 
-    async def edit(self, given: Given, request: gr.Request) -> Any:
+    async def edit(self, given: Given, request: gr.Request) -> Updates:
         """Replace the text of a message and send it. The page names the message by its id."""
         session, said = self._sessions.get(request), values(given)
         entry, text, choices = str(said["addressed"]), str(said["edited"] or ""), self._choices(session, given)
         await toast_errors(
             self._conversations.edit(session.visitor, session.conversation, entry, text, choices), session.words
         )
-        return composer(busy=True)
+        return {self.widgets.composer.box: composer(busy=True)}
 
-    async def undo(self, addressed: str, request: gr.Request) -> Any:
+    async def undo(self, addressed: str, request: gr.Request) -> Updates:
         """Remove the last message and its answer. Its text goes into the composer."""
         session = self._sessions.get(request)
         text = await toast_errors(
             self._conversations.undo(session.owner, session.conversation, addressed), session.words
         )
-        return composer(busy=False, value=text)
+        return {self.widgets.composer.box: composer(busy=False, value=text)}
 
-    def refused(self, request: gr.Request) -> tuple[Any, Any]:
+    def refused(self, request: gr.Request) -> Updates:
         """Handle a refused event. A running answer can be stopped, whichever page requested it."""
         session = self._sessions.get(request)
         if (request.session_hash or "") in self._submissions:
-            return gr.skip(), gr.skip()
-        return composer(busy=self._conversations.live_runs.get(session.conversation, session.owner) is not None), ""
+            return no_updates()
+        busy = self._conversations.live_runs.get(session.conversation, session.owner) is not None
+        return {self.widgets.composer.box: composer(busy=busy), self.widgets.composer.sending: ""}
 
     def stop(self, request: gr.Request) -> None:
         """Cancel the answer that is being written, or the file processing before it."""
@@ -230,22 +240,27 @@ class Handlers:
             sending.stop()
         self._conversations.stop(session.owner, session.conversation)
 
-    def new(self, request: gr.Request) -> tuple[Any, ...]:
+    def new(self, request: gr.Request) -> Updates:
         """Show an empty page. The conversation stays stored; for a running answer this is like closing the tab."""
         session = self._sessions.get(request)
         self._sessions.save(request, replace(session, conversation=None, window=WINDOW))
-        return [], gr.Button(visible=False), composer(busy=False)
+        return {
+            self.widgets.chat.chatbot: [],
+            self.widgets.chat.earlier: gr.Button(visible=False),
+            self.widgets.composer.box: composer(busy=False),
+        }
 
     # Helpers
 
     async def _submit(
         self, message: dict[str, Any] | None, given: Given, request: gr.Request, *, emptied: bool = False
-    ) -> AsyncGenerator[tuple[Any, str]]:
+    ) -> AsyncGenerator[Updates]:
         """Send a message. Yield the composer and the status line while it is processed.
 
         The transcription of files can be stopped, and stops when the page is gone.
         """
         session, page = self._sessions.get(request), request.session_hash or ""
+        box, line = self.widgets.composer.box, self.widgets.composer.sending
         if page in self._submissions:
             raise ask_to_wait(
                 session.words(_("The last message is still on its way. Stop it, or wait.")), session.words
@@ -259,15 +274,15 @@ class Handlers:
         try:
             async for status in sending.progress():
                 if status is None:
-                    yield gr.skip(), being_sent(files, ready=ready, words=session.words)
+                    yield {line: being_sent(files, ready=ready, words=session.words)}
                 else:
-                    yield composer(busy=True), notice(status, session.words)
+                    yield {box: composer(busy=True), line: notice(status, session.words)}
             if sending.stopped:
-                yield composer(busy=False), ""
+                yield {box: composer(busy=False), line: ""}
                 return
             session, live = sending.result()
             self._sessions.save(request, session)
-            yield composer(busy=live is not None, **({"value": None} if emptied else {})), ""
+            yield {box: composer(busy=live is not None, **({"value": None} if emptied else {})), line: ""}
         finally:
             del self._submissions[page]
             await sending.aclose()

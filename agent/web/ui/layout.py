@@ -9,7 +9,6 @@ import gradio as gr
 from agent.i18n.translator import LANGUAGES
 from agent.web.chat.attachments import kinds
 from agent.web.ui import formulas
-from agent.web.ui.components import TEMPERATURE
 from agent.web.ui.page_text import WIDGETS, translated
 
 LATEX: list[dict[str, str | bool]] = [
@@ -18,6 +17,8 @@ LATEX: list[dict[str, str | bool]] = [
     {"left": "\\(", "right": "\\)", "display": False},
     {"left": formulas.LEFT, "right": formulas.RIGHT, "display": False},
 ]
+TEMPERATURE = 0.7
+"""The temperature for a model that states none."""
 LOCALES = {locale: locale for locale in LANGUAGES} | {"zh-CN": "zh", "zh-TW": "zh"}
 """The page's language code by Gradio's locale."""
 

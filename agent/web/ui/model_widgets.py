@@ -1,38 +1,33 @@
 """The widgets that depend on the chosen model: the menu, the settings that it supports, and the panel for a key."""
 
-from typing import Any
-
 import gradio as gr
 
 from agent.models.catalog import ModelSpec
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.system_prompt import adapt_prompt, default_prompt
-from agent.web.ui.components import key_panel, notice, offer, switches
-from agent.web.ui.components import menu as model_menu
+from agent.web.ui.components import Updates, key_panel, menu, notice, offer, switches
+from agent.web.ui.layout import Widgets
 from agent.web.ui.page_sessions import PageSession
 
 
 class ModelWidgets:
     """Makes the updates of these widgets for one page session. Knows no event."""
 
-    def __init__(self, conversations: Conversations) -> None:
-        self._conversations = conversations
+    def __init__(self, conversations: Conversations, widgets: Widgets) -> None:
+        self._conversations, self._widgets = conversations, widgets
 
-    def menu(self, session: PageSession, spec: ModelSpec | None, *, chosen: bool = True) -> tuple[Any, Any, Any]:
+    def menu(self, session: PageSession, spec: ModelSpec | None, *, chosen: bool = True) -> Updates:
         """Return the model menu, the status of a loading model, and the offer of a better one."""
         said = "" if self._conversations.is_settled else notice(self._conversations.models.local.status, session.words)
         better = self._conversations.better_model(session.owner, spec.id if spec else "")
-        return (
-            model_menu(
-                self._conversations.models.entries(session.owner, spec, session.login, session.words),
-                spec,
-                chosen=chosen,
-            ),
-            said,
-            offer(better, session.words),
-        )
+        entries = self._conversations.models.entries(session.owner, spec, session.login, session.words)
+        return {
+            self._widgets.composer.model: menu(entries, spec, chosen=chosen),
+            self._widgets.chat.notice: said,
+            self._widgets.chat.switch: offer(better, session.words),
+        }
 
-    def for_model(self, session: PageSession, spec: ModelSpec | None, busy: bool | None = None) -> tuple[Any, ...]:
+    def for_model(self, session: PageSession, spec: ModelSpec | None, busy: bool | None = None) -> Updates:
         """Return all widgets that depend on the chosen model, with the visitor's settings that the model supports."""
         chosen = self._conversations.choices(session.owner)
         settings, models = self._conversations.settings, self._conversations.models
@@ -42,10 +37,10 @@ class ModelWidgets:
             else adapt_prompt(chosen.system_message, settings, spec, models.specs_with(chosen.model))
         )
         reading = self._conversations.transcriber if chosen.read_here else None
-        shown = switches(spec, chosen, busy, session.words, reading=reading)
-        return prompt, *shown, *self.keys(session, spec)
+        shown = switches(self._widgets, spec, chosen, busy, session.words, reading=reading)
+        return {self._widgets.settings.system: prompt} | shown | self.keys(session, spec)
 
-    def keys(self, session: PageSession, spec: ModelSpec | None) -> tuple[Any, ...]:
+    def keys(self, session: PageSession, spec: ModelSpec | None) -> Updates:
         """Return the widgets of the panel for a key."""
         models = self._conversations.models
         provider = models.provider(spec) if spec else None
@@ -53,6 +48,7 @@ class ModelWidgets:
         missing = spec is not None and models.key_missing(session.owner, spec, session.login)
         login = None if spec is None or not models.may_log_in(spec) else "done" if session.login else "possible"
         panel = key_panel(
+            self._widgets,
             spec,
             provider,
             missing=missing,
@@ -62,4 +58,4 @@ class ModelWidgets:
             login=login,
             words=session.words,
         )
-        return *panel, gr.Timer(active=models.keys.has_any(session.owner))
+        return panel | {self._widgets.sign_of_life: gr.Timer(active=models.keys.has_any(session.owner))}

@@ -2,6 +2,8 @@
 
 import gradio as gr
 
+from agent.fetch import GUARD, Guard
+from agent.web.chat.conversations import Conversations
 from agent.web.ui.api import ChatApi
 from agent.web.ui.events import Events, connect_endpoint
 from agent.web.ui.handlers import Handlers
@@ -9,10 +11,10 @@ from agent.web.ui.layout import lay_out
 
 
 def build(
-    handlers: Handlers,
-    api: ChatApi,
+    conversations: Conversations,
     title: str,
     *,
+    guard: Guard = GUARD,
     sign_of_life: float,
     login: bool = False,
     fleeting: bool = False,
@@ -22,10 +24,10 @@ def build(
 
     A page with a typed key calls the server every `sign_of_life` seconds. With `login`, visitors of this Space can log
     in to Hugging Face. `fleeting`: conversations are lost when the Space restarts. `days`: a conversation is deleted
-    this many days after its last message; 0: never.
+    this many days after its last message; 0: never. `guard` decides which hosts images can be fetched from.
     """
     with gr.Blocks(title=title, fill_height=True, fill_width=True, analytics_enabled=False) as page:
         widgets = lay_out(title, sign_of_life=sign_of_life, login=login, fleeting=fleeting, days=days)
-        Events(page, widgets, handlers).connect()
-        connect_endpoint(api)
+        Events(page, widgets, Handlers(conversations, widgets, guard)).connect()
+        connect_endpoint(ChatApi(conversations))
     return page
