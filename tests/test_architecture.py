@@ -8,6 +8,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -142,6 +145,11 @@ The launcher of sandboxed processes must name the project's packages before it i
 
 COMPOSED = ("agent.agent", "agent.chat", "agent.run", "agent.runtime")
 """Modules in which no class has exactly one subclass: they are built by composition."""
+
+GRADIO_COMPAT = "agent.web.gradio_compat"
+"""The one package that uses names that Gradio does not export."""
+GRADIO_THEMES = "gradio.themes"
+"""The one documented module of Gradio whose names Gradio does not export."""
 
 MAX_LINES = 350
 """Lines per file."""
@@ -357,6 +365,67 @@ def lonely_base_classes(tree: Tree) -> list[str]:
     ]
 
 
+@cache
+def exported_by_gradio() -> frozenset[str]:
+    """The names in `gradio.__all__`, without importing Gradio, which takes seconds."""
+    spec = find_spec("gradio")
+    assert spec is not None
+    assert spec.origin is not None
+    for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="__all__")]):
+                return frozenset(ast.literal_eval(node.value))
+            case _:
+                pass
+    raise AssertionError("Gradio lists its public names in another way: adapt this function.")
+
+
+def private_names_of_gradio(tree: Tree) -> list[str]:
+    """Names with an underscore on any object that is not the module's own, and names that Gradio does not export."""
+    return [
+        f"{name} uses {used}: what reaches behind Gradio's public names lives in {GRADIO_COMPAT}"
+        for name, module in tree.items()
+        if (name == "app" or within(name, "agent.web")) and not within(name, GRADIO_COMPAT)
+        for used in _private_names(ast.parse(module.source))
+    ]
+
+
+def _private_names(parsed: ast.AST) -> Iterator[str]:
+    nodes, exported = list(ast.walk(parsed)), exported_by_gradio()
+    modules = {alias.asname or alias.name for one in nodes if isinstance(one, ast.Import) for alias in one.names}
+    gradios = {"gradio"} | {
+        alias.asname
+        for one in nodes
+        if isinstance(one, ast.Import)
+        for alias in one.names
+        if alias.name == "gradio" and alias.asname
+    }
+    for node in nodes:
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names if alias.name.startswith("gradio."))
+            case ast.ImportFrom(module=str(module)) if module.startswith("gradio.") and module != GRADIO_THEMES:
+                yield module
+            case ast.ImportFrom(module="gradio", names=names):
+                yield from (f"gradio.{alias.name}" for alias in names if alias.name not in exported)
+            case ast.Constant(value=str(text)) if text.startswith("gradio.") and " " not in text:
+                yield text  # a module that is imported by its name
+            case ast.Attribute(value=ast.Name(id=base), attr=attr) if base in gradios and attr not in exported:
+                yield f"gradio.{attr}"
+            case ast.Attribute(value=value, attr=attr) if attr.startswith("_") and not attr.startswith("__"):
+                if not (_is_own(value) or (isinstance(value, ast.Name) and value.id in modules)):
+                    yield ast.unparse(node)
+            case _:
+                pass
+
+
+def _is_own(value: ast.expr) -> bool:
+    """Whether this names the object or the class itself."""
+    if isinstance(value, ast.Call):
+        return isinstance(value.func, ast.Name) and value.func.id == "super"
+    return isinstance(value, ast.Name) and value.id in ("self", "cls")
+
+
 def library_imports_application(tree: Tree) -> list[str]:
     return [
         f"{name} is part of the library and imports {target}"
@@ -374,6 +443,7 @@ RULES = (
     sibling_imports,
     misplaced_imports,
     gradio_in_the_library,
+    private_names_of_gradio,
     cycles,
     late_imports,
     lonely_base_classes,
@@ -436,6 +506,22 @@ VIOLATIONS = {
         gradio_in_the_library,
         {"agent.run": "import agent.web.ui.render", "agent.web.ui.render": "", "agent.web.ui": "import gradio"},
     ),
+    "a private name of an object": (
+        private_names_of_gradio,
+        {"agent.web.shutdown": "def f(page):\n    return page._queue"},
+    ),
+    "a module of Gradio": (
+        private_names_of_gradio,
+        {"agent.web.ui.page_sessions": "from gradio.oauth import require_oauth_token"},
+    ),
+    "a module of Gradio by its name": (
+        private_names_of_gradio,
+        {"agent.web.share_link": "from importlib import import_module\nimport_module('gradio.networking')"},
+    ),
+    "an unexported name of Gradio": (
+        private_names_of_gradio,
+        {"agent.web.ui.page": "import gradio as gr\ngr.networking.setup_tunnel()"},
+    ),
     "a cycle": (
         cycles,
         {"agent.a": "import agent.b", "agent.b": "import agent.c", "agent.c": "from agent import a"},
@@ -471,6 +557,8 @@ def test_allowed_import_is_not_reported(rule: Rule) -> None:
         "agent.web.app": "import gradio\nfrom agent.web.ui import page",
         "agent.web.server": "",
         "agent.web.ui": "import gradio",
+        "agent.web.ui.page": "import os\nimport gradio as gr\nself._page = gr.Blocks()\nsuper()._end(os._exit)",
+        "agent.web.gradio_compat.queue": "from gradio.queueing import Queue\nqueue._tasks",
         "agent.run": "from agent.history import Entry\nfrom agent.errors import E",
         "agent.history": "def f():\n    import redis",
         "agent.history.sqlite": "import aiosqlite\nfrom agent.history import Entry\nfrom .codec import dump",

@@ -30,7 +30,7 @@ from pydantic_ai.messages import ModelResponse, TextPart
 
 from agent.history.codec import load_entries
 from agent.local.weights import SMOLLM2, fetch
-from agent.web.shutdown import ECHO
+from agent.web.shutdown import REPEAT_SECONDS
 from tests.conftest import CONFIG, ROOT, App, Visitor
 from tests.scripted_server import Config, Running, running
 
@@ -243,7 +243,7 @@ def test_second_signal_ends_at_once_and_stores_text(start: Start, second: signal
         own.process.send_signal(signal.SIGINT)
         until(lambda: "Going down" in own.log)
         assert own.process.poll() is None
-        time.sleep(ECHO)  # an earlier SIGTERM counts as the first signal
+        time.sleep(REPEAT_SECONDS)  # an earlier SIGTERM counts as the first signal
         own.process.send_signal(second)
         assert ended(own, 4) == 128 + second
     cut_short(own, "word20")

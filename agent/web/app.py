@@ -91,7 +91,8 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         redoc_url=None,
         openapi_url=None,
     )
-    app.state.conversations, app.state.origins, app.state.page = conversations, origins, page
+    app.state.conversations, app.state.origins = conversations, origins
+    app.state.page, app.state.queue = page, queue
     health = Health(services.store, models, conversations.models.catalog, discover, lambda: queue.trouble)
     add_health_routes(app, models, conversations.live_runs, health)
     add_page_routes(app, settings.title, settings.root_path)

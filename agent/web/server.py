@@ -11,9 +11,10 @@ from agent.settings import Settings
 from agent.space import FLEETING
 from agent.web.app import create_app, trusted_proxies
 from agent.web.connections import ConnectionLimits, limit_accept_log, raise_file_limit
+from agent.web.gradio_compat.tunnel import close_tunnels
 from agent.web.log_levels import limit_log
 from agent.web.private_memory import make_memory_private
-from agent.web.share_link import close_share_link, open_share_link
+from agent.web.share_link import open_share_link
 from agent.web.shutdown import GracefulServer
 
 
@@ -56,5 +57,5 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
     finally:
         if sharing is not None:
             sharing.cancel()
-            close_share_link()
+            close_tunnels()
     return server.status

@@ -1,7 +1,7 @@
 """Handles signals: the first lets answers finish and saves them, the second ends at once, the third kills.
 
 Uvicorn alone would close its connections first, which cuts off pages that watch an answer, and would then die of the
-signal. This module uses private API of the pinned Gradio, because its streams end only on request.
+signal. Gradio's streams end only on request.
 """
 
 import asyncio
@@ -12,29 +12,33 @@ from contextlib import contextmanager
 from threading import Timer
 from time import monotonic
 from types import FrameType
-from typing import Any, cast
+from typing import cast
 
 import uvicorn
 from fastapi import FastAPI
 
-LAST = 1.5
-"""Seconds of the shutdown time reserved for saving, for the pages' last update and for the model's process."""
-HURRY = 1.0
-"""Seconds left for saving after a second signal."""
-ECHO = 1.0
-"""Seconds in which another SIGTERM counts as the first. `make` forwards one that its process group already got."""
-QUIET = 0.4
-"""Seconds without any page event after which all pages count as up to date."""
-AT_ONCE = 2.5
-"""Seconds from the second signal to the forced exit. Child processes end by themselves."""
+from agent.web.gradio_compat.application import end_heartbeats
+from agent.web.gradio_compat.event_queue import BoundedQueue
+
+RESERVED_SECONDS = 1.5
+"""The part of the shutdown time that is for saving, for the pages' last update and for the model's process."""
+HURRIED_SAVE_SECONDS = 1.0
+"""The time for saving after a second signal."""
+REPEAT_SECONDS = 1.0
+"""The time in which another SIGTERM counts as the first. `make` forwards one that its process group already got."""
+QUIET_SECONDS = 0.4
+"""The time without any page event after which all pages count as up to date."""
+FORCED_EXIT_SECONDS = 2.5
+"""The time from the second signal to the forced exit. Child processes end by themselves."""
+POLL_SECONDS = 0.02
 
 
 class GracefulServer(uvicorn.Server):
     """Uvicorn with a graceful shutdown.
 
     `status` is the exit status: 0, or 128 plus the signal number after a second signal. The app's `state` holds
-    `conversations` and `page`. The shutdown takes at most `seconds` after the first signal, unless the store or a
-    process of the model takes longer to close.
+    `conversations`, `page` and `queue`. The shutdown takes at most `seconds` after the first signal, unless the store
+    or a process of the model takes longer to close.
     """
 
     def __init__(self, config: uvicorn.Config, seconds: float, say: Callable[[str], None]) -> None:
@@ -58,8 +62,8 @@ class GracefulServer(uvicorn.Server):
         """Handle a signal. Can run at any moment, so it only notifies the event loop."""
         if self._first is None:
             self._first = monotonic()
-            self._loop.call_soon_threadsafe(self._begin, max(0.0, self._seconds - LAST))
-        elif sig == signal.SIGTERM and monotonic() - self._first < ECHO:
+            self._loop.call_soon_threadsafe(self._begin, max(0.0, self._seconds - RESERVED_SECONDS))
+        elif sig == signal.SIGTERM and monotonic() - self._first < REPEAT_SECONDS:
             return
         elif not self.status:
             self.status = 128 + sig
@@ -69,39 +73,34 @@ class GracefulServer(uvicorn.Server):
 
     def _begin(self, seconds: float | None) -> None:
         if seconds is None:
-            end = Timer(AT_ONCE, os._exit, (self.status,))
+            end = Timer(FORCED_EXIT_SECONDS, os._exit, (self.status,))
             end.daemon = True
             end.start()
-        self._tasks.append(asyncio.create_task(self._down(seconds)))
+        self._tasks.append(asyncio.create_task(self._shut_down(seconds)))
 
-    async def _down(self, seconds: float | None) -> None:
+    async def _shut_down(self, seconds: float | None) -> None:
         """Let answers run for `seconds` (None: no time), save what the rest have, then let uvicorn end."""
-        app = cast(FastAPI, self.config.app)
-        live, queue = app.state.conversations.live_runs, app.state.page._queue
+        state = cast(FastAPI, self.config.app).state
+        live = state.conversations.live_runs
         self.force_exit = self.force_exit or seconds is None
         running = live.count
         if seconds is not None and running:
             answers = "one answer" if running == 1 else f"{running} answers"
             self._say(f"Going down: {answers} may go on for {seconds:.0f} s. Press Ctrl-C again to end at once.")
-        patience = HURRY if seconds is None else seconds + self._seconds
+        patience = HURRIED_SAVE_SECONDS if seconds is None else seconds + self._seconds
         await asyncio.wait({asyncio.create_task(live.close(seconds or 0.0))}, timeout=patience)
         if running and not self.force_exit:
-            await _delivered(queue, LAST)
-        for route in app.routes:
-            inner: Any = getattr(route, "app", None)
-            if hasattr(inner, "stop_event"):
-                inner.stop_event.set()
-        for task in list(queue._asyncio_tasks):
-            task.cancel()
-        queue.close()
+            await _wait_until_pages_are_current(state.queue, RESERVED_SECONDS)
+        end_heartbeats(state.page)
+        state.queue.close()
         self.should_exit = True
 
 
-async def _delivered(queue: Any, seconds: float) -> None:
+async def _wait_until_pages_are_current(queue: BoundedQueue, seconds: float) -> None:
     """Wait at most `seconds` until the pages have read their last update and what they requested after it."""
     end = monotonic() + seconds
-    quiet = monotonic() + QUIET
+    quiet = monotonic() + QUIET_SECONDS
     while monotonic() < min(end, quiet):
-        if any(queue.pending_event_ids_session.values()):  # holds an event's id until its last message was sent
-            quiet = monotonic() + QUIET
-        await asyncio.sleep(0.02)
+        if queue.has_unsent:
+            quiet = monotonic() + QUIET_SECONDS
+        await asyncio.sleep(POLL_SECONDS)

@@ -1,1 +1,5 @@
-"""Code that uses private names of Gradio: import hook, queue, memory, application. (`web/shutdown.py` does, too.)"""
+"""Everything that reaches behind Gradio's public API. No other module uses a name that Gradio does not export.
+
+Each module says why it does so. `tests/test_gradio_compat.py` fails if Gradio has moved a name or needs a workaround no
+longer.
+"""

@@ -67,3 +67,11 @@ def mount(app: FastAPI, page: gr.Blocks, *, root_path: str, max_file_size: int, 
         **page_options,
     )
     cast(Any, page).app = cast(Any, app.routes[-1]).app
+
+
+def end_heartbeats(page: gr.Blocks) -> None:
+    """End the requests that each open page keeps waiting. Gradio ends them only when its own server closes.
+
+    See https://github.com/gradio-app/gradio/pull/7932.
+    """
+    cast(Any, page).app.stop_event.set()

@@ -6,7 +6,7 @@ share, and so on. Hundreds of people behind one address still have room, and oth
 
 Gradio keeps a message list of unlimited length for each page session, and runs a limited number of events at once. Its
 processing loop ends for good if anything raises inside it. This subclass uses Gradio's private queue, so it depends on
-the pinned version.
+the pinned version. See https://github.com/gradio-app/gradio/issues/13154.
 """
 
 import asyncio
@@ -35,7 +35,11 @@ EVENTS_ALWAYS = 8
 GUEST_EVENTS_ALWAYS = 4
 """Events that one network address may always have at once: of all its visitors, and of its guests."""
 WATCHES_PER_PAGE = 4
-"""Events per page session that show a conversation. A newer one ends the older ones within about a second."""
+"""The most events per page session that show a conversation at once. A page needs one.
+
+A newer one ends the older ones, but only at their next update, which can take a second. So visitors that click quickly
+have two or three of them for a moment, and a bound of one would refuse the newest.
+"""
 WAITING_EVENTS = 1000
 SESSIONS_PER_VISITOR = 32
 SESSIONS_OF_GUESTS = 256
@@ -130,6 +134,11 @@ class BoundedQueue(Queue):
             return "The page's event queue is full."
         return ""
 
+    @property
+    def has_unsent(self) -> bool:
+        """True if a page has not been sent the last message of an event."""
+        return any(self.pending_event_ids_session.values())
+
     def has_session(self, session: str) -> bool:
         """Return True if messages of this page session are kept."""
         return session in self._kept
@@ -191,9 +200,10 @@ class BoundedQueue(Queue):
                 await asyncio.sleep(self.sleep_when_free)
 
     def close(self) -> None:
-        """Stop for good."""
+        """Stop for good and cancel the running events."""
         self._closed = True
         super().close()
+        self._cancel_asyncio_tasks()
 
     def _cancel_asyncio_tasks(self) -> None:
         # Gradio calls this whenever the loop ends. A failure of the loop need not end the running events.

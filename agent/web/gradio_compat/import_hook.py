@@ -2,7 +2,8 @@
 
 At each import Gradio 6.31 rewrites a type stub for each of its 81 component classes, to compare it with the file on
 disk, and fills the docstring template of each event. It also imports `mcp` (for pages that are tool servers), pandas
-(for tables), its command line, and the code that makes pages from models of the Hub. This app uses none of them.
+(for tables), its command line, and the code that makes pages from models of the Hub. This app uses none of them. See
+https://github.com/gradio-app/gradio/pull/11156.
 """
 
 import sys

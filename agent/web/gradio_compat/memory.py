@@ -3,7 +3,7 @@
 Gradio keeps the widgets' values of the last 500 sessions for deep links, which this app does not use. Also, each event
 that raises leaves a reference cycle: the queue's frame holds the exception, and the traceback holds that frame and all
 frames below it, with everything that was sent. Only a full garbage collection frees the cycle, and full collections are
-rare.
+rare. See https://github.com/gradio-app/gradio/issues/11009.
 """
 
 from collections.abc import Awaitable, Callable

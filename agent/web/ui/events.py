@@ -4,6 +4,7 @@ from typing import Any
 
 import gradio as gr
 
+from agent.web.gradio_compat.login import take_load_event
 from agent.web.ui.api import ChatApi
 from agent.web.ui.handlers import Handlers
 from agent.web.ui.layout import Widgets
@@ -143,9 +144,8 @@ class Events:
         button = self._widgets.settings.login
         if button is None:
             return
-        event, button.load_event_to_attach = button.load_event_to_attach, None
-        if event:
-            self._page.load(event[0], None, button, **QUIET)
+        if label := take_load_event(button):
+            self._page.load(label, None, button, **QUIET)
 
 
 def connect_endpoint(api: ChatApi) -> None:

@@ -1,6 +1,5 @@
 """The layout of the page: its widgets and their places. `agent.web.ui.events` connects them."""
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +7,7 @@ import gradio as gr
 
 from agent.i18n.translator import LANGUAGES
 from agent.web.chat.attachments import kinds
+from agent.web.gradio_compat.login import log_in_visitors
 from agent.web.ui import formulas
 from agent.web.ui.page_text import WIDGETS, translated
 
@@ -145,8 +145,7 @@ def _settings(*, login: bool, days: float) -> Settings:
 
 
 def _login_button() -> gr.LoginButton:
-    # Without this Gradio would log everybody in as the owner. The Hub's own images set it, Docker images do not.
-    os.environ["SYSTEM"] = "spaces"
+    log_in_visitors()
     # Its icon is a file in Gradio's cache, which no visitor can read.
     return gr.LoginButton("Log in with Hugging Face", "Log out ({})", icon=None, size="md", elem_id="login")
 

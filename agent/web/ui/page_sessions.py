@@ -8,8 +8,6 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 
 import gradio as gr
-from fastapi import HTTPException
-from gradio.oauth import require_oauth_token
 
 from agent.history import new_id
 from agent.i18n.translator import ENGLISH, Translator, negotiate
@@ -17,6 +15,7 @@ from agent.web.chat.conversations import WINDOW
 from agent.web.chat.expiry import GUEST_PREFIX
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
+from agent.web.gradio_compat.login import login_token
 from agent.web.middleware.isolation import visitor_id_of
 
 MAX_SESSIONS = 50_000
@@ -60,7 +59,7 @@ class PageSessions:
             session = self.save(request, PageSession(owner=visitor or GUEST_PREFIX + new_id(), guest=visitor is None))
         accepted = str(request.headers.get("accept-language", "")) if request.request else ""
         address = client_address(request.request.scope) if request.request else None
-        return replace(session, login=_login(request), address=address, words=negotiate(accepted))
+        return replace(session, login=login_token(request.request), address=address, words=negotiate(accepted))
 
     def save(self, request: gr.Request, session: PageSession) -> PageSession:
         """Store the session of the requesting page, without its login and address."""
@@ -70,11 +69,3 @@ class PageSessions:
             while len(self._sessions) > MAX_SESSIONS:
                 self._sessions.popitem(last=False)
         return session
-
-
-def _login(request: gr.Request) -> str | None:
-    """Return the valid token in the session of a request, or None."""
-    try:
-        return require_oauth_token(request.request) if request.request else None
-    except HTTPException:
-        return None

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from gradio.themes import Base
-from gradio.themes.utils import colors, sizes
+from gradio.themes import Base, colors, sizes
 
 COLOURS = {  # light, dark; text has a contrast of at least 4.5:1, the edge of a control 3:1
     "ground": ("#fcfcfd", "#101217"),

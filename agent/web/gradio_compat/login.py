@@ -1,0 +1,38 @@
+"""Logs visitors in to Hugging Face with Gradio's button and session.
+
+Gradio gives a visitor's token only to handlers with a parameter of type `gr.OAuthToken`. Here every handler needs it,
+with the rest of the page session, so it is read from the request.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any, cast
+
+import gradio as gr
+from fastapi import HTTPException, Request
+from gradio.oauth import require_oauth_token
+
+
+def log_in_visitors() -> None:
+    """Let each visitor log in as themselves. Otherwise Gradio would log everybody in as the owner of this machine.
+
+    Gradio reads this variable to know if it is on a Space. The hub's own images set it, Docker images do not.
+    """
+    os.environ["SYSTEM"] = "spaces"
+
+
+def login_token(request: Request | None) -> str | None:
+    """Return the valid token in the session of a request, or None."""
+    try:
+        return require_oauth_token(request) if request else None
+    except HTTPException:
+        return None
+
+
+def take_load_event(button: gr.LoginButton) -> Callable[..., Any] | None:
+    """Return the function that labels the button when a page loads, and keep Gradio from connecting it itself.
+
+    Gradio would list it in the API, where programs have no use for it.
+    """
+    event, cast(Any, button).load_event_to_attach = button.load_event_to_attach, None
+    return event[0] if event else None
