@@ -1,5 +1,6 @@
 """What the page says of models that come and go; the models themselves are played, the page's rules are real."""
 
+import asyncio
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -212,6 +213,25 @@ async def test_finished_answer_still_reaches_listener(handlers: Handlers, models
         answers = [answer async for answer in stream_answer(live)]
         await conversations.aclose()
     assert (answers[-1]["text"], answers[-1]["finish_reason"]) == ("Quick.", "stop")
+
+
+async def test_newer_watch_ends_older_ones(handlers: Handlers, models: Models) -> None:
+    with running(Config(rate=0, models=("large",))) as server:
+        models.served = (ServedModel(LARGE, Endpoint(server.base_url)),)
+        conversations = handlers._conversations
+        live = await conversations.send(Asker(owner="ann"), None, {"text": "!tokens 4000 @50"}, Choices())
+        assert live is not None
+        handlers._sessions.save(anyone(), replace(handlers._sessions.get(anyone()), conversation=live.conversation))
+        watches = [handlers.watch(anyone()) for _ in range(3)]
+        for watch in watches:
+            assert await anext(watch)
+        for older in watches[:2]:
+            assert await asyncio.wait_for(anext(older, "ended"), 10) == "ended"
+        assert await anext(watches[2])
+        assert not live.run.done
+        await watches[2].aclose()
+        live.run.cancel()
+        await conversations.aclose()
 
 
 @pytest.mark.parametrize("taken", [True, False], ids=["at home", "over a link"])
