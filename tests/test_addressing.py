@@ -272,3 +272,20 @@ def test_stale_button_answers_no_other_question(start_app: Callable[..., App], v
     one.page.reload()
     expect(asked).to_contain_text("Second?")
     expect(one.mine).to_have_count(2)
+
+
+def test_earlier_messages_show_repeatedly_during_an_answer(app: App, visit: Visit) -> None:
+    """Each press needs its own view, though the view of the press before it is still being updated."""
+    visitor = visit(app.url)
+    visitor.ask("first of very many")
+    seed(app, "first of very many", 70)
+    visitor.page.reload()
+    expect(visitor.mine.last).to_have_text("question 70")
+    visitor.say("!tokens 4000 @20")
+    expect(visitor.mine.last).to_contain_text("!tokens")
+    for _ in range(2):
+        visible = visitor.mine.count()
+        visitor.page.get_by_role("button", name="Show earlier messages").click()
+        expect(visitor.mine.nth(visible)).to_be_attached()
+    visitor.page.get_by_role("button", name="Stop").click()
+    visitor.idle()

@@ -61,7 +61,8 @@ class Events:
         handlers, chat, composer = self._handlers, self._widgets.chat, self._widgets.composer
         refused = event.failure(handlers.refused, None, [composer.box, composer.sending], **QUIET)
         for begun, watch in ((event.success, handlers.watch), (refused.success, handlers.watch_other)):
-            shown = begun(watch, None, chat.chatbot, postprocess=False, **QUIET)
+            # "multiple", because a press of "Show earlier messages" needs a new watch while the one before still runs.
+            shown = begun(watch, None, chat.chatbot, postprocess=False, trigger_mode="multiple", **QUIET)
             for after in (shown.then, shown.failure):
                 after(handlers.refresh_buttons, None, [composer.box, chat.earlier], **QUIET)
 
