@@ -22,14 +22,13 @@ from agent.history import new_id
 from agent.i18n import N_, LocalizedText, _
 from agent.settings import UploadSettings
 from agent.system.file_lock import try_lock
+from agent.web.guests import GUEST
 from agent.web.middleware.upload_form import safe_name
 
 PREFIX = "switchboard-"
 LOCK = ".lock"
 LEAST = 64 * 1024
 """The least number of bytes that a file counts for, because its folder and table entry take space too."""
-GUESTS = ""
-"""The account of all visitors without a cookie, because they cannot be told apart."""
 FILES_PER_VISITOR = 500
 FILES_OF_GUESTS = 2_000
 FILES_IN_ALL = 10_000
@@ -116,16 +115,16 @@ class UnsentFiles:
         victims = self._victims(visitor, size, files)
         for path in victims:
             self._forget(path)
-        self._add(visitor or GUESTS, size)
+        self._add(visitor or GUEST, size)
         return victims
 
     def uncount(self, visitor: str | None, size: int) -> None:
         """Undo `count` for `size` bytes."""
-        self._add(visitor or GUESTS, -size)
+        self._add(visitor or GUEST, -size)
 
     def keep(self, path: Path, visitor: str | None, size: int) -> None:
         """Record an existing file and count it."""
-        account, counted = visitor or GUESTS, max(size, LEAST)
+        account, counted = visitor or GUEST, max(size, LEAST)
         self._add(account, counted)
         self._files[path] = _Upload(account, counted, self._clock())
         self._folders.add(path.parent.name)
@@ -147,7 +146,7 @@ class UnsentFiles:
         """Remove files that this visitor has sent, because the message stores them now."""
         for path in map(Path, paths):
             upload = self._files.get(path)
-            if upload is not None and upload.account == (visitor or GUESTS):
+            if upload is not None and upload.account == (visitor or GUEST):
                 self._forget(path)
                 _delete(path)
 
@@ -189,7 +188,7 @@ class UnsentFiles:
 
     def _victims(self, visitor: str | None, size: int, files: int) -> list[Path]:
         """Return the files of others that must go for this visitor's new bytes and files. Raises `Limited`."""
-        account = visitor or GUESTS
+        account = visitor or GUEST
         most_files = FILES_PER_VISITOR if visitor else FILES_OF_GUESTS
         most = self.limits.mb_per_visitor if visitor else self.limits.mb_of_guests
         if files and len(self._kept.get(account, ())) + files > most_files:

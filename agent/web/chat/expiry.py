@@ -11,10 +11,11 @@ from agent.history import HistoryStore, Record, now
 from agent.media.store import MediaStore, files_named_in
 from agent.runtime.shield import run_to_completion
 from agent.settings import Settings
+from agent.web.guests import GUEST
 
 log = logging.getLogger(__name__)
 
-GUEST_PREFIX = "guest-"
+GUEST_PREFIX = f"{GUEST}-"
 """Owner prefix of visitors without a cookie. Nobody can come back to their conversations."""
 MARGIN = timedelta(hours=1)
 """A conversation with a running answer is kept for at least the longest run time plus this margin."""

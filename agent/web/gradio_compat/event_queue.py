@@ -26,7 +26,7 @@ from gradio.server_messages import EventMessage, ProcessCompletedMessage, Unexpe
 from gradio.utils import LRUCache
 
 from agent.web.client_address import client_address, has_full_share
-from agent.web.middleware.issued_ids import GUEST
+from agent.web.guests import GUEST
 
 EVENTS_PER_VISITOR = 32
 EVENTS_OF_GUESTS = 64

@@ -4,6 +4,7 @@ Gradio accepts a session hash, an event id or the path of an upload from anyone 
 each session hash with the visitor's id, so the same hash from another visitor is another session. An event id or a path
 works only for the visitor that received it. The middleware rebuilds each request from the checked values, so that no
 second parser reads it differently, and closes all routes of Gradio that the page does not need. It knows HTTP alone.
+`visitor_cookie` says who the visitor is.
 """
 
 import json
@@ -15,7 +16,8 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent.web.middleware.issued_ids import GUEST, IssuedIds
+from agent.web.guests import GUEST
+from agent.web.middleware.issued_ids import IssuedIds
 from agent.web.middleware.origins import Origins, is_foreign
 from agent.web.middleware.requests import READ, RequestRefused, locate, read_json, refuse, with_body, with_query
 from agent.web.middleware.security_headers import POLICY, SecurityHeadersSend

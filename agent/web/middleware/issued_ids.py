@@ -3,12 +3,12 @@
 from collections import OrderedDict
 from heapq import heapify, heappop, heapreplace
 
+from agent.web.guests import GUEST
+
 REMEMBERED = 50_000
 REMEMBERED_EACH = 4_000
 REMEMBERED_OF_GUESTS = 10_000
 """The most ids of a kind that are remembered: in total, for one visitor, and for all guests together."""
-GUEST = "guest"
-"""Replaces the visitor's id in the sessions of visitors without a cookie."""
 
 
 class IssuedIds:

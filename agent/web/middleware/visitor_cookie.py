@@ -1,4 +1,7 @@
-"""Identifies visitors by an id in a signed HttpOnly cookie, which is verified in every request."""
+"""Identifies visitors by an id in a signed HttpOnly cookie, which is verified in every request.
+
+`isolation` keeps the visitors apart that this module identifies.
+"""
 
 import os
 import re
