@@ -1,6 +1,7 @@
-"""Guards of `agent/web/gradio_compat`: each fails with a sentence if Gradio has moved a name or needs us no longer.
+"""Guards of `agent/web/gradio_compat`: each fails with a sentence if Gradio works differently or needs us no longer.
 
-`test_lazy.py` guards the import hook and `test_event_queue.py` shows what the bounded queue does.
+`test_gradio_names.py` checks the names, `test_lazy.py` guards the import hook, and `test_event_queue.py` shows what the
+bounded queue does.
 """
 
 import asyncio
@@ -30,26 +31,6 @@ from agent.web.gradio_compat.application import end_heartbeats, mount, prepare_q
 from agent.web.gradio_compat.login import log_in_visitors, take_load_event
 from agent.web.middleware.event_stream import CLOSING
 from agent.web.ui.view import render_view
-
-PRIVATE_NAMES = (
-    ("application", "gradio.routes", "App.create_app"),
-    ("application", "gradio.route_utils", "BUILD_PATH_LIB"),
-    ("application", "gradio.route_utils", "get_root_url"),
-    ("event_queue", "gradio.blocks", "Blocks.process_api"),
-    *(
-        ("event_queue", "gradio.queueing", f"Queue.{name}")
-        for name in ("push", "send_message", "start_processing", "process_events", "close", "_cancel_asyncio_tasks")
-    ),
-    ("event_queue", "gradio.utils", "LRUCache"),
-    ("import_hook", "gradio.component_meta", "create_or_modify_pyi"),
-    ("import_hook", "gradio.component_meta", "EventListener.set_doc"),
-    ("login", "gradio.oauth", "require_oauth_token"),
-    ("memory", "gradio.route_utils", "call_process_api"),
-    ("memory", "gradio.state_holder", "SessionState._update_value_in_config"),
-    ("tunnel", "gradio.networking", "setup_tunnel"),
-    ("tunnel", "gradio.tunneling", "CURRENT_TUNNELS"),
-)
-"""The module that uses the name, Gradio's module, and the name."""
 
 QUEUE_ATTRIBUTES = (
     "ANALYTICS_MAX_EVENTS",
@@ -103,14 +84,6 @@ async def page() -> gr.Blocks:
 async def plain_queue(page: gr.Blocks) -> Queue:
     """Gradio's own queue."""
     return Queue(True, 4, 1, None, page)
-
-
-@pytest.mark.parametrize(("user", "module", "name"), PRIVATE_NAMES, ids=lambda one: one)
-def test_private_name_is_where_it_was(user: str, module: str, name: str) -> None:
-    found: Any = importlib.import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    assert found is not None, f"Gradio has moved {module}.{name}: adapt agent/web/gradio_compat/{user}.py."
 
 
 async def test_queue_has_the_attributes_in_use(plain_queue: Queue, page: gr.Blocks) -> None:

@@ -1,0 +1,46 @@
+"""The names that `agent/web/gradio_compat` uses though Gradio does not export them.
+
+Imports nothing of the page, which cannot be imported if one of these names has moved.
+"""
+
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+PRIVATE_NAMES = (
+    ("application", "gradio.routes", "App.create_app"),
+    ("application", "gradio.route_utils", "BUILD_PATH_LIB"),
+    ("application", "gradio.route_utils", "get_root_url"),
+    ("event_queue", "gradio.blocks", "Blocks.process_api"),
+    *(
+        ("event_queue", "gradio.queueing", f"Queue.{name}")
+        for name in ("push", "send_message", "start_processing", "process_events", "close", "_cancel_asyncio_tasks")
+    ),
+    ("event_queue", "gradio.utils", "LRUCache"),
+    ("import_hook", "gradio.component_meta", "create_or_modify_pyi"),
+    ("import_hook", "gradio.component_meta", "EventListener.set_doc"),
+    ("login", "gradio.oauth", "require_oauth_token"),
+    ("memory", "gradio.route_utils", "call_process_api"),
+    ("memory", "gradio.state_holder", "SessionState._update_value_in_config"),
+    ("tunnel", "gradio.networking", "setup_tunnel"),
+    ("tunnel", "gradio.tunneling", "CURRENT_TUNNELS"),
+)
+"""The module that uses the name, Gradio's module, and the name."""
+
+
+@pytest.mark.parametrize(("user", "module", "name"), PRIVATE_NAMES, ids=lambda one: one)
+def test_private_name_is_where_it_was(user: str, module: str, name: str) -> None:
+    found = find(module, name)
+    assert found is not None, f"Gradio has moved {module}.{name}: adapt agent/web/gradio_compat/{user}.py."
+
+
+def find(module: str, name: str) -> Any:
+    """The object of this name, or None if there is none."""
+    try:
+        found: Any = import_module(module)
+    except ImportError:
+        return None
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
