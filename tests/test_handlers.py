@@ -30,7 +30,7 @@ from tests.scripted_server import Config, running
 from tests.views import widgets
 
 SMALL = ModelSpec(id="local:small", name="small", label="Small", provider="llama.cpp", tools="none")
-LARGE = ModelSpec(id="local:large", name="large", label="Large", provider="llama.cpp", tools="router")
+LARGE = ModelSpec(id="local:large", name="large", label="Large", provider="llama.cpp", tools="emulated")
 
 
 @dataclass
@@ -191,7 +191,7 @@ def test_missing_model_gives_way_to_an_available_one(handlers: Handlers, models:
 @pytest.mark.parametrize(
     ("spec", "interactive", "words"),
     [(SMALL, False, "too small"), (LARGE, True, "schema")],
-    ids=["no-tools", "router"],
+    ids=["no-tools", "emulated"],
 )
 async def test_tools_switch_follows_model(
     handlers: Handlers, models: Models, spec: ModelSpec, interactive: bool, words: str

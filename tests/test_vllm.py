@@ -102,7 +102,7 @@ async def test_structured_output_forces_tool_call(vllm: VllmServer) -> None:
         asked.append(city)
         return "rain"
 
-    connection = Forced(spec(vllm, tools="router"), Endpoint(vllm.url, vllm.key), load_catalog().providers["vllm"])
+    connection = Forced(spec(vllm, tools="emulated"), Endpoint(vllm.url, vllm.key), load_catalog().providers["vllm"])
     async with Agent(connection, tools=[weather]) as one:
         run = one.run("What is the weather in Paris?", max_tokens=64)
         kinds: list[str] = []

@@ -24,7 +24,7 @@ TABLE = Path(__file__).resolve().parents[2] / "configs" / "models.toml"
 LONGEST_ANSWER = 8192
 _T = TypeVar("_T")
 Dialect = Literal["chat", "responses", "messages", "generate"]
-ToolSupport = Literal["native", "router", "none"]
+ToolSupport = Literal["native", "emulated", "none"]
 _NO_OTHERS = ConfigDict(extra="forbid")
 """Refuses unknown fields, because they are typing errors and would otherwise be ignored."""
 
@@ -87,7 +87,7 @@ class ModelSpec:
     """One model that can be chosen.
 
     `id` is unique in the menu (`vllm:Qwen/Qwen3-8B`); `name` is the server's name for it. `context_tokens` is for
-    prompt and answer together, `usual_output_tokens` the default limit of an answer. `tools` is "router" if only tool
+    prompt and answer together, `usual_output_tokens` the default limit of an answer. `tools` is "emulated" if only tool
     calls by JSON schema work (see providers/tool_emulation.py). `always_reasons`: reasoning cannot be turned off.
     `needs_audio`: a request without sound is refused. `temperature`: it can be set. `retired_on` can be in the future;
     `retired`: retired on an unknown day. `replaced_by` is a model name of the same provider. `source` and `licence` are
@@ -152,7 +152,7 @@ def guess(name: str, provider: str, *, context_tokens: int = 32_768, source: str
         audio=known.audio,
         reasoning=known.reasoning_parser is not None,
         always_reasons=known.always_reasons,
-        tools="native" if known.tool_parser else "router",
+        tools="native" if known.tool_parser else "emulated",
         context_tokens=context_tokens,
         max_output_tokens=longest_answer(context_tokens),
         source=source,

@@ -57,7 +57,7 @@ class ChatCompletionsConnection(ClientConnection):
         model: Model = _Chat(self.spec.name, provider=provider, profile=_profile(self.spec.provider))
         if self.spec.examples:
             model = ExampleModel(model, self.spec.examples)
-        return ToolEmulationModel(model) if self.spec.tools == "router" else model
+        return ToolEmulationModel(model) if self.spec.tools == "emulated" else model
 
 
 def _provider(id_: str, client: AsyncOpenAI) -> Provider[AsyncOpenAI]:

@@ -118,7 +118,7 @@ class _Props:
     @property
     def tools(self) -> ToolSupport:
         # If its template has no tools, llama.cpp drops them silently; a JSON schema still binds any model.
-        return "native" if _table(self.props, "chat_template_caps").get("supports_tool_calls") else "router"
+        return "native" if _table(self.props, "chat_template_caps").get("supports_tool_calls") else "emulated"
 
     @property
     def context(self) -> int:

@@ -32,7 +32,7 @@ Updates = dict[gr.Component, Any]
 
 TOOL_SUPPORT = {
     "native": _("It may calculate, tell the time, convert units and ask you."),
-    "router": _("This small model is guided to call tools by a schema; it errs more often."),
+    "emulated": _("This small model is guided to call tools by a schema; it errs more often."),
     "none": _("This model is too small to call tools."),
 }
 """The remark about the tools of a model, by `ModelSpec.tools`."""
