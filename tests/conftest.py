@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Error, Page, ViewportSize, expect, sync_playwright
 
 from tests.chromium import launch
+from tests.ports import free_port
 from tests.scripted_server import Config, Running, running
 
 pytest_plugins = ["tests.tiers"]
@@ -114,9 +114,7 @@ def apps(folders: pytest.TempPathFactory, model_server: Running) -> Generator[Ca
     def start(config: str = CONFIG, **env: str) -> App:
         folder = folders.mktemp("app")
         (folder / "app.toml").write_text(config)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
+        port = free_port()
         inherited = {name: value for name, value in os.environ.items() if name not in ("MODEL", "LOCAL_MODEL")}
         given = {
             "VLLM_BASE_URL": model_server.base_url,

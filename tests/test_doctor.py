@@ -22,6 +22,7 @@ from agent.doctor.check import Check
 from agent.history import Record
 from agent.history.sqlite import SqliteStore
 from agent.settings import ROOT
+from tests.ports import free_port
 from tests.scripted_server import Config, running
 
 pytestmark = pytest.mark.slow
@@ -76,12 +77,6 @@ def model() -> Iterator[ModelServer]:
         yield plan
         server.shutdown()
         thread.join()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

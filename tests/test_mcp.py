@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -28,6 +27,7 @@ from agent.tools import Tool, Toolset, execute, mcp
 from agent.tools.mcp import LONGEST_NAME, McpServer, fit_name
 from tests.fakes import Call, FakeConnection, Step, Words
 from tests.mcp_server import PNG, WAV
+from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -93,9 +93,7 @@ def test_server_name_must_fit(name: str) -> None:
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """A server over HTTP."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.mcp_server", "http", str(port)], cwd=ROOT, stderr=subprocess.DEVNULL
     )

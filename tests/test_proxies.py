@@ -31,6 +31,7 @@ from agent.settings import ROOT
 from agent.web.middleware.visitor_cookie import COOKIE
 from tests.conftest import App, Visitor
 from tests.debian_root import Unavailable, package
+from tests.ports import free_port
 from tests.scripted_server import Config, Running, running
 from tests.test_isolation import MATRIX, Program, at_work, closed_requests, made_up_like, plain, play, png
 
@@ -146,9 +147,7 @@ def proxy(request: pytest.FixtureRequest, apps: tuple[App, App], certificate: tu
     """Each proxy with the file that stands in docs/proxies."""
     name: str = request.param
     argv = [program(name)]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     crt, key = certificate
     root, chat = apps
     changes = {"127.0.0.1:7860": f"127.0.0.1:{root.port}", "127.0.0.1:7861": f"127.0.0.1:{chat.port}"}

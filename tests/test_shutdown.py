@@ -8,7 +8,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -32,6 +31,7 @@ from agent.history.codec import load_entries
 from agent.local.weights import SMOLLM2, fetch
 from agent.web.shutdown import REPEAT_SECONDS
 from tests.conftest import CONFIG, ROOT, App, Visitor
+from tests.ports import free_port
 from tests.scripted_server import Config, Running, running
 
 GONE = "The server is going down."
@@ -62,12 +62,6 @@ def start(app: App, tmp_path: Path) -> Iterator[Start]:
                 with suppress(psutil.Error):
                     process.kill()
             own.process.wait(10)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def launch(own: App, command: list[str] | None = None) -> None:

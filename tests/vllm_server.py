@@ -13,7 +13,6 @@ import re
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ import pytest
 
 from agent.local.weights import SMOLLM2, fetch
 from agent.settings import ROOT
+from tests.ports import free_port
 
 MODEL = "smollm2-135m"
 CONTEXT_TOKENS = 2048
@@ -94,7 +94,7 @@ def serving() -> Iterator[VllmServer]:
     """
     if not (_ENVIRONMENT / "bin" / "vllm").exists():
         raise RuntimeError("there is no .venv-vllm: `make test-vllm` sets it up and runs these tests")
-    weights, port, key = converted(), _free_port(), secrets.token_urlsafe(16)
+    weights, port, key = converted(), free_port(), secrets.token_urlsafe(16)
     log = _CACHE / "vllm-test.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -159,12 +159,6 @@ def _variables(key: str) -> dict[str, str]:
 def _with_us() -> list[str]:
     """What ends vLLM when the tests are killed, where the system has it; else it would stay, with its 3 GB."""
     return ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _wait_for(server: VllmServer, process: subprocess.Popen[bytes]) -> None:
