@@ -148,19 +148,25 @@ class Widget:
 async def by_page(page: Conversations, message: dict[str, Any], switch: bool, request: gr.Request) -> None:
     """Send with the composer."""
     values = {"composer": message, "model": SEES.id, "system": "", "reasoning": False, "temperature": 0.5}
-    values |= {"max-tokens": 100, "tools": False, "read-here": switch}
+    values |= {"max-tokens": 100, "tools": False, "extract-text": switch}
     async for _ in Handlers(page, widgets()).submit({Widget(name): value for name, value in values.items()}, request):
         pass
 
 
 async def by_program(page: Conversations, message: dict[str, Any], switch: bool, request: gr.Request) -> None:
     """Call the endpoint for programs."""
+    async for _ in ChatApi(page).chat(message, "", {"extract_text": switch}, request):
+        pass
+
+
+async def by_older_program(page: Conversations, message: dict[str, Any], switch: bool, request: gr.Request) -> None:
+    """Call the endpoint with the option's old name."""
     async for _ in ChatApi(page).chat(message, "", {"read_here": switch}, request):
         pass
 
 
 @pytest.mark.parametrize("switch", [False, True], ids=["off", "on"])
-@pytest.mark.parametrize("way", [by_page, by_program])
+@pytest.mark.parametrize("way", [by_page, by_program, by_older_program])
 async def test_switch_for_transcription_reaches_the_message(
     page: Conversations, tmp_path: Path, way: Callable[..., Awaitable[None]], switch: bool
 ) -> None:

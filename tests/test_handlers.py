@@ -147,8 +147,8 @@ async def test_handlers_change_only_outputs_of_their_events(models: Models, tmp_
             assert shown.keys() <= outputs[name], name
             if served:  # without a model, settings stay as they are; a visitor's own prompt always does
                 assert outputs[name] - shown.keys() <= {handlers.widgets.settings.system}, name
-        read_here = await handlers.attaching.read_here(False, "", anyone())
-        assert (read_here.keys() == outputs["read_here"]) if served else (read_here == gr.skip())
+        extract_text = await handlers.attaching.extract_text(False, "", anyone())
+        assert (extract_text.keys() == outputs["extract_text"]) if served else (extract_text == gr.skip())
 
 
 async def test_refused_message_leaves_no_file(handlers: Handlers, models: Models, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ class Page:
             "temperature": 0.5,
             "max-tokens": 100,
             "tools": True,
-            "read-here": False,
+            "extract-text": False,
             **more,
         }
         return {Widget(name): value for name, value in values.items()}

@@ -104,7 +104,7 @@ async def test_new_model_is_named_in_extended_prompt(tmp_path: Path) -> None:
     session = handlers._sessions.get(anyone())
     assert handlers._conversations.choices(session.owner).system_message == small
     sent = {"model": LARGE.id, "system": small, "reasoning": True, "temperature": 1.0, "max-tokens": 64}
-    given = {gr.Textbox(elem_id=name): value for name, value in {**sent, "tools": False, "read-here": False}.items()}
+    given = {gr.Textbox(elem_id=name): value for name, value in {**sent, "tools": False, "extract-text": False}.items()}
     assert handlers._choices(session, given).system_message == large, "sent before the page shows the new prompt"
     typed = "openai:gpt-typed-by-hand"
     shown = (await handlers.model_chosen(typed, large, anyone()))[prompt]
@@ -123,7 +123,7 @@ async def test_model_without_tools_leaves_the_choice_alone(tmp_path: Path) -> No
         shown, ui = await handlers.model_chosen(spec.id, "", anyone()), handlers.widgets.settings
         assert (said(shown[ui.tools])["value"], said(shown[ui.temperature])["value"]) == (on, 0.3), spec.id
     sent = {"model": LARGE.id, "system": "", "reasoning": True, "temperature": 1.0, "max-tokens": 64, "tools": False}
-    given = {gr.Textbox(elem_id=name): value for name, value in {**sent, "read-here": False}.items()}
+    given = {gr.Textbox(elem_id=name): value for name, value in {**sent, "extract-text": False}.items()}
     session = handlers._sessions.get(anyone())
     assert not handlers._choices(session, given).tools, "a page that was opened before sends what it shows"
     assert handlers._conversations.choices(session.owner).tools, "and does not undo what was set on another"
@@ -160,15 +160,15 @@ async def test_odd_number_is_clamped_before_storage(
         "max-tokens": sent,
         "tools": sent,
     }
-    said = choices_of({gr.Textbox(elem_id=name): value for name, value in {**values, "read-here": [sent]}.items()})
+    said = choices_of({gr.Textbox(elem_id=name): value for name, value in {**values, "extract-text": [sent]}.items()})
     assert (said.max_tokens, said.temperature, said.model, said.system_message) == (tokens, warmth, "", "")
-    assert said.read_here is True
+    assert said.extract_text is True
 
 
 async def test_extraction_setting_remembers_no_text(tmp_path: Path) -> None:
     handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), Models(), tools=()), widgets())
-    await handlers.attaching.read_here(cast(Any, "x" * 3_800_000), None, anyone())
-    assert handlers._conversations.choices(handlers._sessions.get(anyone()).owner).read_here is True
+    await handlers.attaching.extract_text(cast(Any, "x" * 3_800_000), None, anyone())
+    assert handlers._conversations.choices(handlers._sessions.get(anyone()).owner).extract_text is True
 
 
 def test_oversized_choices_are_not_remembered() -> None:
@@ -204,7 +204,7 @@ def test_settings_survive_reload_and_model_switch(own: App, visit: Visit, server
     visitor = visit(own.url)
     page, prompt = visitor.page, visitor.page.get_by_label("System prompt")
     numbers = [page.locator(f"#{name} input[type=number]") for name in ("temperature", "max-tokens")]
-    boxes = [page.locator(f"#{name} input") for name in ("reasoning", "tools", "read-here")]
+    boxes = [page.locator(f"#{name} input") for name in ("reasoning", "tools", "extract-text")]
     tuned = qwen_prompt().replace("Qwen3-8B, a model made by Alibaba Cloud", "Tuned")
 
     def reloaded() -> tuple[object, ...]:

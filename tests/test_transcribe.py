@@ -383,7 +383,7 @@ async def test_slow_reading_gives_back_the_place(tmp_path: Path) -> None:
         async with conversations.transcriber._line.slot():  # another message is being read
             with pytest.raises(InputError, match=r"^Reading the files of this message took too long\. Send fewer"):
                 await conversations.send(
-                    ann, None, {"text": "", "files": list(map(str, files))}, Choices(model=LARGE.id, read_here=True)
+                    ann, None, {"text": "", "files": list(map(str, files))}, Choices(model=LARGE.id, extract_text=True)
                 )
         conversations.rate_limiter.reserve_answer(ann).release()
     assert readers() == []

@@ -84,7 +84,7 @@ def attach(visitor: Visitor, *files: Path) -> Locator:
 def switch(visitor: Visitor, *, sounds: bool = True) -> None:
     """Turn the switch in the settings on. Then pictures can be attached, and `sounds` where they can be read."""
     visitor.open_settings()
-    box = visitor.page.locator("#read-here input")
+    box = visitor.page.locator("#extract-text input")
     expect(box).not_to_be_checked()
     box.check()
     expect(visitor.page.locator("#about [data-takes*='image/*']")).to_have_count(1)
@@ -127,7 +127,7 @@ def test_text_model_gets_picture_text(own: App, visit: Visit, server: Running, r
     visitor.shot("reading-picture")
     visitor.open(own.url)
     shown()
-    expect(visitor.page.locator("#read-here input")).to_be_checked()
+    expect(visitor.page.locator("#extract-text input")).to_be_checked()
     assert own.process is not None
     if os.geteuid() == 0:  # only root may look into the process
         maps = Path(f"/proc/{own.process.pid}/maps").read_text()

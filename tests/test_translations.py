@@ -1,5 +1,6 @@
 """The catalogues are complete, and the page speaks the language of the browser."""
 
+import ast
 import re
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from string import Formatter
 
 import pytest
 from babel.messages.pofile import read_po, write_po
@@ -97,6 +99,18 @@ print(words.language, i18n().translations["it"]["new_chat"], '"it": {' in script
 """
     out = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "it Nuova chat True"
+
+
+def test_each_sentence_gets_its_values() -> None:
+    """A value that is missing would be an error only when the sentence is shown."""
+    for path in (ROOT / "agent").rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("_", "ngettext"):
+                message = ast.literal_eval(call.args[0])
+                fields = {name for _text, name, _spec, _conversion in Formatter().parse(message) if name}
+                values = {keyword.arg for keyword in call.keywords}
+                values |= {"count"} if call.func.id == "ngettext" else set()
+                assert None in values or values == fields, f"{path.name}:{call.lineno}: {message}"
 
 
 def test_plurals_follow_the_language() -> None:

@@ -187,13 +187,13 @@ def check_files(files: Sequence[Path], max_bytes: int) -> None:
         )
 
 
-def kinds(spec: ModelSpec | None = None, *, read_here: Collection[Kind] = ()) -> list[str]:
+def kinds(spec: ModelSpec | None = None, *, extract_text: Collection[Kind] = ()) -> list[str]:
     """Return the file types for a file dialog that this model takes, or that any model takes if `spec` is None.
 
-    `read_here` are the kinds that are transcribed for a model that cannot take them.
+    `extract_text` are the kinds that are transcribed for a model that cannot take them.
     """
-    pictures = ["image/*", *PICTURE_SUFFIXES] if spec is None or spec.image or "image" in read_here else []
-    sounds = ["audio/*", *SOUND_SUFFIXES] if spec is None or spec.audio or "audio" in read_here else []
+    pictures = ["image/*", *PICTURE_SUFFIXES] if spec is None or spec.image or "image" in extract_text else []
+    sounds = ["audio/*", *SOUND_SUFFIXES] if spec is None or spec.audio or "audio" in extract_text else []
     return [*pictures, *sounds, *sorted(TEXT_SUFFIXES)]
 
 

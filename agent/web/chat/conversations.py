@@ -145,7 +145,7 @@ class Conversations:
                 media=self.media,
                 owner=owner,
                 max_bytes=self.settings.max_upload_bytes,
-                reading=self.transcriber if choices.read_here else None,
+                reading=self.transcriber if choices.extract_text else None,
                 report=report,
                 reserve=grant.reserve,
                 limits=self.reading_limits,

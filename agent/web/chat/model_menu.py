@@ -149,7 +149,9 @@ class ModelMenu:
         """Return what the visitor can do about a model that needs a key."""
         if not self.accepts_keys:
             return _(
-                "This public page does not offer {model}, a model of {provider}. Choose another one.", model=spec.label
+                "This public page does not offer {model}, a model of {provider}. Choose another one.",
+                model=spec.label,
+                provider=provider.label,
             )
         if self.may_log_in(spec):
             return _(

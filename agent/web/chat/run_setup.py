@@ -42,7 +42,7 @@ class Choices:
     """The settings of a visitor on the page. `picked` is True if the visitor chose the model.
 
     `max_tokens` is the visitor's own limit of an answer, or None. `system_message` is None for the default and "" for
-    no system prompt. With `read_here`, text in images and speech in audio are extracted on this machine for a model
+    no system prompt. With `extract_text`, text in images and speech in audio are extracted on this machine for a model
     that cannot see or hear.
     """
 
@@ -53,7 +53,7 @@ class Choices:
     temperature: float | None = None
     max_tokens: int | None = None
     tools: bool = False
-    read_here: bool = False
+    extract_text: bool = False
 
     def check(self) -> None:
         """Raise `InputError` if the system prompt is too long."""

@@ -1,6 +1,7 @@
 """The public endpoint for programs, `/chat`."""
 
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
@@ -21,6 +22,8 @@ from agent.web.ui.submit import submit, toast_errors
 RUNS = ("reasoning", "temperature", "max_tokens")
 """The run options that a program can set."""
 
+log = logging.getLogger(__name__)
+
 
 class ChatApi:
     """The endpoint. It uses the same conversations as the page."""
@@ -39,7 +42,7 @@ class ChatApi:
         """Send a message and stream the answer's bubbles.
 
         `message` is `{"text": ..., "files": [...]}`. `model` is a model's id, or "" for the first one. `options` can
-        hold system_message, reasoning, temperature, max_tokens, tools, read_here and new (true starts a new
+        hold system_message, reasoning, temperature, max_tokens, tools, extract_text and new (true starts a new
         conversation). Each value is `{"text", "bubbles": [{"type", "content"}], "finish_reason"}`; only the last one
         has a finish_reason.
         """
@@ -76,7 +79,7 @@ async def stream_answer(live: LiveRun) -> AsyncIterator[dict[str, Any]]:
         live.run.cancel("client_disconnect")
 
 
-OWN: dict[str, type] = {"system_message": str, "tools": bool, "read_here": bool}
+OWN: dict[str, type] = {"system_message": str, "tools": bool, "extract_text": bool}
 """The options of this page with their types. All others are run options."""
 
 
@@ -93,6 +96,10 @@ def _portable(value: Any) -> Any:
 
 async def _options(model: str, options: dict[str, Any]) -> Choices:
     """Return the options as choices. Converts nothing, so the text "false" is not accepted as a bool."""
+    if "read_here" in options:  # the name until version 0.1
+        log.warning("the option read_here is called extract_text now")
+        options = {**options, "extract_text": options["read_here"]}
+        del options["read_here"]
     runs = {name: value for name, value in options.items() if name not in OWN}
     if unknown := sorted(runs.keys() - RUNS):
         raise InputError(f"unknown options: {', '.join(unknown)}; known are {', '.join([*OWN, *RUNS])} and new")

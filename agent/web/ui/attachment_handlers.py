@@ -36,11 +36,11 @@ class AttachmentHandlers:
         self._looking = asyncio.Semaphore(LOOKED_AT)
         self._links = LinkFetcher(guard, conversations.rate_limiter, max_bytes=conversations.settings.max_upload_bytes)
 
-    async def read_here(self, on: bool, model: str | None, request: gr.Request) -> Updates:
+    async def extract_text(self, on: bool, model: str | None, request: gr.Request) -> Updates:
         """Switch the text extraction from images and audio, which changes the files that can be attached."""
         session = self._sessions.get(request)
         self._conversations.remembered.put(
-            session.visitor, replace(self._conversations.choices(session.owner), read_here=bool(on))
+            session.visitor, replace(self._conversations.choices(session.owner), extract_text=bool(on))
         )
         spec = self._conversations.model_for(session.owner, model)
         if on:
@@ -50,7 +50,7 @@ class AttachmentHandlers:
         return takes(self._widgets, spec, session.words, reading=self._conversations.transcriber if on else None)
 
     async def attached(
-        self, value: dict[str, Any] | None, model: str | None, read_here: bool, request: gr.Request
+        self, value: dict[str, Any] | None, model: str | None, extract_text: bool, request: gr.Request
     ) -> AsyncIterator[Updates]:
         """Yield how each attachment will be handled for the chosen model, before anything is sent."""
         session = self._sessions.get(request)
@@ -60,13 +60,13 @@ class AttachmentHandlers:
             yield {self._widgets.composer.attached: ""}
             return
         with acting_for(session.owner):
-            looking = asyncio.ensure_future(self._plans(files, spec, session, read_here))
+            looking = asyncio.ensure_future(self._plans(files, spec, session, extract_text))
         async for _tick in poll_until_done(looking):
             yield {self._widgets.composer.attached: being_checked([file.name for file in files], session.words)}
         yield {self._widgets.composer.attached: attachments(looking.result(), session.words)}
 
     async def _plans(
-        self, files: list[Path], spec: ModelSpec, session: PageSession, read_here: bool
+        self, files: list[Path], spec: ModelSpec, session: PageSession, extract_text: bool
     ) -> list[AttachmentPlan]:
         """Plan the files when it is their turn: one message per visitor at a time, and a few in total."""
         turn = self._turns.setdefault(session.visitor.rate_limit_key, asyncio.Lock())
@@ -80,7 +80,7 @@ class AttachmentHandlers:
                 spec,
                 max_bytes=most,
                 menu=menu,
-                reading=self._conversations.transcriber if read_here else None,
+                reading=self._conversations.transcriber if extract_text else None,
                 limits=self._conversations.reading_limits,
             )
 

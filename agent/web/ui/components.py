@@ -58,7 +58,7 @@ def choices_of(given: Given) -> Choices:
         temperature=temperature_of(said["temperature"]),
         max_tokens=limit_of(said["max-tokens"]),
         tools=bool(said["tools"]),
-        read_here=bool(said["read-here"]),
+        extract_text=bool(said["extract-text"]),
     )
 
 
@@ -166,8 +166,8 @@ def takes(
     Types that `reading` cannot transcribe now are not offered. The description says why, before anybody records audio.
     """
     absent = reading.absent if reading else {}
-    read_here: list[Kind] = [kind for kind in READERS if reading and kind not in absent]
-    sources = ["upload", "microphone"] if spec.audio or "audio" in read_here else ["upload"]
+    extract_text: list[Kind] = [kind for kind in READERS if reading and kind not in absent]
+    sources = ["upload", "microphone"] if spec.audio or "audio" in extract_text else ["upload"]
     unread = [saying for kind, saying in absent.items() if not (spec.image if kind == "image" else spec.audio)]
     more = f'<p role="status">{html.escape(" ".join(map(words, unread)))}</p>' if unread else ""
     said = (
@@ -176,7 +176,7 @@ def takes(
         words(_("{licence} licence", licence=spec.licence)) if spec.licence else "",
     )
     about = " · ".join(html.escape(part) for part in said if part)
-    types = ",".join(kinds(spec, read_here=read_here))
+    types = ",".join(kinds(spec, extract_text=extract_text))
     return {
         widgets.composer.box: composer(busy=busy, sources=sources),
         widgets.composer.about: f'<p data-takes="{types}">{about}</p>{more}',

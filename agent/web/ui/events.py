@@ -28,7 +28,7 @@ class Events:
             settings.temperature,
             settings.max_tokens,
             settings.tools,
-            settings.read_here,
+            settings.extract_text,
         }
         self._menu = [composer.model, chat.notice, chat.switch]
         self._keys = [chat.key_text, chat.key, chat.forget_keys, widgets.sign_of_life]
@@ -70,7 +70,7 @@ class Events:
         """Connect the events that begin an answer."""
         handlers, widgets, follow = self._handlers, self._widgets, self._follow
         chatbot, box, sending = widgets.chat.chatbot, widgets.composer.box, widgets.composer.sending
-        loaded = [widgets.settings.read_here, *self._menu, *self._for_model]
+        loaded = [widgets.settings.extract_text, *self._menu, *self._for_model]
         follow(self._page.load(handlers.page_loaded, None, loaded, **QUIET))
         follow(box.submit(handlers.submit, {box, *self._settings}, [box, sending], **QUIET))
         follow(chatbot.example_select(handlers.example, self._settings, [box, sending], **QUIET))
@@ -106,7 +106,7 @@ class Events:
 
     @property
     def _attached(self) -> list[Any]:
-        return [self._widgets.composer.box, self._widgets.composer.model, self._widgets.settings.read_here]
+        return [self._widgets.composer.box, self._widgets.composer.model, self._widgets.settings.extract_text]
 
     def _connect_settings(self) -> None:
         """Connect the events of the model menu and the side bar."""
@@ -118,8 +118,11 @@ class Events:
             handlers.model_chosen, [composer.model, settings.system], [*self._menu, *self._for_model], **last
         )
         chosen.then(attached, self._attached, composer.attached, **QUIET)
-        turned = settings.read_here.input(
-            handlers.attaching.read_here, [settings.read_here, composer.model], [composer.box, composer.about], **QUIET
+        turned = settings.extract_text.input(
+            handlers.attaching.extract_text,
+            [settings.extract_text, composer.model],
+            [composer.box, composer.about],
+            **QUIET,
         )
         turned.then(attached, self._attached, composer.attached, **QUIET)
         remember = handlers.settings

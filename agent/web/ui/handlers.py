@@ -68,12 +68,12 @@ class Handlers:
         )
         self._conversations.models.keys.keep_alive(session.owner)
         chosen = self._conversations.choices(session.owner)
-        if chosen.read_here:
+        if chosen.extract_text:
             await self._conversations.transcriber.look()
         spec = self._conversations.model_for(session.owner, None)
         busy = session.conversation is not None and self._conversations.live_runs.is_busy(session.conversation)
         shown = self._model.menu(session, spec) | self._model.for_model(session, spec, busy=busy)
-        return shown | {self.widgets.settings.read_here: chosen.read_here}
+        return shown | {self.widgets.settings.extract_text: chosen.extract_text}
 
     async def watch(self, request: gr.Request) -> AsyncGenerator[Updates]:
         """Yield the conversation, and its answer while it is being written."""

@@ -30,7 +30,7 @@ class Settings:
     system: gr.Textbox
     reasoning: gr.Checkbox
     tools: gr.Checkbox
-    read_here: gr.Checkbox
+    extract_text: gr.Checkbox
     temperature: gr.Slider
     max_tokens: gr.Number
     login: gr.LoginButton | None
@@ -128,8 +128,8 @@ def _settings(*, login: bool, days: float) -> Settings:
             ),
             reasoning=gr.Checkbox(label=static("reasoning"), value=True, elem_id="reasoning"),
             tools=gr.Checkbox(label=static("tools"), value=False, elem_id="tools"),
-            read_here=gr.Checkbox(
-                label=static("read_here"), info=static("read_here_how"), value=False, elem_id="read-here"
+            extract_text=gr.Checkbox(
+                label=static("extract_text"), info=static("extract_text_how"), value=False, elem_id="extract-text"
             ),
             temperature=gr.Slider(
                 0, 2, value=TEMPERATURE, step=0.05, label=static("temperature"), elem_id="temperature"

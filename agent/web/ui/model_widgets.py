@@ -36,7 +36,7 @@ class ModelWidgets:
             if chosen.system_message is None
             else adapt_prompt(chosen.system_message, settings, spec, models.specs_with(chosen.model))
         )
-        reading = self._conversations.transcriber if chosen.read_here else None
+        reading = self._conversations.transcriber if chosen.extract_text else None
         shown = switches(self._widgets, spec, chosen, busy, session.words, reading=reading)
         return {self._widgets.settings.system: prompt} | shown | self.keys(session, spec)
 
