@@ -67,13 +67,13 @@ check: .venv/.dev
 	.venv/bin/ruff check .
 	.venv/bin/pyright
 	.venv/bin/python -m agent.i18n.catalogues --check
-	.venv/bin/python -m pytest -q tests/test_architecture.py
+	.venv/bin/python -m pytest -q tests/project/test_architecture.py
 
 test-vllm: .venv/.dev .venv-vllm/.ready
 	.venv/bin/python -m pytest -m vllm $(TESTS)
 
 test-container: .venv/.dev
-	.venv/bin/python -m pytest -m container --durations 3 tests/test_container.py
+	.venv/bin/python -m pytest -m container --durations 3 tests/deploy/test_container.py
 
 coverage: .venv/.dev
 	.venv/bin/python -m pytest -n $(WORKERS) -m 'not browser and not slow and not full and not weights and not vllm and not container' \

@@ -3,7 +3,7 @@
 A bubble is a maximal sequence of responses of one type. A tool call, a tool result and an error are each a bubble of
 their own, and a new run starts a new bubble. Only `BubbleMarker` decides whether a response begins a bubble.
 `pieces_of` splits a finished message into pieces, and `StreamDecoder` does so while the message streams. Both must
-agree to the character, which `tests/test_laws.py` checks.
+agree to the character, which `tests/core/test_laws.py` checks.
 """
 
 import re

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import CDPSession, ConsoleMessage, Locator, Page, sync_playwright
 
-from tests.chromium import launch
+from tests.support.chromium import launch
 
 # Watches `#chat` for the scripted server's tokens `word0`, `word1`, ... It inspects only the end of the nodes in a
 # mutation, so that watching costs the same in every contender. The clock is Date.now(), because it is the system clock,

@@ -203,7 +203,7 @@ def bounded(seconds: int) -> Iterator[None]:
 def scripted(folder: Path) -> Iterator[Bench]:
     """Run the model server in a separate process. Its context is long enough for 400 turns."""
     port, log = free_port(), folder / "server.log"
-    command = [sys.executable, "-m", "tests.scripted_server", "--port", str(port), "--max-model-len", "1000000"]
+    command = [sys.executable, "-m", "tests.support.scripted_server", "--port", str(port), "--max-model-len", "1000000"]
     with started(command, log) as child:
         wait_until_up(child, f"http://127.0.0.1:{port}/health", log, 20)
         yield Bench(f"http://127.0.0.1:{port}/v1", folder)

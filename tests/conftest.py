@@ -15,9 +15,9 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Error, Page, ViewportSize, expect, sync_playwright
 
-from tests.chromium import launch
-from tests.ports import free_port
-from tests.scripted_server import Config, Running, running
+from tests.support.chromium import launch
+from tests.support.ports import free_port
+from tests.support.scripted_server import Config, Running, running
 
 pytest_plugins = ["tests.tiers"]
 
@@ -34,7 +34,7 @@ SHOTS = ROOT / "tests" / "shots"
 CONFIG = """
 [agent]
 run_seconds = 60
-tools = ["agent.tools.builtin:calculate", "tests.slow_tools:nap", "tests.slow_tools:block"]
+tools = ["agent.tools.builtin:calculate", "tests.support.slow_tools:nap", "tests.support.slow_tools:block"]
 """
 
 

@@ -112,7 +112,7 @@ class Record:
 
 
 class HistoryStore(Protocol):
-    """The calls that all backends answer alike. All of them pass the suite in `tests/test_history.py`.
+    """The calls that all backends answer alike. All of them pass the suite in `tests/history/test_history.py`.
 
     Any number of tasks of one event loop can share a store. A store never changes the values that it is given.
     """

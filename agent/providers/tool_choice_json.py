@@ -1,7 +1,7 @@
 """The JSON in which a model without tool calling states its choice: its schema, its instruction and its decoder.
 
 The choice is one object: `{"name": tool, "arguments": {...}}` or `{"name": "reply", "text": ...}`. Knows nothing of
-messages, models or servers. Measurements decided its shape and wording: see `tests/test_tool_emulation.py`.
+messages, models or servers. Measurements decided its shape and wording: see `tests/providers/test_tool_emulation.py`.
 """
 
 import json

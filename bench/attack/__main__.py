@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.attack.attacks import ATTACKS
 from bench.attack.client import bystander, memory
 from bench.process import free_port, started, wait_until_up
-from tests.scripted_server import Config, running
+from tests.support.scripted_server import Config, running
 
 CONFIG = "[public]\non = true\nmessages = 200\nmessages_in_all = 1000\n"
 """A higher rate limit than the default, because the attacks test other limits."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-from tests.chromium import launch
+from tests.support.chromium import launch
 
 STATIC = Path(__file__).resolve().parents[2] / "agent" / "web" / "ui" / "static"
 PREVIEW = """

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from tests.dialect_server import Request
+from tests.support.dialect_server import Request
 
 
 class Tee:

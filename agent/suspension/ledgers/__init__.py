@@ -7,7 +7,7 @@ from agent.history import now
 
 
 class Ledger(Protocol):
-    """Remembers used ids. All implementations pass the suite in `tests/test_ledgers.py`."""
+    """Remembers used ids. All implementations pass the suite in `tests/core/test_ledgers.py`."""
 
     async def use(self, id: str, expires_at: datetime | None) -> bool:
         """Return whether this is the first use of the id. Of any uses at once, in any processes, exactly one is first.

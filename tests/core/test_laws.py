@@ -1,0 +1,728 @@
+"""The laws of the response stream as properties of the real code: run, journal, store, render.
+
+What a run should say is worked out here a second time, from the script alone, and compared to the character.
+"""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    PartStartEvent,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from agent import Agent, Endpoint, Limits, ModelSpec, Run, tool
+from agent.history import Entry, HistoryStore, Record
+from agent.history.memory import MemoryStore
+from agent.history.sqlite import SqliteStore
+from agent.local.manager import ServedModel
+from agent.media.store import MediaStore
+from agent.messages.openai import to_openai
+from agent.messages.repair import keep_newest, prepare_messages, repair
+from agent.providers import http as http
+from agent.responses import BubbleMarker, StreamDecoder, finalize, pieces_of
+from agent.settings import LocalSettings, Settings
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.journal import Omitted, StoreJournal
+from agent.web.chat.run_setup import Choices
+from agent.web.chat.transcript import Bubble, Turn, fold_responses, to_turns
+from agent.web.chat.visitor import Visitor
+from agent.web.ui.render import render_turn
+from tests.support.fakes import Act, Call, FakeConnection, Step, Words
+from tests.support.scripted_server import Config, Running, running
+from tests.support.strategies import conversations, responses
+from tests.support.views import view_of, watch
+from tests.tiers import examples
+
+QUICK = settings(deadline=None, max_examples=examples(80), suppress_health_check=[HealthCheck.too_slow])
+OWNER = "visitor:alice"
+Said = tuple[str, Any]
+
+# --- what is drawn ----------------------------------------------------------------------------------------------------
+
+SNIPPETS = [
+    *("\n", "\n\n", " ", "\t", "  indented", "word", " two words", "```py\n\tx = 1\n```\n", "| a | b |", "$x^2$"),
+    *("\U0001f600", "\U0001f469\u200d\U0001f4bb", "e\u0301", "\u00e9", "\u4e2d\u6587", "\u2028", "<b>&amp;", "\x00"),
+]
+TEXTS = st.lists(st.sampled_from(SNIPPETS), max_size=5).map("".join)
+
+
+@st.composite
+def chunks(draw: st.DrawFn) -> list[str]:
+    """A text cut anywhere: between the letters of a word, after a base letter, in the middle of a surrogate pair."""
+    units = draw(TEXTS).encode("utf-16-le")
+    length = len(units) // 2
+    cuts = sorted(draw(st.lists(st.integers(0, length), max_size=6)))
+    bounds = zip([0, *cuts], [*cuts, length], strict=True)
+    return [units[2 * a : 2 * b].decode("utf-16-le", "surrogatepass") for a, b in bounds]
+
+
+WORDS = st.builds(Words, st.sampled_from(["output_text", "reasoning"]), chunks())
+OUTCOMES = ["fine", "plain", "silent", "broken", "typed", "slow", "no_such_tool", "stopper"]
+ARGUMENTS = st.sampled_from(["{}", "", '{"x": 3}', '{"x": "three"}', '{"x": ', "[1]", "null", '{"x": "\\ud83d"}'])
+CALLS = st.builds(Call, st.sampled_from(OUTCOMES), ARGUMENTS, st.sampled_from([None, "", "a", "b"]))
+ACTS = st.builds(Act, st.sampled_from(["cancel", "fail", "hang"]))
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> list[Step]:
+    """Up to two steps with calls, then one that ends in any way; a fault or a stop anywhere among the parts."""
+    out: list[Step] = []
+    for _ in range(draw(st.integers(0, 2))):
+        items = draw(st.lists(WORDS, max_size=3)) + draw(st.lists(CALLS, min_size=1, max_size=3))
+        out.append(Step(draw(st.permutations(items)), draw(st.sampled_from(["tool_call", "stop"]))))
+    finish = draw(st.sampled_from(["stop", "length", "content_filter", "error", None]))
+    out.append(Step(draw(st.lists(WORDS, max_size=5)), finish))
+    if draw(st.booleans()):
+        number = draw(st.integers(0, len(out) - 1))
+        items = list(out[number].items)
+        items.insert(draw(st.integers(0, len(items))), draw(ACTS))
+        out[number] = replace(out[number], items=items)
+    return out
+
+
+LIMITS = st.integers(1, 4).map(lambda number: Limits(steps=number, tool_seconds=0.01, retries=0))
+
+# --- playing it -------------------------------------------------------------------------------------------------------
+
+
+def tools(cancel: Callable[[], None]) -> list[Any]:
+    async def fine() -> str:
+        return " fine\n"
+
+    def plain() -> dict[str, Any]:
+        return {"plain": [1, None, "\u00e9"]}
+
+    async def silent() -> None:
+        return None
+
+    async def broken() -> None:
+        raise LookupError("no luck")
+
+    async def typed(x: int) -> int:
+        return x + 1
+
+    async def slow() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    @tool(timeout=30)
+    async def stopper() -> None:
+        cancel()
+        await asyncio.get_running_loop().create_future()
+
+    return [fine, tool(timeout=30)(plain), silent, broken, typed, slow, stopper]
+
+
+REASONS = {"broken": "LookupError: no luck", "slow": "took longer than 0.01 s", "no_such_tool": "no tool named"}
+
+
+def fails(call: Call) -> bool:
+    """Whether the result must be marked as an error."""
+    takes = '{"x": 3}' if call.name == "typed" else "{}"
+    return call.name in ("broken", "slow", "no_such_tool", "stopper") or call.arguments not in (
+        takes,
+        takes.strip("{}"),
+    )
+
+
+@dataclass
+class Played:
+    """A run that has ended, what a reader saw of it, and what the store has."""
+
+    run: Run
+    bubbles: list[Bubble]
+    entries: list[Entry]
+    connection: FakeConnection
+
+
+async def play(
+    script: Sequence[Step],
+    limits: Limits,
+    store: HistoryStore,
+    earlier: Played | None = None,
+    prompt: str = "Hello",
+    **more: Any,
+) -> Played:
+    connection = FakeConnection(script, **more)
+    runs: list[Run] = []
+    agent = Agent(connection, tools=tools(lambda: runs[0].cancel()), limits=limits, system_message="Be brief.")
+    record = Record(owner=OWNER)
+    journal = StoreJournal(store, MediaStore(Path("nowhere")), record, Omitted())
+    context = earlier.run.context if earlier else None
+    runs.append(run := agent.run(prompt, context=context, journal=journal))
+    connection.played.cancel = run.cancel
+    bubbles: list[Bubble] = []
+    async for response in run:
+        fold_responses(bubbles, [response])
+    assert run.result is not None
+    return Played(run, bubbles, await store.history(journal.record), connection)
+
+
+def played(script: Sequence[Step], limits: Limits) -> Played:
+    return asyncio.run(play(script, limits, MemoryStore()))
+
+
+# --- what should have been said ---------------------------------------------------------------------------------------
+
+
+def spoken(words: Sequence[Words]) -> Iterator[Said]:
+    """The bubbles of parts of words, by the words of the law."""
+    runs: list[tuple[str, list[str]]] = []
+    for part in words:
+        text = (
+            part.text.lstrip("\n") if runs and (runs[-1][0], part.kind) == ("reasoning", "output_text") else part.text
+        )
+        if not text:
+            continue
+        if runs and runs[-1][0] == part.kind:
+            runs[-1][1].append(text)
+        else:
+            runs.append((part.kind, [text]))
+    yield from ((kind, "\n\n".join(texts)) for kind, texts in runs)
+
+
+def expected(script: Sequence[Step], limits: Limits) -> tuple[list[Said], str]:
+    """Every bubble of the run and its finish reason; results stand in the order of their calls."""
+    out: list[Said] = []
+    for step in [*script, Step([Words("output_text", ["done"])])][: limits.steps]:
+        act = next((at for at, item in enumerate(step.items) if isinstance(item, Act)), None)
+        items = step.items[:act]
+        out += spoken([item for item in items if isinstance(item, Words)])
+        if act is not None:
+            fault = cast(Act, step.items[act]).do == "fail"
+            return [*out, *([("error", "The connection broke.")] if fault else [])], "error" if fault else "cancelled"
+        if step.finish in (None, "error"):
+            return [*out, ("error", "The answer broke off: the model server ended it too early.")], "error"
+        calls = [item for item in items if isinstance(item, Call)]
+        if not calls:
+            return out, cast(str, step.finish)
+        out += [("tool_call", call.name) for call in calls]
+        out += [("tool_call_result", call.name) for call in calls]
+        if any(call.name == "stopper" and call.arguments in ("{}", "") for call in calls):
+            return out, "cancelled"
+    return [*out, ("error", limits.steps_reached())], "limit"
+
+
+def shown(bubble: Bubble) -> Said:
+    return bubble.first.type, bubble.content["name"] if isinstance(bubble.content, dict) else bubble.text
+
+
+def in_order_of_calls(said: list[Said]) -> list[Said]:
+    """Results come as the tools finish; within a step they are a set."""
+    out: list[Said] = []
+    group: list[Said] = []
+    for one in said:
+        if one[0] == "tool_call_result":
+            group.append(one)
+            continue
+        out += sorted(group)
+        group = []
+        out.append(one)
+    return out + sorted(group)
+
+
+# --- laws 1 and 2 -----------------------------------------------------------------------------------------------------
+
+
+@QUICK
+@given(steps(), LIMITS)
+def test_bubbles_are_maximal_and_complete(script: list[Step], limits: Limits) -> None:
+    done = played(script, limits)
+    said, reason = expected(script, limits)
+    assert in_order_of_calls([shown(bubble) for bubble in done.bubbles]) == in_order_of_calls(said)
+    assert done.run.result is not None
+    assert done.run.result.finish_reason == reason
+    before = None
+    for response in done.run.responses:
+        joins = response.type == before and response.type in ("output_text", "reasoning")
+        assert response.is_type_switched is not joins
+        assert response.role == ("tool" if response.type == "tool_call_result" else "assistant")
+        assert response.content != ""
+        before = response.type
+
+
+@QUICK
+@given(steps(), LIMITS)
+def test_stored_text_equals_streamed_text(script: list[Step], limits: Limits) -> None:
+    done = played(script, limits)
+    kept: list[Said] = []
+    for entry in done.entries:
+        if isinstance(entry.message, ModelResponse):
+            parts = [part for part in entry.message.parts if isinstance(part, TextPart | ThinkingPart)]
+            assert all(part.content for part in parts)
+            kinds = ["output_text" if isinstance(part, TextPart) else "reasoning" for part in parts]
+            kept += spoken([Words(cast(Any, kind), [part.content]) for kind, part in zip(kinds, parts, strict=True)])
+    said = [shown(bubble) for bubble in done.bubbles]
+    assert kept == [one for one in said if one[0] in ("output_text", "reasoning")]
+    "".join(text for _, text in kept).encode()  # raises if the text cannot be sent
+
+
+@QUICK
+@given(responses())
+def test_finished_message_equals_its_stream(message: ModelResponse) -> None:
+    """For any provider output `finalize` is idempotent, and `pieces_of` starts no piece with half a character."""
+    kept = finalize(message, state="complete")
+    assert finalize(kept, state="complete") == kept
+    live, stamp, bubbles = StreamDecoder(), BubbleMarker(), list[Bubble]()
+    for index, part in enumerate(message.parts):
+        fold_responses(bubbles, map(stamp, live.feed(PartStartEvent(index=index, part=part))))
+    again = list[Bubble]()
+    fold_responses(again, map(BubbleMarker(), pieces_of(kept)))
+    words = [shown(bubble) for bubble in again if bubble.first.type != "tool_call"]
+    assert [shown(bubble) for bubble in bubbles] == words
+
+
+# --- law 3 ------------------------------------------------------------------------------------------------------------
+
+
+def live_wire(done: Played) -> list[dict[str, Any]]:
+    """The last view that a page showed while the run was live."""
+    assert done.run.result is not None
+    run = done.run
+    return render_turn(Turn(user=done.entries[0], bubbles=done.bubbles, note=run.result.note, reasoning=run.reasoning))
+
+
+@QUICK
+@given(steps(), LIMITS)
+def test_reload_shows_what_streamed(script: list[Step], limits: Limits) -> None:
+    done = played(script, limits)
+    [turn] = to_turns(done.entries)
+    assert render_turn(turn) == live_wire(done)
+
+
+@settings(QUICK, max_examples=examples(15))
+@given(steps(), LIMITS)
+def test_reload_from_file_shows_what_streamed(script: list[Step], limits: Limits) -> None:
+    async def check() -> None:
+        with TemporaryDirectory() as folder:
+            store = await SqliteStore.open(Path(folder) / "history.db")
+            done = await play(script, limits, store)
+            await store.aclose()
+            again = await SqliteStore.open(Path(folder) / "history.db")
+            [record] = await again.list(OWNER)
+            [turn] = to_turns(await again.history(record))
+            await again.aclose()
+            assert render_turn(turn) == live_wire(done)
+
+    asyncio.run(check())
+
+
+# --- law 4 ------------------------------------------------------------------------------------------------------------
+
+
+@QUICK
+@given(steps(), LIMITS)
+def test_every_call_has_one_result(script: list[Step], limits: Limits) -> None:
+    done = played(script, limits)
+    calls = [cast(Mapping[str, Any], r.content) for r in done.run.responses if r.type == "tool_call"]
+    results = [cast(Mapping[str, Any], r.content) for r in done.run.responses if r.type == "tool_call_result"]
+    ids = [call["id"] for call in calls]
+    assert all(ids)
+    assert len(set(ids)) == len(ids)
+    assert Counter((call["id"], call["name"]) for call in calls) == Counter((r["id"], r["name"]) for r in results)
+    played_calls = [item for step in script for item in step.items if isinstance(item, Call)]
+    by_id = {result["id"]: result for result in results}
+    stopped = any(call["name"] == "stopper" for call in calls)
+    for call, played_call in zip(calls, played_calls, strict=False):
+        assert call["name"] == played_call.name
+        if not stopped:
+            assert by_id[call["id"]]["is_error"] is fails(played_call)
+            if played_call.arguments in ("{}", ""):  # the model reads the true reason
+                assert REASONS.get(played_call.name, "") in by_id[call["id"]]["content"]
+
+
+async def test_parallel_calls_overlap() -> None:
+    met = [asyncio.Event(), asyncio.Event(), asyncio.Event()]
+
+    async def meet(who: int) -> str:
+        """Return when everybody is here."""
+        met[who].set()
+        await asyncio.gather(*(event.wait() for event in met))
+        return f"met {who}"
+
+    calls = [Call("meet", json.dumps({"who": who}), f"id{who}") for who in range(3)]
+    agent = Agent(FakeConnection([Step(calls, "tool_call")]), tools=[meet], limits=Limits(tool_seconds=5))
+    run = agent.run("go")
+    results = [cast(Mapping[str, Any], r.content) async for r in run if r.type == "tool_call_result"]
+    assert {result["id"]: result["content"] for result in results} == {f"id{n}": f"met {n}" for n in range(3)}
+
+
+async def test_result_is_emitted_as_its_tool_ends() -> None:
+    first_seen = asyncio.Event()
+
+    async def quick() -> str:
+        return "quick"
+
+    async def patient() -> str:
+        await first_seen.wait()
+        return "patient"
+
+    calls = [Call("patient", "{}", "1"), Call("quick", "{}", "2")]
+    agent = Agent(FakeConnection([Step(calls, "tool_call")]), tools=[quick, patient], limits=Limits(tool_seconds=5))
+    order: list[str] = []
+    async for response in agent.run("go"):
+        if response.type == "tool_call_result":
+            order.append(cast(Mapping[str, Any], response.content)["name"])
+            first_seen.set()
+    assert order == ["quick", "patient"]
+
+
+# --- law 5 ------------------------------------------------------------------------------------------------------------
+
+
+@QUICK
+@given(steps(), LIMITS)
+def test_error_is_last_and_only_in_errors(script: list[Step], limits: Limits) -> None:
+    done = played(script, limits)
+    assert done.run.result is not None
+    kinds = [response.type for response in done.run.responses]
+    failed = done.run.result.finish_reason in ("error", "limit")
+    assert kinds.count("error") == (1 if failed else 0)
+    assert not failed or kinds[-1] == "error"
+    last = done.entries[-1]
+    assert last.note.ended == done.run.result.finish_reason
+    assert all(entry.note.ended is None for entry in done.entries[:-1])
+    assert isinstance(last.message, ModelResponse)
+    whole = done.run.result.finish_reason in ("stop", "length", "content_filter")
+    assert (last.message.state == "complete") is whole
+
+
+# --- law 6 ------------------------------------------------------------------------------------------------------------
+
+
+def accepted(messages: Sequence[Mapping[str, Any]]) -> None:
+    """Assert what the strictest chat template and API ask of a conversation in OpenAI's format."""
+    before = "start"
+    waiting: list[str] = []
+    for number, message in enumerate(messages):
+        role = message["role"]
+        if role == "tool":
+            assert message["tool_call_id"] in waiting, "a result without its call right before it"
+            waiting.remove(message["tool_call_id"])
+            assert _is_content(message["content"])
+        else:
+            assert not waiting, f"calls without results: {waiting}"
+        match role:
+            case "system":
+                assert number == 0
+            case "user":
+                assert before in ("start", "system", "assistant", "tool")
+            case "assistant":
+                assert before in ("user", "tool")
+                calls = message.get("tool_calls") or []
+                assert calls or (message.get("content") or "").strip(), "an assistant that says nothing"
+                waiting = [call["id"] for call in calls]
+                assert all(waiting)
+                assert len(set(waiting)) == len(waiting)
+                for call in calls:
+                    assert call["function"]["name"]
+                    assert isinstance(json.loads(call["function"]["arguments"]), dict)
+            case "tool":
+                assert before in ("assistant", "tool")
+            case _:
+                pytest.fail(f"role {role!r}")
+        before = role
+    assert not waiting
+
+
+def _is_content(content: object) -> bool:
+    """Return True for a text, or for the parts of a result with media, which keep their place in this format."""
+    if isinstance(content, list):
+        return bool(content) and all(
+            part["type"] in ("text", "image_url", "input_audio", "file") and part[part["type"]] for part in content
+        )
+    return isinstance(content, str)
+
+
+def wired(messages: Sequence[ModelMessage]) -> list[str]:
+    """What a provider is sent, one JSON text a message, checked."""
+    out = to_openai(prepare_messages(messages, "Be brief."))
+    accepted(out)
+    return [json.dumps(message) for message in out]
+
+
+def hello(text: str = "And now?") -> ModelRequest:
+    return ModelRequest([UserPromptPart(text)])
+
+
+@QUICK
+@given(steps(), LIMITS)
+def test_history_is_valid_after_any_ending_or_crash(script: list[Step], limits: Limits) -> None:
+    done = played(script, limits)
+    stored = [entry.message for entry in done.entries]
+    for kept in range(len(stored) + 1):  # a crash keeps a prefix of the written messages
+        wired([*stored[:kept], hello()])
+    for sent in done.connection.played.sent:
+        accepted(to_openai(sent))
+    context = list(done.run.context.messages)
+    assert _same(repair(context), context)
+    assert to_openai(context) == to_openai(repair(stored))
+
+
+def _same(one: Sequence[object], other: Sequence[object]) -> bool:
+    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
+
+
+@QUICK
+@given(steps(), LIMITS, steps())
+def test_next_run_extends_what_was_sent(script: list[Step], limits: Limits, more: list[Step]) -> None:
+    async def check() -> None:
+        store = MemoryStore()
+        first = await play(script, limits, store)
+        second = await play([Step([Words("output_text", ["Yes."])])], Limits(), store, first, "Still there?")
+        assert second.run.result is not None
+        assert (second.run.result.finish_reason, second.run.result.text) == ("stop", "Yes.")
+        [sent] = second.connection.played.sent
+        before = [json.dumps(message) for message in to_openai(sent)]
+        for request in first.connection.played.sent:
+            earlier = [json.dumps(message) for message in to_openai(request)]
+            assert before[: len(earlier)] == earlier
+
+    asyncio.run(check())
+
+
+def one_prompt_each(messages: list[ModelMessage]) -> list[ModelMessage]:
+    """People may give several prompts in one message; a strict template would refuse that, and it is theirs to say."""
+    out: list[ModelMessage] = [hello("Hello")]
+    for message in messages:
+        if isinstance(message, ModelRequest):
+            prompts = [part for part in message.parts if isinstance(part, UserPromptPart)]
+            parts = [part for part in message.parts if part not in prompts[1:]]
+            out.append(replace(message, parts=parts))
+        else:
+            out.append(message)
+    return out
+
+
+FOREIGN = conversations(8).map(one_prompt_each)
+
+
+@QUICK
+@given(FOREIGN)
+def test_repair_is_idempotent(messages: list[ModelMessage]) -> None:
+    mended = repair(messages)
+    assert _same(repair(mended), mended)
+    assert prepare_messages(mended) == prepare_messages(messages)
+    wired([*messages, hello()])
+
+
+@QUICK
+@given(FOREIGN, st.integers(0, 8))
+def test_earlier_messages_keep_their_bytes(messages: list[ModelMessage], turn: int) -> None:
+    history = messages[:turn] or messages
+    before = wired(history)
+    after = wired([*history, hello(), ModelResponse([TextPart("Yes.")]), hello()])
+    assert after[: len(before)] == before
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [UserPromptPart("wait"), ToolReturnPart("f", "1", tool_call_id="a")],
+        [ToolReturnPart("f", "1", tool_call_id="a"), ToolReturnPart("f", "2", tool_call_id="a")],
+        [ToolReturnPart("f", "1", tool_call_id="nobody")],
+    ],
+    ids=["results-first", "one-result-a-call", "no-orphans"],
+)
+def test_results_follow_their_calls(parts: list[Any]) -> None:
+    calls = ModelResponse([ToolCallPart("f", "{}", tool_call_id="a"), ToolCallPart("g", "{}", tool_call_id="b")])
+    doubled = ModelResponse([*calls.parts, ToolCallPart("f", "{}", tool_call_id="a")])
+    for response in (calls, doubled):
+        mended = repair([hello(), response, ModelRequest(parts)])
+        assert _same(repair(mended), mended)
+        answers = [part.tool_call_id for part in mended[2].parts if hasattr(part, "tool_call_id")]
+        assert sorted(answers) == ["a", "b"]
+        assert not any(isinstance(part, UserPromptPart) for part in mended[2].parts[:2])
+
+
+# --- what fits --------------------------------------------------------------------------------------------------------
+
+SIZES = st.lists(st.integers(0, 400), min_size=1, max_size=12)
+
+
+def conversation(sizes: Sequence[int]) -> list[ModelMessage]:
+    """One turn for each size: a prompt, a call, its result, an answer."""
+    out: list[ModelMessage] = []
+    for number, size in enumerate(sizes):
+        call = ToolCallPart("f", "{}", tool_call_id=f"c{number}")
+        out += [hello("x" * size), ModelResponse([call])]
+        out += [ModelRequest([ToolReturnPart("f", "y" * size, tool_call_id=f"c{number}")])]
+        out += [ModelResponse([TextPart("z" * size)])]
+    return out
+
+
+@QUICK
+@given(SIZES, st.integers(50, 1000))
+def test_newest_whole_turns_are_kept(sizes: list[int], budget: int) -> None:
+    messages = conversation(sizes)
+    kept = keep_newest(messages, budget)
+    assert kept, "the newest turn is always kept"
+    assert _same(kept, messages[len(messages) - len(kept) :])
+    assert len(kept) % 4 == 0
+    accepted(to_openai(prepare_messages(kept)))
+    cost = [size // 3 * 3 for size in sizes]
+    if len(kept) > 4:
+        assert sum(cost[len(sizes) - len(kept) // 4 :]) <= budget
+    if sum(cost) <= budget:
+        assert len(kept) == len(messages)
+    starts: list[int] = []
+    for count in range(1, len(sizes) + 1):
+        part = messages[: 4 * count]
+        starts.append((len(part) - len(keep_newest(part, budget))) // 4)
+    assert starts == sorted(starts), "a turn that was given up never comes back"
+
+
+def test_turns_are_dropped_in_blocks() -> None:
+    moves: list[int] = []
+    for count in range(1, 60):
+        messages = conversation([30] * count)
+        moves.append(len(messages) - len(keep_newest(messages, 600)))
+    assert len(set(moves)) < 8 < max(moves) // 4
+
+
+# --- all of it over HTTP ----------------------------------------------------------------------------------------------
+
+
+SERVERS: list[Running] = []
+"""The server of this module's tests; a fixture's value would be printed whole with each example that fails."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _server() -> Iterator[None]:
+    with running(Config(rate=0)) as server:
+        SERVERS.append(server)
+        yield
+    SERVERS.clear()
+
+
+SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm", reasoning=True)
+DELTAS = st.lists(st.builds(Words, st.sampled_from(["output_text", "reasoning"]), chunks()), max_size=4)
+TYPED_CALLS = st.lists(
+    st.tuples(
+        st.sampled_from(["fine", "plain", "broken", "typed", "no_such_tool"]), st.sampled_from(["{}", '{"x": 3}'])
+    ),
+    max_size=3,
+)
+
+
+def over_the_wire(words: Sequence[Words]) -> list[Words]:
+    """As Chat Completions has no parts, neighbours of one kind are one, and empty deltas are nothing."""
+    out: list[Words] = []
+    for part in words:
+        if part.text and out and out[-1].kind == part.kind:
+            out[-1] = Words(part.kind, [*out[-1].chunks, *part.chunks])
+        elif part.text:
+            out.append(part)
+    return out
+
+
+def deltas(words: Sequence[Words], *more: dict[str, Any]) -> str:
+    names = {"output_text": "content", "reasoning": "reasoning"}
+    return "!json " + json.dumps([*({names[part.kind]: chunk} for part in words for chunk in part.chunks), *more])
+
+
+@dataclass
+class OneServer:
+    """In the place of `LocalModels`: one model that answers."""
+
+    served: tuple[Any, ...]
+
+    async def ready(self) -> tuple[Any, ...]:
+        return self.served
+
+
+@settings(QUICK, max_examples=examples(40))
+@given(DELTAS, TYPED_CALLS, DELTAS, st.sampled_from(["stop", "length", "cut", "error-event", "reset", "stop-it"]))
+def test_page_shows_the_same_live_and_reloaded(
+    first: list[Words], calls: list[tuple[str, str]], last: list[Words], ending: str
+) -> None:
+    """Check laws 1 to 6 together: a real server, the real provider and the page's real conversations."""
+    [server] = SERVERS
+    script = ""
+    if calls:
+        script = f"{deltas(first)} !tools {' '.join(f'{name} {arguments}' for name, arguments in calls)} "
+    finish = {"stop": ({"finish": "stop"},), "length": ({"finish": "length"},), "stop-it": ({"wait": 60},)}
+    script += deltas(last, *finish.get(ending, ()))
+    script += f" !{ending} 0" if ending not in finish else ""
+
+    async def check() -> None:
+        models: Any = OneServer((ServedModel(SPEC, Endpoint(server.base_url)),))
+        options = Settings(local=LocalSettings(cache_dir=Path("nowhere")), retries=0)
+        page = Conversations(options, MemoryStore(), MediaStore(Path("nowhere")), models, _tools())
+        seen = len(server.journal())
+        live = await page.send(
+            Visitor(owner=OWNER), None, {"text": script}, Choices(tools=True, system_message="Be brief.")
+        )
+        conversation, run = live.conversation, live.run
+        if ending == "stop-it":
+            requests = seen + (2 if calls else 1)
+            await asyncio.to_thread(server.wait_for, lambda lines: len(lines) >= requests)
+            wanted = sum(len(text) for kind, text in spoken(over_the_wire(last)))
+            await _until(run, lambda: sum(_length(r) for r in _after_results(run)) >= wanted)
+            page.stop(OWNER, conversation)
+        views = [view async for view in watch(page, OWNER, conversation)]
+        await run
+        await asyncio.sleep(0)
+        reloaded = await view_of(page, OWNER, conversation)
+        assert views[-1].messages == reloaded.messages
+        bubbles: list[Bubble] = []
+        fold_responses(bubbles, run.responses)
+        said: list[Said] = [*spoken(over_the_wire(first))] if calls else []
+        said += [("tool_call", name) for name, _ in calls] + [("tool_call_result", name) for name, _ in calls]
+        said += spoken(over_the_wire(last))
+        live_said = in_order_of_calls([shown(bubble) for bubble in bubbles if bubble.first.type != "error"])
+        assert live_said == in_order_of_calls(said)
+        reasons = {"stop": "stop", "length": "length", "stop-it": "cancelled"}
+        assert run.result is not None
+        assert run.result.finish_reason == reasons.get(ending, "error")
+        again = await page.send(
+            Visitor(owner=OWNER), conversation, {"text": "!text Yes."}, Choices(system_message="Be brief.")
+        )
+        assert (await again.run).text == "Yes."
+        await page.aclose()
+        bodies = [line["body"]["messages"] for line in server.journal()[seen:]]
+        assert len(bodies) == (3 if calls else 2)
+        for body in bodies:
+            accepted(body)
+        for before, after in pairwise(bodies):
+            assert [json.dumps(m) for m in after[: len(before)]] == [json.dumps(m) for m in before]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(http, "READ_EVERY", 0.0)
+        patch.setattr("agent.web.chat.live_runs.UPDATE_SECONDS", 0.001)
+        asyncio.run(check())
+
+
+def _tools() -> list[Any]:
+    return [tool(one) if not hasattr(one, "definition") else one for one in tools(lambda: None)]
+
+
+def _length(response: Any) -> int:
+    return len(response.content) if isinstance(response.content, str) else 0
+
+
+def _after_results(run: Run) -> list[Any]:
+    at = max((n for n, r in enumerate(run.responses) if r.type == "tool_call_result"), default=-1)
+    return run.responses[at + 1 :]
+
+
+async def _until(run: Run, holds: Callable[[], bool]) -> None:
+    while not holds() and not run.done:
+        await run.wait_for_update(len(run.responses), timeout=5)

@@ -1,0 +1,153 @@
+"""One vendor costs one SDK, and all of them together cost no more than a small machine has."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from gradio.routes import App
+from gradio_client import Client
+
+from agent.settings import ROOT, LocalSettings, Settings
+from agent.web.app import create_app
+from tests import conftest
+from tests.page.test_hosted_page import messages, responses
+from tests.support.dialect_server import Playing, Reply, playing
+from tests.support.scripted_server import Running
+
+pytestmark = pytest.mark.slow
+
+SDKS = ("openai", "anthropic", "google.genai")
+MOST = 320 * 2**20
+OPEN = """
+import asyncio, sys
+from agent import Endpoint, connect
+from agent.models.catalog import load_catalog
+async def main():
+    connection = connect(load_catalog().find(sys.argv[1]), Endpoint("http://127.0.0.1:1/v1", "key"))
+    connection.model()
+    await connection.aclose()
+asyncio.run(main())
+print(*[name for name in sys.argv[2].split() if name in sys.modules])
+"""
+
+
+GRADIO = """
+import sys
+stubs = []
+def note(event, given):
+    if event == "open" and str(given[0]).endswith(".pyi"):
+        stubs.append(given[0])
+sys.addaudithook(note)
+finders = list(sys.meta_path)
+{how}
+others = ("mcp", "pandas.core", "gradio.cli", "gradio.external", "gradio.workflow")
+print(len(stubs), *(int(name in sys.modules) for name in others), int(sys.meta_path == finders))
+import agent.tools.mcp
+from concurrent.futures import ThreadPoolExecutor
+import gradio, gradio.caching
+with ThreadPoolExecutor(8) as pool:
+    assert list(pool.map(lambda _: len(gradio.caching.pd.DataFrame({{"a": [1, 2]}})), range(8))) == [2] * 8
+import pandas
+assert gradio.caching.pd.Series is pandas.Series
+from gradio.cli import deploy
+from gradio.external import load
+from gradio.workflow import Workflow
+assert load.__module__ == "gradio.external"
+assert isinstance(Workflow, type)
+"""
+
+
+@pytest.fixture
+def hosted() -> Iterator[Playing]:
+    with playing() as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("model", "sdk"),
+    [
+        ("openai:gpt-6-luna", "openai"),
+        ("xai:grok-4.6", "openai"),
+        ("huggingface:Qwen/Qwen3-8B", "openai"),
+        ("vllm:Qwen/Qwen3-8B", "openai"),
+        ("anthropic:claude-sonnet-5-5", "anthropic"),
+        ("google:gemini-3.8-flash", "google.genai"),
+    ],
+)
+def test_each_vendor_imports_only_its_sdk(model: str, sdk: str) -> None:
+    command = [sys.executable, "-c", OPEN, model, " ".join(SDKS)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout.split() == [sdk]
+
+
+def test_page_starts_without_unused_imports() -> None:
+    """Skip type stubs, tool servers, tables. `web/gradio_compat/import_hook.py` can go if Gradio stops making them."""
+
+    def imported(how: str) -> tuple[int, ...]:
+        command = [sys.executable, "-c", GRADIO.format(how=how)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=True)
+        return tuple(int(word) for word in done.stdout.split())
+
+    by_itself = imported("import gradio")
+    assert by_itself[0] > 50
+    assert by_itself[1:] == (1, 1, 1, 1, 1, 1)
+    ours = "from agent.web.gradio_compat.import_hook import import_gradio as ours; ours(); ours()"
+    assert imported(ours) == (0, 0, 0, 0, 0, 0, 1)
+
+
+async def test_page_is_built_as_one_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    by_itself = App.__dict__["create_app"].__func__
+
+    def counted(*given: object, **named: object) -> object:
+        made.append(by_itself(*given, **named))
+        return made[-1]
+
+    monkeypatch.setattr(App, "create_app", staticmethod(counted))
+    ours = await create_app(Settings(data_dir=tmp_path, store="memory", local=LocalSettings(cache_dir=tmp_path)))
+    assert made == [ours.state.page.app]
+
+
+async def test_events_are_not_summarised(tmp_path: Path) -> None:
+    """Gradio would summarise the last 10,000 events after each event, which gets slower as they accumulate."""
+    made = await create_app(Settings(data_dir=tmp_path, store="memory", local=LocalSettings(cache_dir=tmp_path)))
+    queue = made.state.queue
+    queue.events_recorded = 20_000
+    event = {"time": 1.0, "status": "success", "process_time": 0.1, "function": "f", "session_hash": "page"}
+    assert queue.compute_analytics_summary([event]) == {"functions": {}}
+
+
+def test_all_vendors_together_stay_small(
+    start_app: Callable[..., conftest.App], hosted: Playing, model_server: Running
+) -> None:
+    urls = {f"{name}_BASE_URL": hosted.url for name in ("OPENAI", "ANTHROPIC", "GOOGLE", "XAI", "HUGGINGFACE")}
+    keys = {
+        name: "key" for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "XAI_API_KEY", "HF_TOKEN")
+    }
+    app = start_app(**urls, **keys)
+    client = Client(app.url, verbose=False)
+    for model, reply in (
+        ("vllm:Qwen/Qwen3-8B", None),
+        ("openai:gpt-6-luna", responses("Hi.")),
+        ("anthropic:claude-sonnet-5-5", messages("Hi.")),
+        ("google:gemini-3.8-flash", generated("Hi.")),
+        ("xai:grok-4.6", responses("Hi.")),
+    ):
+        if reply is not None:
+            hosted.play(reply)
+        answer = client.predict({"text": "!text Hi.", "files": []}, model, {"new": True}, api_name="/chat")
+        assert (model, answer["text"], answer["finish_reason"]) == (model, "Hi.", "stop")
+    assert app.process is not None
+    used = psutil.Process(app.process.pid).memory_info().rss
+    print(f"RSS with every SDK in use: {used / 2**20:.0f} MB")
+    assert used < MOST
+
+
+def generated(text: str) -> Reply:
+    """An answer of the generateContent dialect."""
+    said = {"content": {"role": "model", "parts": [{"text": text}]}, "finishReason": "STOP", "index": 0}
+    usage = {"promptTokenCount": 3, "candidatesTokenCount": 2, "totalTokenCount": 5}
+    return Reply(sse=[{"candidates": [said], "usageMetadata": usage, "modelVersion": "gemini-3.8-flash"}], crlf=True)

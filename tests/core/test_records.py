@@ -1,0 +1,66 @@
+"""Run records on the page: played from the owner's folder under their bare names, and from nowhere else."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from agent import Agent, Endpoint, connect
+from agent.errors import AgentError
+from agent.history.memory import MemoryStore
+from agent.media.store import MediaStore
+from agent.models.catalog import ModelSpec
+from agent.settings import LocalSettings, Settings
+from agent.tools.builtin import calculate
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.run_setup import Choices
+from agent.web.chat.visitor import Visitor as Asker
+from tests.support.scripted_server import Config, running
+from tests.support.views import view_of
+from tests.web.test_handlers import Models
+
+SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm", reasoning=True)
+ASKED = '!reasoning Hm. !text Adding. !tool calculate {"expression": "17+25"} !text It is 42.'
+
+
+@pytest.fixture
+async def page(tmp_path: Path) -> AsyncIterator[Conversations]:
+    """The page of an owner who recorded one answer of a server that is gone."""
+    folder = tmp_path / "records"
+    folder.mkdir()
+    with running(Config(rate=0)) as server:
+        async with Agent(connect(SPEC, Endpoint(server.base_url)), tools=[calculate]) as agent:
+            await agent.run(ASKED, record=folder / "sum.jsonl")
+    (tmp_path / "secret.jsonl").write_bytes((folder / "sum.jsonl").read_bytes())
+    settings = Settings(local=LocalSettings(cache_dir=tmp_path), records=folder)
+    page = Conversations(settings, MemoryStore(), MediaStore(tmp_path / "media"), Models(), tools=())
+    yield page
+    await page.aclose()
+
+
+async def test_record_is_replayed_unchanged(page: Conversations) -> None:
+    assert ("sum · recorded", "replay:sum") in page.models.entries("ann", None)
+    live = await page.send(Asker(owner="ann"), None, {"text": "Play it."}, Choices(model="replay:sum"))
+    assert live is not None
+    assert (await live.run).finish_reason == "stop"
+    view = await view_of(page, "ann", live.conversation)
+    shown = [one["content"][0]["text"] for one in view.messages if one["role"] == "assistant"]
+    titles = [one["metadata"]["title"] for one in view.messages if "title" in (one["metadata"] or {})]
+    assert titles == ["Reasoning", "Tool · calculate", "Result"]
+    assert [text for text in shown if text in ("Hm.", "Adding.", "It is 42.")] == ["Hm.", "Adding.", "It is 42."]
+
+
+@pytest.mark.parametrize(
+    "name", ["replay:../secret", "replay:{folder}/secret", "replay:", "replay:other", "replay:sum?speed=9"]
+)
+async def test_no_other_file_is_opened(page: Conversations, tmp_path: Path, name: str) -> None:
+    with pytest.raises(AgentError, match="no record"):
+        await page.send(Asker(owner="ann"), None, {"text": "Play it."}, Choices(model=name.format(folder=tmp_path)))
+
+
+async def test_missing_folder_disables_replay(tmp_path: Path, page: Conversations) -> None:
+    settings = Settings(local=LocalSettings(cache_dir=tmp_path))
+    other = Conversations(settings, MemoryStore(), MediaStore(tmp_path), Models(), tools=())
+    with pytest.raises(AgentError, match="No model named"):
+        await other.send(Asker(owner="ann"), None, {"text": "Play it."}, Choices(model="replay:sum"))
+    await other.aclose()

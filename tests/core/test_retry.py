@@ -1,0 +1,431 @@
+"""A request that failed is made again where that may help: when, after how long, and without a trace of it."""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
+
+from agent import Agent, Endpoint, Limits, ModelSpec, ProviderError, Run, connect, tool
+from agent.history import Note
+from agent.history.memory import MemoryStore
+from agent.messages.openai import to_openai
+from agent.runtime.retry import LONGEST_REQUESTED_SECONDS, final_error, next_wait
+from tests.core import test_run
+from tests.core.test_laws import LIMITS, QUICK, Played, play, steps
+from tests.support.dialect_server import Playing, Reply, playing
+from tests.support.fakes import Act, Call, FakeConnection, Step, Words
+from tests.support.scripted_server import Running
+
+SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm", reasoning=True)
+OVERLOADED = ProviderError("OpenAI is overloaded. Try again in a moment.", kind="overloaded", status=503)
+
+
+# --- when, and after how long -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "again"),
+    [
+        ("connection", None, True),
+        ("connection", 408, True),
+        ("server", 409, True),
+        ("rate_limit", 429, True),
+        ("server", 500, True),
+        ("overloaded", 503, True),
+        ("overloaded", 529, True),
+        ("quota", 429, False),
+        ("key", 401, False),
+        ("key", None, False),
+        ("access", 403, False),
+        ("unknown_model", 404, False),
+        ("context", 400, False),
+        ("unsupported", 400, False),
+        ("refusal", 500, False),
+        ("malformed", None, False),
+        ("malformed", 500, False),
+        ("interrupted", None, False),
+        ("server", None, False),
+    ],
+)
+def test_only_transient_failures_are_retried(kind: Any, status: int | None, again: bool) -> None:
+    failure = ProviderError("It failed.", kind=kind, status=status)
+    assert (next_wait(failure, tried=1, retries=3, now=0.0) is not None) is again
+    assert next_wait(failure, tried=1, retries=0, now=0.0) is None
+
+
+@given(st.integers(1, 9), st.floats(0, 1), st.floats(0, 1e6))
+def test_pause_is_random_below_a_doubling_bound(tried: int, drawn: float, now: float) -> None:
+    pause = next_wait(OVERLOADED, tried=tried, retries=9, now=now, chance=lambda: drawn)
+    assert pause is not None
+    assert pause.seconds == pytest.approx(drawn * [0.5, 1, 2, 4, 8, 8, 8, 8, 8][tried - 1])
+    assert pause.until == now + pause.seconds
+    assert next_wait(OVERLOADED, tried=tried, retries=tried - 1, now=now) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "tried", "sentence"),
+    [
+        (12.0, 1, "waiting 12 s, asked to by the provider"),
+        (0.2, 1, "waiting 1 s, asked to by the provider"),
+        (0.0, 2, "waiting 0 s, asked to by the provider"),
+        (LONGEST_REQUESTED_SECONDS, 3, "waiting 60 s, asked to by the provider"),
+        (None, 1, "waiting 1 s: OpenAI is overloaded; try 2 of 4"),
+        (None, 3, "waiting 2 s: OpenAI is overloaded; try 4 of 4"),
+    ],
+)
+def test_pause_says_why(asked: float | None, tried: int, sentence: str) -> None:
+    failure = ProviderError(str(OVERLOADED), kind="overloaded", status=503, retry_after=asked)
+    pause = next_wait(failure, tried=tried, retries=3, now=100.0, chance=lambda: 1.0)
+    assert pause is not None
+    assert pause.sentence == sentence
+    if asked is not None:
+        assert (pause.seconds, pause.until) == (asked, 100.0 + asked)
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "tried", "said"),
+    [
+        ("overloaded", None, 1, "It failed."),
+        ("overloaded", None, 4, "It failed. It was tried 4 times."),
+        ("rate_limit", 299.3, 1, "It failed. It asks to wait 300 s."),
+        ("rate_limit", 300, 2, "It failed. It asks to wait 300 s. It was tried 2 times."),
+        ("key", None, 2, "It failed."),
+    ],
+)
+def test_failure_reports_the_retries(kind: Any, asked: float | None, tried: int, said: str) -> None:
+    failure = ProviderError("It failed.", kind=kind, status=503, retry_after=asked)
+    reported = final_error(failure, tried=tried)
+    assert str(reported) == said
+    assert (reported.kind, reported.status, reported.retry_after) == (kind, 503, asked)
+
+
+def test_too_long_pause_is_not_waited_for() -> None:
+    failure = ProviderError("Wait.", kind="rate_limit", status=429, retry_after=LONGEST_REQUESTED_SECONDS + 1)
+    assert next_wait(failure, tried=1, retries=3, now=0.0) is None
+
+
+# --- nobody can tell afterwards ---------------------------------------------------------------------------------------
+
+QUIET = st.lists(
+    st.builds(Words, st.sampled_from(["output_text", "reasoning"]), st.just(()))
+    | st.builds(Call, st.just("fine"), st.just('{"x": 1'), st.just("half"))
+)
+"""What may come of an answer before anything of it is seen: empty parts, half a call."""
+AT_ONCE = ProviderError("Too many at once.", kind="rate_limit", status=429, retry_after=0.0)
+
+
+def outcome(done: Played) -> list[Any]:
+    """All that a run leaves behind, but for its ids and times."""
+    result = done.run.result
+    assert result is not None
+    assert result.note.timings is not None
+    notes = [(entry.note.ended, entry.note.detail.partition(";")[0]) for entry in done.entries]
+    usage = (result.note.timings.output_tokens, result.note.timings.generated, result.note.timings.estimated)
+    stored = as_sent([entry.message for entry in done.entries])
+    responses = in_any_order(done.run.responses, lambda response: response.type == "tool_call_result")
+    return [responses, result.finish_reason, result.text, notes, usage, stored]
+
+
+def as_sent(messages: Sequence[ModelMessage]) -> list[Any]:
+    return in_any_order(to_openai(messages), lambda message: message["role"] == "tool")
+
+
+def in_any_order(items: Sequence[Any], loose: Callable[[Any], bool]) -> list[Any]:
+    """Results come as their tools finish; each unbroken run of them is a set."""
+    out: list[Any] = []
+    for is_loose, group in groupby(items, loose):
+        some = list(group)
+        out += sorted(some, key=repr) if is_loose else some
+    return out
+
+
+@QUICK
+@given(steps(), LIMITS, st.lists(st.lists(QUIET, max_size=3), max_size=4))
+def test_failed_tries_leave_no_trace_in_run(script: list[Step], limits: Limits, faults: list[list[list[Any]]]) -> None:
+    plain = [
+        replace(
+            step, items=[known(item, f"{number}.{at}") for at, item in enumerate(step.items) if item != Act("fail")]
+        )
+        for number, step in enumerate(script)
+    ]
+    troubled: list[Step] = []
+    for step, before in zip(plain, faults + [[]] * len(plain), strict=False):
+        troubled += [Step([*quiet, Act("fail")]) for quiet in before] + [step]
+
+    async def both() -> tuple[Played, Played]:
+        return (
+            await play(plain, limits, MemoryStore()),
+            await play(troubled, replace(limits, retries=3), MemoryStore(), failure=AT_ONCE),
+        )
+
+    one, other = asyncio.run(both())
+    assert outcome(other) == outcome(one)
+    sent = [as_sent(messages) for messages in one.connection.played.sent]
+    again = [as_sent(messages) for messages in other.connection.played.sent]
+    assert [messages for messages, _ in groupby(again)] == sent
+
+
+def known(item: Any, id_: str) -> Any:
+    """A call with an id of its own: those that are made up for it would differ from run to run."""
+    return replace(item, id=id_) if isinstance(item, Call) else item
+
+
+def test_final_error_counts_the_tries() -> None:
+    bad = Step([Act("fail")])
+
+    async def check() -> None:
+        connection = FakeConnection([bad] * 5, failure=AT_ONCE)
+        run = Agent(connection).run("Hello")
+        result = await run
+        assert (result.finish_reason, result.note.detail) == ("error", "Too many at once. It was tried 4 times.")
+        assert len(connection.played.sent) == 4
+        assert run.responses[-1].content == result.note.detail
+
+    asyncio.run(check())
+
+
+# --- over the wire ----------------------------------------------------------------------------------------------------
+
+
+server, agent, go_on = test_run.server, test_run.agent, test_run.go_on
+
+
+@tool
+async def quick() -> str:
+    """Return at once."""
+    return "quick"
+
+
+@pytest.mark.parametrize("code", [408, 409, 429, 500, 502, 503, 529])
+async def test_retry_sends_the_same_bytes(agent: Agent, server: Running, code: int) -> None:
+    seen, word = len(server.journal()), uuid4().hex  # attempts are counted by message
+    result = await agent.ask(f"!fail 2 {code} 0 !text {word}")
+    assert (result.finish_reason, result.text) == ("stop", word)
+    lines = server.journal()[seen:]
+    assert [line["ended"] for line in lines] == [f"status {code}", f"status {code}", "stop"]
+    assert len({json.dumps(line["body"]) for line in lines}) == 1
+
+
+@pytest.mark.parametrize("code", [400, 401, 403, 404])
+async def test_permanent_failure_is_not_retried(agent: Agent, server: Running, code: int) -> None:
+    seen = len(server.journal())
+    result = await agent.ask(f"!fail 2 {code} 0 !text Hello")
+    assert result.finish_reason == "error"
+    assert len(server.journal()) - seen == 1
+
+
+async def test_failure_is_reported_at_once_without_retries(agent: Agent, server: Running) -> None:
+    seen = len(server.journal())
+    result = await Agent(agent.connection, limits=Limits(retries=0)).ask("!fail 1 503 0 !text Hello")
+    assert result.finish_reason == "error"
+    assert "tried" not in result.note.detail
+    assert len(server.journal()) - seen == 1
+
+
+@pytest.mark.parametrize("script", ["!error-event 2", "!reset 2"])
+async def test_nothing_is_retried_after_first_visible_token(agent: Agent, server: Running, script: str) -> None:
+    seen = len(server.journal())
+    result = await agent.ask(script)
+    assert (result.finish_reason, result.text) == ("error", "## word0 word1 ")
+    assert len(server.journal()) - seen == 1
+
+
+async def test_text_of_earlier_step_allows_retry(agent: Agent, server: Running) -> None:
+    seen = len(server.journal())
+    run = Agent(agent.connection, tools=[quick]).run("!text Let me see. !tool quick {} !fail 1 503 0 !text done")
+    result = await run
+    assert (result.finish_reason, result.text) == ("stop", "done")
+    assert [response.type for response in run.responses].count("tool_call_result") == 1
+    assert len(server.journal()) - seen == 3
+
+
+async def test_too_long_pause_is_reported_with_length(agent: Agent, server: Running) -> None:
+    seen = len(server.journal())
+    result = await agent.ask("!status 429 300")
+    assert result.finish_reason == "error"
+    assert result.note.detail.endswith(" It asks to wait 300 s.")
+    assert len(server.journal()) - seen == 1
+
+
+ANSWER = [
+    {"choices": [{"index": 0, "delta": {"role": "assistant", "content": "Hello"}, "finish_reason": None}]},
+    {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+    {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}},
+    b"data: [DONE]\n\n",
+]
+
+
+def chunks(*events: Any) -> Sequence[Any]:
+    head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": SPEC.name}
+    return [event if isinstance(event, bytes) else {**head, **event} for event in events]
+
+
+@pytest.fixture
+def scene() -> Iterator[Playing]:
+    with playing() as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        Reply(end="reset"),
+        Reply(sse=chunks({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}), end="reset"),
+        Reply(sse=[b": keep-alive\n\n", {"error": {"message": "gone", "type": "InternalServerError", "code": 500}}]),
+    ],
+    ids=["reset", "reset-after-an-empty-delta", "error-in-the-stream"],
+)
+async def test_stream_broken_before_text_is_retried(scene: Playing, first: Reply) -> None:
+    scene.play(first, Reply(sse=chunks(*ANSWER)))
+    async with Agent(connect(SPEC, Endpoint(f"{scene.url}/v1"))) as agent:
+        result = await agent.ask("Hello")
+    assert (result.finish_reason, result.text) == ("stop", "Hello")
+    assert result.usage == {"input_tokens": 5, "output_tokens": 7}
+    assert len(scene.requests) == 2
+    assert scene.requests[0].raw == scene.requests[1].raw
+
+
+async def test_empty_quota_is_not_retried(scene: Playing) -> None:
+    error = {"message": "You exceeded your current quota.", "type": "insufficient_quota", "code": "insufficient_quota"}
+    scene.play(Reply(status=429, body={"error": error}, headers={"retry-after": "0"}))
+    async with Agent(connect(SPEC, Endpoint(f"{scene.url}/v1"))) as agent:
+        result = await agent.ask("Hello")
+    assert result.finish_reason == "error"
+    assert "quota" in result.note.detail
+    assert len(scene.requests) == 1
+
+
+async def test_unreachable_server_is_retried() -> None:
+    with socket.socket() as nobody:  # the port is taken, but nothing listens
+        nobody.bind(("127.0.0.1", 0))
+        endpoint = Endpoint(f"http://127.0.0.1:{nobody.getsockname()[1]}/v1")
+        async with Agent(connect(SPEC, endpoint), limits=Limits(retries=1)) as agent:
+            result = await agent.ask("Hello")
+    assert result.finish_reason == "error"
+    assert result.note.detail.endswith(" It was tried 2 times.")
+
+
+# --- while it waits ---------------------------------------------------------------------------------------------------
+
+
+async def until_waiting(run: Run) -> None:
+    """Return in the pause; `news` wakes for its beginning, long before its own time is over."""
+    at = time.monotonic()
+    await run.wait_for_update(0, timeout=30)
+    assert run.waiting is not None
+    assert time.monotonic() - at < 10
+
+
+def by_loop(run: Run) -> None:
+    run.cancel()
+
+
+def by_thread(run: Run) -> None:
+    thread = threading.Thread(target=run.cancel)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("cancel", [by_loop, by_thread])
+async def test_stop_ends_pause_at_once(agent: Agent, server: Running, cancel: Callable[[Run], None]) -> None:
+    seen = len(server.journal())
+    run = agent.run("!status 429 40").start()
+    await until_waiting(run)
+    pause = run.waiting
+    assert pause is not None
+    assert pause.sentence == "waiting 40 s, asked to by the provider"
+    assert pause.seconds == 40
+    assert 30 < pause.until - time.monotonic() <= 40
+    at = time.monotonic()
+    cancel(run)
+    result = await run
+    assert time.monotonic() - at < 1
+    assert (result.finish_reason, result.text, run.responses, run.waiting) == ("cancelled", "", [], None)
+    assert result.note.detail == "Stopped; the model server was free after 0 ms."
+    assert len(server.journal()) - seen == 1
+    await go_on(agent, server, run)
+
+
+async def test_time_limit_ends_pause(agent: Agent, server: Running) -> None:
+    await agent.ask("!text Hello")  # excludes the set-up of the first request
+    run = Agent(agent.connection, limits=Limits(seconds=2)).run("!status 429 40").start()
+    at = time.monotonic()
+    await until_waiting(run)
+    result = await run
+    assert 1.9 < time.monotonic() - at < 3
+    assert result.finish_reason == "limit"
+    assert result.note.detail == "Stopped after 2 s, the time limit of one answer."
+    assert run.waiting is None
+    await go_on(agent, server, run)
+
+
+async def test_pause_start_and_end_are_visible(agent: Agent) -> None:
+    run = agent.run("!fail 1 503 1 !stall-before").start()
+    await until_waiting(run)
+    at = time.monotonic()
+    await run.wait_for_update(0, timeout=30)
+    assert run.waiting is None
+    assert 0.8 < time.monotonic() - at < 10
+    run.cancel()
+    assert (await run).finish_reason == "cancelled"
+
+
+async def test_pause_delays_first_token_but_adds_no_usage(agent: Agent) -> None:
+    plain = (await agent.ask("!text Hello")).note.timings
+    tried = (await agent.ask("!fail 1 503 1 !text Hello")).note.timings
+    assert plain is not None
+    assert tried is not None
+    assert tried.first_token is not None
+    assert tried.first_token >= 1
+    assert (tried.output_tokens, tried.generated, tried.estimated) == (plain.output_tokens, plain.generated, False)
+
+
+async def test_failed_try_leaves_nothing(scene: Playing) -> None:
+    opened = chunks({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
+    scene.play(Reply(sse=opened, end="reset"), Reply(status=429, body={}, headers={"retry-after": "40"}))
+    async with Agent(connect(SPEC, Endpoint(f"{scene.url}/v1"))) as agent:
+        run = agent.run("Hello").start()
+        while run.waiting is None or run.waiting.seconds < 40:
+            await run.wait_for_update(0, timeout=30)
+        run.cancel()
+        result = await run
+    assert result.finish_reason == "cancelled"
+    last = result.context.messages[-1]
+    assert isinstance(last, ModelResponse)
+    assert (last.parts, last.provider_response_id) == ([], None)
+
+
+class Written:
+    """A journal that notes what it is given."""
+
+    def __init__(self) -> None:
+        self.messages: list[ModelMessage] = []
+        self.notes: list[Note] = []
+
+    async def write(self, message: ModelMessage, note: Note) -> None:
+        self.messages.append(message)
+        self.notes.append(note)
+
+
+async def test_journal_has_prompt_but_no_failed_try(agent: Agent) -> None:
+    journal = Written()
+    run = agent.run("!status 429 40", journal=journal).start()
+    await until_waiting(run)
+    assert [type(message) for message in journal.messages] == [ModelRequest]
+    run.cancel()
+    await run
+    journal = Written()
+    await agent.run("!fail 2 503 0 !text Hello", journal=journal)
+    assert [type(message) for message in journal.messages] == [ModelRequest, ModelResponse]
+    assert [note.ended for note in journal.notes] == [None, "stop"]

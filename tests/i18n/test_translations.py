@@ -1,0 +1,350 @@
+"""The catalogues are complete, and the page speaks the language of the browser."""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from string import Formatter
+
+import pytest
+from babel.messages.pofile import read_po, write_po
+from hypothesis import given
+from hypothesis import strategies as st
+from playwright.sync_api import expect
+from pydantic import TypeAdapter, ValidationError
+from pydantic_ai.messages import ModelRequest, UserPromptPart
+
+from agent.errors import InputError, LocalModelError, combine_errors
+from agent.fetch import fetch
+from agent.history import Entry, Note
+from agent.history.codec import dump_entries, load_entries
+from agent.i18n import N_, _, alternatives, catalogues, first_sentence, joined, listed, ngettext
+from agent.i18n.stored_text import StoredText
+from agent.i18n.translator import LANGUAGES, Translator, negotiate
+from agent.media.store import MediaStore
+from agent.models.catalog import load_catalog
+from agent.web.chat.attachments import message_parts, plan_attachments
+from agent.web.ui.components import TOOL_SUPPORT, attachments
+from agent.web.ui.examples import TITLES
+from agent.web.ui.page_text import LABELS, SCRIPTS, WIDGETS
+from tests.conftest import ROOT, App, Visitor
+from tests.support import media_files
+
+pytestmark = pytest.mark.slow
+
+Visit = Callable[..., Visitor]
+SENTENCES = catalogues.collect()
+GERMAN = Translator("de")
+
+
+@pytest.mark.parametrize("path", catalogues.paths(), ids=lambda path: path.stem)
+def test_catalogue_is_complete(path: Path) -> None:
+    assert list(catalogues.problems(path, SENTENCES)) == []
+
+
+BROKEN: Mapping[str, tuple[Callable[[str], str], str]] = {
+    "untranslated": (lambda text: text.replace('"Neuer Chat"', '""'), "'New chat' is not translated"),
+    "missing": (lambda text: text.replace('msgid "New chat"', 'msgid "Newer chat"'), "'New chat' is missing"),
+    "unused": (lambda text: text.replace('msgid "New chat"', 'msgid "Newer chat"'), "'Newer chat' is not used"),
+    "other field": (
+        lambda text: text.replace("{count} Bilder", "{number} Bilder"),
+        "picture' has other fields",
+    ),
+    "no plural": (lambda text: text.replace('[1] "{count} Bilder"', '[1] ""'), "'{count} picture' is not translated"),
+    "fuzzy": (
+        lambda text: text.replace('msgid "New chat"', '#, fuzzy\nmsgid "New chat"'),
+        "is marked as fuzzy",
+    ),
+    "white space": (lambda text: text.replace('"Neuer Chat"', '"Neuer Chat "'), "'New chat' has white space"),
+    "no catalogue": (lambda text: text.replace("msgstr", "msgsrt"), "de.po: "),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_broken_catalogue_is_found(tmp_path: Path, fault: str) -> None:
+    spoil, problem = BROKEN[fault]
+    path = tmp_path / "de.po"
+    path.write_text(spoil((ROOT / "agent/i18n/de.po").read_text(encoding="utf-8")), encoding="utf-8")
+    assert any(problem in line for line in catalogues.problems(path, SENTENCES))
+
+
+def test_update_keeps_translations_and_drops_what_is_unused(tmp_path: Path) -> None:
+    path, before = tmp_path / "de.po", (ROOT / "agent/i18n/de.po").read_text(encoding="utf-8")
+    path.write_text(before.replace('msgid "New chat"', 'msgid "Newer chat"'), encoding="utf-8")
+    catalogues.update(path, SENTENCES)
+    assert path.read_text(encoding="utf-8") == before.replace('"Neuer Chat"', '""')
+
+
+def test_new_language_is_one_file(tmp_path: Path) -> None:
+    """A sixth language, in a copy of the package: the page offers it as soon as its catalogue is there."""
+    shutil.copytree(ROOT / "agent", tmp_path / "agent", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    with (ROOT / "agent/i18n/fr.po").open("rb") as file:
+        catalogue = read_po(file, locale="it")
+    for message in catalogue:
+        message.string = "Nuova chat" if message.id == "New chat" else message.id
+    with (tmp_path / "agent/i18n/it.po").open("wb") as file:
+        write_po(file, catalogue)
+    script = """
+from agent.i18n.translator import negotiate
+from agent.web.ui.layout import i18n
+from agent.web.ui.page_script import script
+words = negotiate("it-IT,it;q=0.9")
+print(words.language, i18n().translations["it"]["new_chat"], '"it": {' in script())
+"""
+    out = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "it Nuova chat True"
+
+
+def test_each_sentence_gets_its_values() -> None:
+    """A value that is missing would be an error only when the sentence is shown."""
+    for path in (ROOT / "agent").rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("_", "ngettext"):
+                message = ast.literal_eval(call.args[0])
+                fields = {name for _text, name, _spec, _conversion in Formatter().parse(message) if name}
+                values = {keyword.arg for keyword in call.keywords}
+                values |= {"count"} if call.func.id == "ngettext" else set()
+                assert None in values or values == fields, f"{path.name}:{call.lineno}: {message}"
+
+
+def test_plurals_follow_the_language() -> None:
+    before = [ngettext("{count} answer is before this one", "{count} answers are before this one", n) for n in (1, 2)]
+    assert before == ["1 answer is before this one", "2 answers are before this one"]
+    assert [GERMAN(text) for text in before] == [
+        "1 Antwort ist vorher an der Reihe",
+        "2 Antworten sind vorher an der Reihe",
+    ]
+    none = ngettext("{count} picture", "{count} pictures", 0)
+    assert (none, Translator("fr")(none), Translator("zh")(none)) == ("0 pictures", "0 image", "0 张图片")
+
+
+def test_plain_text_is_left_to_its_author() -> None:
+    assert GERMAN("{not a field}") == "{not a field}"
+    assert GERMAN(_("Nobody translates {this}.", this="this")) == "Nobody translates this."
+    assert (joined([]), joined(["", "One."]), first_sentence("One. Two.")) == ("", "One.", "One")
+
+
+def test_values_are_translated_too() -> None:
+    late = _("{who} did not answer in time.", who=_("The model server"))
+    again = _("waiting {seconds} s: {reason}; try {number} of {most}", seconds=2, reason=late, number=2, most=4)
+    assert again == "waiting 2 s: The model server did not answer in time; try 2 of 4"
+    assert GERMAN(again) == "2 s warten: Der Modellserver hat nicht rechtzeitig geantwortet; Versuch 2 von 4"
+    assert (
+        GERMAN(listed([_("to {rate} kHz, mono", rate=16), _("without its tags")]))
+        == "auf 16 kHz, mono, ohne seine Tags"
+    )
+    assert GERMAN(alternatives(["A", "B", "C"])) == "A oder B oder C"
+
+
+def test_errors_are_joined() -> None:
+    both = combine_errors(
+        LocalModelError,
+        InputError(_("{name} is not a UTF-8 text.", name="a")),
+        InputError("As it was said."),
+    )
+    assert str(both) == "a is not a UTF-8 text. As it was said."
+    assert GERMAN(both.text).endswith(" As it was said.")
+    assert GERMAN(both.text) != str(both)
+
+
+HELLO = ModelRequest([UserPromptPart("Hello")])
+VALUES = st.integers() | st.floats(allow_nan=False) | st.text(st.characters(exclude_categories=["Cs"]))
+TEXTS = st.recursive(
+    st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.builds(lambda one, other: _("{one} and {other}", one=one, other=other), inner, inner | VALUES)
+        | st.builds(lambda count: ngettext("{count} picture", "{count} pictures", count), st.integers(0, 9))
+        | st.lists(inner, max_size=3).map(joined)
+    ),
+    max_leaves=6,
+)
+
+
+@given(TEXTS)
+def test_stored_text_is_translated_as_before(text: str) -> None:
+    adapter: TypeAdapter[str] = TypeAdapter(StoredText)
+    (entry,) = load_entries(dump_entries([Entry(parent_id=None, message=HELLO, note=Note(detail=text))]))
+    for again in (adapter.validate_json(adapter.dump_json(text)), deepcopy(text), entry.note.detail):
+        assert (again, type(again)) == (text, type(text))
+        assert [Translator(one)(again) for one in LANGUAGES] == [Translator(one)(text) for one in LANGUAGES]
+
+
+def test_older_notes_are_read() -> None:
+    """Notes once kept the English sentence, and beside it a key and the values."""
+    note = TypeAdapter(Note).validate_python(
+        {"ended": "limit", "detail": "Stopped after 3 steps.", "sayings": [{"key": "steps", "values": {"steps": 3}}]}
+    )
+    assert GERMAN(note.detail) == "Stopped after 3 steps."
+
+
+@pytest.mark.parametrize("stored", [7, [], {}, {"message": "{a}", "plural": "", "values": {}, "parts": []}])
+def test_damaged_text_is_refused(stored: object) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(StoredText).validate_python(stored)
+
+
+def test_marks_return_the_sentence() -> None:
+    assert N_("A {field}") == "A {field}"
+    assert _("A {field}", field=1) == "A 1"
+
+
+SPEC = replace(load_catalog().find("Qwen/Qwen3-VL-8B-Instruct"), label="M")
+PANEL = {
+    (True, "a.png"): "a.png: wird gesendet, wie es ist",
+    (True, "b.md"): "b.md: wird als Text gesendet",
+    (True, "c.heic"): "c.heic: umgewandelt (HEIC zu JPEG, 2000 auf 1568 px)",
+    (True, "d.png"): "d.png ist ein Bild (PNG), das beschädigt oder abgeschnitten ist.",
+    (True, "e.bin"): "e.bin ist weder ein Bild noch ein Ton noch ein Text, der sich lesen lässt.",
+    (False, "a.png"): "M kann keine Bilder sehen. Entfernen Sie a.png, oder wählen Sie ein Modell, das es kann.",
+}
+
+
+@pytest.mark.parametrize(("sees", "name"), PANEL, ids=str)
+async def test_attachment_outcome_is_in_german(tmp_path: Path, sees: bool, name: str) -> None:
+    picture = media_files.picture("PNG", (300, 300))
+    photo = media_files.picture("HEIF", (2000, 1500))
+    data = {"a.png": picture, "b.md": b"# Hello", "c.heic": photo, "d.png": picture[:200], "e.bin": b"MZ"}
+    (tmp_path / name).write_bytes(data[name])
+    panel = attachments(
+        await plan_attachments([tmp_path / name], replace(SPEC, image=sees), max_bytes=10**7), Translator("de")
+    )
+    assert PANEL[sees, name] in panel
+
+
+async def test_too_many_files_is_in_german(tmp_path: Path) -> None:
+    files = [tmp_path / f"{number}.png" for number in range(10)]
+    for file in files:
+        file.write_bytes(media_files.picture("PNG"))
+    said = "M nimmt in einer Nachricht höchstens 8 Bilder an. Senden Sie {} in einer anderen."
+    panel = attachments(await plan_attachments(files, SPEC, max_bytes=10**7), Translator("de"))
+    assert [said.format(file.name) in panel for file in files] == [False] * 8 + [True] * 2
+    value = {"text": "See", "files": list(map(str, files))}
+    with pytest.raises(InputError) as refused:
+        await message_parts(value, spec=SPEC, media=MediaStore(tmp_path / "media"), owner="ann", max_bytes=10**7)
+    assert GERMAN(refused.value.text) == f"{said.format('8.png')} {said.format('9.png')}"
+    assert str(refused.value) == refused.value.text != GERMAN(refused.value.text)
+
+
+async def test_refused_link_is_explained_in_german() -> None:
+    with pytest.raises(InputError) as refused:
+        await fetch("http://127.0.0.1/x.png", kinds=["image/*"], max_bytes=10, seconds=5)
+    said = "127.0.0.1 liegt nicht im öffentlichen Internet; von dort wird nichts geholt."
+    assert GERMAN(refused.value.text) == said
+
+
+HEADERS = {
+    "": "en",
+    "de": "de",
+    "de-AT,de;q=0.9,en;q=0.8": "de",
+    "zh-CN,zh;q=0.9": "zh",
+    "zh-TW": "zh",
+    "ko-KR": "ko",
+    "FR-ca": "fr",
+    "it-IT,de;q=0.9": "en",  # the first language decides, as for Gradio's own text
+    "*": "en",
+    "\x00;;;,,,": "en",
+    "den-CA": "en",
+}
+
+
+@pytest.mark.parametrize(("header", "language"), HEADERS.items())
+def test_browser_chooses_language(header: str, language: str) -> None:
+    assert negotiate(header) == Translator(language)
+
+
+LOCALES = {"en": "en-US", "zh": "zh-CN", "ko": "ko-KR", "de": "de-DE", "fr": "fr-FR"}
+
+
+SPEAKS = pytest.mark.gate("The page speaks the visitor's language.")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    "language", [pytest.param(one, marks=SPEAKS if one in ("de", "zh") else ()) for one in LANGUAGES]
+)
+def test_page_speaks_visitor_language(visit: Visit, app: App, language: str) -> None:
+    visitor = visit(app.url, locale=LOCALES[language])
+    page, words = visitor.page, Translator(language)
+
+    expect(visitor.chat.locator(".empty")).to_have_text(words(_("What would you like to know?")))
+    for name in ("question", "riddle", "code", "table"):
+        expect(visitor.chat.get_by_role("button", name=words(TITLES[name]))).to_be_visible()
+    expect(page.locator("#new")).to_have_text(words.template(WIDGETS["new_chat"]))
+    expect(page.locator("#about")).to_have_text(f"Qwen3-8B · {words(_('a vLLM server'))}")
+    expect(visitor.box).to_have_attribute("placeholder", words.template(WIDGETS["message"]))
+    expect(visitor.submit).to_have_attribute("aria-label", words.template(LABELS["Submit"]))
+    expect(visitor.chat.get_by_role("log")).to_have_attribute("aria-label", words.template(SCRIPTS["chat"]))
+    visitor.shot(f"words-empty-{language}")
+    page.get_by_role("button", name=words.template(LABELS["Toggle Sidebar"])).click()
+    for name in ("system", "reasoning", "tools", "temperature", "max_tokens"):
+        expect(page.get_by_label(words.template(WIDGETS[name])).first).to_be_in_viewport()
+    expect(page.locator("#settings")).to_contain_text(words.template(WIDGETS["settings_hold"]))
+    expect(page.locator("#tools")).to_contain_text(words(TOOL_SUPPORT["native"]))
+    page.get_by_label(words.template(WIDGETS["tools"]), exact=True).check()
+    visitor.shot(f"words-settings-{language}")
+    page.get_by_role("button", name=words.template(LABELS["Toggle Sidebar"])).click()
+    visitor.ask('!reasoning Hm. !text Yes. !tool calculate {"expression": "6*7"}')
+    titles = visitor.chat.locator(".bot.message > .message > * > .thought-group > .title")
+    expect(titles.nth(0)).to_contain_text(words.template(WIDGETS["reasoning"]))
+    expect(titles.nth(1)).to_contain_text(words(_("Tool · {name}", name="calculate")))
+    caption = re.escape(words(_("{seconds} s to first token", seconds="#"))).replace("\\#", r"[\d.]+")
+    expect(visitor.chat.locator(".caption").last).to_have_text(re.compile(caption))
+    choice = page.locator("#model input")
+    choice.click()
+    expect(page.get_by_role("listbox")).to_contain_text(words(_("needs a key")))
+    choice.fill("gpt-6-luna")
+    choice.press("Enter")
+    said = page.locator("#key-said")
+    expect(said).to_contain_text(words(_("{model} needs a key of {provider}.", model="GPT-6 Luna", provider="OpenAI")))
+    expect(page.locator("#key-box").get_by_role("button")).to_have_text(words(_("Use this key")))
+    page.keyboard.press("Control+/")
+    expect(page.get_by_role("dialog", name=words.template(SCRIPTS["shortcuts"]))).to_contain_text(
+        words.template(SCRIPTS["does_newline"])
+    )
+    visitor.shot(f"words-key-{language}")
+
+
+@pytest.mark.browser
+def test_ending_of_an_answer_is_in_german(visit: Visit, app: App) -> None:
+    visitor = visit(app.url, locale="de-DE")
+    problem, caption = visitor.chat.locator(".problem").last, visitor.chat.locator(".caption").last
+    stop = visitor.page.locator("#composer .input-row > .stop-button")
+    ends = {
+        "!status 401": "Der Modellserver hat den Schlüssel abgelehnt. Prüfen Sie VLLM_API_KEY.",
+        "!cut 5": "Die Antwort brach ab: der Modellserver hat sie zu früh beendet.",
+    }
+    for script, sentence in ends.items():
+        visitor.ask(script)
+        expect(problem).to_have_text(sentence)
+        visitor.page.reload()
+        expect(problem).to_have_text(sentence)
+    visitor.say("!stall-after 3")
+    expect(stop).to_be_visible()
+    expect(visitor.bubbles.last).to_contain_text("word2")
+    stop.click()
+    expect(caption).to_contain_text("Angehalten; der Modellserver war nach")
+    visitor.idle()
+    visitor.say("!status 429 30")
+    waiting = visitor.chat.locator(".waiting + .caption")
+    expect(waiting).to_contain_text("s warten, der Anbieter bittet darum")
+    stop.click()
+    visitor.idle()
+    visitor.shot("words-ends-de")
+
+
+@pytest.mark.browser
+def test_missing_local_model_is_explained_in_german(
+    visit: Visit, start_app: Callable[..., App], tmp_path: Path
+) -> None:
+    missing = str(tmp_path / "no-model.gguf")
+    app = start_app(VLLM_BASE_URL="", LOCAL_MODEL=missing)
+    visitor = visit(app.url, locale="de-DE", ready=False)
+    said = f"LOCAL_MODEL nennt {missing!r}, und diese Datei gibt es nicht."
+    expect(visitor.page.locator("#notice")).to_have_text(said)
+    visitor.shot("words-no-model-de")

@@ -1,0 +1,108 @@
+"""The tiny model that answers where nothing better is there, and the examples that each request to it begins with."""
+
+import re
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
+
+from agent import Agent
+from agent.i18n.translator import LANGUAGES, Translator
+from agent.local.launch import launch_llama
+from agent.local.weights import SMOLLM2, find
+from agent.providers import Endpoint, connect
+from agent.providers.example_exchanges import with_examples
+from agent.settings import load_settings
+from agent.web.chat.system_prompt import default_prompt
+from agent.web.ui.examples import examples
+from bench.small_model import QUESTIONS
+from tests.conftest import CONFIG, App, Visitor
+from tests.support.scripted_server import Config, running
+
+EXAMPLES = SMOLLM2.spec.examples
+SECRETS = ("Madrid", "Horse")
+"""Words of the examples' answers."""
+
+
+def test_examples_follow_system_prompt() -> None:
+    asked = [ModelRequest([SystemPromptPart("Be kind."), UserPromptPart("Hello")])]
+    sent = with_examples(asked, EXAMPLES)
+    assert len(sent) == 2 + 2 * len(EXAMPLES)
+    assert [part.content for part in sent[0].parts] == ["Be kind."]
+    assert [part.content for one in sent[1:-1] for part in one.parts] == [text for pair in EXAMPLES for text in pair]
+    assert [part.content for part in sent[-1].parts] == ["Hello"]
+    assert len(asked[0].parts) == 2, "what was given is not changed"
+
+
+async def test_only_the_model_sees_examples(tmp_path: Path) -> None:
+    with running(Config(models=("tiny",))) as server:
+        spec = replace(SMOLLM2.spec, name="tiny")
+        async with Agent(connect(spec, Endpoint(server.base_url)), system_message="Be kind.") as agent:
+            record = tmp_path / "run.jsonl"
+            first = await agent.ask("!text One.", record=record)
+            second = await agent.ask("!text Two.", context=first.context)
+        bodies: list[Any] = [one["body"]["messages"] for one in server.journal()]
+    roles = ["user", "assistant"] * len(EXAMPLES)
+    assert [one["role"] for one in bodies[0]] == ["system", *roles, "user"]
+    assert [one["role"] for one in bodies[1]] == ["system", *roles, "user", "assistant", "user"]
+    assert [one["content"] for one in bodies[0][1:-1]] == [text for pair in EXAMPLES for text in pair]
+    assert bodies[0] == bodies[1][: len(bodies[0])], "so that the server's prompt cache fits"
+    for kept in (second.context.to_json(), str(second), record.read_text()):
+        assert not [word for word in SECRETS if word in kept]
+    assert len(second.context.messages) == 4
+    assert not [word for word in SECRETS if word in first.text + second.text]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_starters_are_measured_questions(language: str) -> None:
+    starters = [one["text"] for one in examples(SMOLLM2.spec, Translator(language))]
+    assert len(starters) == 4
+    assert set(starters) <= QUESTIONS.keys()
+
+
+@pytest.fixture
+async def small() -> AsyncIterator[Agent]:
+    """The real model, asked as the page asks it."""
+    path = await find(SMOLLM2, load_settings().local.cache_dir)
+    assert path is not None, "make setup installs it"
+    spec = SMOLLM2.spec
+    child, endpoint, _ = await launch_llama(
+        path, name=spec.name, context=spec.context_tokens, kv_bytes=SMOLLM2.kv_bytes, key="test", port=0
+    )
+    try:
+        async with Agent(connect(spec, endpoint), system_message=default_prompt(load_settings(), spec)) as agent:
+            yield agent
+    finally:
+        await child.aclose()
+
+
+@pytest.mark.weights
+async def test_each_starter_is_answered_right_five_times(small: Agent) -> None:
+    for one in examples(SMOLLM2.spec, Translator("en")):
+        for _ in range(5):
+            answer = await small.ask(one["text"], max_tokens=SMOLLM2.spec.max_output_tokens)
+            assert re.search(QUESTIONS[one["text"]], answer.text), answer.text
+
+
+@pytest.mark.weights
+@pytest.mark.browser
+def test_page_hides_examples(start_app: Callable[..., App], visit: Callable[..., Visitor]) -> None:
+    app = start_app(CONFIG, VLLM_BASE_URL="", SWITCHBOARD_OFFLINE="1", PATH="/usr/bin:/bin")
+    visitor = visit(app.url)
+    expect(visitor.page.locator("#about")).to_contain_text("tiny demo model, often wrong; for a better one")
+    visitor.shot("tiny-model")
+    visitor.page.get_by_text("Ask for a capital").click()
+    expect(visitor.mine).to_have_text("What is the capital of Japan?")
+    expect(visitor.bubbles.filter(has_text="Tokyo")).to_be_visible(timeout=60_000)
+    visitor.idle()
+    visitor.shot("tiny-model-answer")
+    visitor.open(app.url)
+    expect(visitor.bubbles.filter(has_text="Tokyo")).to_be_visible()
+    shown = visitor.page.content()
+    kept = b"".join(path.read_bytes() for path in (app.folder / "data").rglob("*") if path.is_file())
+    assert b"Tokyo" in kept
+    assert not [word for word in SECRETS if word in shown or word.encode() in kept]

@@ -1,0 +1,435 @@
+"""What is read here for models that cannot see or hear: really read, apart from the app, and at no cost in words."""
+
+import asyncio
+import hashlib
+import io
+import re
+import signal
+import socket
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from PIL import Image, ImageDraw, ImageFont
+from pydantic_ai.messages import BinaryContent, ModelRequest, TextContent, UserPromptPart
+
+from agent.errors import InputError
+from agent.history.memory import MemoryStore
+from agent.i18n.translator import Translator
+from agent.local.weights import HubFile, Pinned, find
+from agent.media import transcribe
+from agent.media.convert import convert_file
+from agent.media.mime import ConvertedMedia
+from agent.media.sandbox import SandboxProgram
+from agent.media.store import MediaStore
+from agent.media.transcribe import Transcriber
+from agent.messages.adapt import adapt
+from agent.messages.parts import extracted_text, extracted_text_of
+from agent.models.catalog import load_catalog
+from agent.providers import Status
+from agent.settings import LocalSettings, PublicSettings, Settings
+from agent.settings import load_settings as settings
+from agent.web.chat.attachments import PUBLIC_READING, ReadingLimits, message_parts, plan_attachments
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.run_setup import Choices
+from agent.web.chat.visitor import Visitor
+from agent.web.ui.components import takes
+from tests.support.media_files import sound, tone
+from tests.support.toy_whisper import paths, pinned, whisper
+from tests.support.views import widgets
+from tests.support.weight_server import Server, serving, until
+from tests.web.test_handlers import LARGE, Models
+
+pytestmark = pytest.mark.slow
+
+SAMPLES = Path(__file__).parents[1] / "samples"
+SPEECH = (SAMPLES / "speech.ogg").read_bytes()
+SAID = "Hello. The meeting has moved to Thursday at half past three. Please bring the blue folder."
+INVOICE = ("Invoice 4711", "Total: 99.50 EUR")
+QWEN = load_catalog().find("vllm:Qwen/Qwen3-8B")
+
+
+def written(*lines: str, ink: str = "black", paper: str | tuple[int, ...] = "white", turned: float = 0) -> bytes:
+    """A picture of these lines, turned by so many degrees."""
+    image = Image.new("RGBA", (640, 80 + 70 * len(lines)), paper)
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(32)
+    for number, line in enumerate(lines):
+        draw.text((30, 30 + 70 * number), line, fill=ink, font=font)
+    out = io.BytesIO()
+    image.rotate(turned, expand=True, fillcolor=paper).save(out, "PNG")
+    return out.getvalue()
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+def quiet(_status: Status | None) -> None:
+    pass
+
+
+@pytest.fixture
+def here() -> Transcriber:
+    """Reads with the real model for pictures, which `make setup` installs."""
+    return Transcriber(settings().local.cache_dir)
+
+
+@contextmanager
+def hub_with_whisper() -> Iterator[Server]:
+    """A model hub with a toy of Whisper's format, which hears SAID in every speech."""
+    files = whisper(SAID)
+    with pytest.MonkeyPatch.context() as patch, serving(files=paths(files)) as server:
+        patch.setitem(transcribe.READERS, "audio", replace(transcribe.SPEECH, files=pinned(files)))
+        patch.setenv("HF_ENDPOINT", server.url)
+        yield server
+
+
+@pytest.fixture
+def hears(tmp_path: Path) -> Iterator[Transcriber]:
+    """Reads with the toy."""
+    with hub_with_whisper():
+        yield Transcriber(tmp_path / "cache")
+
+
+async def read(here: Transcriber, data: bytes, name: str = "a.png") -> str:
+    return await here.text(name, await convert_file(data, None), quiet)
+
+
+# --- really read ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.weights
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"turned": 9}, {"turned": 90}, {"turned": 180}, {"ink": "white", "paper": "navy"}, {"paper": (0, 0, 0, 0)}],
+    ids=["plain", "askew", "on its side", "on its head", "light on dark", "see-through"],
+)
+async def test_text_in_picture_is_read(here: Transcriber, how: dict[str, Any]) -> None:
+    found = (await read(here, written(*INVOICE, **how))).splitlines()
+    assert sorted(found) == sorted(INVOICE)
+    if how.get("turned", 0) < 45:
+        assert found == list(INVOICE), "from the top down"
+
+
+@pytest.mark.weights
+@pytest.mark.timeout(400)
+async def test_side_by_side_text_is_one_line(here: Transcriber) -> None:
+    assert await read(here, written("Apples          12", "Pears           70")) == "Apples\t12\nPears\t70"
+
+
+async def test_speech_is_transcribed_with_hub_weights(hears: Transcriber) -> None:
+    assert await hears.to_fetch("audio") > 2_000_000
+    assert await read(hears, SPEECH, "voice.ogg") == SAID
+    assert await hears.to_fetch("audio") == 0
+
+
+async def test_hub_cache_links_are_read(hears: Transcriber, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    snapshot = tmp_path / "hub" / "models--org--whisper" / "snapshots" / "rev"
+    snapshot.mkdir(parents=True)
+    for number, (name, data) in enumerate(whisper(SAID).items()):
+        blob = tmp_path / f"blob{number}"
+        blob.write_bytes(data)
+        (snapshot / name).symlink_to(blob)
+    assert await read(hears, SPEECH, "voice.ogg") == SAID
+
+
+@pytest.mark.weights
+@pytest.mark.timeout(400)
+async def test_real_whisper_writes_whole_words(here: Transcriber) -> None:
+    if [file for file in transcribe.SPEECH.files if await find(file, settings().local.cache_dir) is None]:
+        pytest.skip("Whisper base is not on this disk: the page fetches it from the Hugging Face hub")
+    assert words(await read(here, SPEECH, "voice.ogg")) == words(SAID)
+
+
+@pytest.mark.weights
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("a.png", written(), "No text was found in a.png. Remove it, or choose a model that can see it."),
+        (
+            "a.wav",
+            sound("wav", tone(3)),
+            "No speech was found in a.wav. Remove it, or choose a model that can hear it.",
+        ),
+    ],
+    ids=["a picture", "a sound"],
+)
+async def test_empty_result_is_explained(hears: Transcriber, name: str, data: bytes, said: str) -> None:
+    with pytest.raises(InputError) as refused:
+        await read(hears, data, name)
+    assert str(refused.value) == said
+
+
+# --- apart ------------------------------------------------------------------------------------------------------------
+
+
+def readers() -> list[psutil.Process]:
+    """The processes that read for this one."""
+    return [
+        one
+        for one in psutil.Process().children()
+        if any(word == "agent.media.transcribe_worker" for word in one.cmdline())
+    ]
+
+
+async def test_transcription_is_isolated_and_cancellable(hears: Transcriber, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = hears
+    monkeypatch.setenv("OPENAI_API_KEY", "a secret")
+    said: list[Status | None] = []
+    long = ConvertedMedia(data=(await convert_file(sound("wav", tone(60)), None)).data, media_type="audio/wav")
+    first = asyncio.create_task(here.text("long.wav", long, quiet))
+    await until(readers, seconds=200)
+    [process] = readers()
+    assert "a secret" not in process.environ().values()
+    second = asyncio.create_task(here.text("next.wav", long, said.append))
+    await until(lambda: said)
+    assert said == [Status("loading", "Waiting to read next.wav: another file is being read.", None)]
+    second.cancel()
+    first.cancel()
+    await asyncio.wait({first, second})
+    assert not process.is_running()
+    assert first.cancelled()
+    assert readers() == []
+
+
+@pytest.mark.weights
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (signal.SIGXCPU, r"^Reading a\.png here took too long\.$"),
+        (signal.SIGKILL, r"^a\.png could not be read here: there was not enough memory\.$"),
+        (signal.SIGSEGV, r"^a\.png could not be read here: the program that reads it failed"),
+    ],
+    ids=["time", "memory", "a crash"],
+)
+async def test_killed_transcriber_is_explained(here: Transcriber, how: signal.Signals, said: str) -> None:
+    task = asyncio.create_task(read(here, written(*INVOICE)))
+    await until(readers, seconds=200)
+    readers()[0].send_signal(how)
+    with pytest.raises(InputError, match=said):
+        await task
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+async def test_flood_from_transcriber_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: str) -> None:
+    made = await convert_file(written(*INVOICE), None)
+    flood = f"import sys\nfor _ in range(600): sys.{stream}.buffer.write(bytes(100_000))"
+    with hub(monkeypatch):
+        here = Transcriber(tmp_path)
+        await here.to_fetch("image")
+        monkeypatch.setattr(SandboxProgram, "command", lambda *_: [sys.executable, "-c", flood])
+        tracemalloc.start()
+        try:
+            with pytest.raises(InputError, match=r"^a\.png could not be read here: the program that reads it failed"):
+                await here.text("a.png", made, quiet)
+            assert tracemalloc.get_traced_memory()[1] < 20_000_000
+        finally:
+            tracemalloc.stop()
+
+
+# --- fetched once, and only what is pinned ----------------------------------------------------------------------------
+
+TOY = b"no model at all" * 1000
+
+
+@contextmanager
+def hub(monkeypatch: pytest.MonkeyPatch, *, sha256: str = "") -> Iterator[Server]:
+    """A model hub with a toy in the place of the model that reads pictures."""
+    pinned = Pinned(
+        file="toy.onnx",
+        size=len(TOY),
+        sha256=sha256 or hashlib.sha256(TOY).hexdigest(),
+        hub=HubFile("org/toy", "rev", "toy.onnx"),
+    )
+    monkeypatch.setitem(transcribe.READERS, "image", replace(transcribe.OCR, label="Toy", files=(pinned,)))
+    with serving(files={"/org/toy/resolve/rev/toy.onnx": TOY}) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        yield server
+
+
+async def test_unpinned_file_transcribes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(written(*INVOICE))
+    store: Any = {"spec": QWEN, "media": MediaStore(tmp_path / "media"), "owner": "ann", "max_bytes": 10**7}
+    with (
+        hub(monkeypatch, sha256="0" * 64),
+        pytest.raises(InputError, match=r"^Toy could not be fetched .*toy.onnx is not the pinned file"),
+    ):
+        await message_parts({"text": "See", "files": [str(path)]}, reading=Transcriber(tmp_path / "cache"), **store)
+    assert not (tmp_path / "media").exists()
+    assert not list((tmp_path / "cache").rglob("*.part"))
+
+
+async def test_two_messages_share_one_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[Status | None] = []
+    made = await convert_file(written(*INVOICE), None)
+    with hub(monkeypatch) as server:
+        both = [Transcriber(tmp_path).text("a.png", made, said.append) for _ in range(2)]
+        ended = await asyncio.gather(*both, return_exceptions=True)
+    assert [str(one) for one in ended] == [
+        "a.png could not be read here: the program that reads it failed, its log has the details."
+    ] * 2, "a toy reads nothing"
+    assert len([path for path, _ in server.asked if path.endswith(".onnx")]) == 1
+    assert Status("fetching", "Fetching Toy, once: 0 of 0 MB …", 1.0) in said
+    last = said[-1]
+    assert last == Status("loading", "Reading a.png …", None)
+    assert Translator("de")(last.text) == "a.png wird gelesen …"
+
+
+async def test_missing_network_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with hub(monkeypatch), socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{deaf.getsockname()[1]}")
+        with pytest.raises(InputError, match=r"^Toy could not be fetched .* The model hub cannot be reached\.$"):
+            await read(Transcriber(tmp_path), written(*INVOICE))
+
+
+async def test_panel_reports_disabled_downloads(tmp_path: Path) -> None:
+    path = tmp_path / "a.ogg"
+    path.write_bytes(SPEECH)
+    off = Transcriber(tmp_path / "cache", downloads=False)
+    [plan] = await plan_attachments([path], QWEN, max_bytes=10**7, reading=off)
+    assert plan.outcome == "refused"
+    assert plan.text == "a.ogg: Whisper base, which would read it here, is not on this disk; downloads are off."
+    with pytest.raises(InputError, match="downloads are off"):
+        await read(off, SPEECH)
+
+
+async def test_unreachable_hub_disables_audio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{deaf.getsockname()[1]}")
+        here = Transcriber(tmp_path / "cache")
+        await here.look()
+        page = widgets()
+        shown = takes(page, QWEN, reading=here)
+        composer, about = shown[page.composer.box], shown[page.composer.about]
+    said = "Whisper base is not on this disk, and the model hub cannot be reached."
+    assert said in about
+    assert "audio" not in about.replace(said, "")
+    assert "image/*" in about, "pictures are read all the same"
+    assert composer.sources == ["upload"]
+    hears = takes(page, replace(QWEN, audio=True), reading=here)
+    assert hears[page.composer.box].sources == ["upload", "microphone"]
+    with serving() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        await here.look()
+    assert takes(page, QWEN, reading=here)[page.composer.box].sources == ["upload", "microphone"]
+
+
+# --- what is said before, what is kept, what is sent ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("switch", [False, True], ids=["off", "on"])
+@pytest.mark.parametrize("image", [False, True], ids=["blind", "sees"])
+@pytest.mark.parametrize("audio", [False, True], ids=["deaf", "hears"])
+async def test_switch_affects_only_unsupported_media(
+    tmp_path: Path, switch: bool, image: bool, audio: bool, hears: Transcriber
+) -> None:
+    (tmp_path / "a.png").write_bytes(written(*INVOICE))
+    (tmp_path / "a.ogg").write_bytes(SPEECH)
+    spec = replace(QWEN, image=image, audio=audio, label="M")
+    files = [tmp_path / "a.png", tmp_path / "a.ogg"]
+    here = hears if switch else None
+    picture, voice = await plan_attachments(files, spec, max_bytes=10**7, menu=[], reading=here)
+    outcomes = {False: "read" if switch else "refused", True: "sent"}
+    for plan, can in ((picture, image), (voice, audio)):
+        assert outcomes[can] == ("sent" if plan.outcome in ("as it is", "converted") else plan.outcome)
+    if not image and not switch:
+        assert picture.text.startswith("M cannot see pictures. Remove a.png, or choose a model that can.")
+        assert picture.text.endswith("Its text can be read here for such models: a switch in the settings.")
+    if not image and switch:
+        assert picture.text == ("its text is read here by PP-OCRv6 (Apache-2.0) and sent as text")
+    if not audio and switch:
+        assert voice.text == (
+            "what is said in its 6 s is read here by Whisper base (MIT) and sent as text; "
+            "2 MB are fetched for that, once"
+        )
+
+
+async def test_public_page_limits_files_read_per_message(tmp_path: Path, hears: Transcriber) -> None:
+    files = [tmp_path / f"{number}.ogg" for number in range(6)]
+    for file in files:
+        file.write_bytes(SPEECH)
+    for limits, refused in ((PUBLIC_READING, files[4:]), (ReadingLimits(), [])):
+        plans = await plan_attachments(files, QWEN, max_bytes=10**7, reading=hears, limits=limits)
+        assert [plan.name for plan in plans if plan.outcome == "refused"] == [path.name for path in refused]
+    plans = await plan_attachments(files, QWEN, max_bytes=10**7, reading=hears, limits=PUBLIC_READING)
+    assert plans[4].text == "At most 4 files of a message are read here. Send 4.ogg in another."
+
+
+async def test_slow_reading_gives_back_the_place(tmp_path: Path) -> None:
+    of_page = Settings(local=LocalSettings(cache_dir=tmp_path / "cache"), public=PublicSettings(answers_each=1))
+    models, ann = Models(), Visitor(owner="ann")
+    models.serve(LARGE)
+    files = [tmp_path / f"{number}.wav" for number in range(3)]
+    for number, file in enumerate(files):
+        file.write_bytes(sound("wav", tone(60 + number)))
+    with hub_with_whisper():
+        conversations = Conversations(of_page, MemoryStore(), MediaStore(tmp_path / "media"), models, tools=())
+        assert conversations.reading_limits == PUBLIC_READING
+        conversations.reading_limits = replace(PUBLIC_READING, seconds=2.0)
+        async with conversations.transcriber._line.slot():  # another message is being read
+            with pytest.raises(InputError, match=r"^Reading the files of this message took too long\. Send fewer"):
+                await conversations.send(
+                    ann, None, {"text": "", "files": list(map(str, files))}, Choices(model=LARGE.id, extract_text=True)
+                )
+        conversations.rate_limiter.reserve_answer(ann).release()
+    assert readers() == []
+    assert not (tmp_path / "media").exists()
+
+
+@pytest.mark.weights
+@pytest.mark.timeout(400)
+async def test_message_keeps_picture_and_text(here: Transcriber, tmp_path: Path) -> None:
+    path = tmp_path / "receipt.png"
+    path.write_bytes(written(*INVOICE))
+    done: list[Status | None] = []
+    text, kept, found = await message_parts(
+        {"text": "How much?", "files": [str(path)]},
+        spec=QWEN,
+        media=MediaStore(tmp_path / "media"),
+        owner="ann",
+        max_bytes=10**7,
+        reading=here,
+        report=done.append,
+    )
+    assert text == "How much?"
+    assert isinstance(kept, BinaryContent)
+    assert extracted_text_of(found) == {"read": "\n".join(INVOICE), "name": "receipt.png", "kind": "image"}
+    assert done[-1] is None
+    history = [ModelRequest([UserPromptPart([text, kept, found])])]
+    blind, seeing = (adapt(history, replace(QWEN, image=can)) for can in (False, True))
+    assert blind.messages[0].parts[0].content == [text, found]
+    assert blind.pictures == 0, "it was sent, as text"
+    assert seeing.messages[0].parts[0].content == [text, kept]
+    assert isinstance(found, TextContent)
+    assert found.content.startswith("Text in the picture receipt.png, read by OCR; it may have")
+    assert "Invoice 4711" in found.content
+
+
+def test_extracted_text_replaces_only_its_source() -> None:
+    picture, voice = BinaryContent(b"p", media_type="image/png"), BinaryContent(b"v", media_type="audio/wav")
+    seen, heard = extracted_text("P", "p.png", "image"), extracted_text("V", "v.wav", "audio")
+    history = [ModelRequest([UserPromptPart([picture, seen, voice, heard, picture])])]
+    sent = {
+        (image, audio): adapt(history, replace(QWEN, image=image, audio=audio)).messages[0].parts[0].content
+        for image in (False, True)
+        for audio in (False, True)
+    }
+    assert sent[True, True] == [picture, voice, picture]
+    assert sent[True, False] == [picture, heard, picture]
+    assert sent[False, True][:2] == [seen, voice]
+    assert sent[False, False][:2] == [seen, heard]
+    assert "cannot see" in sent[False, False][2], "of that one nothing was read"

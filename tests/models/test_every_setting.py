@@ -1,0 +1,705 @@
+"""Every setting does something: each key of app.toml and each variable of the documentation has one visible effect.
+
+The whole server, the whole page or the whole model manager is built from the settings, in this process. `shows` notes
+which settings a test is about, and the last tests compare that table with the settings and with the documentation.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import gradio as gr
+import httpx
+import pytest
+from fastapi import FastAPI
+from starlette.requests import Request
+
+from agent import Agent, Limits, Seals, Telemetry
+from agent.errors import ConfigError, Limited, LocalModelError
+from agent.history import now
+from agent.history.sqlite import SqliteStore
+from agent.local.manager import LocalModels
+from agent.models.catalog import load_catalog
+from agent.providers import base_url_variable
+from agent.result import RunResult
+from agent.settings import ROOT, LocalSettings, PublicSettings, Settings, UploadSettings, load_settings
+from agent.web.app import create_app
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.run_setup import Choices
+from agent.web.chat.visitor import Visitor
+from agent.web.log_levels import LogLimit
+from agent.web.middleware.isolation import IsolationMiddleware
+from agent.web.middleware.visitor_cookie import VisitorCookies
+from agent.web.server import serve
+from agent.web.unsent_files import UnsentFiles
+from bench.attack.client import Client
+from tests.support import launched_servers
+from tests.support.dialect_server import playing
+from tests.support.media_files import picture
+from tests.support.scripted_server import Config, Running, running
+from tests.support.weight_server import from_hub, serving, until
+from tests.web.test_isolation import forged
+
+MODEL = "Qwen/Qwen3-8B"
+ANN, BOB = Visitor(owner="ann", address="5.6.7.8"), Visitor(owner="bob", address="5.6.7.8")
+ZOE, GUEST = Visitor(owner="zoe", address="9.9.9.9"), Visitor(owner="guest-1", guest=True)
+LIMITED = "[public]\non = true\n"
+CALCULATE = "agent.tools.builtin:calculate"
+HOSTED = [provider for provider in load_catalog().providers.values() if provider.base_url]
+TOUCHED = set[str]()
+"""The settings that the tests below are about."""
+
+Test = TypeVar("Test", bound=Callable[..., object])
+Write = Callable[..., Settings]
+
+
+def shows(*names: str) -> Callable[[Test], Test]:
+    """Note that a test shows the effect of these settings."""
+    TOUCHED.update(names)
+    return lambda test: test
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running(Config(models=(MODEL,), rate=0)) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _no_other_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Remove the variables of whoever runs the tests. Nothing is downloaded unless a test says so."""
+    for name in documented():
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub-cache"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "unsent"))  # the app sets it, and pytest sets it back
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Running) -> Write:
+    """Write app.toml, set variables, and load the settings. Each call begins anew."""
+
+    def write(text: str = "", **env: str) -> Settings:
+        (tmp_path / "app.toml").write_text(text)
+        given = {"VLLM_BASE_URL": server.base_url, "SWITCHBOARD_DATA": str(tmp_path / "data"), **env}
+        for name, value in given.items():
+            monkeypatch.setenv(name, value)
+        return load_settings(tmp_path / "app.toml")
+
+    return write
+
+
+@dataclass
+class Page:
+    """A running page of this process, without a socket."""
+
+    app: FastAPI
+    http: httpx.AsyncClient
+    said: list[str]
+
+    @property
+    def conversations(self) -> Conversations:
+        return self.app.state.conversations
+
+    async def ask(self, text: str = "!text Hi.", who: Visitor = ANN, **choices: Any) -> RunResult:
+        """Send a message in a new conversation, and wait for the answer's end."""
+        live = await self.conversations.send(who, None, {"text": text}, Choices(**choices))
+        assert live is not None
+        async with asyncio.timeout(30):
+            return await live.run
+
+    async def upload(self, *sizes: int, guest: bool = False) -> httpx.Response:
+        """Upload files of these sizes, as a visitor with a cookie or as a guest."""
+        await self.http.get("/")
+        if guest:
+            self.http.cookies.clear()
+        files = [("files", (f"{number}.txt", b"x" * size)) for number, size in enumerate(sizes)]
+        return await self.http.post("/gradio_api/upload", files=files)
+
+
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[Page]:
+    """Build the app and start what runs beside it."""
+    said, before = list[str](), gc.get_threshold()
+    app = await create_app(settings, say=said.append)
+    transport = httpx.ASGITransport(app=app)
+    try:
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:7860") as http,
+        ):
+            await app.state.conversations.models.local.ready()
+            yield Page(app, http, said)
+    finally:  # the app sets the collector up for itself
+        gc.unfreeze()
+        gc.set_threshold(*before)
+
+
+def sent(server: Running) -> dict[str, Any]:
+    """The last request to the model."""
+    return server.journal()[-1]["body"]
+
+
+@pytest.fixture(autouse=True)
+def unlimited_log() -> Iterator[None]:
+    """Remove the limit that a served page sets on the handlers of this process, which are pytest's."""
+    yield
+    for handler in logging.getLogger().handlers + logging.getLogger("uvicorn").handlers:
+        for limit in [one for one in handler.filters if isinstance(one, LogLimit)]:
+            handler.removeFilter(limit)
+
+
+# --- [server] and its variables ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def taken(host: str) -> Iterator[int]:
+    """Listen on a port of this host."""
+    with socket.create_server((host, 0)) as other:
+        yield int(other.getsockname()[1])
+
+
+@shows("server.host", "server.port", "GRADIO_SERVER_NAME", "GRADIO_SERVER_PORT")
+@pytest.mark.parametrize("where", ["file", "environment"])
+def test_host_and_port_are_listened_on(write: Write, where: str) -> None:
+    with taken("127.0.0.2") as port:
+        if where == "file":
+            settings = write(f'[server]\nhost = "127.0.0.2"\nport = {port}')
+        else:
+            settings = write(GRADIO_SERVER_NAME="127.0.0.2", GRADIO_SERVER_PORT=str(port))
+        said = list[str]()
+
+        def say(line: str) -> None:
+            said.append(line)
+            assert "cannot be used" in line
+
+        assert serve(settings, say=say) == 1
+    assert said[0].startswith(f"127.0.0.2:{port} cannot be used: Address already in use")
+
+
+@contextmanager
+def undone() -> Iterator[None]:
+    """Undo at the end what a server sets for its whole process."""
+    signals, before = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP), gc.get_threshold()
+    handlers = [signal.getsignal(one) for one in signals]
+    try:
+        yield
+    finally:
+        for one, handler in zip(signals, handlers, strict=True):
+            signal.signal(one, handler)
+        gc.unfreeze()
+        gc.set_threshold(*before)
+
+
+@pytest.mark.slow
+@shows("server.drain_seconds", "SHARE", "FORWARDED_ALLOW_IPS")
+def test_share_proxies_and_drain_of_a_served_page(
+    write: Write, server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "none"))
+    monkeypatch.setenv("GRADIO_SHARE_SERVER_ADDRESS", "127.0.0.1:9")
+    settings = write("[server]\ndrain_seconds = 3", GRADIO_SERVER_PORT="0", SHARE="1", FORWARDED_ALLOW_IPS="10.9.9.9")
+    said, up = list[str](), threading.Event()
+
+    def say(line: str) -> None:
+        said.append(line)
+        if line.startswith("The page is at "):
+            up.set()
+
+    def visit() -> None:
+        try:
+            assert up.wait(30)
+            url = next(line for line in said if line.startswith("The page is at ")).split()[-1]
+            with Client(url, x_forwarded_for="5.6.7.8") as client:
+                before = len(server.journal())
+                client.begin("!tokens 9000 @20")
+                server.wait_for(lambda journal: len(journal) > before and journal[-1]["sent"])
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with undone():
+        visitor = threading.Thread(target=visit)
+        visitor.start()
+        assert serve(settings, say=say) == 0
+        visitor.join()
+    assert "Going down: one answer may go on for 2 s. Press Ctrl-C again to end at once." in said
+    assert "Opening a share link; everybody who has it can use this page." in said
+    assert any(line.startswith("Open to everybody: ") for line in said)
+    assert "127.0.0.1 sends X-Forwarded-For but is not a trusted proxy" in caplog.text
+
+
+@shows("server.title", "server.framed_by", "GRADIO_ROOT_PATH")
+async def test_title_frames_and_path_are_those_of_the_page(write: Write) -> None:
+    frames = 'framed_by = ["https://frames.example"]'
+    async with opened(write(f'[server]\ntitle = "Mine alone"\n{frames}', GRADIO_ROOT_PATH="/chat")) as page:
+        home = await page.http.get("/chat/")
+    assert "<title>Mine alone</title>" in home.text
+    assert home.headers["content-security-policy"].endswith(" https://frames.example")
+    assert "; Path=/chat;" in home.headers["set-cookie"]
+
+
+@shows("server.hosts", "SWITCHBOARD_HOSTS")
+@pytest.mark.parametrize(
+    ("text", "env"),
+    [('[server]\nhosts = ["chat.example"]', {}), ("", {"SWITCHBOARD_HOSTS": "chat.example"}), ("", {})],
+    ids=["file", "environment", "neither"],
+)
+async def test_only_named_hosts_are_served(write: Write, text: str, env: dict[str, str]) -> None:
+    async with opened(write(text, **env)) as page:
+        home = await page.http.get("/", headers={"host": "chat.example"})
+    assert home.status_code == (200 if text or env else 421)
+
+
+@shows("server.max_upload_bytes")
+async def test_larger_file_is_refused(write: Write) -> None:
+    async with opened(write("[server]\nmax_upload_bytes = 1_000_000")) as page:
+        assert (await page.upload(900_000)).status_code == 200
+        refused = await page.upload(1_100_000)
+    assert (refused.status_code, "larger than 1 MB" in refused.text) == (413, True)
+
+
+@shows("server.fetch_from")
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_picture_comes_from_a_named_private_host(write: Write, tmp_path: Path, allowed: bool) -> None:
+    with serving(files={"/red.png": picture("PNG")}) as site:
+        host = site.url.removeprefix("http://")
+        async with opened(write(f'[server]\nfetch_from = ["{host}"]' if allowed else "")) as page:
+            fetched = next(event.fn for event in page.app.state.page.fns.values() if event.name == "fetched")
+            unsent = UnsentFiles(tmp_path / "other", UploadSettings())
+            isolation = IsolationMiddleware(page.app, VisitorCookies("key"))
+            state = {"visitor": "ann", "uploads": unsent, "isolation": isolation}
+            request = gr.Request(Request({"type": "http", "headers": [], "state": state}), session_hash="page")
+            [got] = (await fetched(f"1 {site.url}/red.png", request)).values()
+            unsent.close()
+    assert (got["text"] == "", len(got["files"])) == (allowed, int(allowed))
+
+
+@shows("server.grace_seconds")
+async def test_unwatched_public_answer_ends_after_grace(write: Write) -> None:
+    async with opened(write(f"[server]\ngrace_seconds = 0.3\n{LIMITED}")) as page:
+        live = await page.conversations.send(ANN, None, {"text": "!tokens 9000 @20"}, Choices())
+        assert live is not None
+        async with asyncio.timeout(30):
+            result = await live.run
+    assert (result.finish_reason, live.run.cancel_reason) == ("cancelled", "client_disconnect")
+
+
+@shows("server.key_seconds")
+async def test_typed_key_is_forgotten(write: Write) -> None:
+    async with opened(write("[server]\nkey_seconds = 0.3")) as page:
+        keys = page.conversations.models.keys
+        keys.put("ann", "openai", "sk-of-ann")
+        assert keys.get("ann", "openai") == "sk-of-ann"
+        await until(lambda: keys.get("ann", "openai") is None, seconds=20)
+
+
+# --- [history] and [uploads] ------------------------------------------------------------------------------------------
+
+
+@shows("history.store", "history.data_dir", "SWITCHBOARD_STORE", "SWITCHBOARD_DATA")
+@pytest.mark.parametrize(
+    ("text", "env", "stored"),
+    [
+        ("", {}, True),
+        ('[history]\nstore = "memory"', {}, False),
+        ("", {"SWITCHBOARD_STORE": "memory"}, False),
+        ('[history]\ndata_dir = "FOLDER/other"', {"SWITCHBOARD_DATA": ""}, True),
+        ("", {"SWITCHBOARD_DATA": "FOLDER/other"}, True),
+    ],
+    ids=["usual", "memory", "memory by environment", "folder", "folder by environment"],
+)
+async def test_history_is_stored_where_it_should_be(
+    write: Write, tmp_path: Path, text: str, env: dict[str, str], stored: bool
+) -> None:
+    given = {name: value.replace("FOLDER", str(tmp_path)) for name, value in env.items()}
+    async with opened(write(text.replace("FOLDER", str(tmp_path)), **given)) as page:
+        await page.ask()
+        assert await page.conversations.last_conversation("ann")
+    data, unused = tmp_path / "data", tmp_path / "other"
+    if "other" in text + str(env):
+        data, unused = unused, data
+    assert ((data / "history.sqlite").exists(), data.exists(), unused.exists()) == (stored, True, False)
+
+
+@shows("history.keep_days", "history.guest_hours", "public.keep_days")
+@pytest.mark.parametrize(
+    ("text", "who", "kept"),
+    [
+        ("[history]\nkeep_days = 3", ANN, timedelta(days=3)),
+        ("[history]\nguest_hours = 5", GUEST, timedelta(hours=5)),
+        (f"[history]\nkeep_days = 3\n{LIMITED}keep_days = 9", ANN, timedelta(days=9)),
+    ],
+    ids=["visitor", "guest", "public"],
+)
+async def test_conversation_expires(write: Write, text: str, who: Visitor, kept: timedelta) -> None:
+    settings = write(text)
+    async with opened(settings) as page:
+        await page.ask(who=who)
+    async with aclosing(await SqliteStore.open(settings.data_dir / "history.sqlite")) as store:
+        [record] = await store.list(who.owner)
+    assert record.expires_at is not None
+    assert abs(record.expires_at - now() - kept) < timedelta(minutes=1)
+
+
+@shows("history.housekeeping_minutes", "uploads.minutes", "GRADIO_TEMP_DIR")
+async def test_unsent_file_is_removed_again_and_again(write: Write, tmp_path: Path) -> None:
+    text = "[history]\nhousekeeping_minutes = 0.002\n[uploads]\nminutes = 0"
+    async with opened(write(text, GRADIO_TEMP_DIR=str(tmp_path / "unsent"))) as page:
+        for _ in range(2):  # the first round comes at the start, whatever the pause
+            [path] = (await page.upload(100)).json()
+            assert Path(path).is_relative_to(tmp_path / "unsent")
+            await until(lambda path=path: not Path(path).exists(), seconds=20)
+
+
+UPLOADS: dict[str, tuple[str, list[tuple[int, ...]], bool, str]] = {
+    "files_per_request": ("2", [(1, 1), (1, 1, 1)], False, "At most 2 files can be attached at once."),
+    "mb_per_request": ("0.5", [(200_000,), (300_000, 300_000)], False, "At most 0.5 MB can be attached at once."),
+    "mb_per_visitor": ("0.5", [(300_000,), (300_000,)], False, "0.5 MB of these is the most"),
+    "mb_of_guests": ("0.5", [(300_000,), (300_000,)], True, "may attach 0.5 MB together"),
+    "mb_in_all": ("0.5", [(300_000,), (300_000,)], False, "There is no room for more files at the moment."),
+    "disk_percent": ("0", [(1,)], False, "There is no room for more files at the moment."),
+}
+"""The settings of [uploads]: a value, requests by the sizes of their files, whether by a guest, and the last answer."""
+
+
+@shows(*(f"uploads.{name}" for name in UPLOADS))
+@pytest.mark.parametrize("name", UPLOADS)
+async def test_upload_meets_its_limit(write: Write, name: str) -> None:
+    value, requests, guest, sentence = UPLOADS[name]
+    async with opened(write(f"[uploads]\n{name} = {value}")) as page:
+        answers = [await page.upload(*sizes, guest=guest) for sizes in requests]
+    assert [answer.status_code for answer in answers] == [200] * (len(requests) - 1) + [413]
+    assert sentence in answers[-1].text
+
+
+# --- [agent] ----------------------------------------------------------------------------------------------------------
+
+
+@shows("agent.system_prompt")
+async def test_system_prompt_reaches_the_model(write: Write, server: Running) -> None:
+    async with opened(write('[agent]\nsystem_prompt = "You are {model}, and brief."')) as page:
+        await page.ask()
+    assert sent(server)["messages"][0] == {"role": "system", "content": "You are Qwen3-8B, and brief."}
+
+
+@shows("agent.tools", "public.public_tools")
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'[agent]\ntools = ["{CALCULATE}"]',
+        f'[agent]\ntools = ["{CALCULATE}", "tests.support.slow_tools:nap"]\n{LIMITED}public_tools = ["{CALCULATE}"]',
+    ],
+    ids=["private", "public"],
+)
+async def test_named_tools_are_offered(write: Write, server: Running, text: str) -> None:
+    async with opened(write(text)) as page:
+        await page.ask(tools=True)
+    assert [tool["function"]["name"] for tool in sent(server)["tools"]] == ["calculate"]
+
+
+@shows("agent.records")
+async def test_records_are_on_the_menu(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / "first.jsonl").touch()
+    async with opened(write(f'[agent]\nrecords = "{tmp_path}/records"')) as page:
+        assert "replay:first" in dict(map(reversed, page.conversations.models.entries("ann", None)))
+
+
+@shows("agent.max_steps")
+async def test_steps_are_limited(write: Write, server: Running) -> None:
+    async with opened(write(f'[agent]\nmax_steps = 2\ntools = ["{CALCULATE}"]')) as page:
+        before = len(server.journal())
+        result = await page.ask('!loop calculate {"expression": "1 + 1"}', tools=True)
+    assert (result.finish_reason, len(server.journal()) - before) == ("limit", 2)
+
+
+@shows("agent.retries")
+@pytest.mark.parametrize(("retries", "ended"), [(0, "error"), (1, "stop")])
+async def test_retries_are_counted(write: Write, retries: int, ended: str) -> None:
+    async with opened(write(f"[agent]\nretries = {retries}")) as page:
+        result = await page.ask(f"!fail 1 503 0 !text After {retries}.")
+    assert result.finish_reason == ended
+
+
+@shows("agent.run_seconds")
+async def test_time_of_a_run_is_limited(write: Write) -> None:
+    async with opened(write("[agent]\nrun_seconds = 0.5")) as page:
+        result = await page.ask("!wait 60 !text Late.")
+    assert (result.finish_reason, "0.5 s" in result.note.detail) == ("limit", True), result.note.detail
+
+
+@shows("agent.tool_seconds")
+async def test_time_of_a_tool_is_limited(write: Write) -> None:
+    async with opened(write('[agent]\ntool_seconds = 0.3\ntools = ["tests.support.slow_tools:nap"]')) as page:
+        result = await page.ask('!tool nap {"seconds": 60} !text Done.', tools=True)
+    assert result.finish_reason == "stop"
+    assert "0.3 s" in str(result.context.messages), result.context.messages
+
+
+# --- [public] ---------------------------------------------------------------------------------------------------------
+
+
+@shows("public.on", "public.messages", "public.messages_in_all", "public.answers_each", "public.answers")
+async def test_owner_is_told_what_strangers_may_spend(write: Write) -> None:
+    async with opened(write(f"{LIMITED}messages = 3\nmessages_in_all = 5\nanswers_each = 6\nanswers = 7")) as page:
+        [line] = [line for line in page.said if line.startswith("Open to everybody")]
+    assert "3 messages a minute for each visitor, 5 for all; 6 answers at once for each, 7 for all" in line
+
+
+RATES: dict[str, tuple[tuple[Visitor, ...], bool]] = {
+    "messages": ((ANN, ANN), False),
+    "messages_per_address": ((ANN, BOB), False),
+    "messages_in_all": ((ANN, ZOE), False),
+    "answers_each": ((ANN, ANN), True),
+    "answers_per_address": ((ANN, BOB), True),
+    "answers": ((ANN, ZOE), True),
+}
+"""The rates of [public]: whose second answer is refused if the limit is 1, and whether the first still goes on."""
+
+
+@shows(*(f"public.{name}" for name in RATES))
+@pytest.mark.parametrize("name", RATES)
+async def test_rate_is_limited(write: Write, name: str) -> None:
+    (first, second), at_once = RATES[name]
+    async with opened(write(f"{LIMITED}{name} = 1")) as page:
+        reserve = page.conversations.rate_limiter.reserve_answer
+        place = reserve(first)
+        if not at_once:
+            place.release()
+        with pytest.raises(Limited):
+            reserve(second)
+        if at_once:
+            place.release()
+            reserve(second).release()
+
+
+STORED: dict[str, tuple[int, Visitor]] = {
+    "stored_mb_per_visitor": (0, ANN),
+    "stored_mb_of_guests": (0, GUEST),
+    "stored_mb_in_all": (0, ANN),
+    "stored_disk_percent": (0, ANN),
+}
+"""The storage limits of [public]: a value, and whose message is refused because of it."""
+
+
+@shows(*(f"public.{name}" for name in STORED))
+@pytest.mark.parametrize("name", STORED)
+async def test_storage_is_limited(write: Write, server: Running, name: str) -> None:
+    value, who = STORED[name]
+    before = len(server.journal())
+    async with opened(write(f"{LIMITED}{name} = {value}")) as page:
+        with pytest.raises(Limited):
+            await page.ask(who=who)
+    assert len(server.journal()) == before
+
+
+@shows("public.models")
+async def test_owner_lends_keys_for_named_models(write: Write) -> None:
+    async with opened(write(f'{LIMITED}models = ["openai:gpt-6-luna"]', OPENAI_API_KEY="of-the-owner")) as page:
+        menu = page.conversations.models
+        lent = {spec.id for spec in menu.specs() if spec.provider == "openai" and not menu.key_missing("ann", spec)}
+    assert lent == {"openai:gpt-6-luna"}
+
+
+# --- [local] and its variables ----------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def local(settings: Settings, *better: Any) -> AsyncIterator[tuple[LocalModels, list[str]]]:
+    said = list[str]()
+    models = LocalModels(settings.local, say=said.append, better=better)
+    models.start()
+    try:
+        yield models, said
+    finally:
+        await models.aclose()
+
+
+@shows("VLLM_BASE_URL", "VLLM_API_KEY")
+async def test_named_server_gets_its_key(write: Write) -> None:
+    with running(Config(api_key="right")) as server:
+        for key, refused in (("right", False), ("wrong", True)):
+            async with local(write(VLLM_BASE_URL=server.url, VLLM_API_KEY=key)) as (models, _):
+                if refused:
+                    with pytest.raises(LocalModelError, match="refused the key"):
+                        await models.ready()
+                else:
+                    assert (await models.ready())[0].endpoint.base_url == server.base_url
+
+
+@shows("MODEL", "LOCAL_MODEL")
+async def test_named_models_are_looked_for(write: Write, tmp_path: Path) -> None:
+    file = tmp_path / "mine.gguf"
+    async with local(write(VLLM_BASE_URL="", MODEL="org/model", LOCAL_MODEL=str(file))) as (models, said):
+        with pytest.raises(LocalModelError, match=re.escape(str(file))):
+            await models.ready()
+    assert any("org/model" in line for line in said), said
+
+
+@pytest.mark.slow
+@shows("local.cache_dir", "SWITCHBOARD_CACHE", "HF_ENDPOINT")
+@pytest.mark.parametrize("where", ["file", "environment"])
+async def test_weights_come_from_the_hub_into_the_cache(write: Write, tmp_path: Path, where: str) -> None:
+    cache, data = tmp_path / "weights-cache", b"no model" * 1000
+    with serving(files={"/org/toy/resolve/rev/toy.gguf": data}) as hub:
+        text = f'[local]\ncache_dir = "{cache}"' if where == "file" else ""
+        env = {} if where == "file" else {"SWITCHBOARD_CACHE": str(cache)}
+        async with local(write(text, VLLM_BASE_URL="", HF_ENDPOINT=hub.url, **env), from_hub(data)) as _:
+            await until(lambda: list(cache.rglob("toy.gguf")))
+    assert hub.asked
+
+
+@pytest.mark.slow
+@shows("local.downloads", "SWITCHBOARD_OFFLINE")
+@pytest.mark.parametrize(("text", "env"), [("[local]\ndownloads = false", {}), ("", {"SWITCHBOARD_OFFLINE": "1"})])
+async def test_nothing_is_downloaded(write: Write, text: str, env: dict[str, str], tmp_path: Path) -> None:
+    with serving(files={"/org/toy/resolve/rev/toy.gguf": b"x"}) as hub:
+        given = {"VLLM_BASE_URL": "", "HF_ENDPOINT": hub.url, "SWITCHBOARD_CACHE": str(tmp_path / "cache"), **env}
+        async with local(write(text, **given), from_hub(b"x")) as (_, said):
+            await until(lambda: any("Connect once to fetch a better model" in line for line in said))
+    assert hub.asked == []
+
+
+@pytest.mark.slow
+@shows("local.wait_seconds")
+async def test_small_model_stands_in_after_a_wait(write: Write, tmp_path: Path) -> None:
+    data = b"x" * 1000
+    with serving(files={"/org/toy/resolve/rev/toy.gguf": data}) as hub:
+        hub.gate.clear()
+        env = {"VLLM_BASE_URL": "", "HF_ENDPOINT": hub.url, "SWITCHBOARD_CACHE": str(tmp_path / "cache")}
+        async with local(write("[local]\nwait_seconds = 1", **env), from_hub(data)) as (_, said):
+            await until(lambda: "This takes longer than 1 s: SmolLM2 answers meanwhile." in said)
+
+
+@pytest.mark.slow
+@shows("local.answers")
+async def test_answers_at_once_are_those_of_llama_cpp(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "toy.gguf").write_bytes(b"GGUF")
+    with launched_servers.llama_cpp(tmp_path) as started:
+        settings = write("[local]\nanswers = 2", VLLM_BASE_URL="", LOCAL_MODEL=str(tmp_path / "toy.gguf"))
+        async with local(settings) as (models, _):
+            assert (await models.ready())[0].endpoint.slots == 2
+    assert started.how["parameters"]["n_parallel"] == 2
+
+
+# --- variables that are read elsewhere --------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@shows(*(name for provider in HOSTED for name in (*provider.key_names, base_url_variable(provider.id))))
+@pytest.mark.parametrize("provider", [provider.id for provider in HOSTED])
+async def test_provider_gets_key_at_its_address(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = load_catalog().providers[provider]
+    for name in found.key_names:
+        with playing() as server, monkeypatch.context() as patch:
+            address = server.url + ("/v1" if found.base_url.endswith("/v1") else "")
+            patch.setenv(base_url_variable(provider), address)
+            patch.setenv(name, f"key-in-{name}")
+            async with Agent("some-model", provider=provider, limits=Limits(retries=0)) as agent:
+                await agent.ask("Hi.")
+            assert any(f"key-in-{name}" in value for value in server.requests[0].headers.values())
+
+
+@shows("SWITCHBOARD_SECRET")
+def test_processes_share_the_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWITCHBOARD_SECRET", "shared by all processes")
+    visitor, cookie = VisitorCookies.in_folder(tmp_path / "one").mint()
+    assert VisitorCookies.in_folder(tmp_path / "two").read(cookie) == visitor
+    assert VisitorCookies.in_folder(tmp_path / "two").read(forged(cookie)) is None
+    monkeypatch.setenv("SWITCHBOARD_SECRET", "another secret of them")
+    assert VisitorCookies.in_folder(tmp_path / "one").read(cookie) is None
+
+
+@shows("SUSPENSION_KEYS", "SWITCHBOARD_TELEMETRY")
+async def test_agent_takes_seal_keys_and_telemetry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUSPENSION_KEYS", f"first:{'a' * 32},second:{'b' * 32}")
+    monkeypatch.setenv("SWITCHBOARD_TELEMETRY", "content")
+    async with Agent(MODEL, provider="vllm", base_url="http://127.0.0.1:9/v1") as agent:
+        assert list(agent.seals.keys) == ["first", "second"]
+        assert agent.telemetry == Telemetry(content=True)
+    assert list(Seals().keys) == ["first", "second"]
+
+
+@pytest.mark.slow
+@shows("SWITCHBOARD_CONFIG", "LOG_LEVEL")
+def test_program_takes_config_and_log_level(tmp_path: Path) -> None:
+    with taken("127.0.0.2") as port:
+        (tmp_path / "other.toml").write_text(f'[server]\nhost = "127.0.0.2"\nport = {port}')
+        env = {**os.environ, "SWITCHBOARD_CONFIG": str(tmp_path / "other.toml"), "LOG_LEVEL": "DEBUG"}
+        done = subprocess.run([sys.executable, "app.py"], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.split(" cannot")[0]) == (1, f"127.0.0.2:{port}")
+    assert "DEBUG asyncio" in done.stderr
+
+
+# --- the table is complete --------------------------------------------------------------------------------------------
+
+
+def documented() -> set[str]:
+    """The variables in the tables of the README and of docs/configuration.md, and those of the providers."""
+    pages = [(ROOT / name).read_text() for name in ("README.md", "docs/configuration.md")]
+    cells = [row.split("|")[1] for page in pages for row in re.findall(r"^\| `[A-Z].*\|$", page, re.MULTILINE)]
+    return {name for cell in cells for name in re.findall(r"`([A-Z][A-Z_]+)(?:=1)?`", cell)} | {
+        name for provider in HOSTED for name in (*provider.key_names, base_url_variable(provider.id))
+    }
+
+
+def keys(file: Path) -> set[str]:
+    """The keys that the settings take, by asking for each name in each section."""
+    sections = tomllib.loads((ROOT / "configs" / "app.toml").read_text())
+    names = {field.name for kind in (Settings, LocalSettings, UploadSettings, PublicSettings) for field in fields(kind)}
+    names |= {key for section in sections.values() for key in section}
+    found = set[str]()
+    for section in sections:
+        for name in names:
+            file.write_text(f"[{section}]\n{name} = 1")
+            try:
+                load_settings(file, {})
+            except ConfigError as error:
+                if "unknown setting" in str(error):
+                    continue
+            except TypeError:  # a number in place of a list
+                pass
+            found.add(f"{section}.{name}")
+    return found
+
+
+def test_every_key_and_variable_has_a_test(tmp_path: Path) -> None:
+    assert keys(tmp_path / "app.toml") | documented() == TOUCHED
+
+
+def test_every_key_is_in_the_file(tmp_path: Path) -> None:
+    text = (ROOT / "configs" / "app.toml").read_text()
+    written = set(re.findall(r"^(?:# )?(\w+) = ", text, re.MULTILINE))
+    assert {name.partition(".")[2] for name in keys(tmp_path / "app.toml")} == written
+
+
+class Asked(dict[str, str]):
+    """An environment that notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.names = set[str]()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.names.add(key)
+        return default
+
+
+def test_every_variable_of_the_settings_is_documented(tmp_path: Path) -> None:
+    env = Asked()
+    load_settings(tmp_path / "none.toml", env)
+    assert env.names - documented() == {"SPACE_ID"}  # which the hub sets

@@ -1,0 +1,291 @@
+"""Which message an edit, a retry, an undo or a pressed answer changes: the one that was shown, whatever came since."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
+
+from agent.history import Entry, Note
+from agent.history.sqlite import SqliteStore
+from agent.web.chat.conversations import WINDOW
+from tests.conftest import App, Visitor
+from tests.support import media_files
+from tests.support.scripted_server import Config, Running, running
+from tests.web.test_questions import CONFIG as ASKING
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[..., Visitor]
+SEES = "Qwen/Qwen3-VL-8B-Instruct"
+
+
+def texts(content: Any) -> list[str]:
+    """The texts of a message as a model server gets it."""
+    return [content] if isinstance(content, str) else [part["text"] for part in content if part["type"] == "text"]
+
+
+def prompts(server: Running) -> list[str]:
+    """What the visitor said, in the newest request to the model server."""
+    messages = server.journal()[-1]["body"]["messages"]
+    return [text for message in messages if message["role"] == "user" for text in texts(message["content"])]
+
+
+def shown(visitor: Visitor) -> list[str]:
+    """The visitor's messages on the page; of each its first part."""
+    rows = visitor.chat.locator(".user-row").all()
+    return [(row.locator('[data-testid="user"]').first.text_content() or "").strip() for row in rows]
+
+
+def open_edit(visitor: Visitor, number: int) -> None:
+    """Open the edit box of the visible message with that number, counted from 0."""
+    row = visitor.chat.locator(".user-row").nth(number)
+    row.locator("+ .message-buttons").get_by_role("button", name="Edit").click()
+    expect(row.locator("textarea.edit-textarea").first).to_be_visible()
+
+
+def submit_edit(visitor: Visitor, server: Running, text: str) -> None:
+    """Write into the open box, submit, and wait for the answer."""
+    before = len(server.journal())
+    visitor.page.locator("textarea.edit-textarea").first.fill(text)
+    visitor.chat.get_by_role("button", name="Submit").click()
+    expect(visitor.page.locator("textarea.edit-textarea")).to_have_count(0)
+    expect(visitor.mine.filter(has_text=text)).to_be_visible()
+    server.wait_for(lambda journal: len(journal) > before and journal[-1]["ended"])
+    expect(visitor.chat.locator(".bot-row").last.locator(".caption")).to_be_visible()
+    visitor.idle()
+
+
+def assert_edited(visitor: Visitor, server: Running, before: list[str], number: int, text: str) -> None:
+    """The model, the page and, after a reload, the store have the new text in the place of the old one, and no more."""
+    kept = before[:number]
+    assert shown(visitor)[-1 - len(kept) :] == [*kept, text]  # older messages can be visible now
+    sent = prompts(server)
+    assert sent[-1] == text
+    assert sent[len(sent) - 1 - len(kept) : -1] == kept
+    assert before[number] not in sent
+    visitor.page.reload()
+    expect(visitor.mine.last).to_have_text(text)
+    assert shown(visitor)[-1 - len(kept) :] == [*kept, text]
+
+
+def seed(app: App, title: str, turns: int) -> None:
+    """Add stored turns to the conversation of that title until it has so many."""
+    with ThreadPoolExecutor(1) as thread:  # this thread runs the browser's event loop
+        thread.submit(asyncio.run, _seed(app.folder / "data" / "history.sqlite", title, turns)).result()
+
+
+async def _seed(path: Path, title: str, turns: int) -> None:
+    with closing(sqlite3.connect(path)) as file:
+        found = file.execute("SELECT id, owner FROM conversations WHERE record LIKE ?", (f"%{title}%",))
+        [(id_, owner)] = found.fetchall()
+    store = await SqliteStore.open(path)
+    try:
+        record = await store.get(id_, owner=owner)
+        new: list[Entry] = []
+        for number in range(len(await store.history(record)) // 2 + 1, turns + 1):
+            question = ModelRequest(parts=[UserPromptPart(f"question {number}")])
+            answer = ModelResponse(parts=[TextPart(f"answer {number}")], finish_reason="stop")
+            for message, ended in ((question, None), (answer, "stop")):
+                parent = new[-1].id if new else record.head_id
+                new.append(Entry(parent_id=parent, message=message, note=Note(run_id=f"run{number}", ended=ended)))
+        await store.save(replace(record, head_id=new[-1].id), new)
+    finally:
+        await store.aclose()
+
+
+def test_edit_in_live_chat(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    visitor.ask("the live one")
+    for count in (10, 11, 12):
+        seed(app, "the live one", count - 2)
+        visitor.page.reload()
+        expect(visitor.mine.last).to_have_text(f"question {count - 2}")
+        for number in (1, 2):
+            visitor.ask(f"live {number} of {count}")
+        assert visitor.bubbles.count() + visitor.mine.count() <= WINDOW
+        before = shown(visitor)
+        open_edit(visitor, 2)
+        expect(visitor.page.locator("textarea.edit-textarea")).to_have_value(before[2])
+        submit_edit(visitor, model_server, f"changed in {count}")
+        assert_edited(visitor, model_server, before, 2, f"changed in {count}")
+
+
+def test_edit_in_stored_chat(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    visitor.ask("first of many")
+    seed(app, "first of many", 25)
+    visitor.page.reload()
+    expect(visitor.mine.last).to_have_text("question 25")
+    before = shown(visitor)
+    assert 2 < len(before) < 25
+    open_edit(visitor, 2)
+    submit_edit(visitor, model_server, "changed after a reload")
+    assert_edited(visitor, model_server, before, 2, "changed after a reload")
+
+    seed(app, "first of many", 25)
+    visitor.page.reload()
+    expect(visitor.mine.last).to_have_text("question 25")
+    before = shown(visitor)
+    visitor.shot("edit-before-earlier")
+    open_edit(visitor, 1)
+    box = visitor.page.locator("textarea.edit-textarea")
+    box.fill("changed before and after the list moved")
+    visitor.page.get_by_role("button", name="Show earlier messages").click()
+    expect(visitor.mine.first).to_have_text("first of many")
+    # The edit box moves with its message and keeps its text.
+    expect(visitor.chat.locator(".user-row").nth(25 - len(before) + 1).locator(box)).to_be_visible()
+    expect(box).to_have_value("changed before and after the list moved")
+    visitor.shot("edit-moved")
+    visitor.chat.get_by_role("button", name="Cancel").click()
+    before = shown(visitor)
+    assert len(before) == 25
+    open_edit(visitor, 2)
+    submit_edit(visitor, model_server, "changed with all in view")
+    assert_edited(visitor, model_server, before, 2, "changed with all in view")
+
+
+def test_edit_keeps_files(start_app: Callable[..., App], visit: Visit, tmp_path: Path) -> None:
+    picture, note = tmp_path / "red.png", tmp_path / "note.txt"
+    picture.write_bytes(media_files.picture("PNG"))
+    note.write_text("what the note says")
+    with running(Config(models=(SEES,), rate=500.0)) as server:
+        visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url)
+        for number in range(1, 12):
+            if number in (2, 4):
+                files = [picture, note] if number == 4 else [picture]
+                visitor.page.locator("#composer input[type=file]").set_input_files(files)
+                expect(visitor.page.locator("#attached li")).to_have_count(len(files))
+            visitor.ask(f"say {number}")
+        before = shown(visitor)
+        at = before.index("say 4")
+        open_edit(visitor, at)
+        visitor.shot("edit-with-files")
+        submit_edit(visitor, server, "changed beside a picture")
+        assert shown(visitor)[-1 - at :] == [*before[:at], "changed beside a picture"]
+        content = server.journal()[-1]["body"]["messages"][-1]["content"]
+        assert texts(content) == ["changed beside a picture", "note.txt:\n```\nwhat the note says\n```"]
+        assert [part["type"] for part in content].count("image_url") == 1
+        visitor.page.reload()
+        expect(visitor.chat.locator(".user-row").last.locator("img")).to_have_count(1)
+
+        visitor.page.locator("#composer input[type=file]").set_input_files(picture)
+        expect(visitor.page.locator("#attached li")).to_have_count(1)
+        rows = visitor.chat.locator(".user-row").count()
+        visitor.box.press("Enter")
+        expect(visitor.chat.locator(".user-row")).to_have_count(rows + 1)
+        expect(visitor.chat.locator(".bot-row").last.locator(".caption")).to_be_visible()
+        visitor.idle()
+        open_edit(visitor, rows)
+        expect(visitor.page.locator("textarea.edit-textarea")).to_have_value("")  # no Markdown of the picture
+        submit_edit(visitor, server, "what is it")
+        content = server.journal()[-1]["body"]["messages"][-1]["content"]
+        assert texts(content) == ["what is it"]
+        assert [part["type"] for part in content] == ["text", "image_url"]
+
+
+def test_model_without_images_refuses_edit_and_retry(
+    start_app: Callable[..., App], visit: Visit, tmp_path: Path
+) -> None:
+    picture = tmp_path / "red.png"
+    picture.write_bytes(media_files.picture("PNG"))
+    with running(Config(models=(SEES, "Qwen/Qwen3-8B"), rate=500.0)) as server:
+        visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url)
+        visitor.page.locator("#composer input[type=file]").set_input_files(picture)
+        expect(visitor.page.locator("#attached li")).to_have_count(1)
+        visitor.ask("look at this")
+        visitor.choose("Qwen/Qwen3-8B")
+        expect(visitor.page.locator("#about")).to_contain_text("Qwen3-8B")
+        visitor.chat.get_by_role("button", name="Retry").last.click()
+        expect(visitor.toast).to_contain_text("cannot take images")
+        visitor.page.get_by_test_id("toast-body").get_by_role("button").first.click()
+        expect(visitor.toast).to_have_count(0)
+        open_edit(visitor, 0)
+        visitor.page.locator("textarea.edit-textarea").first.fill("look again")
+        visitor.chat.get_by_role("button", name="Submit").click()
+        expect(visitor.toast).to_contain_text("cannot take images")
+        visitor.shot("refused-images")
+        expect(visitor.page.locator("textarea.edit-textarea").first).to_have_value("look again")
+        assert len(server.journal()) == 1
+        visitor.page.reload()
+        expect(visitor.mine.first).to_have_text("look at this")
+        expect(visitor.chat.locator(".user-row img")).to_have_count(1)
+
+
+@pytest.mark.gate("A page that is out of date changes no other message.")
+def test_stale_page_changes_nothing(app: App, visit: Visit, model_server: Running) -> None:
+    one = visit(app.url)
+    one.ask("one")
+    one.ask("two")
+    other = visit(app.url, like=one)
+    expect(other.mine.last).to_have_text("two")
+    open_edit(other, 1)
+    other.page.locator("textarea.edit-textarea").fill("typed over two")
+    one.ask("three")
+    before = len(model_server.journal())
+    other.chat.get_by_role("button", name="Retry").click()
+    expect(other.toast).to_contain_text("has gone on since then")
+    expect(other.mine.last).to_have_text("three")  # the page shows the current chat
+    expect(other.page.locator("textarea.edit-textarea")).to_have_value("typed over two")
+
+    one.chat.get_by_role("button", name="Undo").click()
+    expect(one.mine).to_have_count(2)
+    one.idle()
+    one.chat.get_by_role("button", name="Undo").click()
+    expect(one.mine).to_have_count(1)
+    one.idle()
+    other.chat.get_by_role("button", name="Undo").click()
+    expect(other.mine).to_have_count(1)
+    # The message with the open edit box is gone, but its typed text stays.
+    expect(other.box).to_have_value("typed over two")
+    expect(one.mine).to_have_text("one")
+    assert len(model_server.journal()) == before
+    other.page.reload()
+    expect(other.mine).to_have_count(1)
+
+
+def test_stale_button_answers_no_other_question(start_app: Callable[..., App], visit: Visit) -> None:
+    app = start_app(ASKING)
+    one = visit(app.url)
+    one.allow_tools()
+    one.say(
+        '!tool ask_user {"question": "First?", "choices": ["yes", "no"]} '
+        '!tool ask_user {"question": "Second?", "choices": ["yes", "no"]} !text Both are answered.'
+    )
+    asked = one.chat.locator(".asking")
+    expect(asked).to_contain_text("First?")
+    other = visit(app.url, like=one)
+    expect(other.chat.locator(".asking")).to_contain_text("First?")
+    one.chat.get_by_role("button", name="no", exact=True).click()
+    expect(asked).to_contain_text("Second?")
+    one.idle()
+    other.chat.get_by_role("button", name="yes", exact=True).click()
+    expect(other.toast).to_contain_text("has been answered")
+    expect(other.chat.locator(".asking")).to_contain_text("Second?")
+    one.page.reload()
+    expect(asked).to_contain_text("Second?")
+    expect(one.mine).to_have_count(2)
+
+
+def test_earlier_messages_show_repeatedly_during_an_answer(app: App, visit: Visit) -> None:
+    """Each press needs its own view, though the view of the press before it is still being updated."""
+    visitor = visit(app.url)
+    visitor.ask("first of very many")
+    seed(app, "first of very many", 70)
+    visitor.page.reload()
+    expect(visitor.mine.last).to_have_text("question 70")
+    visitor.say("!tokens 4000 @20")
+    expect(visitor.mine.last).to_contain_text("!tokens")
+    for _ in range(2):
+        visible = visitor.mine.count()
+        visitor.page.get_by_role("button", name="Show earlier messages").click()
+        expect(visitor.mine.nth(visible)).to_be_attached()
+    visitor.page.get_by_role("button", name="Stop").click()
+    visitor.idle()

@@ -1,0 +1,129 @@
+"""How answers look: tables, task lists, formulas, code, pictures; and what axe finds in them."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.conftest import App, Visitor, becomes
+from tests.peers.axe import violations
+
+pytestmark = pytest.mark.browser
+
+CONFIG = """
+[agent]
+tools = ["agent.tools.builtin:calculate", "agent.tools:ask_user", "tests.support.making_tools:make"]
+"""
+LONG = ", ".join(f"argument_{number}" for number in range(12))
+ANSWER = "\\n".join(
+    [
+        "!text Tasks:\\n",
+        "- [x] done **well**",
+        "- [ ] to do\\n",
+        r"Inline $E = mc^2$ and $\frac{a}{b}$; it costs $5 and $10; `$x$`.\n",
+        "| Algorithm | What it does and when it is of use | Best case | Cost |",
+        "|:--|:--:|---|--:|",
+        "| Quicksort | Divides and conquers, in place | $O(n)$ | 1,234.50 |",
+        "| Mergesort | Stable, needs as much memory again | $O(n)$ | 7.00 |\\n",
+        f"```python\\ndef function({LONG}): pass\\n```",
+    ]
+)
+ASK = '!tool ask_user {"question": "Which?", "choices": ["monthly", "yearly"]}'
+LINES = """cell => {
+  const range = document.createRange();
+  range.selectNodeContents(cell);
+  return new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size;
+}"""
+MENDED = "() => !document.querySelector('#chat .prose :is(pre, table, input):not([aria-label])')"
+
+
+@pytest.fixture(scope="module")
+def own(start_app: Callable[..., App]) -> App:
+    return start_app(CONFIG)
+
+
+def ticks(visitor: Visitor) -> list[bool]:
+    """Which task boxes show a tick."""
+    style = "boxes => boxes.map(box => getComputedStyle(box, '::before').content !== 'none')"
+    return visitor.bubbles.locator("input[type=checkbox]").evaluate_all(style)
+
+
+def test_answer_layout(own: App, visit: Callable[..., Visitor]) -> None:
+    visitor = visit(own.url, phone=True)
+    visitor.ask(ANSWER)
+
+    def look() -> None:
+        answer = visitor.bubbles.filter(has=visitor.page.locator("table"))
+        table = answer.locator("table")
+        for name in ("Algorithm", "Quicksort", "Mergesort", "1,234.50"):
+            assert table.get_by_text(name, exact=True).evaluate(LINES) == 1, "words do not break"
+        assert table.evaluate("table => table.scrollWidth > table.clientWidth"), "the table scrolls"
+        assert visitor.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        for number, place in enumerate(("left", "center", "start", "right")):
+            expect(table.locator("th").nth(number)).to_have_css("text-align", place)
+            expect(table.locator("td").nth(number)).to_have_css("text-align", place)
+        expect(table.locator("td").first).to_have_css("border-left-width", "0px")
+        assert ticks(visitor) == [True, False]
+        expect(answer.locator(".katex")).to_have_count(4)
+        expect(answer).to_contain_text("it costs $5 and $10;")
+        expect(answer.locator("p code")).to_have_text("$x$")
+
+    look()
+    visitor.page.reload()
+    expect(visitor.chat.locator(".caption")).to_be_visible()
+    becomes(4, lambda: visitor.bubbles.locator(".katex").count())
+    look()
+    visitor.chat.get_by_role("button", name="Copy message").last.click()
+    copied = "navigator.clipboard.readText()"
+    becomes(True, lambda: r"Inline $E = mc^2$ and $\frac{a}{b}$; it costs $5" in visitor.page.evaluate(copied))
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_in_full_chat(own: App, visit: Callable[..., Visitor], dark: bool) -> None:
+    visitor = visit(own.url, dark=dark, phone=dark)
+    found: dict[str, list[str]] = {}
+
+    def look(state: str, shown: Locator) -> None:
+        expect(shown.first).to_be_visible()
+        visitor.page.wait_for_function(MENDED)
+        if violated := violations(visitor.page):
+            found[state] = violated
+
+    visitor.allow_tools()
+    visitor.ask(ANSWER.replace("!text", r"!reasoning So $x$. !text", 1))
+    code = visitor.bubbles.get_by_role("group", name="Code")
+    expect(code).to_have_attribute("tabindex", "0")
+    code.focus()
+    visitor.page.keyboard.press("End")
+    look("answer", code)
+    visitor.ask('!tool calculate {"expression": "17+25"} !tool calculate {"expression": "17+"} !text So.')
+    visitor.ask("!tool make !text Made.")
+    visitor.ask("!status 401")
+    for title in visitor.chat.locator(".bot.message > .message .thought-group:first-child > .title").all():
+        title.click()
+    look("tools, pictures, error", visitor.chat.locator(".thought-group pre"))
+    visitor.say(ASK)
+    visitor.choose("no-such-model")
+    expect(visitor.chat.get_by_role("button", name="yearly")).to_be_visible()
+    expect(visitor.toast.locator(".toast-header[role]")).to_have_count(0)
+    visitor.page.wait_for_timeout(500)  # wait for the fade-in
+    look("question and toast", visitor.toast)
+    visitor.toast.get_by_role("button", name="Close").focus()
+    visitor.page.keyboard.press("Enter")
+    expect(visitor.toast).to_have_count(0)
+    assert not found, "\n".join(f"{state}: {line}" for state, lines in found.items() for line in lines)
+
+
+def test_model_ids_do_not_clash_with_page(app: App, visit: Callable[..., Visitor]) -> None:
+    visitor = visit(app.url)
+    own = ("composer", "chat", "model", "look", "edit", "settings", "dock", "spoken")
+    faked = "".join(f'<div id="{id_}"><p id="x-{id_}" title=">">fake {id_}</p></div>' for id_ in own)
+    count = "(ids) => ids.map((id) => document.querySelectorAll(`[id='${id}']`).length)"
+    visitor.ask(f"!text {faked}")
+    for _ in range(2):
+        expect(visitor.bubbles.first).to_contain_text("fake composer")
+        assert visitor.page.evaluate(count, own) == [1] * len(own)
+        visitor.page.reload()
+        expect(visitor.box).to_be_enabled()
+    visitor.ask("!text still here")
+    expect(visitor.bubbles.filter(has_text="still here")).to_be_visible()

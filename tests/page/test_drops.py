@@ -1,0 +1,127 @@
+"""Files dropped anywhere on the page are attached; nothing that is dropped makes the browser leave the page."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.conftest import App, Visitor
+from tests.support import media_files
+from tests.support.scripted_server import Config, running
+
+pytestmark = pytest.mark.browser
+
+SEES = "Qwen/Qwen3-VL-8B-Instruct"
+Visit = Callable[..., Visitor]
+COPY = 1
+
+
+@pytest.fixture(scope="module")
+def own(start_app: Callable[..., App]) -> Iterator[App]:
+    """An app whose model sees pictures."""
+    with running(Config(models=(SEES,), rate=200.0)) as server:
+        yield start_app(VLLM_BASE_URL=server.base_url)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    """A picture, a text and a kind of file that is not taken."""
+    (tmp_path / "shot.png").write_bytes(media_files.picture("PNG"))
+    (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / "tool.exe").write_bytes(b"MZ")
+    return [str(tmp_path / name) for name in ("shot.png", "notes.txt", "tool.exe")]
+
+
+class Mouse:
+    """Drags something from outside of the browser, as the system does: what the page leaves to the browser happens."""
+
+    def __init__(self, visitor: Visitor) -> None:
+        self._page = visitor.page
+        self._cdp: Any = visitor.page.context.new_cdp_session(visitor.page)
+
+    def move(self, over: Locator, *, files: list[str] | None = None, text: str = "", link: str = "") -> None:
+        """Bring it over the middle of `over`."""
+        box = over.bounding_box()
+        assert box
+        kinds = {"text/plain": text, "text/uri-list": link}
+        items = [{"mimeType": kind, "data": data} for kind, data in kinds.items() if data]
+        data = {"items": items, "files": files or [], "dragOperationsMask": COPY}
+        self._at = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2, "data": data}
+        for kind in ("dragEnter", "dragOver"):
+            self._cdp.send("Input.dispatchDragEvent", {"type": kind, **self._at})
+
+    def drop(self, over: Locator, **what: Any) -> None:
+        """Bring it there and let go."""
+        self.move(over, **what)
+        self._cdp.send("Input.dispatchDragEvent", {"type": "drop", **self._at})
+
+    def leave(self) -> None:
+        """Take it away again."""
+        self._cdp.send("Input.dispatchDragEvent", {"type": "dragCancel", **self._at})
+
+
+def thumbnails(visitor: Visitor) -> Locator:
+    return visitor.page.locator("#composer").get_by_role("listitem", name="File thumbnail")
+
+
+@pytest.mark.gate("Files can be dropped anywhere.")
+def test_files_dropped_anywhere_are_attached(own: App, visit: Visit, files: list[str]) -> None:
+    visitor, (picture, text, other) = visit(own.url, fresh=True), files
+    page, mouse = visitor.page, Mouse(visitor)
+    overlay = page.get_by_text("Drop files here")
+    mouse.move(visitor.chat, files=[picture])
+    expect(overlay).to_be_visible()
+    mouse.leave()
+    expect(overlay).to_be_hidden()
+    mouse.drop(visitor.chat, files=[picture])
+    expect(overlay).to_be_hidden()
+    expect(thumbnails(visitor)).to_have_count(1)
+    expect(page.locator("#attached li")).to_contain_text("shot.png")
+    mouse.drop(visitor.chat, files=[other])
+    expect(visitor.toast).to_contain_text("tool.exe")
+    expect(thumbnails(visitor)).to_have_count(1)
+    mouse.drop(visitor.box, files=[text])
+    expect(thumbnails(visitor)).to_have_count(2)
+    visitor.open_settings()
+    mouse.drop(page.get_by_label("System prompt"), files=[text])
+    expect(thumbnails(visitor)).to_have_count(3)
+    visitor.close_settings()
+    page.keyboard.press("Control+/")
+    dialog = page.get_by_role("dialog", name="Keyboard shortcuts")
+    mouse.move(dialog, files=[picture])
+    expect(overlay).to_be_visible()
+    mouse.drop(dialog, files=[picture])
+    expect(thumbnails(visitor)).to_have_count(4)
+    page.keyboard.press("Escape")
+    visitor.say("!tokens 4000 @50")
+    expect(visitor.stop).to_be_visible()
+    mouse.drop(visitor.bubbles.last, files=[picture])
+    expect(thumbnails(visitor)).to_have_count(1)
+    visitor.stop.click()
+    visitor.idle()
+    expect(visitor.mine.locator("img")).to_have_count(2)
+    assert page.url.rstrip("/") == own.url
+
+
+def test_dropped_text_is_not_attached(own: App, visit: Visit) -> None:
+    visitor = visit(own.url, fresh=True)
+    mouse = Mouse(visitor)
+    visitor.box.fill("half a question")
+    for over in (visitor.chat, visitor.page.locator("#about")):
+        mouse.drop(over, text="words")
+        mouse.drop(over, link=f"{own.url}/healthz")
+    mouse.drop(visitor.box, text=" and more")
+    expect(visitor.box).to_have_value("half a question and more")
+    assert visitor.page.url.rstrip("/") == own.url
+    expect(visitor.page.get_by_text("Drop files here")).to_be_hidden()
+
+
+def test_dropped_folder_is_refused(own: App, visit: Visit, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "inside.txt").write_text("hello")
+    visitor = visit(own.url, fresh=True)
+    Mouse(visitor).drop(visitor.chat, files=[str(tmp_path / "folder")])
+    expect(visitor.page.get_by_role("status").filter(has_text="Folders can't be attached")).to_be_visible()
+    expect(thumbnails(visitor)).to_have_count(0)

@@ -1,0 +1,358 @@
+"""The page without a mouse and without eyes: keys, input methods, the way of the focus, axe, what is spoken."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.conftest import App, Visitor
+from tests.peers.axe import grave
+from tests.support.scripted_server import Running
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[..., Visitor]
+
+
+def asked(server: Running) -> list[str]:
+    """What users said in the newest request."""
+    messages = server.journal()[-1]["body"]["messages"]
+    return [message["content"] for message in messages if message["role"] == "user"]
+
+
+# Keys
+
+
+def test_enter_sends_and_shift_enter_breaks_line(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    visitor.box.press_sequentially("one")
+    visitor.box.press("Shift+Enter")
+    visitor.box.press_sequentially("two")
+    expect(visitor.box).to_have_value("one\ntwo")
+    visitor.box.press("Enter")
+    expect(visitor.chat.locator(".caption")).to_be_visible()
+    assert asked(model_server) == ["one\ntwo"]
+
+
+def compose(cdp: Any, text: str) -> None:
+    """What an input method does while a word is being composed."""
+    cdp.send("Input.imeSetComposition", {"text": text, "selectionStart": len(text), "selectionEnd": len(text)})
+
+
+def enter(cdp: Any, code: int) -> None:
+    """Enter, as browsers report it while a word is composed: with its own code on some systems, with 229 on others."""
+    key = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": code}
+    cdp.send("Input.dispatchKeyEvent", {"type": "keyDown", "text": "\r", "unmodifiedText": "\r", **key})
+    cdp.send("Input.dispatchKeyEvent", {"type": "keyUp", **key})
+
+
+@pytest.mark.parametrize("code", [13, 229])
+def test_enter_during_composition_sends_nothing(app: App, visit: Visit, model_server: Running, code: int) -> None:
+    visitor = visit(app.url, fresh=True)
+    before = len(model_server.journal())
+    visitor.box.focus()
+    cdp: Any = visitor.page.context.new_cdp_session(visitor.page)
+    compose(cdp, "にほん")
+    expect(visitor.box).to_have_value("にほん")
+    enter(cdp, code)
+    visitor.page.wait_for_timeout(500)  # nothing must happen in this time
+    expect(visitor.mine).to_have_count(0)
+    expect(visitor.box).to_have_value("にほん")
+    cdp.send("Input.insertText", {"text": "日本"})
+    expect(visitor.box).to_have_value("日本")
+    visitor.box.press("Enter")
+    expect(visitor.chat.locator(".caption")).to_be_visible()
+    assert len(model_server.journal()) == before + 1
+    assert asked(model_server) == ["日本"]
+    visitor.idle()
+    visitor.box.press("ArrowUp")
+    area = visitor.page.locator("textarea.edit-textarea")
+    expect(area).to_be_focused()
+    compose(cdp, "ご")
+    enter(cdp, code)
+    visitor.page.wait_for_timeout(500)
+    expect(area).to_have_value("日本ご")
+    assert len(model_server.journal()) == before + 1
+
+
+def test_up_edits_the_last_message(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    visitor.ask("first")
+    visitor.ask("secnod")
+    area = visitor.page.locator("textarea.edit-textarea")
+    visitor.box.fill("half")
+    visitor.box.press("ArrowUp")
+    expect(area).to_have_count(0)  # the typed text is kept
+    visitor.box.fill("")
+    visitor.box.press("ArrowUp")
+    expect(area).to_be_focused()
+    expect(area).to_have_value("secnod")
+    area.press("Escape")
+    expect(area).to_have_count(0)
+    expect(visitor.box).to_be_focused()
+    visitor.box.press("ArrowUp")
+    expect(area).to_be_focused()
+    area.fill("second, better")
+    area.press("Enter")
+    expect(visitor.mine.last).to_have_text("second, better")
+    model_server.wait_for(lambda journal: "second, better" in str(journal[-1]["body"]))
+    assert asked(model_server) == ["first", "second, better"]
+    visitor.idle()
+
+
+def test_shortcuts_are_listed(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    listed = visitor.page.get_by_role("dialog", name="Keyboard shortcuts")
+    visitor.page.get_by_role("button", name="Keyboard shortcuts").click()
+    expect(listed).to_be_visible()
+    expect(listed).to_contain_text("Begin a new line")
+    visitor.shot("shortcuts")
+    listed.get_by_role("button", name="Close").click()
+    expect(listed).to_be_hidden()
+    visitor.say("!tokens 4000 @100")
+    expect(visitor.chat).to_contain_text("word9")
+    visitor.box.fill("half a question")
+    visitor.box.press("Control+/")
+    expect(listed).to_be_visible()
+    visitor.page.keyboard.press("Escape")
+    expect(listed).to_be_hidden()
+    expect(visitor.stop).to_be_visible()  # Escape closes only the list
+    expect(visitor.box).to_have_value("half a question")
+    visitor.box.press("?")
+    expect(listed).to_be_hidden()
+    visitor.page.keyboard.press("Escape")
+    expect(visitor.chat.locator(".caption")).to_contain_text("Stopped;")
+
+
+# The page when nothing moves and all is as it should be
+
+MENDED = """() => !document.getAnimations().some((one) => one.effect.getTiming().iterations !== Infinity)
+  && !document.querySelector("#chat :is([data-testid=bot]:not([role]), .arrow:not([inert]), textarea:not([aria-label]),"
+    + " .examples[role=list])")
+"""
+
+
+# The way of the focus
+
+TO_THE_TOP = "() => { document.body.tabIndex = -1; document.body.focus(); document.body.removeAttribute('tabindex') }"
+FOCUSED = """() => {
+  const at = document.activeElement;
+  const style = getComputedStyle(at);
+  const box = at.getBoundingClientRect();
+  const seen = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
+  return {
+    name: at.closest("#settings") ? "settings" : at.closest("#help") ? "help" : at.closest("#model") ? "model"
+      : at.closest("#chat") ? "chat " + (at.getAttribute("aria-label") ?? at.innerText)
+      : at.id || at.dataset.testid || at.tagName,
+    visible: box.width > 0 && box.height > 0 && box.right > 0 && box.left < innerWidth,
+    seen: seen || at.matches("#dock:focus-within textarea"),  // the frame around it darkens
+  };
+}"""
+
+
+def walk(visitor: Visitor, steps: int) -> list[str]:
+    """What Tab comes to from the top of the page, each seen to have the focus."""
+    visitor.page.evaluate(TO_THE_TOP)
+    names: list[str] = []
+    for _ in range(steps):
+        visitor.page.keyboard.press("Tab")
+        at = visitor.page.evaluate(FOCUSED)
+        assert at["visible"], at
+        assert at["seen"], at
+        names.append(at["name"])
+        if at["name"] == "model":
+            return names
+    raise AssertionError(names)
+
+
+def test_tab_order_follows_layout(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    expect(visitor.chat.locator(".example")).to_have_count(4)
+    names = walk(visitor, 20)
+    assert names[:3] == ["settings", "new", "help"]
+    assert [name.split(" ")[0] for name in names[3:7]] == ["chat"] * 4
+    assert names[7:] == ["upload-button", "textbox", "submit-button", "model"]
+    visitor.ask("!reasoning Because. !text Here is why.")
+    visitor.page.wait_for_function(MENDED)
+    names = walk(visitor, 20)
+    # Reasoning shows its duration from a tenth of a second.
+    assert [re.sub(r"\s*\([\d.]+s\)$", "", name) for name in names if name.startswith("chat")] == [
+        "chat Copy message",
+        "chat Edit",
+        "chat Reasoning",
+        "chat Copy message",
+        "chat Retry",
+        "chat Undo",
+    ]
+
+
+@pytest.mark.gate("The keyboard is enough for a whole visit.")
+def test_whole_visit_by_keyboard(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    page, press = visitor.page, visitor.page.keyboard.press
+
+    def to(name: str) -> None:
+        for _ in range(30):
+            if page.evaluate(FOCUSED)["name"].startswith(name):
+                return
+            press("Tab")
+        raise AssertionError(name)
+
+    page.evaluate(TO_THE_TOP)
+    to("settings")
+    toggle = page.get_by_role("button", name="Open or close the settings")
+    expect(toggle).to_have_attribute("aria-expanded", "false")
+    press("Enter")
+    expect(toggle).to_have_attribute("aria-expanded", "true")
+    expect(page.locator("#system textarea")).to_be_in_viewport(ratio=1)  # Tab skips it until it has slid in
+    press("Tab")
+    expect(page.locator("#system textarea")).to_be_focused()
+    press("ControlOrMeta+a")  # select the default prompt to replace it
+    page.keyboard.type("Be brief.")
+    press("Escape")
+    expect(toggle).to_have_attribute("aria-expanded", "false")
+    to("textbox")
+    page.keyboard.type("!reasoning Because it is so. !text Yes.")
+    press("Enter")
+    expect(visitor.chat.locator(".caption")).to_be_visible()
+    visitor.idle()
+    assert model_server.journal()[-1]["body"]["messages"][0] == {"role": "system", "content": "Be brief."}
+    page.evaluate(TO_THE_TOP)
+    page.wait_for_function(MENDED)
+    to("chat Reasoning")
+    fold = visitor.chat.get_by_role("button", name="Reasoning")
+    for key, state in (("Enter", "true"), ("Enter", "false"), ("Space", "true")):
+        press(key)
+        expect(fold).to_have_attribute("aria-expanded", state)
+    expect(visitor.chat).to_contain_text("Because it is so.")
+    to("model")
+    press("ArrowDown")
+    press("Enter")
+    expect(page.locator("#about")).not_to_contain_text("Qwen3-8B")
+
+
+def test_typing_filters_models(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    field, names = visitor.page.locator("#model input"), visitor.page.get_by_role("option")
+    before = field.input_value()
+    field.click()
+    expect(names.nth(3)).to_be_visible()
+    field.press_sequentially("HAIKU")
+    expect(names).to_have_count(1)
+    expect(names).to_contain_text("Claude Haiku")
+    field.press("Backspace")
+    expect(names).to_have_count(1)
+    field.press("Escape")
+    expect(names).to_have_count(0)
+    expect(field).to_have_value(before)
+    field.press("Tab")
+    expect(field).not_to_be_focused()
+    expect(names).to_have_count(0)
+    expect(visitor.page.locator("#about")).to_contain_text(before)
+    field.focus()
+    visitor.page.keyboard.type("haiku")
+    expect(names).to_have_count(1)
+    field.press("Enter")
+    expect(names).to_have_count(0)
+    expect(field).to_have_value(re.compile("Claude Haiku"))
+    expect(visitor.page.locator("#about")).to_contain_text("Claude Haiku")
+    field.click()
+    visitor.page.keyboard.type("openai:some-free-name")
+    expect(names).to_have_count(0)
+    field.press("Enter")
+    expect(visitor.page.locator("#about")).to_contain_text("some-free-name")
+
+
+def test_tab_closes_list_of_models(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    field, names = visitor.page.locator("#model input"), visitor.page.get_by_role("listbox")
+    for key in ("Tab", "Shift+Tab"):
+        field.focus()
+        expect(names).to_be_visible()
+        visitor.page.keyboard.press(key)
+        expect(field).not_to_be_focused()
+        visitor.page.wait_for_timeout(400)  # long enough to open again
+        expect(names).to_have_count(0)
+
+
+# What a machine can find
+
+
+AXE = pytest.mark.gate("Axe finds no fault in any state of the page.")
+
+
+@pytest.mark.parametrize(
+    ("phone", "dark"),
+    [pytest.param(False, False, id="desktop, light", marks=AXE), pytest.param(True, True, id="phone, dark")],
+)
+def test_axe_finds_nothing_serious_in_any_state(app: App, visit: Visit, dark: bool, phone: bool) -> None:
+    visitor = visit(app.url, dark=dark, phone=phone)
+    found: dict[str, list[str]] = {}
+
+    def look(state: str, shown: Locator) -> None:
+        expect(shown.first).to_be_visible()
+        visitor.page.wait_for_function(MENDED)
+        if grave_ones := grave(visitor.page):
+            found[state] = grave_ones
+
+    look("empty", visitor.chat.locator(".example[aria-label]"))
+    visitor.page.get_by_role("button", name="Open or close the settings").click()
+    visitor.page.get_by_label("Tools").check()
+    look("settings", visitor.page.get_by_label("System prompt"))
+    visitor.page.get_by_role("button", name="Open or close the settings").click()
+    visitor.ask(
+        "!reasoning Hm. !text # Head\\n\\n**bold** and `code`\\n\\n| a | b |\\n|---|---|\\n| 1 | 2 |\\n\\n"
+        '```python\\n# a comment\\ndef f(x: int) -> str: return "x" * 3\\n``` !tool calculate {"expression": "17+25"}'
+    )
+    for title in visitor.chat.locator(".bot.message > .message .thought-group:first-child > .title").all():
+        title.click()
+    look("answer", visitor.chat.locator(".thought-group pre"))
+    visitor.ask("!status 401")
+    look("error", visitor.chat.locator(".problem"))
+    visitor.say("!tokens 4000 @30")
+    look("streaming", visitor.stop)
+    visitor.stop.click()
+    visitor.idle()
+    visitor.box.press("ArrowUp")
+    look("editing", visitor.page.locator("textarea.edit-textarea"))
+    visitor.page.keyboard.press("Escape")
+    visitor.page.locator("#model input").click()
+    look("models", visitor.page.get_by_role("listbox"))
+    visitor.page.locator("#model input").fill("gpt-6-luna")
+    visitor.page.locator("#model input").press("Enter")
+    look("key", visitor.page.locator("#key-box input"))
+    visitor.page.keyboard.press("Control+/")
+    look("shortcuts", visitor.page.get_by_role("dialog"))
+    assert not found, "\n".join(f"{state}: {line}" for state, lines in found.items() for line in lines)
+
+
+# What is heard
+
+SENTENCES = ["The first sentence is here.", "Then a second one, with a number: 3.5 metres!", "And is this the last?"]
+
+
+@pytest.mark.gate("A screen reader hears sentences.")
+def test_screen_reader_hears_sentences_not_tokens(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    expect(visitor.chat.get_by_role("log")).to_have_attribute("aria-live", "off")
+    spoken = visitor.page.locator("#spoken")
+    expect(spoken).to_have_attribute("aria-live", "polite")
+    visitor.page.evaluate(
+        "() => { window.heard = []; new MutationObserver(all => all.forEach(one => one.addedNodes.forEach("
+        "node => window.heard.push(node.textContent)))).observe(document.querySelector('#spoken'), {childList: true}) }"
+    )
+    visitor.say("!pace 8 !reasoning Let me see. !text " + " ".join(SENTENCES * 3))
+    visitor.idle()
+    expect(spoken).to_contain_text("And is this the last?")
+    visitor.page.wait_for_function("() => window.heard.join(' ').split('And is this the last?').length === 4")
+    heard: list[str] = visitor.page.evaluate("window.heard")
+    assert heard[0].startswith("Reasoning")
+    assert " ".join(heard).replace("Reasoning", "", 1).split() == " ".join(SENTENCES * 3).split()
+    assert 3 <= len(heard) <= 20
+    assert all(line.rstrip().endswith((".", "!", "?", "Reasoning")) for line in heard), heard
+    visitor.page.reload()
+    expect(visitor.chat).to_contain_text("And is this the last?")
+    visitor.page.wait_for_timeout(1500)  # earlier text must not be announced again
+    expect(spoken).to_have_text("")

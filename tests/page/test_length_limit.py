@@ -1,0 +1,169 @@
+"""The length of an answer: whose limit it is, and how an answer that reached it goes on."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ThinkingPart, UserPromptPart
+
+from agent.errors import Conflict, Limited
+from agent.history.memory import MemoryStore
+from agent.media.store import MediaStore
+from agent.messages.repair import CUT_THOUGHTS, prepare_messages
+from agent.models.catalog import ModelSpec, guess, load_catalog
+from agent.providers import Endpoint, ServedModel, Status
+from agent.settings import LocalSettings, PublicSettings, Settings
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.run_setup import Choices, max_answer_tokens
+from agent.web.chat.visitor import Visitor
+from tests.conftest import App
+from tests.conftest import Visitor as Person
+from tests.page.test_page import everything
+from tests.support.scripted_server import Config, Running, running
+from tests.support.views import view_of
+from tests.web.test_handlers import Models
+
+Visit = Callable[..., Person]
+ANN = Visitor(owner="ann")
+GO_ON = "Continue exactly where you stopped."
+QWEN = guess("Qwen/Qwen3-8B", "vllm")
+LOCAL = ModelSpec(id="local:x", name="x", label="X", provider="llama.cpp", context_tokens=4096, max_output_tokens=2048)
+
+
+@pytest.mark.parametrize(
+    ("spec", "wanted", "public", "most"),
+    [
+        (QWEN, None, False, None),
+        (QWEN, 100, False, 100),
+        (QWEN, 10**6, False, QWEN.max_output_tokens),
+        (load_catalog().find("openai:gpt-6-luna"), None, False, None),
+        (load_catalog().find("openai:gpt-6-luna"), None, True, 16_384),
+        (LOCAL, None, False, 2048),
+        (LOCAL, 300, False, 300),
+    ],
+)
+def test_limit_comes_from_visitor_or_server(spec: ModelSpec, wanted: int | None, public: bool, most: object) -> None:
+    assert max_answer_tokens(spec, wanted, public=public) == most
+
+
+@pytest.mark.parametrize(("reason", "kept"), [("length", True), ("stop", False)])
+def test_cut_thoughts_are_sent_back(reason: Any, kept: bool) -> None:
+    cut = ModelResponse(parts=[ThinkingPart("First I add.")], finish_reason=reason)
+    sent = prepare_messages(
+        [ModelRequest(parts=[UserPromptPart("Add!")]), cut, ModelRequest(parts=[UserPromptPart(GO_ON)])]
+    )
+    [part] = sent[1].parts
+    assert isinstance(part, TextPart)
+    assert (part.content == f"{CUT_THOUGHTS}\n\nFirst I add.") is kept
+
+
+@pytest.fixture
+async def public(model_server: Running, tmp_path: Path) -> AsyncIterator[Conversations]:
+    spec = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm")
+    models = Models(Status("ready", "", None), (ServedModel(spec, Endpoint(model_server.base_url)),))
+    settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=PublicSettings(messages=5))
+    page = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, [])
+    yield page
+    await page.aclose()
+
+
+async def test_answer_is_continued_once_and_counts_as_message(public: Conversations) -> None:
+    async def last(conversation: str) -> str:
+        view = await view_of(public, "ann", conversation)
+        return [one["metadata"]["id"] for one in view.messages if one["role"] == "user"][-1]
+
+    async def over() -> None:
+        await public.live_runs.close(seconds=30)
+        public.live_runs.closing = False
+
+    live = await public.send(ANN, None, {"text": "!length 5"}, Choices())
+    assert live is not None
+    chat, first = live.conversation, await last(live.conversation)
+    await over()
+    await public.continue_answer(ANN, chat, first, "!length 3", Choices())
+    with pytest.raises(Conflict, match="still being written"):
+        await public.continue_answer(ANN, chat, first, GO_ON, Choices())
+    await over()
+    with pytest.raises(Conflict, match="gone on since"):
+        await public.continue_answer(ANN, chat, first, GO_ON, Choices())
+    await public.continue_answer(ANN, chat, await last(chat), "!text The end.", Choices())
+    await over()
+    with pytest.raises(Conflict, match="gone on since"):  # the limit did not end this answer
+        await public.continue_answer(ANN, chat, await last(chat), GO_ON, Choices())
+    before = (await view_of(public, "ann", chat)).messages
+    with pytest.raises(Limited, match="5 messages a minute"):
+        await public.retry(ANN, chat, await last(chat), Choices())
+    assert (await view_of(public, "ann", chat)).messages == before
+
+
+@pytest.mark.gate("An answer that was cut can be continued.")
+@pytest.mark.browser
+def test_continue_asks_for_the_rest(start_app: Callable[..., App], visit: Visit) -> None:
+    with running(Config(rate=1.0)) as server:  # what is to be stopped takes long
+        app = start_app(VLLM_BASE_URL=server.base_url)
+        visitor = visit(app.url)
+        go_on = visitor.chat.get_by_role("button", name="Continue", exact=True)
+        visitor.ask("!pace 200 !length 5")
+        assert not {"max_tokens", "max_completion_tokens"} & server.journal()[-1]["body"].keys()
+        expect(visitor.chat.locator(".caption")).to_contain_text("Reached the length limit")
+        seen = everything(visitor)
+        visitor.shot("length-limit")
+        visitor.page.reload()
+        expect(go_on).to_be_visible()
+        assert everything(visitor) == seen
+        other = visit(app.url, like=visitor)
+        stale = other.chat.get_by_role("button", name="Continue", exact=True)
+        expect(stale).to_be_visible()
+
+        go_on.dblclick()
+        expect(visitor.mine.last).to_have_text(GO_ON)
+        expect(visitor.stop).to_be_visible()
+        expect(go_on).to_have_count(0)
+        visitor.page.reload()
+        visitor.stop.click()
+        expect(visitor.chat.locator(".caption").last).to_contain_text("Stopped")
+        visitor.idle()
+        first, answer, last = server.journal()[-1]["body"]["messages"][-3:]
+        assert (first["content"], last["content"]) == ("!pace 200 !length 5", GO_ON)
+        assert answer["role"] == "assistant"
+        assert "word4" in answer["content"]
+        requests = len(server.journal())
+        stale.click()
+        expect(other.toast).to_contain_text("has gone on since then")
+        expect(other.mine.last).to_have_text(GO_ON)
+        assert len(server.journal()) == requests
+
+        # Reasoning alone
+        visitor.ask('!pace 200 !json [{"reasoning": "First I add."}, {"finish": "length"}]')
+        expect(visitor.chat.locator(".caption").last).to_contain_text("Reached the length limit")
+        go_on.click()
+        expect(visitor.mine.last).to_have_text(GO_ON)
+        server.wait_for(lambda journal: len(journal) == requests + 2)
+        sent = server.journal()[-1]["body"]["messages"]
+        assert sent[-2]["role"] == "assistant"
+        assert "First I add." in sent[-2]["content"]
+        visitor.stop.click()
+        visitor.idle()
+
+
+@pytest.mark.browser
+def test_length_setting_reaches_model(start_app: Callable[..., App], visit: Visit) -> None:
+    with running(Config(rate=200.0)) as server:
+        visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url)
+        visitor.open_settings()
+        limit = visitor.page.locator("#max-tokens input")
+        expect(limit).to_have_value("")
+        expect(limit).to_have_attribute("placeholder", "The model's own limit")
+        visitor.shot("length-setting")
+        limit.fill("64")
+        visitor.close_settings()
+        visitor.ask("!text Short.")
+        body = server.journal()[-1]["body"]
+        assert (body.get("max_tokens") or body.get("max_completion_tokens")) == 64
+        visitor.open_settings()
+        limit.fill("")
+        visitor.close_settings()
+        visitor.ask("!text Long.")
+        assert not {"max_tokens", "max_completion_tokens"} & server.journal()[-1]["body"].keys()

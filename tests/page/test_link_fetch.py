@@ -1,0 +1,476 @@
+"""A link to a picture in the composer: the page asks, the server fetches behind its guard, what came is one's own."""
+
+import asyncio
+import base64
+import re
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from agent.errors import ConfigError, InputError, Limited
+from agent.fetch import Guard
+from agent.settings import PublicSettings, load_settings
+from agent.web.chat.link_fetch import GIVEN_UP_EACH, GIVEN_UP_SECONDS, LinkFetcher, ask_of
+from agent.web.chat.rate_limit import RateLimiter
+from agent.web.chat.visitor import Visitor as Asker
+from tests.conftest import App, Visitor
+from tests.peers.axe import grave
+from tests.support import media_files
+from tests.support.scripted_server import Config, Running, running
+from tests.support.small_site import Asked, Said, Site, answer, site, to
+from tests.web.test_public import Clock
+
+SEES, BLIND = "Qwen/Qwen3-VL-8B-Instruct", "Qwen/Qwen3-8B"
+Visit = Callable[..., Visitor]
+PNG = media_files.picture("PNG", (60, 40))
+
+
+class Aside:
+    """Small sites in a loop of their own: the tests' own thread is the browser's."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._open: list[AbstractAsyncContextManager[Site]] = []
+
+    def site(self, **handlers: Callable[[Asked], Said]) -> Site:
+        """Open one."""
+        self._open.append(opening := site(**handlers))
+        return asyncio.run_coroutine_threadsafe(opening.__aenter__(), self._loop).result(20)
+
+    def close(self) -> None:
+        """Shut all of them."""
+        for one in self._open:
+            asyncio.run_coroutine_threadsafe(one.__aexit__(None, None, None), self._loop).result(20)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(20)
+        self._loop.close()
+
+
+async def endless(_: Asked) -> AsyncIterator[bytes]:
+    yield b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nConnection: close\r\n\r\n" + PNG
+    while True:
+        yield b"\0" * 65_536
+
+
+class Slow:
+    """A picture that comes when it is allowed to, or never: `gone` is set when nobody waits for it any more."""
+
+    def __init__(self) -> None:
+        self.may, self.asked, self.gone = threading.Event(), threading.Event(), threading.Event()
+
+    async def __call__(self, asked: Asked) -> AsyncIterator[bytes]:
+        self.asked.set()
+        try:
+            yield b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nConnection: close\r\n\r\n"
+            while not self.may.is_set():
+                await asyncio.sleep(0.02)
+                if "never" in asked.target:
+                    yield b"."
+            yield PNG
+        finally:
+            self.gone.set()
+
+
+@dataclass
+class World:
+    """The app; a site that its owner allows, one that nobody does, and the model server."""
+
+    app: App
+    site: Site
+    forbidden: Site
+    models: Running
+    slow: Slow
+
+
+@pytest.fixture(scope="module")
+def aside() -> Iterator[Aside]:
+    aside = Aside()
+    yield aside
+    aside.close()
+
+
+@pytest.fixture(scope="module")
+def world(start_app: Callable[..., App], aside: Aside) -> Iterator[World]:
+    slow = Slow()
+    forbidden = aside.site(star=lambda _: answer(PNG, kind="image/png"))
+    allowed = aside.site(**{
+        "photo.png": lambda _: answer(PNG, kind="image/png"),
+        "bytes.jpg": lambda _: answer(PNG, kind="binary/octet-stream"),
+        "slow.png": slow,
+        "never.png": slow,
+        "endless.png": endless,
+        "page.png": lambda _: answer("<h1>Hello</h1>", kind="text/html"),
+        "lie.png": lambda _: answer("<script>alert(1)</script>", kind="image/png"),
+        "inside.png": lambda _: to("http://127.0.0.1/x.png"),
+        "other.png": lambda _: to(forbidden.url + "/x.png"),
+    })  # fmt: skip
+    with running(Config(models=(SEES, BLIND), rate=200.0)) as models:
+        config = f'[server]\nmax_upload_bytes = 300_000\nfetch_from = ["{allowed.host}"]\n'
+        yield World(start_app(config, VLLM_BASE_URL=models.base_url), allowed, forbidden, models, slow)
+        slow.may.set()
+
+
+def rows(visitor: Visitor) -> Locator:
+    return visitor.page.locator("#links li")
+
+
+def thumbnails(visitor: Visitor) -> Locator:
+    return visitor.page.locator("#composer .thumbnail-item")
+
+
+def paste(visitor: Visitor, text: str) -> None:
+    visitor.page.evaluate("text => navigator.clipboard.writeText(text)", text)
+    visitor.box.press("End")
+    visitor.box.press("ControlOrMeta+V")
+
+
+def attach(visitor: Visitor, url: str) -> None:
+    """Paste a link into an empty box and agree to what is asked."""
+    visitor.box.fill("")
+    expect(rows(visitor)).to_have_count(0)
+    paste(visitor, url)
+    rows(visitor).get_by_role("button", name="Attach the picture").click()
+
+
+@pytest.mark.gate("The page asks before it fetches a picture.")
+@pytest.mark.browser
+def test_page_asks_before_fetching_picture(world: World, visit: Visit) -> None:
+    visitor = visit(world.app.url)
+    before = len(world.site.asked)
+    visitor.box.fill("!text Seen. What is this? ")
+    link = f"http://ann:secret@{world.site.host}/photo.png?size=2#top"
+    paste(visitor, link)
+    expect(rows(visitor)).to_have_count(1)
+    expect(rows(visitor).locator("span")).to_have_text(f"Fetch the picture from {world.site.host} and attach it?")
+    expect(visitor.box).to_have_value("!text Seen. What is this? " + link)
+    visitor.shot("link-asked")
+    assert len(world.site.asked) == before
+    rows(visitor).get_by_role("button", name="Attach the picture").click()
+    expect(thumbnails(visitor)).to_have_count(1)
+    expect(visitor.box).to_have_value("!text Seen. What is this? ")
+    expect(visitor.box).to_be_focused()
+    expect(rows(visitor)).to_have_count(0)
+    expect(visitor.page.locator("#attached li")).to_have_text("photo.png: sent as it is")
+    visitor.shot("link-attached")
+    (asked,) = world.site.asked[before:]
+    assert asked.target == "/photo.png?size=2"
+    assert "authorization" not in asked.headers
+    visitor.box.press("Enter")
+    expect(visitor.bubbles.filter(has_text="Seen.")).to_be_visible()
+    text, picture = world.models.journal()[-1]["body"]["messages"][-1]["content"]
+    assert text["text"].strip() == "!text Seen. What is this?"
+    assert base64.b64decode(picture["image_url"]["url"].partition(",")[2]) == PNG
+
+
+@pytest.mark.browser
+def test_attached_picture_can_be_removed(world: World, visit: Visit) -> None:
+    visitor = visit(world.app.url)
+    attach(visitor, f"{world.site.url}/bytes.jpg")
+    said = visitor.page.locator("#attached li")
+    expect(said).to_have_text("bytes.png: sent as it is")
+    visitor.choose(BLIND)
+    expect(said).to_contain_text("cannot see pictures")
+    thumbnails(visitor).get_by_role("button").click()
+    expect(thumbnails(visitor)).to_have_count(0)
+    expect(said).to_have_count(0)
+
+
+@pytest.mark.browser
+def test_picture_belongs_to_its_visitor(world: World, visit: Visit) -> None:
+    visitor, other = visit(world.app.url), visit(world.app.url)
+    attach(visitor, f"{world.site.url}/photo.png")
+    source = thumbnails(visitor).locator("img").get_attribute("src")
+    assert source
+    assert visitor.page.request.get(source).body() == PNG
+    assert other.page.request.get(source).status == 404
+
+
+@pytest.mark.browser
+def test_wait_is_shown_and_typing_stays(world: World, visit: Visit) -> None:
+    visitor = visit(world.app.url)
+    world.slow.may.clear()
+    attach(visitor, f"{world.site.url}/slow.png")
+    expect(rows(visitor).locator("span")).to_have_text(f"Fetching from {world.site.host}…")
+    visitor.shot("link-fetching")
+    visitor.box.press_sequentially(" and what is this?")
+    world.slow.may.set()
+    expect(thumbnails(visitor)).to_have_count(1)
+    expect(visitor.box).to_have_value("and what is this?")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("how", ["pressed", "removed"])
+def test_wait_can_be_cancelled(world: World, visit: Visit, how: str) -> None:
+    visitor = visit(world.app.url)
+    world.slow.may.clear()
+    world.slow.asked.clear()
+    world.slow.gone.clear()
+    link = f"{world.site.url}/never.png"
+    attach(visitor, link)
+    expect(rows(visitor).locator("span")).to_contain_text("Fetching")
+    assert world.slow.asked.wait(20)
+    if how == "pressed":
+        rows(visitor).get_by_role("button", name="Leave it as text").click()
+        expect(visitor.box).to_have_value(link)
+    else:
+        visitor.box.fill("Never mind.")
+    expect(rows(visitor)).to_have_count(0)
+    assert world.slow.gone.wait(20), "the server still fetches"
+    attach(visitor, f"{world.site.url}/photo.png")  # the next fetch is not delayed
+    expect(thumbnails(visitor)).to_have_count(1)
+    expect(visitor.box).to_have_value("")
+
+
+REFUSED = {
+    "an endless body": ("{site}/endless.png", "larger than 300,000 bytes"),
+    "a page": ("{site}/page.png", "gave 'text/html', which is no picture"),
+    "a page that is called a picture": ("{site}/lie.png", "no picture that can be read"),
+    "nothing there": ("{site}/none.png", "answered with status 404"),
+    "a redirect to this machine": ("{site}/inside.png", "not on the public internet"),
+    "a redirect to another port": ("{site}/other.png", "is not asked"),
+    "this machine": ("http://127.0.0.1/x.png", "not on the public internet"),
+    "this machine, its port": ("{forbidden}/x.png", "is not asked"),
+    "this machine as a number": ("http://2130706433/x.png", "not on the public internet"),
+    "this machine in IPv6 clothing": ("http://[::ffff:127.0.0.1]/x.png", "not on the public internet"),
+    "metadata of a cloud": ("http://169.254.169.254/x.png", "not on the public internet"),
+    "no such host": ("http://nowhere.invalid/x.png", "no host named nowhere.invalid"),
+}
+
+
+@pytest.mark.browser
+def test_refusal_is_shown_and_costs_nothing(world: World, visit: Visit) -> None:
+    visitor = visit(world.app.url)
+    for link, sentence in REFUSED.values():
+        link = link.format(site=world.site.url, forbidden=world.forbidden.url)
+        attach(visitor, link)
+        expect(rows(visitor)).to_have_class("refused")
+        expect(rows(visitor)).to_contain_text("The picture was not fetched.")
+        expect(rows(visitor)).to_contain_text(sentence)
+        expect(visitor.box).to_have_value(link)
+        expect(thumbnails(visitor)).to_have_count(0)
+    visitor.shot("link-refused")
+    assert world.forbidden.asked == []
+    rows(visitor).get_by_role("button", name="Leave it as text").click()
+    expect(rows(visitor)).to_have_count(0)
+    visitor.box.press("Enter")
+    expect(visitor.mine.first).to_contain_text("nowhere.invalid")
+
+
+@pytest.mark.browser
+def test_failed_fetch_can_be_retried(world: World, visit: Visit) -> None:
+    visitor, late = visit(world.app.url), world.site.handlers
+    attach(visitor, f"{world.site.url}/late.png")
+    expect(rows(visitor)).to_have_class("refused")
+    late["/late.png"] = late["/photo.png"]
+    rows(visitor).get_by_role("button", name="Try again").click()
+    expect(thumbnails(visitor)).to_have_count(1)
+
+
+ASKED = {
+    "https://example.org/a.PNG": "example.org",
+    "https://example.org:8443/a.jpg?x=1#y": "example.org:8443",
+    "https://example.org/a.jpg/revision/latest": "example.org",
+    "https://example.org/media/F1?format=jpg&name=large": "example.org",
+    "https://example.org/_next/image?url=%2Fcat.webp&w=64": "example.org",
+    "https://\u0430pple.com/a.png": "xn--pple-43d.com",
+    "https://example.org@evil.example/a.png": "evil.example",
+    "http://0x7f.1/a.heic": "127.0.0.1",
+}
+NOT_ASKED = (
+    "https://example.org/",
+    "https://example.org/article?about=png",
+    "https://a.png/",
+    "ftp://example.org/a.png",
+    "file:///etc/a.png",
+    "javascript:alert(1)//a.png",
+    "https://[/a.png",
+    "https://example.org/a.pngs",
+    "a.png",
+    "https://example.org/a.png and https://example.org/b.png",
+)
+
+
+@pytest.mark.browser
+def test_page_names_host_and_ignores_other_text(world: World, visit: Visit) -> None:
+    visitor = visit(world.app.url)
+    for link, host in ASKED.items():
+        visitor.box.fill("")
+        expect(rows(visitor)).to_have_count(0)
+        paste(visitor, link)
+        expect(rows(visitor).locator("b")).to_have_text(host)
+    for text in NOT_ASKED:
+        visitor.box.fill("")
+        paste(visitor, text)
+        expect(visitor.box).to_have_value(text)
+        expect(rows(visitor)).to_have_count(0)
+    visitor.box.fill("")
+    visitor.box.press_sequentially("https://example.org/a.png")
+    expect(rows(visitor)).to_have_count(1)
+    visitor.box.press_sequentially("x")
+    expect(rows(visitor)).to_have_count(0)
+
+
+@pytest.mark.browser
+def test_question_works_by_keyboard_on_dark_phone(world: World, visit: Visit) -> None:
+    visitor = visit(world.app.url, phone=True, dark=True)
+    paste(visitor, f"{world.site.url}/photo.png")
+    ask = rows(visitor).get_by_role("button", name="Attach the picture")
+    expect(ask).to_be_visible()
+    visitor.shot("link-asked-phone-dark")
+    assert grave(visitor.page) == []
+    for _ in range(12):
+        visitor.page.keyboard.press("Shift+Tab")
+        if ask.evaluate("one => one === document.activeElement"):
+            break
+    visitor.page.keyboard.press("Enter")
+    expect(thumbnails(visitor)).to_have_count(1)
+    expect(visitor.box).to_be_focused()
+    expect(visitor.box).to_have_value("")
+
+
+@pytest.mark.browser
+def test_several_links_are_fetched_in_turn(world: World, visit: Visit) -> None:
+    visitor = visit(world.app.url)
+    world.slow.may.clear()
+    for name in ("slow", "photo"):
+        paste(visitor, f" {world.site.url}/{name}.png")
+        rows(visitor).get_by_role("button", name="Attach the picture").click()
+    expect(rows(visitor).filter(has_text="Fetching")).to_have_count(2)
+    world.slow.may.set()
+    expect(thumbnails(visitor)).to_have_count(2)
+    expect(visitor.box).to_have_value(re.compile(r"^\s*$"))
+
+
+@pytest.mark.browser
+def test_public_page_limits_fetches_per_minute(start_app: Callable[..., App], world: World, visit: Visit) -> None:
+    config = f'[server]\nfetch_from = ["{world.site.host}"]\n[public]\non = true\nmessages = 2\n'
+    visitor = visit(start_app(config, VLLM_BASE_URL=world.models.base_url).url)
+    before = len(world.site.asked)
+    for sentence in ("is not asked", "is not asked", "gives each visitor 2 pictures from links a minute"):
+        attach(visitor, f"{world.site.url}/photo.png")  # the owner allows this host, but not for public visitors
+        expect(rows(visitor)).to_contain_text(sentence)
+    assert len(world.site.asked) == before
+
+
+# Without a browser
+
+ANN, BOB = Asker(owner="ann"), Asker(owner="bob")
+
+
+@pytest.fixture
+def links() -> Callable[..., LinkFetcher]:
+    def make(guard: Guard, limits: PublicSettings | None = None) -> LinkFetcher:
+        return LinkFetcher(guard, RateLimiter(limits), max_bytes=10_000, seconds=20)
+
+    return make
+
+
+def open_to(*sites: Site, **more: Any) -> Guard:
+    """A guard to which 127.0.0.1 is public, and these ports the web's."""
+    return Guard(public=lambda one: str(one) == "127.0.0.1", ports=frozenset(one.port for one in sites), **more)
+
+
+async def test_changed_name_resolution_has_no_effect(links: Callable[..., LinkFetcher]) -> None:
+    turns = [["127.0.0.1"], ["127.0.0.2"]]
+
+    async def resolve(host: str, port: int) -> list[str]:
+        return turns.pop(0)
+
+    async with site(star=lambda _: answer(PNG, kind="image/png")) as here:
+        fetching = links(open_to(here, resolve=resolve))
+        url = f"http://moving.example:{here.port}/Cat%20%26%20dog.v2.png"
+        picture = await fetching.fetch(ANN, "page", url)
+        assert picture is not None
+        assert (picture.name, picture.media_type, picture.data) == ("Cat-dog.png", "image/png", PNG)
+        with pytest.raises(InputError, match="not on the public internet"):
+            await fetching.fetch(ANN, "page", url)
+    assert len(here.asked) == 1
+
+
+async def test_redirect_into_private_network_is_refused(links: Callable[..., LinkFetcher]) -> None:
+    async with site(star=lambda _: to("http://inside.example/x.png")) as here:
+
+        async def resolve(host: str, port: int) -> list[str]:
+            return ["10.0.0.1"] if host == "inside.example" else ["127.0.0.1"]
+
+        guard = open_to(here, resolve=resolve)
+        with pytest.raises(InputError, match=r"inside\.example is not on the public internet"):
+            await links(replace(guard, ports=guard.ports | {80})).fetch(ANN, "page", here.url + "/x.png")
+
+
+async def test_path_in_file_name_is_removed(links: Callable[..., LinkFetcher]) -> None:
+    async with site(star=lambda _: answer(PNG, kind="image/png")) as here:
+        fetching = links(open_to(here))
+        for path in ("/..%2f..%2fetc%2fx.html", "/%00%0a.png", "/", "/" + "x" * 300 + ".png", "/c:%5cx.png"):
+            picture = await fetching.fetch(ANN, "page", here.url + path)
+            assert picture is not None
+            assert re.fullmatch(r"[\w-]{1,60}\.png", picture.name)
+
+
+async def test_public_visitor_has_two_fetches_at_once(links: Callable[..., LinkFetcher]) -> None:
+    slow = Slow()
+    async with site(star=slow) as here:
+        fetching = links(open_to(here), PublicSettings(messages=10, answers=2))
+        both = [asyncio.create_task(fetching.fetch(ANN, ask, f"{here.url}/{ask}")) for ask in ("one", "two")]
+        await asyncio.sleep(0)
+        with pytest.raises(Limited, match="2 pictures are being fetched at this moment, which is the most for each"):
+            await fetching.fetch(ANN, "three", here.url + "/3")
+        with pytest.raises(Limited, match="2 pictures are being fetched at this moment, which is the most here"):
+            await fetching.fetch(BOB, "four", here.url + "/4")
+        slow.may.set()
+        assert [one.data if (one := await each) else None for each in both] == [PNG, PNG]
+        assert await fetching.fetch(BOB, "five", here.url + "/5") is not None
+
+
+async def test_cancelled_fetch_ends_or_never_starts(links: Callable[..., LinkFetcher]) -> None:
+    slow = Slow()
+    async with site(star=slow) as here:
+        fetching = links(open_to(here))
+        fetching.cancel(ANN, "early")
+        assert await fetching.fetch(ANN, "early", here.url + "/never") is None
+        assert here.asked == []
+        late = asyncio.create_task(fetching.fetch(ANN, "late", here.url + "/never"))
+        while not here.asked:  # noqa: ASYNC110 - the site keeps a list
+            await asyncio.sleep(0.01)
+        fetching.cancel(ANN, "late")
+        assert await late is None
+        slow.may.set()
+        assert await fetching.fetch(ANN, "next", here.url + "/picture") is not None
+
+
+async def test_cancelled_fetches_are_bounded_and_forgotten(links: Callable[..., LinkFetcher]) -> None:
+    async with site(star=lambda _: answer(PNG, kind="image/png")) as here:
+        clock, url = Clock(), here.url + "/x.png"
+        fetching = LinkFetcher(open_to(here), RateLimiter(None), max_bytes=10_000, clock=clock)
+        fetching.cancel(BOB, "of bob")
+        for number in range(GIVEN_UP_EACH + 1):
+            fetching.cancel(ANN, f"ann {number}")
+        assert await fetching.fetch(ANN, "ann 0", url) is not None
+        assert await fetching.fetch(ANN, "ann 1", url) is None
+        assert await fetching.fetch(ANN, "ann 1", url) is not None
+        assert await fetching.fetch(BOB, "of bob", url) is None
+        clock.now += GIVEN_UP_SECONDS
+        fetching.cancel(BOB, "of bob")
+        assert await fetching.fetch(ANN, "ann 2", url) is not None
+
+
+@pytest.mark.parametrize("number", ["", "x", "-1", "1" * 10, "1" * 40, "\N{ARABIC-INDIC DIGIT ONE}"])
+def test_fetch_number_is_short(number: str) -> None:
+    assert ask_of("page", number) is None
+    assert ask_of("page", "17") == "page 17"
+
+
+@pytest.mark.parametrize("host", ["wiki.intranet", "http://wiki.intranet:80", "*:80", "WIKI:80", "a:80/path"])
+def test_impossible_allowed_host_is_named_at_start(tmp_path: Path, host: str) -> None:
+    path = tmp_path / "app.toml"
+    path.write_text(f'[server]\nfetch_from = ["wiki.intranet:443", "[fd00::1]:8080", "{host}"]\n')
+    with pytest.raises(ConfigError, match="fetch_from must be hosts with their port"):
+        load_settings(path, {})

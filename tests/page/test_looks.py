@@ -1,0 +1,337 @@
+"""How the page looks and moves: one frame for the composer, nothing that jumps, colours one can read, waiting shown."""
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, Route, expect
+
+from agent.i18n.translator import LANGUAGES, Translator
+from agent.models.catalog import load_catalog
+from agent.web.ui.examples import FILES, example_message, examples
+from agent.web.ui.theme import COLOURS
+from tests.conftest import App, Visitor, becomes
+from tests.support.scripted_server import Config, Running, running
+
+Visit = Callable[..., Visitor]
+SIZES = {"phone": (390, 844), "tablet": (820, 1180), "desktop": (1100, 900)}
+
+
+@pytest.fixture
+def sized(browser: Browser, app: App) -> Iterator[Callable[..., Visitor]]:
+    """Open the page in a window of that size."""
+    contexts: list[BrowserContext] = []
+
+    def open_page(size: tuple[int, int], url: str = app.url, motion: str = "reduce", dark: bool = False) -> Visitor:
+        width, height = size
+        contexts.append(
+            browser.new_context(
+                viewport={"width": width, "height": height},
+                reduced_motion=motion,  # pyright: ignore[reportArgumentType]
+                color_scheme="dark" if dark else "light",
+                has_touch=width < 1000,
+                permissions=["microphone"],
+            )
+        )
+        visitor = Visitor(contexts[-1].new_page())
+        visitor.open(url)
+        return visitor
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+# Without a browser
+
+
+def luminance(colour: str) -> float:
+    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (one / 12.92 if one <= 0.03928 else ((one + 0.055) / 1.055) ** 2.4 for one in channels)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("mode", [0, 1], ids=["light", "dark"])
+def test_text_and_buttons_have_contrast_in_both_modes(mode: int) -> None:
+    colour = {name: modes[mode] for name, modes in COLOURS.items()}
+    code = [name for name in colour if name.startswith("code-")]
+    pairs = {(text, on, 4.5) for text in ("ink", "quiet") for on in ("ground", "surface", "sunken", "hover")}
+    pairs |= {(text, "sunken", 4.5) for text in code} | {(text, "surface", 4.5) for text in code}
+    pairs |= {
+        ("ink", "mine", 4.5),
+        ("bad", "bad-ground", 4.5),
+        ("on-accent", "accent", 4.5),
+        ("accent", "surface", 4.5),
+    }
+    pairs |= {("edge", on, 3.0) for on in ("ground", "surface", "sunken")}
+    assert not [(one, other) for one, other, least in pairs if contrast(colour[one], colour[other]) < least]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_examples_suit_model_and_bring_files(language: str) -> None:
+    words, catalog = Translator(language), load_catalog()
+    for spec in (None, *catalog.menu()):
+        offered = [one["text"] for one in examples(spec, words)]
+        files = [file for text in offered for file in example_message(text, words)["files"]]
+        assert 2 <= len(offered) <= 4
+        assert len(set(offered)) == len(offered)
+        assert (FILES["picture"] in files) == (spec is not None and spec.image)
+        assert (FILES["sound"] in files) == (spec is not None and spec.audio)
+
+
+# In a browser
+
+
+FITS = pytest.mark.gate("The composer fits every screen.")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    "size", [pytest.param(size, marks=FITS if name == "phone" else (), id=name) for name, size in SIZES.items()]
+)
+def test_composer_is_one_frame_at_bottom(sized: Callable[..., Visitor], size: tuple[int, int]) -> None:
+    visitor = sized(size)
+    page, (width, height) = visitor.page, size
+
+    def place(part: Locator) -> tuple[float, float, float, float]:
+        box = part.bounding_box()
+        assert box
+        return box["x"], box["y"], box["x"] + box["width"], box["y"] + box["height"]
+
+    def inside(part: Locator, frame: tuple[float, float, float, float]) -> bool:
+        left, top, right, bottom = place(part)
+        return frame[0] <= left and frame[1] <= top and right <= frame[2] and bottom <= frame[3]
+
+    dock, model = place(page.locator("#dock")), page.locator("#model")
+    assert height * 0.75 < dock[1] < dock[3] <= height
+    for part in (visitor.box, visitor.submit, page.get_by_test_id("upload-button").first, model):
+        assert inside(part, dock)
+    assert place(model)[2] <= place(visitor.submit)[0]
+    model.locator("input").click()
+    assert inside(page.get_by_role("listbox"), (0, 0, width, height))
+    model.locator("input").fill("a model with a name that is longer than a telephone is wide " * 2)
+    assert place(model.locator("input"))[2] <= place(visitor.submit)[0], "a long name is cut, not laid under a button"
+    model.locator("input").fill("")
+    page.keyboard.press("Escape")
+    visitor.ask("!text " + "word " * 60 + "a_very_long_name_without_any_space_in_it_" * 8)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    expect(page.locator("footer")).to_be_hidden()
+
+
+WATCH_THE_LAYOUT = """() => {
+  window.shifted = 0;
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) window.shifted += entry.value;
+  }).observe({ type: "layout-shift" });
+  const log = document.querySelector("#chat .bubble-wrap");
+  window.places = new Set();
+  const look = () => {
+    const tops = [...log.querySelectorAll("[data-testid]")].slice(0, 4)
+      .map((bubble) => Math.round(bubble.getBoundingClientRect().top + log.scrollTop));
+    window.places.add(JSON.stringify([tops, Math.round(document.querySelector("#dock").getBoundingClientRect().top)]));
+    window.looking = requestAnimationFrame(look);
+  };
+  look();
+}"""
+
+
+@pytest.mark.gate("Nothing jumps while an answer streams.")
+@pytest.mark.browser
+def test_nothing_jumps_while_answer_streams(sized: Callable[..., Visitor]) -> None:
+    visitor = sized(SIZES["desktop"])
+    visitor.ask("!reasoning Short. !text A first answer.")
+    visitor.say("!reasoning hm !tokens 80 @40")
+    expect(visitor.chat).to_contain_text("word2")
+    visitor.page.evaluate(WATCH_THE_LAYOUT)
+    expect(visitor.chat).to_contain_text("word79")
+    visitor.idle()
+    places = visitor.page.evaluate("cancelAnimationFrame(window.looking), [...window.places]")
+    assert len(places) == 1, places
+    assert visitor.page.evaluate("window.shifted") < 0.02
+
+
+@pytest.mark.gate("The newest line stays in view.")
+@pytest.mark.browser
+def test_newest_line_stays_in_view_unless_reading_above(sized: Callable[..., Visitor]) -> None:
+    visitor = sized(SIZES["phone"])
+    log = visitor.chat.locator(".bubble-wrap")
+    below = "log => log.scrollHeight - log.clientHeight - log.scrollTop"
+    visitor.say("!tokens 9000 @150")
+    expect(visitor.chat).to_contain_text("word300")
+    assert log.evaluate("log => log.scrollTop") > 0
+    becomes(True, lambda: log.evaluate(below) < 40)
+    visitor.page.mouse.move(200, 300)
+    visitor.page.mouse.wheel(0, -60)
+    visitor.page.wait_for_function(
+        "() => { const l = document.querySelector('#chat .bubble-wrap');"
+        " return l.scrollHeight - l.clientHeight - l.scrollTop > 200 }"
+    )
+    top, height = log.evaluate("log => [log.scrollTop, log.scrollHeight]")
+    becomes(True, lambda: log.evaluate("log => log.scrollHeight") > height + 300)
+    assert abs(log.evaluate("log => log.scrollTop") - top) < 2
+    visitor.stop.click()
+    visitor.idle()
+    visitor.say("!text Short.")
+    expect(visitor.chat).to_contain_text("Short.")
+    visitor.idle()
+    becomes(True, lambda: log.evaluate(below) < 40)
+
+
+BELOW = "log => log.scrollHeight - log.clientHeight - log.scrollTop"
+TALLER = "height => document.querySelector('#chat .bubble-wrap').scrollHeight > height"
+REDRAW = """log => {
+  const last = [...log.querySelectorAll('.bot-row')].at(-1);
+  last.style.display = 'none';
+  const top = log.scrollTop; // a layout in the middle of a redraw: the view moves up, because there is less to see
+  last.style.display = '';
+  return top;
+}"""
+
+
+@pytest.mark.browser
+def test_redraw_is_not_taken_for_reader(sized: Callable[..., Visitor]) -> None:
+    visitor = sized(SIZES["phone"])
+    log = visitor.chat.locator(".bubble-wrap")
+    visitor.say("!tokens 9000 @150")
+    expect(visitor.chat).to_contain_text("word200")
+    for _ in range(3):
+        becomes(True, lambda: log.evaluate(BELOW) < 40 and log.evaluate("log => log.scrollTop") > 300)
+        assert log.evaluate(REDRAW) == 0
+        height: int = log.evaluate("log => log.scrollHeight")
+        visitor.page.wait_for_function(TALLER, arg=height + 30)
+    becomes(True, lambda: log.evaluate(BELOW) < 40)
+    visitor.stop.click()
+    visitor.idle()
+
+
+@pytest.mark.browser
+def test_every_send_scrolls_down(sized: Callable[..., Visitor]) -> None:
+    visitor = sized((390, 800))
+    log, page, last = visitor.chat.locator(".bubble-wrap"), visitor.page, visitor.chat.locator(".bot-row").last
+    for _ in range(2):
+        visitor.ask("!tokens 300 @2000")
+    assert visitor.chat.locator(".caption").count() == 2, "a message with the text of an earlier one is waited for, too"
+
+    def read_above() -> None:
+        page.mouse.move(200, 300)
+        page.mouse.wheel(0, -2000)
+        becomes(True, lambda: log.evaluate(BELOW) > 600)
+
+    def follows() -> None:
+        expect(visitor.stop).to_be_visible()
+        expect(last.locator(".caption")).to_have_count(0)
+        expect(last).to_contain_text("word150")
+        becomes(True, lambda: log.evaluate(BELOW) < 40)
+        read_above()
+        top = log.evaluate("log => log.scrollTop")
+        visitor.idle()
+        assert abs(log.evaluate("log => log.scrollTop") - top) < 2, "who scrolls up stays there"
+
+    becomes(True, lambda: log.evaluate(BELOW) < 40)
+    read_above()
+    visitor.box.fill("!tokens 250 @80")
+    visitor.submit.tap()
+    follows()
+    first = visitor.chat.locator(".user-row").first
+    first.scroll_into_view_if_needed()
+    visitor.chat.get_by_role("button", name="Edit").first.tap()
+    area = page.locator("textarea.edit-textarea")
+    area.fill("!tokens 260 @80")
+    becomes(True, lambda: log.evaluate(BELOW) > 600)
+    visitor.chat.get_by_role("button", name="Submit").tap()
+    expect(visitor.mine).to_have_count(1)
+    follows()
+    page.evaluate("[...document.querySelectorAll('#chat button[aria-label=Retry]')].at(-1).click()")
+    follows()
+
+
+@pytest.mark.browser
+def test_running_tool_shows_seconds(sized: Callable[..., Visitor]) -> None:
+    visitor = sized(SIZES["desktop"])
+    visitor.allow_tools()
+    visitor.say('!tool nap {"seconds": 20}')
+    title = visitor.chat.locator(".title[data-seconds]")
+    expect(title).to_have_attribute("data-seconds", re.compile(r"^([2-9]|\d\d) s"))
+    assert "s" in title.evaluate("title => getComputedStyle(title, '::after').content")
+    visitor.shot("tool-running")
+    visitor.stop.click()
+    visitor.idle()
+    expect(title).to_have_count(0)
+
+
+@pytest.mark.browser
+def test_upload_in_progress_is_shown(sized: Callable[..., Visitor]) -> None:
+    visitor = sized(SIZES["desktop"])
+    held: list[Route] = []
+    visitor.page.route("**/gradio_api/upload*", lambda route: held.append(route))
+    file = {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"hello"}
+    visitor.page.locator("#composer input[type=file]").set_input_files(file)  # pyright: ignore[reportArgumentType]
+    expect(visitor.page.locator("#composer").get_by_role("status", name="Uploading")).to_be_visible()
+    visitor.shot("uploading")
+    held[0].continue_()
+    expect(visitor.page.locator("#composer").get_by_role("listitem", name="File thumbnail")).to_be_visible()
+    expect(visitor.page.locator("#composer").get_by_role("status", name="Uploading")).to_have_count(0)
+    remove = visitor.page.locator("#composer").get_by_role("button", name="Remove file")
+    expect(remove).to_have_css("opacity", "1")  # touch screens cannot hover
+
+
+@pytest.fixture(scope="module")
+def sees(start_app: Callable[..., App]) -> Iterator[tuple[App, Running]]:
+    """An app whose model takes pictures."""
+    with running(Config(models=("Qwen/Qwen3-VL-8B-Instruct",), rate=200.0)) as server:
+        yield start_app(VLLM_BASE_URL=server.base_url), server
+
+
+@pytest.mark.browser
+def test_example_picture_reaches_model(sized: Callable[..., Visitor], sees: tuple[App, Running]) -> None:
+    own, server = sees
+    visitor = sized(SIZES["desktop"], own.url)
+    expect(visitor.chat.locator(".example img").first).to_be_visible()
+    visitor.shot("empty-pictures")
+    visitor.chat.get_by_role("button", name="Read a chart").click()
+    expect(visitor.chat.locator(".caption")).to_be_visible()
+    assert "data:image/" in str(server.journal()[-1]["body"]["messages"][-1]["content"])
+    expect(visitor.chat.locator(".user-row img")).to_be_visible()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("motion", "moves"), [("reduce", False), ("no-preference", True)])
+def test_reduced_motion_stops_animations(sized: Callable[..., Visitor], motion: str, moves: bool) -> None:
+    visitor = sized(SIZES["desktop"], motion=motion)
+    visitor.say("!stall-before")
+    expect(visitor.chat.locator(".waiting")).to_be_visible()
+    running_on = "document.getAnimations().filter(one => one.effect.getTiming().iterations === Infinity).length"
+    becomes(moves, lambda: bool(visitor.page.evaluate(running_on)))
+    visitor.stop.click()
+    visitor.idle()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES.keys())
+def test_screenshots_of_each_look(sized: Callable[..., Visitor], size: tuple[int, int], dark: bool) -> None:
+    visitor = sized(size, dark=dark)
+    name = f"{size[0]}-{'dark' if dark else 'light'}"
+    expect(visitor.chat.locator(".example")).to_have_count(4)
+    visitor.shot(f"looks-empty-{name}")
+    visitor.open_settings()
+    visitor.page.get_by_label("Tools").check()
+    visitor.shot(f"looks-settings-{name}")
+    unchecked = visitor.page.get_by_label("Reasoning", exact=True)
+    unchecked.uncheck()
+    unchecked.blur()
+    visitor.page.mouse.move(0, 0)
+    edge = COLOURS["edge"][dark].removeprefix("#")
+    rgb = tuple(int(edge[at : at + 2], 16) for at in (0, 2, 4))
+    expect(unchecked).to_have_css("border-top-color", f"rgb{rgb}")
+    visitor.close_settings()
+    visitor.ask(
+        '!text # Head\\n\\n**Bold** words.\\n\\n```python\\nprint("hello")\\n``` !tool calculate {"expression": "6*7"}'
+    )
+    visitor.ask("!status 401")
+    visitor.shot(f"looks-chat-{name}")

@@ -1,0 +1,480 @@
+"""The page in real Chromium: bubbles, stop, reload, retry, edit, undo, settings. One visitor a test."""
+
+import re
+import select
+import signal
+import socket
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.conftest import CONFIG, App, Visitor, becomes
+from tests.support.scripted_server import Config, Running, running
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[..., Visitor]
+
+
+def closed(journal: list[dict[str, object]], text: str) -> object:
+    """When the model server saw the connection of the request that ended with `text` go away."""
+    return next((line["closed"] for line in journal if text in str(line["body"])), None)
+
+
+# Bubbles
+
+
+@pytest.mark.gate("Reasoning, text and each tool call have a bubble.")
+def test_each_type_starts_a_bubble(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.allow_tools()
+    visitor.ask('!reasoning I should add them. !text Adding. !tool calculate {"expression": "17+25"} !text It is 42.')
+    chat = visitor.chat
+    expect(visitor.bubbles).to_have_count(5)  # reasoning, text, tool with its result nested, text, caption
+    expect(visitor.bubbles.nth(0).locator(".title")).to_contain_text("Reasoning")
+    expect(visitor.bubbles.nth(1)).to_have_text("Adding.")
+    expect(visitor.bubbles.nth(2).locator(".title").first).to_contain_text("calculate")
+    expect(visitor.bubbles.nth(3)).to_have_text("It is 42.")
+    visitor.bubbles.nth(2).locator(".title").first.click()
+    nested = visitor.bubbles.nth(2).locator(".thought-group .thought-group")
+    expect(nested.locator(".title")).to_contain_text("Result")
+    nested.locator(".title").click()
+    expect(nested).to_contain_text("42")
+    expect(chat.locator(".caption")).to_contain_text("s to first token")
+    visitor.shot("bubbles")
+
+
+HOSTILE = r"<img/src=x/onerror=alert(1)>**b**$$x$$\\(y\\)`c`&amp;www.e.vil"
+"""A name of a tool that a model made up: HTML, Markdown, a link and formulas."""
+
+
+def test_failed_tool_shows_why_while_collapsed(start_app: Callable[..., App], visit: Visit) -> None:
+    """This holds live and after a reload; output of models and tools is only ever shown as text."""
+    own = start_app(CONFIG.replace("[agent]", "[agent]\ntool_seconds = 1"))
+    visitor = visit(own.url)
+    visitor.allow_tools()
+    calls = f'{HOSTILE} {{}} calculate {{"expression": "1/0"}} nap {{"seconds": 30}} calculate {{"expression": "2+2"}}'
+    visitor.ask(f"!tools {calls} !text Done.")
+    expect(visitor.page.locator("#spoken")).to_contain_text("nap · failed: The tool took longer")
+    titles = visitor.chat.locator(".thought-group > .title:visible")
+    for reloaded in (False, True):
+        if reloaded:
+            visitor.page.reload()
+        expect(titles).to_have_count(4)
+        names = [title.inner_text() for title in titles.all()]
+        assert names[0].startswith(f"{HOSTILE} · failed: There is no tool named")
+        assert names[1:] == [
+            "calculate · failed: '1/0' divides by zero",
+            "nap · failed: The tool took longer than 1 s and was given up",
+            "Tool · calculate",
+        ]
+        expect(titles.nth(0).locator("img, strong, a, .katex, code")).to_have_count(0)
+        bad = [
+            title.locator(".prose").evaluate("one => getComputedStyle(one.querySelector('span') ?? one).color")
+            for title in titles.all()
+        ]
+        assert bad[0] == bad[1] == bad[2] != bad[3]
+        visitor.shot(f"failed-tools-{reloaded}")
+
+
+def test_reasoning_shows_duration_and_folds(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("!think 60 @100 !text Done.")
+    group = visitor.bubbles.nth(0)
+    expect(group.locator(".title")).to_contain_text(re.compile(r"\((0\.[6-9]|1\.\d)s\)"))
+    expect(group).not_to_contain_text("thought5")
+    group.locator(".title").click()
+    expect(group).to_contain_text("thought5")
+    visitor.shot("reasoning-open")
+
+
+@pytest.mark.gate("A failure is explained in the chat, which continues.")
+def test_error_is_a_bubble_and_chat_continues(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("!status 401")
+    expect(visitor.chat.locator(".problem")).to_have_text("The model server refused the key. Check VLLM_API_KEY.")
+    visitor.shot("error")
+    visitor.ask("!cut 5")
+    expect(visitor.chat.locator(".problem").last).to_contain_text("broke off")
+    visitor.ask("!text Back again.")
+    expect(visitor.chat).to_contain_text("Back again.")
+
+
+def test_markdown_code_tables_and_latex_render(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask(
+        "!text # Head\\n\\n**bold** and `code`\\n\\n| a | b |\\n|---|---|\\n| 1 | 2 |\\n\\n"
+        "```python\\nprint(1)\\n```\\n\\n$$x^2$$ and \\(y_1\\)"
+    )
+    bubble = visitor.bubbles.nth(0)
+    for selector in ("h1", "strong", "table td", "pre code.language-python", ".katex"):
+        expect(bubble.locator(selector).first).to_be_visible()
+    expect(bubble.locator(".katex-display")).to_have_count(1)
+    expect(bubble.locator(".katex")).to_have_count(2)
+    visitor.shot("markdown")
+
+
+def test_white_space_and_emoji_arrive_intact(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    expect(visitor.page.locator("#model input")).to_have_value("Qwen3-8B")
+    visitor.ask("!text \\n  two spaces\\n\\n```\\n\\ttab\\n    four 👩‍🚀\\n```\\n\\n")
+    label = visitor.bubbles.nth(0).get_attribute("aria-label") or ""
+    assert label.endswith(": \n  two spaces\n\n```\n\ttab\n    four 👩‍🚀\n```\n\n"), repr(label)
+    expect(visitor.bubbles.nth(0).locator("pre code")).to_have_text("\ttab\n    four 👩‍🚀\n")
+
+
+@pytest.mark.gate("What a model writes cannot become part of the page.")
+def test_model_output_cannot_inject_html(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    with socket.create_server(("127.0.0.1", 0)) as elsewhere:
+        url = f"http://127.0.0.1:{elsewhere.getsockname()[1]}"
+        visitor.ask(
+            f"!text <img src={url}/leak.png onerror=window.broken=1> ![x]({url}/leak2.png) "
+            "<script>window.broken=1</script> <b onclick=window.broken=1>bold</b>"
+        )
+        expect(visitor.bubbles.first).to_contain_text("bold")
+        assert visitor.page.evaluate("window.broken") is None
+        assert not select.select([elsewhere], [], [], 0.5)[0], "the browser connected to another site"
+
+
+# Stop
+
+STALLS = {
+    "streaming": "!tokens 4000 @200",
+    "before-the-first-byte": "!stall-before",
+    "in-the-middle": "!stall-after 5",
+    "async-tool": '!tool nap {"seconds": 30}',
+    "blocking-tool": '!tool block {"seconds": 8}',
+}
+
+
+STOPS = pytest.mark.gate("Stop ends an answer within a second.")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(script, marks=STOPS if name in ("streaming", "async-tool") else (), id=name)
+        for name, script in STALLS.items()
+    ],
+)
+def test_stop_ends_run_within_a_second(app: App, visit: Visit, model_server: Running, script: str) -> None:
+    visitor = visit(app.url)
+    tools = "!tool" in script
+    if tools:
+        visitor.allow_tools()
+    before = len(model_server.journal())
+    visitor.say(script)
+    expect(visitor.stop).to_be_visible()
+    model_server.wait_for(lambda journal: len(journal) > before)
+    if "tokens" in script or "after" in script:
+        expect(visitor.chat).to_contain_text("word4")
+    if tools:
+        expect(visitor.chat).to_contain_text("Tool")
+    visitor.stop.click()
+    # The time on the server, as the page's own depends on how busy this machine is.
+    expect(visitor.chat.locator(".caption")).to_contain_text(
+        re.compile(r"Stopped; the model server was free after \d{1,3} ms")
+    )
+    visitor.idle()
+    if not tools:
+        line = model_server.wait_for(lambda journal: journal[before]["closed"])[before]
+        assert line["ended"] == "client_closed"
+    if tools:
+        expect(visitor.bubbles.first.locator(".title .failed").first).to_contain_text("failed: Cancelled")
+    if "block" in script:
+        expect(visitor.chat.locator(".caption")).to_contain_text("was left running")
+    if "tokens" in script or "after" in script:
+        expect(visitor.chat).to_contain_text("word4")
+    visitor.shot(f"stopped-{script.split()[1] if tools else script.split()[0][1:]}")
+    visitor.ask("!text And on we go.")
+    expect(visitor.chat).to_contain_text("And on we go.")
+
+
+def test_escape_stops(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.say("!tokens 4000 @200")
+    expect(visitor.chat).to_contain_text("word9")
+    visitor.page.keyboard.press("Escape")
+    expect(visitor.chat.locator(".caption")).to_contain_text("Stopped;")
+
+
+@pytest.mark.gate("What a visitor types during an answer stays.")
+def test_enter_during_answer_loses_nothing(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.say("!tokens 4000 @200")
+    expect(visitor.chat).to_contain_text("word9")
+    visitor.say("my second thought")
+    expect(visitor.page.get_by_role("status").filter(has_text="still being written")).to_be_visible()
+    expect(visitor.toast).to_have_count(0)
+    expect(visitor.box).to_have_value("my second thought")
+    visitor.stop.click()
+    visitor.idle()
+    expect(visitor.box).to_have_value("my second thought")
+    expect(visitor.mine).to_have_count(1)
+
+
+def test_empty_message_is_not_sent(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    requests: list[str] = []
+    visitor.page.on("request", lambda request: requests.append(request.post_data or ""))
+    for text in ("", "  \n "):
+        visitor.box.fill(text)
+        visitor.box.press("Enter")
+        visitor.submit.click()
+    expect(visitor.box).to_be_focused()
+    expect(visitor.box).to_have_value("  \n ")
+    visitor.ask("!text Sent.")
+    expect(visitor.mine).to_have_count(1)
+    expect(visitor.toast).to_have_count(0)
+    assert sum("!text Sent." in body for body in requests) == 1
+    assert not any('"text":"  ' in body or '"text":""' in body for body in requests if '"files":[]' in body)
+
+
+@pytest.mark.gate("Two tabs of one visitor show the same answer.")
+def test_second_tab_sees_and_stops_answer(app: App, visit: Visit) -> None:
+    first = visit(app.url)
+    first.ask("!text One.")
+    second = Visitor(first.page.context.new_page())
+    second.open(app.url)
+    second.say("!tokens 2000 @20")
+    expect(second.stop).to_be_visible()
+    first.say("!text Mine.")
+    expect(first.toast).to_contain_text("still being written")
+    expect(first.page.locator(".toast-body.error")).to_have_count(0)  # this is no error
+    expect(first.box).to_have_value("!text Mine.")
+    expect(first.bubbles.last).to_contain_text("word5")
+    first.stop.click()
+    for visitor in (first, second):
+        expect(visitor.chat.locator(".caption").last).to_contain_text("Stopped")
+        visitor.idle()
+    first.box.press("Enter")
+    expect(first.chat.locator(".bot-row").last).to_contain_text("Mine.")
+
+
+def test_quick_messages_all_arrive(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    for number in range(20):
+        visitor.ask(f"!text answer {number}")
+    expect(visitor.chat).to_contain_text("answer 19")
+
+
+# Runs belong to the server
+
+
+@pytest.mark.gate("A reload loses nothing of a running answer.")
+def test_reload_rejoins_running_answer(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    visitor.say("!tokens 500 @100")
+    expect(visitor.chat).to_contain_text("word20")
+    visitor.page.reload()
+    expect(visitor.chat).to_contain_text("word20")
+    expect(visitor.stop).to_be_visible()
+    visitor.shot("reattached")
+    expect(visitor.chat).to_contain_text("word499")
+    visitor.idle()
+    expect(visitor.mine).to_have_count(1)
+
+
+@pytest.mark.parametrize("public", [False, True], ids=["private", "public"])
+def test_closed_tab_ends_only_public_answers(
+    start_app: Callable[..., App], visit: Visit, model_server: Running, public: bool
+) -> None:
+    """On other pages the answer is finished and stored, however short the configured grace period is."""
+    own = start_app(CONFIG + f"[server]\ngrace_seconds = 1\n[public]\non = {str(public).lower()}\n")
+    visitor = visit(own.url)
+    before = len(model_server.journal())
+    visitor.say(f"!tokens {4000 if public else 600} @100")
+    expect(visitor.chat).to_contain_text("word9")
+    keep = visitor.page.context.new_page()
+    visitor.page.close()
+    model_server.wait_for(lambda journal: journal[before]["ended"], 40.0)
+    assert model_server.journal()[before]["ended"] == ("client_closed" if public else "stop")
+    again = Visitor(keep)
+    again.open(own.url)
+    expect(again.chat).to_contain_text("word9 " if public else "word599")
+    said = "nobody was watching" if public else "600 tokens"
+    expect(again.chat.locator(".caption")).to_contain_text(said)
+    again.ask("!text Still here.")
+    expect(again.chat).to_contain_text("Still here.")
+
+
+@pytest.mark.gate("A restart shows the same conversation.")
+def test_reload_and_restart_show_same_bubbles(start_app: Callable[..., App], visit: Visit) -> None:
+    own = start_app()
+    visitor = visit(own.url)
+    visitor.allow_tools()
+    visitor.ask('!reasoning hm !text One. !tool calculate {"expression": "6*7"} !text Two.')
+    visitor.ask("!status 500")
+    seen = everything(visitor)
+    visitor.page.reload()
+    expect(visitor.mine).to_have_count(2)
+    assert everything(visitor) == seen
+    visitor.page.goto("about:blank")  # Gradio's page reloads itself when the server comes back
+    own.stop()
+    own.start()
+    visitor.open(own.url)
+    expect(visitor.mine).to_have_count(2)
+    assert everything(visitor) == seen
+    visitor.shot("after-restart")
+
+
+def test_kill_9_loses_only_the_tail(start_app: Callable[..., App], visit: Visit) -> None:
+    own = start_app()
+    visitor = visit(own.url)
+    visitor.ask("!text Kept.")
+    visitor.say("!tokens 4000 @100")
+    expect(visitor.chat).to_contain_text("word30")
+    own.stop(signal.SIGKILL)
+    visitor.page.goto("about:blank")
+    own.start()
+    visitor.open(own.url)
+    expect(visitor.mine).to_have_count(2)
+    expect(visitor.chat).to_contain_text("Kept.")
+    expect(visitor.chat.locator(".problem")).to_contain_text("the server went down")
+    visitor.shot("after-kill-9")
+    visitor.ask("!text Onwards.")
+    expect(visitor.chat).to_contain_text("Onwards.")
+
+
+# What people do to turns
+
+
+@pytest.mark.gate("Retry answers the last message again.")
+def test_retry_answers_on_a_branch(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    visitor.ask("first")
+    visitor.ask("second")
+    before = len(model_server.journal())
+    visitor.chat.get_by_role("button", name="Retry").click()
+    line = model_server.wait_for(lambda journal: len(journal) > before and journal[before]["ended"])[before]
+    visitor.idle()
+    asked = [message["content"] for message in line["body"]["messages"] if message["role"] == "user"]
+    assert asked == ["first", "second"]
+    expect(visitor.mine).to_have_count(2)
+    visitor.page.reload()
+    expect(visitor.mine).to_have_count(2)
+
+
+@pytest.mark.gate("Edit replaces a message.")
+def test_edit_replaces_the_message(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    visitor.ask("first")
+    visitor.ask("secnod")
+    before = len(model_server.journal())
+    visitor.chat.get_by_role("button", name="Edit").last.click()
+    visitor.page.locator("textarea.edit-textarea").fill("second, better")
+    visitor.shot("editing")
+    visitor.chat.get_by_role("button", name="Submit").click()
+    line = model_server.wait_for(lambda journal: len(journal) > before and journal[before]["ended"])[before]
+    asked = [message["content"] for message in line["body"]["messages"] if message["role"] == "user"]
+    assert asked == ["first", "second, better"]
+    expect(visitor.mine).to_have_count(2)
+    expect(visitor.mine.last).to_have_text("second, better")
+
+
+@pytest.mark.gate("Undo returns the text.")
+def test_undo_returns_the_text(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("first")
+    visitor.ask("second")
+    visitor.chat.get_by_role("button", name="Undo").click()
+    expect(visitor.mine).to_have_count(1)
+    expect(visitor.box).to_have_value("second")
+    visitor.page.reload()
+    expect(visitor.mine).to_have_count(1)
+
+
+def test_new_chat_starts_empty(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    visitor.ask("first")
+    visitor.page.locator("#new").click()
+    expect(visitor.mine).to_have_count(0)
+    before = len(model_server.journal())
+    visitor.ask("second")
+    body = model_server.journal()[before]["body"]
+    assert [message["content"] for message in body["messages"] if message["role"] == "user"] == ["second"]
+    visitor.page.reload()
+    expect(visitor.mine).to_have_count(1)
+    expect(visitor.mine).to_have_text("second")
+
+
+@pytest.mark.gate("Copy takes only the answer.")
+def test_copy_takes_only_the_answer(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("!reasoning secret thought !text **The** answer.\\n\\n    code")
+    visitor.chat.get_by_role("button", name="Copy message").last.click()
+    becomes("**The** answer.\n\n    code", lambda: visitor.page.evaluate("navigator.clipboard.readText()"))
+
+
+@pytest.mark.gate("The settings reach the model.")
+def test_settings_reach_model(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    visitor.open_settings()
+    visitor.page.get_by_label("System prompt").fill("Be brief.")
+    visitor.page.get_by_label("Reasoning", exact=True).uncheck()
+    visitor.page.locator("#settings input[type=number]").nth(0).fill("0.25")
+    visitor.page.locator("#settings input[type=number]").nth(1).fill("64")
+    visitor.page.get_by_label("Tools").check()
+    visitor.shot("settings")
+    visitor.close_settings()
+    before = len(model_server.journal())
+    visitor.ask("hello")
+    body = model_server.journal()[before]["body"]
+    assert body["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert body["temperature"] == 0.25
+    assert (body.get("max_tokens") or body.get("max_completion_tokens")) == 64
+    assert body["chat_template_kwargs"] == {"enable_thinking": False}
+    assert {tool["function"]["name"] for tool in body["tools"]} == {"calculate", "nap", "block"}
+
+
+def test_caption_marks_estimated_figures(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("!tokens 100 @200")
+    expect(visitor.chat.locator(".caption")).to_contain_text("100 tokens")
+    expect(visitor.chat.locator(".caption")).not_to_contain_text("≈")
+    visitor.ask("!cut 10")
+    expect(visitor.chat.locator(".caption").last).to_contain_text("≈ 10 tokens")
+
+
+def test_example_is_sent_as_if_typed(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.shot("empty")
+    visitor.chat.get_by_role("button", name="Ask a quick question").click()
+    expect(visitor.mine).to_have_text("What is the capital of France? Answer in one word.")
+    expect(visitor.chat.locator(".caption")).to_be_visible()
+
+
+def test_conversation_outgrows_model_and_continues(start_app: Callable[..., App], visit: Visit) -> None:
+    with running(Config(rate=500.0, max_model_len=2_500)) as small:
+        own = start_app(VLLM_BASE_URL=small.base_url)
+        visitor = visit(own.url)
+        for number in range(6):
+            visitor.ask(f"number {number} " + "and so on " * 80)
+        expect(visitor.chat.locator(".caption").last).to_contain_text("earlier messages no longer fit")
+        seen = everything(visitor)
+        visitor.page.reload()
+        expect(visitor.mine).to_have_count(6)
+        assert everything(visitor) == seen
+        sent = small.journal()[-1]["body"]["messages"]
+        assert "number 5" in sent[-1]["content"]
+        assert not any("number 0" in message["content"] for message in sent)
+
+
+def test_earlier_messages_load_on_demand(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    for number in range(15):
+        visitor.ask(f"!text answer {number}")
+    visitor.page.reload()
+    expect(visitor.chat).to_contain_text("answer 14")
+    expect(visitor.chat).not_to_contain_text("answer 0")
+    visitor.page.get_by_role("button", name="Show earlier messages").click()
+    expect(visitor.mine).to_have_count(15)
+    expect(visitor.page.get_by_role("button", name="Show earlier messages")).to_be_hidden()
+
+
+def everything(visitor: Visitor) -> list[str | None]:
+    """What every bubble holds, in order."""
+    expect(visitor.chat.locator(".caption, .problem")).not_to_have_count(0)
+    return [element.get_attribute("aria-label") for element in visitor.chat.locator("[data-testid]").all()]

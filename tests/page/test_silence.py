@@ -1,0 +1,76 @@
+"""An answer with nothing in it, and the wait for one: the page says so, and says the same after a reload."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.conftest import App, Visitor
+from tests.page.test_page import everything
+from tests.support.scripted_server import Running
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[..., Visitor]
+EMPTY = {
+    "nothing": '!json [{"finish": "stop"}]',
+    "white-space": '!json [{"content": " \\n "}, {"finish": "stop"}]',
+    "reasoning-alone": "!reasoning I shall say nothing.",
+}
+
+
+@pytest.mark.gate("An empty answer is reported.")
+def test_empty_answer_is_reported_and_can_be_retried(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    problems = visitor.chat.locator(".problem")
+    for number, script in enumerate(EMPTY.values(), 1):
+        visitor.ask(script)
+        expect(problems).to_have_count(number)
+        expect(problems.last).to_have_text("The model returned an empty answer.")
+        expect(visitor.chat.locator(".user-row")).to_have_count(number)
+        expect(visitor.chat.locator(".bot-row")).to_have_count(number)
+    seen = everything(visitor)
+    visitor.shot("empty-answer")
+    visitor.page.reload()
+    expect(visitor.mine).to_have_count(len(EMPTY))
+    assert everything(visitor) == seen
+    before = len(model_server.journal())
+    asked = visitor.chat.locator(".user-row").last
+    id_ = str(asked.get_attribute("data-message"))
+    visitor.chat.get_by_role("button", name="Try again").click()
+    model_server.wait_for(lambda journal: len(journal) > before and journal[-1]["ended"])
+    expect(asked).not_to_have_attribute("data-message", id_)
+    expect(visitor.chat.get_by_role("button", name="Try again")).to_be_visible()
+    expect(problems).to_have_count(len(EMPTY))
+    visitor.idle()
+    said = [one["content"] for one in model_server.journal()[-1]["body"]["messages"] if one["role"] == "user"]
+    assert said == list(EMPTY.values())
+    visitor.ask("!text Now I speak.")
+    expect(visitor.chat.get_by_role("button", name="Try again")).to_have_count(0)
+    expect(visitor.bubbles.filter(has_text="Now I speak.")).to_be_visible()
+
+
+def test_wait_is_counted(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.allow_tools()
+    dots = visitor.chat.locator(".waiting")
+    visitor.say("!wait 9 !text Here I am.")
+    expect(dots).to_be_visible()
+    assert dots.get_attribute("data-waited") is None
+    expect(dots).to_have_attribute("data-waited", re.compile(r"^Waiting for the model · [3-6] s$"))
+    visitor.page.reload()
+    expect(dots).to_have_attribute("data-waited", re.compile(r"^Waiting for the model · [4-9] s$"))
+    visitor.shot("waiting")
+    expect(visitor.bubbles.first).to_have_text("Here I am.")
+    expect(dots).to_have_count(0)
+    visitor.idle()
+    # Between two steps and in the middle of a text
+    visitor.say('!tool calculate {"expression": "6*7"} !wait 5 !tokens 3 !wait 5 !text That is all.')
+    expect(visitor.chat.locator(".bot-row").last).to_contain_text("calculate")
+    expect(dots).to_have_attribute("data-waited", re.compile(r"· [3-6] s$"))
+    expect(visitor.chat.locator(".bot-row").last).to_contain_text("word2")
+    expect(dots).to_have_count(0)
+    expect(dots).to_have_attribute("data-waited", re.compile(r"· [3-8] s$"))
+    expect(visitor.chat.locator(".bot-row").last).to_contain_text("That is all.")
+    expect(dots).to_have_count(0)

@@ -1,0 +1,242 @@
+"""Reading for models that cannot see or hear, on the real page: said before, shown while it goes on, marked after."""
+
+import os
+import pickle
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from agent.media.transcribe import SPEECH
+from tests.conftest import CONFIG, ROOT, App, Visitor
+from tests.media.test_transcribe import INVOICE, SAID, SAMPLES, written
+from tests.support.scripted_server import Config, Running, running
+from tests.support.toy_whisper import paths, pinned, whisper
+from tests.support.weight_server import Server, serving
+
+pytestmark = [pytest.mark.browser, pytest.mark.weights, pytest.mark.timeout(500)]
+
+SEES, BLIND = "Qwen/Qwen3-VL-8B-Instruct", "Qwen/Qwen3-8B"
+PATIENCE = 200_000
+"""Milliseconds: the first file of a kind may fetch its model."""
+Visit = Callable[..., Visitor]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running(Config(models=(BLIND, SEES), rate=200.0)) as server:
+        yield server
+
+
+TOY = """
+import pickle
+from dataclasses import replace
+from agent.media import transcribe
+transcribe.READERS["audio"] = replace(transcribe.SPEECH, files=pickle.loads(bytes.fromhex("{}")))
+"""
+"""What an app begins with whose model for speech is the small one of the tests."""
+
+
+@pytest.fixture(scope="module")
+def own(start_app: Callable[..., App], server: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    """The app, a model hub with a small model for speech, and an empty cache."""
+    files = whisper(SAID)
+    folder = tmp_path_factory.mktemp("toy")
+    (folder / "sitecustomize.py").write_text(TOY.format(pickle.dumps(pinned(files)).hex()))
+    with serving(files=paths(files)) as hub:
+        yield start_app(
+            CONFIG,
+            VLLM_BASE_URL=server.base_url,
+            HF_ENDPOINT=hub.url,
+            SWITCHBOARD_CACHE=str(folder / "cache"),
+            SWITCHBOARD_OFFLINE="",
+            PYTHONPATH=f"{folder}{os.pathsep}{ROOT}",
+        )
+
+
+@pytest.fixture(scope="module")
+def without_hub(start_app: Callable[..., App], server: Running, tmp_path_factory: pytest.TempPathFactory) -> App:
+    """The app where the model hub cannot be reached."""
+    cache = str(tmp_path_factory.mktemp("cache"))
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        closed = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+    return start_app(
+        CONFIG, VLLM_BASE_URL=server.base_url, HF_ENDPOINT=closed, SWITCHBOARD_CACHE=cache, SWITCHBOARD_OFFLINE=""
+    )
+
+
+@pytest.fixture
+def receipt(tmp_path: Path) -> Path:
+    path = tmp_path / "receipt.png"
+    path.write_bytes(written(*INVOICE))
+    return path
+
+
+def attach(visitor: Visitor, *files: Path) -> Locator:
+    """Attach files; what is said of each."""
+    visitor.page.locator("#composer input[type=file]").set_input_files(list(files))
+    return visitor.page.locator("#attached li")
+
+
+def switch(visitor: Visitor, *, sounds: bool = True) -> None:
+    """Turn the switch in the settings on. Then pictures can be attached, and `sounds` where they can be read."""
+    visitor.open_settings()
+    box = visitor.page.locator("#extract-text input")
+    expect(box).not_to_be_checked()
+    box.check()
+    expect(visitor.page.locator("#about [data-takes*='image/*']")).to_have_count(1)
+    expect(visitor.page.locator("#about [data-takes*='audio/*']")).to_have_count(int(sounds))
+    visitor.shot("reading-switch")
+    visitor.close_settings()
+
+
+def content(server: Running) -> list[dict[str, str]]:
+    """What the last message of the last request to the model holds."""
+    return server.journal()[-1]["body"]["messages"][-1]["content"]
+
+
+def test_text_model_gets_picture_text(own: App, visit: Visit, server: Running, receipt: Path) -> None:
+    visitor = visit(own.url)
+    rows = attach(visitor, receipt)
+    expect(rows).to_contain_text("cannot see pictures")
+    expect(rows).to_contain_text("a switch in the settings")
+    visitor.shot("reading-off")
+    switch(visitor)
+    expect(rows).to_contain_text("receipt.png: its text is read here by PP-OCRv6")
+    expect(rows).to_have_class("read")
+    visitor.shot("reading-plan")
+    visitor.say("!text It is 99.50 EUR. How much is it?")
+    expect(visitor.bubbles.filter(has_text="It is 99.50 EUR.")).to_be_visible(timeout=PATIENCE)
+    asked, found = content(server)
+    assert asked["text"].startswith("!text It is 99.50")
+    assert found["text"].startswith("Text in the picture receipt.png, read by OCR; it may have mistakes")
+    assert all(line in found["text"] for line in INVOICE)
+    expect(visitor.box).to_have_value("")
+    expect(rows).to_have_count(0)
+
+    def shown() -> None:
+        expect(visitor.mine.locator("img")).to_have_count(1)
+        mark = visitor.mine.locator("details.read")
+        expect(mark.locator("summary")).to_have_text("Text read here from receipt.png; it may have mistakes")
+        expect(mark.locator("pre")).to_have_text("\n".join(INVOICE))
+
+    shown()
+    visitor.shot("reading-picture")
+    visitor.open(own.url)
+    shown()
+    expect(visitor.page.locator("#extract-text input")).to_be_checked()
+    assert own.process is not None
+    if os.geteuid() == 0:  # only root may look into the process
+        maps = Path(f"/proc/{own.process.pid}/maps").read_text()
+        assert "onnxruntime" not in maps
+        assert "ctranslate2" not in maps
+
+    # Another question about the same picture.
+    visitor.mine.last.hover()
+    visitor.chat.locator(".user-row").last.locator("xpath=following-sibling::*[1]").get_by_role("button").last.click()
+    area = visitor.chat.locator("textarea.edit-textarea")
+    expect(area.locator("visible=true")).to_have_count(1)
+    visitor.shot("reading-edit")
+    area.first.fill("!text Of what?")
+    area.first.press("Enter")
+    expect(visitor.bubbles.filter(has_text="Of what?")).to_be_visible()
+    visitor.idle()
+    assert [part["text"] for part in content(server)] == ["!text Of what?", found["text"]]
+    expect(visitor.toast).to_have_count(0)
+    shown()
+
+    visitor.choose(SEES)
+    expect(visitor.page.locator("#about")).to_contain_text("VL")
+    visitor.ask("!text I see.")
+    first = next(one for one in server.journal()[-1]["body"]["messages"] if one["role"] == "user")
+    assert [part["type"] for part in first["content"]] == ["text", "image_url"]
+
+
+def test_audio_is_transcribed_for_text_model(own: App, visit: Visit, server: Running) -> None:
+    visitor = visit(own.url, phone=True, dark=True)
+    switch(visitor)
+    rows = attach(visitor, SAMPLES / "speech.ogg")
+    expect(rows).to_contain_text("speech.ogg: what is said in its 6 s is read here by Whisper base")
+    visitor.say("!text On Thursday. When is it?")
+    expect(visitor.bubbles.filter(has_text="On Thursday.")).to_be_visible(timeout=PATIENCE)
+    said = content(server)[-1]["text"]
+    assert said.startswith("Speech in the sound speech.ogg, written down by Whisper; it may have mistakes")
+    assert SAID in said
+    for _ in range(2):
+        expect(visitor.mine.locator("audio")).to_have_count(1)
+        mark = visitor.mine.locator("details.read")
+        expect(mark.locator("summary")).to_have_text("Speech written down here from speech.ogg; it may have mistakes")
+        expect(mark.locator("pre")).to_contain_text("blue folder")
+        visitor.shot("reading-sound-phone-dark")
+        visitor.open(own.url)
+
+
+def test_unreachable_hub_disables_recording_only(
+    without_hub: App, visit: Visit, server: Running, tmp_path: Path
+) -> None:
+    (tmp_path / "wall.png").write_bytes(written())
+    visitor = visit(without_hub.url)
+    switch(visitor, sounds=False)
+    about = visitor.page.locator("#about")
+    expect(about).to_contain_text("Whisper base is not on this disk, and the model hub cannot be reached.")
+    expect(visitor.page.locator("#composer .microphone-button")).to_have_count(0)
+    visitor.shot("reading-without-hub")
+    rows = attach(visitor, tmp_path / "wall.png")
+    expect(rows).to_contain_text("is read here")
+    asked = len(server.journal())
+    visitor.say("!text What is on it?")
+    expect(visitor.toast.first).to_contain_text("No text was found in wall.png.", timeout=PATIENCE)
+    expect(visitor.box).to_have_value("!text What is on it?")
+    expect(visitor.box).to_be_editable()
+    expect(rows).to_have_count(1)
+    expect(visitor.submit).to_be_visible()
+    expect(visitor.mine).to_have_count(0)
+    assert len(server.journal()) == asked
+
+
+@pytest.fixture
+def hub() -> Iterator[Server]:
+    """A model hub that holds other bytes of the right size, and gives the second half when told to."""
+    files: dict[str, bytes] = {}
+    for file in SPEECH.files:
+        assert file.hub is not None
+        files[f"/{file.hub.repo}/resolve/{file.hub.revision}/{file.hub.file}"] = bytes(file.size)
+    with serving(files=files) as server:
+        yield server
+
+
+def test_transcription_stops_and_bad_file_is_refused(
+    start_app: Callable[..., App], visit: Visit, server: Running, hub: Server, tmp_path: Path
+) -> None:
+    app = start_app(
+        VLLM_BASE_URL=server.base_url,
+        SWITCHBOARD_CACHE=str(tmp_path / "cache"),
+        HF_ENDPOINT=hub.url,
+        SWITCHBOARD_OFFLINE="",
+    )
+    visitor = visit(app.url)
+    switch(visitor)
+    rows = attach(visitor, SAMPLES / "speech.ogg")
+    expect(rows).to_contain_text("148 MB are fetched for that, once")
+    hub.gate.clear()
+    asked = len(server.journal())
+    visitor.say("!text When is it?")
+    expect(visitor.page.locator("#sending")).to_contain_text("Fetching Whisper base, once:", timeout=60_000)
+    expect(visitor.page.locator("#sending progress")).to_be_visible()
+    expect(visitor.box).not_to_be_editable()
+    visitor.shot("reading-fetching")
+    visitor.stop.click()
+    expect(visitor.submit).to_be_visible()
+    expect(rows).to_contain_text("148 MB are fetched for that, once")
+    expect(visitor.box).to_have_value("!text When is it?")
+    expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(1)
+    expect(visitor.box).to_be_editable()
+    hub.gate.set()
+    visitor.box.press("Enter")
+    expect(visitor.toast.first).to_contain_text("is not the pinned file", timeout=60_000)
+    expect(visitor.box).to_have_value("!text When is it?")
+    expect(visitor.mine).to_have_count(0)
+    assert len(server.journal()) == asked

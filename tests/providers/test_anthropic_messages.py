@@ -1,0 +1,644 @@
+"""Claude: what comes out of each wire sequence, and what is really sent, byte for byte the same from turn to turn."""
+
+import asyncio
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from agent import Agent, Context, Endpoint, ModelSpec, connect
+from agent.models.catalog import load_catalog
+from agent.result import RunResult
+from tests.support import dialects
+from tests.support.dialect_server import Playing, Reply
+from tests.support.media_files import PNG
+
+KEY = "sk-ant-a-very-secret-key"
+SPEC = load_catalog().find("anthropic:claude-sonnet-5-5")
+ADAPTIVE = {"type": "adaptive", "display": "summarized"}
+
+
+def weather(city: str = "Nowhere") -> str:
+    """The weather of a city."""
+    return f"Sunny in {city}."
+
+
+TOOL = {
+    "name": "weather",
+    "description": "The weather of a city.",
+    "input_schema": {
+        "additionalProperties": False,
+        "properties": {"city": {"default": "Nowhere", "type": "string"}},
+        "type": "object",
+    },
+}
+
+
+running_server, server = dialects.running_server, dialects.server
+
+
+def spec(name: str, **more: Any) -> ModelSpec:
+    return replace(load_catalog().find(f"anthropic:{name}"), **more)
+
+
+# --- the words of the dialect -----------------------------------------------------------------------------------------
+
+Event = Mapping[str, Any] | bytes
+
+
+def begin(**usage: int) -> Event:
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": SPEC.name}
+    usage = {"input_tokens": 12, "output_tokens": 1, **usage}
+    return {"type": "message_start", "message": {**message, "stop_reason": None, "usage": usage}}
+
+
+def opens(index: int, **block: Any) -> Event:
+    return {"type": "content_block_start", "index": index, "content_block": block}
+
+
+def delta(index: int, **delta: Any) -> Event:
+    return {"type": "content_block_delta", "index": index, "delta": delta}
+
+
+def closes(index: int) -> Event:
+    return {"type": "content_block_stop", "index": index}
+
+
+def text(index: int, *deltas: str) -> list[Event]:
+    words = [delta(index, type="text_delta", text=one) for one in deltas]
+    return [opens(index, type="text", text=""), *words, closes(index)]
+
+
+def thinking(index: int, *deltas: str, signature: str) -> list[Event]:
+    thoughts = [delta(index, type="thinking_delta", thinking=one) for one in deltas]
+    signed = delta(index, type="signature_delta", signature=signature)
+    return [opens(index, type="thinking", thinking="", signature=""), *thoughts, signed, closes(index)]
+
+
+def redacted(index: int, data: str) -> list[Event]:
+    return [opens(index, type="redacted_thinking", data=data), closes(index)]
+
+
+def call(index: int, id_: str, *pieces: str, name: str = "weather") -> list[Event]:
+    parts = [delta(index, type="input_json_delta", partial_json=one) for one in pieces]
+    return [opens(index, type="tool_use", id=id_, name=name, input={}), *parts, closes(index)]
+
+
+def ends(reason: str, output: int = 9, details: Any = None, **usage: int) -> list[Event]:
+    stop = {"stop_reason": reason, "stop_sequence": None, "stop_details": details}
+    last = {"type": "message_delta", "delta": stop, "usage": {"output_tokens": output, **usage}}
+    return [last, {"type": "message_stop"}]
+
+
+def fails(kind: str) -> Event:
+    return {"type": "error", "error": {"type": kind, "message": "Something is wrong."}}
+
+
+def reply(*events: Event | Sequence[Event], **more: Any) -> Reply:
+    flat: list[Event] = []
+    for event in events:
+        flat += event if isinstance(event, list) else [event]  # type: ignore[list-item]
+    return Reply(sse=flat, named=True, **more)
+
+
+HI = reply(begin(), text(0, "Hi."), ends("end_turn"))
+CALLS = ends("tool_use", 30)
+PING: Event = {"type": "ping"}
+SUNNY = {"id": "toolu_1", "name": "weather"}
+
+
+# --- what comes out of each sequence ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """`said` are the bubbles, joined; of an `error` only that it is one."""
+
+    replies: Sequence[Reply]
+    said: Sequence[tuple[str, Any]]
+    finish: str = "stop"
+    usage: tuple[int, int] | None = (12, 9)
+    reasoning: bool | None = True
+
+
+def called(id_: str, **arguments: Any) -> tuple[str, Any]:
+    return "tool_call", {"id": id_, "name": "weather", "arguments": arguments}
+
+
+def answered(id_: str, city: str) -> tuple[str, Any]:
+    return (
+        "tool_call_result",
+        {"id": id_, "name": "weather", "content": f"Sunny in {city}.", "is_error": False},
+    )
+
+
+BROKEN = ("error", "The answer broke off: the model server ended it too early.")
+ANY = ("error", None)
+
+CASES = {
+    "text": Case([reply(begin(), text(0, "Hel", "lo."), ends("end_turn"))], [("output_text", "Hello.")]),
+    "thinking": Case(
+        [reply(begin(), thinking(0, "Let ", "me see.", signature="Eq+1"), text(1, "Yes."), ends("end_turn"))],
+        [("reasoning", "Let me see."), ("output_text", "Yes.")],
+    ),
+    "thinking that is omitted": Case(
+        [reply(begin(), thinking(0, signature="Eq+1"), text(1, "Yes."), ends("end_turn"))], [("output_text", "Yes.")]
+    ),
+    "redacted thinking": Case(
+        [reply(begin(), redacted(0, "EmwK"), text(1, "Yes."), ends("end_turn"))], [("output_text", "Yes.")]
+    ),
+    "thinking between text and a call": Case(
+        [
+            reply(
+                begin(),
+                thinking(0, "First.", signature="a"),
+                text(1, "I look."),
+                thinking(2, "Second.", signature="b"),
+                call(3, "toolu_1", '{"city": "Rome"}'),
+                CALLS,
+            ),
+            HI,
+        ],
+        [
+            ("reasoning", "First."),
+            ("output_text", "I look."),
+            ("reasoning", "Second."),
+            called("toolu_1", city="Rome"),
+            answered("toolu_1", "Rome"),
+            ("output_text", "Hi."),
+        ],
+        usage=(24, 39),
+    ),
+    "pings and comments anywhere": Case(
+        [
+            reply(
+                PING,
+                begin(),
+                b": a comment\n\n",
+                [event for one in text(0, "a", "b") for event in (one, PING, b": still here\n\n")],
+                PING,
+                ends("end_turn"),
+                PING,
+            )
+        ],
+        [("output_text", "ab")],
+    ),
+    "empty deltas": Case(
+        [
+            reply(
+                begin(),
+                thinking(0, "", "Hm.", "", signature="a"),
+                text(1, "", "a", "", "b", ""),
+                call(2, "toolu_1", "", '{"city":', "", '"Oslo"}', ""),
+                CALLS,
+            ),
+            HI,
+        ],
+        [
+            ("reasoning", "Hm."),
+            ("output_text", "ab"),
+            called("toolu_1", city="Oslo"),
+            answered("toolu_1", "Oslo"),
+            ("output_text", "Hi."),
+        ],
+        usage=(24, 39),
+    ),
+    "arguments split inside an escape": Case(
+        [
+            reply(begin(), call(0, "toolu_1", '{"city": "Z\\u', "00", "fcrich \\ud83c", "\\udf1e", '"}'), CALLS),
+            HI,
+        ],
+        [called("toolu_1", city="Zürich 🌞"), answered("toolu_1", "Zürich 🌞"), ("output_text", "Hi.")],
+        usage=(24, 39),
+    ),
+    "no arguments": Case(
+        [reply(begin(), call(0, "toolu_1"), call(1, "toolu_2", ""), CALLS), HI],
+        [
+            called("toolu_1"),
+            called("toolu_2"),
+            answered("toolu_1", "Nowhere"),
+            answered("toolu_2", "Nowhere"),
+            ("output_text", "Hi."),
+        ],
+        usage=(24, 39),
+    ),
+    "parallel calls": Case(
+        [reply(begin(), call(0, "toolu_1", '{"city":"A"}'), call(1, "toolu_2", '{"city":"B"}'), CALLS), HI],
+        [
+            called("toolu_1", city="A"),
+            called("toolu_2", city="B"),
+            answered("toolu_1", "A"),
+            answered("toolu_2", "B"),
+            ("output_text", "Hi."),
+        ],
+        usage=(24, 39),
+    ),
+    "max_tokens": Case([reply(begin(), text(0, "Once"), ends("max_tokens"))], [("output_text", "Once")], "length"),
+    "max_tokens in a call": Case(
+        [reply(begin(), text(0, "Once"), call(1, "toolu_1", '{"ci'), ends("max_tokens"))],
+        [("output_text", "Once")],
+        "length",
+    ),
+    "the context is full": Case(
+        [reply(begin(), text(0, "Once"), ends("model_context_window_exceeded"))], [("output_text", "Once")], "length"
+    ),
+    "refusal": Case(
+        [
+            reply(
+                begin(),
+                text(0, "I"),
+                ends("refusal", details={"type": "refusal", "category": "cyber", "explanation": "No."}),
+            )
+        ],
+        [("output_text", "I")],
+        "content_filter",
+    ),
+    "pause_turn": Case([reply(begin(), text(0, "Wait."), ends("pause_turn"))], [("output_text", "Wait.")]),
+    "a reason from the future": Case([reply(begin(), text(0, "Hi."), ends("moon_phase"))], [("output_text", "Hi.")]),
+    "overloaded in the stream": Case(
+        [reply(begin(), text(0, "a"), fails("overloaded_error"))], [("output_text", "a"), ANY], "error", None
+    ),
+    "rate limit in the stream": Case(
+        [reply(begin(), text(0, "a"), fails("rate_limit_error"))], [("output_text", "a"), ANY], "error", None
+    ),
+    "cut before the reason": Case([reply(begin(), text(0, "a"))], [("output_text", "a"), BROKEN], "error", None),
+    "cut in a call": Case(
+        [reply(begin(), text(0, "a"), call(1, "toolu_1", '{"city": "Rome"}'))],
+        [("output_text", "a"), BROKEN],
+        "error",
+        None,
+    ),
+    "no message_stop": Case(
+        [reply(begin(), text(0, "a"), ends("end_turn")[0])],
+        [("output_text", "a")],
+    ),
+    "reset": Case([reply(begin(), text(0, "a"), end="reset")], [("output_text", "a"), ANY], "error", None),
+    "malformed": Case(
+        [reply(begin(), text(0, "a"), b'event: content_block_delta\ndata: {"type": "content\n\n', ends("end_turn"))],
+        [("output_text", "a"), ANY],
+        "error",
+        None,
+    ),
+    "an unknown event": Case(
+        [reply(begin(), {"type": "moon_phase", "phase": 3}, text(0, "a"), ends("end_turn"))], [("output_text", "a")]
+    ),
+    "an unknown block": Case(
+        [
+            reply(
+                begin(),
+                opens(0, type="hologram", shape="cube"),
+                delta(0, type="hologram_delta", side=1),
+                closes(0),
+                text(1, "a"),
+                ends("end_turn"),
+            )
+        ],
+        [("output_text", "a")],
+    ),
+    "usage is cumulative": Case(
+        [
+            reply(
+                begin(output_tokens=3),
+                text(0, "a"),
+                {"type": "message_delta", "delta": {"stop_reason": None}, "usage": {"output_tokens": 7}},
+                ends("end_turn", 11),
+            )
+        ],
+        [("output_text", "a")],
+        usage=(12, 11),
+    ),
+    "usage of the cache": Case(
+        [reply(begin(cache_read_input_tokens=100, cache_creation_input_tokens=20), text(0, "a"), ends("end_turn"))],
+        [("output_text", "a")],
+        usage=(132, 9),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+async def test_stream_is_decoded(server: Playing, case: Case) -> None:
+    server.play(*case.replies)
+    async with Agent(connect(SPEC, Endpoint(server.url, KEY)), tools=[weather]) as agent:
+        run = agent.run("Hello", reasoning=case.reasoning)
+        result = await run
+    assert_said(dialects.bubbles(run.responses), case.said)
+    assert result.finish_reason == case.finish
+    assert len(server.requests) == len(case.replies)
+    if case.usage:
+        assert (result.usage["input_tokens"], result.usage["output_tokens"]) == case.usage
+
+
+def assert_said(said: Sequence[tuple[str, Any]], expected: Sequence[tuple[str, Any]]) -> None:
+    assert [(type_, None if (type_, None) in expected else content) for type_, content in said] == list(expected)
+
+
+# --- trouble before the first word ------------------------------------------------------------------------------------
+
+
+def refused(status: int, kind: str, message: str = "No.", **headers: str) -> Reply:
+    return Reply(status=status, body={"type": "error", "error": {"type": kind, "message": message}}, headers=headers)
+
+
+TROUBLE = {
+    "429": (refused(429, "rate_limit_error", **{"retry-after": "17"}), "rate_limit", 429, 17),
+    "529": (refused(529, "overloaded_error"), "overloaded", 529, None),
+    "500": (refused(500, "api_error"), "server", 500, None),
+    "a wrong key": (refused(401, "authentication_error", "invalid x-api-key"), "key", 401, None),
+    "no such model": (refused(404, "not_found_error", f"model: {SPEC.name}"), "unknown_model", 404, None),
+    "too long": (
+        refused(400, "invalid_request_error", "prompt is too long: 1000213 tokens > 1000000 maximum"),
+        "context",
+        400,
+        None,
+    ),
+    "no credit": (
+        refused(400, "invalid_request_error", "Your credit balance is too low to access the Anthropic API."),
+        "quota",
+        400,
+        None,
+    ),
+    "overloaded in the stream": (reply(begin(), fails("overloaded_error")), "overloaded", 529, None),
+    "rate limit in the stream": (reply(begin(), fails("rate_limit_error")), "rate_limit", 429, None),
+    "reset": (reply(begin(), end="reset"), "connection", None, None),
+}
+
+
+@pytest.mark.parametrize(("answer", "kind", "status", "retry_after"), TROUBLE.values(), ids=TROUBLE)
+async def test_error_kinds_without_sdk_retry(
+    server: Playing, answer: Reply, kind: str, status: int | None, retry_after: float | None
+) -> None:
+    server.play(answer, HI)
+    connection = connect(SPEC, Endpoint(server.url, KEY))
+    error = await dialects.trouble(connection)
+    await connection.aclose()
+    assert (error.kind, error.status, error.retry_after) == (kind, status, retry_after)
+    assert KEY not in str(error)
+    assert len(server.requests) == 1
+
+
+# --- sockets ----------------------------------------------------------------------------------------------------------
+
+
+async def test_stop_closes_socket(server: Playing) -> None:
+    server.play(reply(begin(), text(0, "a")[:2], end="stall"))
+    async with Agent(connect(SPEC, Endpoint(server.url, KEY))) as agent:
+        run = agent.run("Hello").start()
+        await run.wait_for_update(0, timeout=5)
+        assert not server.requests[0].left.is_set()
+        run.cancel()
+        result = await run
+        assert await asyncio.to_thread(server.requests[0].left.wait, 2)
+    assert (result.finish_reason, result.text) == ("cancelled", "a")
+
+
+@pytest.mark.parametrize(
+    "last", [fails("api_error"), b"event: message_stop\ndata: {nope\n\n"], ids=["error", "malformed"]
+)
+async def test_failure_closes_socket(server: Playing, last: Event) -> None:
+    server.play(reply(begin(), text(0, "a"), last, end="stall"))
+    async with Agent(connect(SPEC, Endpoint(server.url, KEY))) as agent:
+        result = await agent.ask("Hello")
+        assert await asyncio.to_thread(server.requests[0].left.wait, 2), "before the agent is closed"
+    assert result.finish_reason == "error"
+
+
+# --- what is really sent ----------------------------------------------------------------------------------------------
+
+
+def sent(server: Playing) -> list[Any]:
+    return [request.json for request in server.requests]
+
+
+async def ask(server: Playing, prompt: Any, spec: ModelSpec = SPEC, **more: Any) -> RunResult:
+    """Ask with the tool, in a run that plays what the server has been told."""
+    context = more.pop("context", None)
+    async with Agent(connect(spec, Endpoint(server.url, KEY)), tools=[weather], system_message="Be brief.") as agent:
+        return await agent.ask(prompt, context=context, **more)
+
+
+async def test_first_request(server: Playing) -> None:
+    server.play(HI)
+    await ask(server, "Hello", reasoning=True)
+    [request] = server.requests
+    assert request.path.split("?")[0] == "/v1/messages"
+    assert request.headers["authorization"] == f"Bearer {KEY}"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", request.headers["anthropic-version"])
+    assert KEY not in request.path
+    assert request.json == {
+        "model": SPEC.name,
+        "max_tokens": SPEC.usual_output_tokens,
+        "stream": True,
+        "system": "Be brief.",
+        "cache_control": {"type": "ephemeral", "ttl": "5m"},
+        "thinking": ADAPTIVE,
+        "tool_choice": {"type": "auto"},
+        "tools": [TOOL],
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}],
+    }
+
+
+async def test_thinking_and_results_return_verbatim(server: Playing) -> None:
+    first = reply(
+        begin(),
+        thinking(0, "Two ", "cities.", signature="EqQB+/=="),
+        redacted(1, "EmwKAhgB+/=="),
+        text(2, "I look."),
+        thinking(3, signature="Omitted=="),
+        call(4, "toolu_1", '{"city": "Rome"}'),
+        call(5, "toolu_2", '{"city": ', '"Oslo"}'),
+        CALLS,
+    )
+    server.play(first, HI)
+    await ask(server, "Hello", reasoning=True)
+    assert sent(server)[1]["messages"] == [
+        {"role": "user", "content": [{"type": "text", "text": "Hello"}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "Two cities.", "signature": "EqQB+/=="},
+                {"type": "redacted_thinking", "data": "EmwKAhgB+/=="},
+                {"type": "text", "text": "I look."},
+                {"type": "thinking", "thinking": "", "signature": "Omitted=="},
+                {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Rome"}},
+                {"type": "tool_use", "id": "toolu_2", "name": "weather", "input": {"city": "Oslo"}},
+            ],
+        },
+        {"role": "user", "content": [result("toolu_1", "Sunny in Rome."), result("toolu_2", "Sunny in Oslo.")]},
+    ]
+
+
+def result(id_: str, content: str, *, is_error: bool = False) -> dict[str, Any]:
+    return {
+        "type": "tool_result",
+        "tool_use_id": id_,
+        "content": [{"type": "text", "text": content}],
+        "is_error": is_error,
+    }
+
+
+async def test_image_is_sent_as_base64(server: Playing) -> None:
+    server.play(HI)
+    await ask(server, ["See:", BinaryContent(PNG, media_type="image/png")])
+    source = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(PNG).decode()}
+    assert sent(server)[0]["messages"][0]["content"] == [
+        {"type": "text", "text": "See:"},
+        {"type": "image", "source": source},
+    ]
+
+
+async def test_earlier_turns_keep_their_bytes(server: Playing) -> None:
+    for turn in range(4):
+        ids = [f"toolu_{turn}_{number}" for number in range(2)]
+        server.play(
+            reply(
+                begin(),
+                thinking(0, f"Thought {turn}.\n", signature=f"sig{turn}=="),
+                text(1, f"\nI look, {turn}."),
+                call(2, ids[0], '{"city":  "Zürich"}'),
+                call(3, ids[1]),
+                CALLS,
+            ),
+            reply(begin(), thinking(0, signature="x=="), text(1, f"Sunny {turn}. "), ends("end_turn")),
+        )
+    context = Context()
+    for turn in range(4):
+        answer = await ask(server, f"Turn {turn}?", context=context, reasoning=True)
+        context = Context.from_json(answer.context.to_json())
+    dialects.assert_prefixes([request.raw for request in server.requests], "messages", 8)
+
+
+def foreign(by: str | None) -> list[ModelMessage]:
+    """A turn that another vendor wrote, or that people handed in."""
+    theirs = [ThinkingPart("Theirs.", id="rs_1", signature="gAAA", provider_name=by)] if by else []
+    return [
+        ModelRequest(parts=[UserPromptPart(["And ", "\n", "this?"])]),
+        ModelResponse(
+            parts=[
+                *theirs,
+                TextPart("\n\n"),
+                ToolCallPart("weather", '{"city": "Rome"}', tool_call_id="call_1|fc_2"),
+                ToolCallPart("weather", None, tool_call_id="c" * 65),
+            ],
+            provider_name=by,
+            model_name="gpt-6-luna",
+        ),
+        ModelRequest(
+            parts=[
+                ToolReturnPart("weather", "Sunny.", tool_call_id="call_1|fc_2"),
+                ToolReturnPart("weather", "No.", tool_call_id="c" * 65, outcome="failed"),
+            ]
+        ),
+        ModelResponse(parts=[TextPart("Sunny.")], provider_name=by, model_name="gpt-6-luna"),
+    ]
+
+
+@pytest.mark.parametrize("by", ["openai", None])
+async def test_foreign_history_is_accepted(server: Playing, by: str | None) -> None:
+    server.play(HI, HI)
+    for prompt in ("Hello", "Hello again"):
+        await ask(server, prompt, context=Context(messages=tuple(foreign(by))))
+    first, second = sent(server)
+    assert first["messages"][:-1] == second["messages"][:-1]
+    messages = first["messages"]
+    ids = [block["id"] for block in messages[1]["content"]]
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", one) for one in ids)
+    assert len(set(ids)) == 2
+    assert messages == [
+        {"role": "user", "content": [{"type": "text", "text": "And "}, {"type": "text", "text": "this?"}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "tool_use", "id": ids[0], "name": "weather", "input": {"city": "Rome"}},
+                {"type": "tool_use", "id": ids[1], "name": "weather", "input": {}},
+            ],
+        },
+        {"role": "user", "content": [result(ids[0], "Sunny."), result(ids[1], "No.", is_error=True)]},
+        {"role": "assistant", "content": [{"type": "text", "text": "Sunny."}]},
+        {"role": "user", "content": [{"type": "text", "text": "Hello"}]},
+    ]
+
+
+# --- thinking, and what goes with it ----------------------------------------------------------------------------------
+
+BUDGET = {"type": "enabled", "budget_tokens": 8192}
+THINKING = {
+    # on, off, default
+    "claude-sonnet-5-5": (ADAPTIVE, {"type": "between_tools"}, ADAPTIVE),
+    "claude-sonnet-5": (ADAPTIVE, {"type": "disabled"}, ADAPTIVE),
+    "claude-opus-4-8": (ADAPTIVE, None, None),
+    "claude-opus-5-5": (ADAPTIVE, {"type": "adaptive"}, ADAPTIVE),
+    "claude-haiku-4-5": (BUDGET, None, None),
+    "claude-sonnet-4-5-20250929": (BUDGET, None, None),
+    "claude-3-7-sonnet-20250219": (BUDGET, None, None),
+    "claude-opus-4-20250514": (BUDGET, None, None),
+    "claude-opus-7": (ADAPTIVE, None, None),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The model '.*' is deprecated:DeprecationWarning")
+@pytest.mark.parametrize(("name", "expected"), THINKING.items(), ids=THINKING)
+async def test_thinking_on_off_or_default(
+    server: Playing, name: str, expected: Sequence[Mapping[str, Any] | None]
+) -> None:
+    one = spec(name, reasoning=True, usual_output_tokens=16_384, max_output_tokens=64_000)
+    for reasoning in (True, False, None):
+        server.play(HI)
+        await ask(server, "Hello", one, reasoning=reasoning)
+    assert [body.get("thinking") for body in sent(server)] == list(expected)
+    assert {body["max_tokens"] for body in sent(server)} == {16_384}
+
+
+async def test_always_reasoning_model_is_not_told_to_stop(server: Playing) -> None:
+    for name in ("claude-opus-5-5", "claude-sonnet-5", "claude-opus-7"):
+        server.play(HI)
+        await ask(server, "Hello", spec(name, always_reasons=True), reasoning=False)
+    assert [body.get("thinking", {}).get("type") for body in sent(server)] == ["adaptive", "adaptive", None]
+    assert [body.get("output_config") for body in sent(server)] == [{"effort": "low"}, {"effort": "low"}, None]
+
+
+async def test_plain_model_gets_no_thinking_options(server: Playing) -> None:
+    one = spec("claude-3-5-haiku-20241022", reasoning=False)
+    for reasoning in (True, False, None):
+        server.play(HI)
+        await ask(server, "Hello", one, reasoning=reasoning)
+    assert not any("thinking" in body for body in sent(server))
+
+
+@pytest.mark.parametrize(("most", "budget"), [(64_000, 8192), (10_000, 5000), (2048, 1024), (2047, None), (16, None)])
+async def test_budget_leaves_room_for_answer(server: Playing, most: int, budget: int | None) -> None:
+    server.play(HI)
+    one = spec("claude-haiku-4-5", usual_output_tokens=16_384, max_output_tokens=64_000)
+    await ask(server, "Hello", one, reasoning=True, max_tokens=most)
+    [body] = sent(server)
+    assert body["max_tokens"] == most
+    assert body.get("thinking") == ({"type": "enabled", "budget_tokens": budget} if budget else None)
+
+
+async def test_temperature_is_dropped_while_thinking(server: Playing) -> None:
+    one = spec("claude-haiku-4-5", temperature=True, usual_output_tokens=16_384, max_output_tokens=64_000)
+    for reasoning, most in ((True, None), (False, None), (None, None), (True, 1000)):
+        server.play(HI)
+        await ask(server, "Hello", one, reasoning=reasoning, temperature=0.3, max_tokens=most)
+    assert [body.get("temperature") for body in sent(server)] == [None, 0.3, 0.3, 0.3]
+
+
+async def test_vendor_is_recognised_by_its_messages(server: Playing) -> None:
+    server.play(reply(begin(), thinking(0, "Hm.", signature="a"), text(1, "Yes."), ends("end_turn")))
+    response = (await ask(server, "Hello")).context.messages[-1]
+    assert isinstance(response, ModelResponse)
+    [thought, _] = response.parts
+    assert response.provider_name == thought.provider_name == SPEC.provider  # type: ignore[union-attr]

@@ -1,0 +1,376 @@
+"""The provider for OpenAI-compatible servers: what it sends, what it reads and how, and its sentences for people."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic_ai.exceptions import ModelContextWindowExceededError, ModelHTTPError
+
+from agent import Agent, Endpoint, Limits, ModelSpec, ProviderError, connect
+from agent.models.catalog import load_catalog
+from agent.providers import http as http
+from agent.providers.chat_completions import ChatCompletionsConnection
+from agent.providers.errors import explain
+from tests.support.script_language import token
+from tests.support.scripted_server import Config, Running, running
+from tests.tiers import examples
+
+NAME = "Qwen/Qwen3-8B"
+SPEC = ModelSpec(id=f"vllm:{NAME}", name=NAME, label="Qwen3", provider="vllm", reasoning=True)
+VLLM = load_catalog().providers["vllm"]
+KEY = "sk-very-secret-key-1234567890"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running(Config(rate=0)) as server:
+        yield server
+
+
+@pytest.fixture
+async def connection(server: Running) -> AsyncIterator[ChatCompletionsConnection]:
+    made = connect(SPEC, Endpoint(server.base_url, KEY))
+    assert isinstance(made, ChatCompletionsConnection)
+    yield made
+    await made.aclose()
+
+
+class Heard:
+    """A connection that notes what it was asked to explain, and what it said."""
+
+    def __init__(self, inner: ChatCompletionsConnection) -> None:
+        self._inner = inner
+        self.said: list[ProviderError] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def explain(self, error: Exception) -> ProviderError:
+        self.said.append(self._inner.explain(error))
+        return self.said[-1]
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+TABLE = [
+    ("!status 400", "unsupported", 400, "refused the request (HTTP 400). It says: The request is not valid."),
+    ("!status 401", "key", 401, "The model server refused the key. Check VLLM_API_KEY."),
+    ("!status 402", "quota", 402, f"The account's quota for '{NAME}' is used up."),
+    ("!status 403", "access", 403, f"The model server does not let this key use '{NAME}'."),
+    ("!status 404", "unknown_model", 404, f"The model server has no model named '{NAME}'."),
+    ("!status 422", "unsupported", 422, "refused the request (HTTP 422)."),
+    ("!status 429 7", "rate_limit", 429, "too many requests"),
+    ("!status 500", "server", 500, "The model server failed (HTTP 500)."),
+    ("!status 503", "overloaded", 503, "overloaded. Try again in a moment."),
+    ("!context", "context", 400, f"The conversation has 40,210 tokens and '{NAME}' reads at most 32,768."),
+    ("!cut 3", "interrupted", None, "The answer broke off"),
+    ("!reset 3", "connection", None, "the connection broke"),
+    ("!error-event 3", "server", 500, "The model server failed"),
+    ('!json [{"content": "a"}, {"raw": "data: {nope"}, {"finish": "stop"}]', "malformed", None, "not an answer"),
+    ('!json [{"content": "a"}, {"raw": "data: [1]"}, {"finish": "stop"}]', "malformed", None, ""),
+]
+
+
+@pytest.mark.parametrize(("script", "kind", "status", "words"), TABLE, ids=[row[0][:20] for row in TABLE])
+async def test_failure_is_explained_by_kind(
+    connection: ChatCompletionsConnection, script: str, kind: str, status: int | None, words: str
+) -> None:
+    heard = Heard(connection)
+    result = await Agent(heard, limits=Limits(retries=0)).ask(script)  # type: ignore[arg-type]
+    [error] = heard.said
+    assert (error.kind, error.status) == (kind, status)
+    assert words in str(error)
+    assert str(error).endswith(".")
+    assert (result.finish_reason, result.note.detail) == ("error", str(error))
+    assert error.retry_after == (7 if script == "!status 429 7" else None)
+    assert "sk-" not in str(error)
+
+
+async def test_wrong_key_unknown_model_and_no_server() -> None:
+    with running(Config(models=("a",), api_key="right")) as server:
+        for key, name, words in (
+            ("wrong", "a", "refused the key"),
+            ("right", "b", "no model named 'b'"),
+        ):
+            spec = ModelSpec(id="x", name=name, label="x", provider="vllm")
+            async with Agent(connect(spec, Endpoint(server.base_url, key))) as agent:
+                assert words in (await agent.ask("Hello")).note.detail
+        gone = server.base_url
+    async with Agent(connect(SPEC, Endpoint(gone)), limits=Limits(retries=0)) as agent:
+        assert "cannot be reached" in (await agent.ask("Hello")).note.detail
+
+
+LIMIT = "This model's maximum context length is {most} tokens. However, "
+LONG = [
+    (
+        {"message": LIMIT.format(most=2048) + "your request has 2130 input tokens."},
+        "has 2,130 tokens and 'm' reads at most 2,048",
+    ),
+    (
+        {
+            "message": LIMIT.format(most=2048)
+            + "you requested 3154 tokens (2130 in the messages, 1024 in the completion)"
+        },
+        "has 2,130 tokens and 'm' reads at most 2,048",
+    ),
+    (
+        {
+            "message": LIMIT.format(most=2048)
+            + "you requested 3024 tokens (2000 in the messages, 1024 in the completion)"
+        },
+        "has 2,000 tokens, which leaves too little of the 2,048 of 'm' for the answer",
+    ),
+    (
+        {
+            "message": "'max_tokens' is too large: 4096. This model's maximum context length is 2048 tokens and your "
+            "request has 30 input tokens (4096 > 2048 - 30)."
+        },
+        "has 30 tokens, which leaves too little of the 2,048",
+    ),
+    (
+        {
+            "error": {
+                "code": 400,
+                "message": "request (9876 tokens) exceeds the available context size (4096 tokens), try increasing it",
+                "type": "exceed_context_size_error",
+                "n_prompt_tokens": 9876,
+                "n_ctx": 4096,
+            }
+        },
+        "has 9,876 tokens and 'm' reads at most 4,096",
+    ),
+    ({"message": LIMIT.format(most=2048) + "please reduce it"}, "is longer than 'm' can read"),
+    ({"message": "no numbers at all"}, "is longer than 'm' can read"),
+    ("a body that is text", "is longer than 'm' can read"),
+]
+
+
+@pytest.mark.parametrize(("body", "words"), LONG)
+def test_too_long_prompt_is_explained_with_numbers(body: Any, words: str) -> None:
+    class Known(ModelHTTPError, ModelContextWindowExceededError):
+        pass
+
+    llama = isinstance(body, dict) and "error" in body
+    error = ModelHTTPError(400, "m", body) if llama else Known(400, "m", body)
+    told = explain(error, "m", VLLM)
+    assert (told.kind, told.status) == ("context", 400)
+    assert words in str(told)
+
+
+HIDDEN = st.sampled_from([KEY, "sk-proj-abcdefgh12345", "hf_abcdefghijkl", "Bearer abc.def.ghi", "AIzaSyA1234567890"])
+AROUND = st.text(st.characters(categories=["L", "P", "Zs"]), max_size=20)
+
+
+@settings(deadline=None, max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from([400, 401, 403, 404, 409, 413, 422, 429, 500, 502, 503]), AROUND, HIDDEN, AROUND, st.integers(0, 4)
+)
+def test_no_message_holds_key_or_body(status: int, before: str, secret: str, after: str, shape: int) -> None:
+    marker = "what-somebody-wrote-17"
+    message = f"{before} {secret} {after}"
+    inner: dict[str, Any] = {"message": message, "input": marker, "param": marker}
+    bodies: list[object] = [
+        inner,
+        {"error": inner, "request": {"messages": [marker]}},
+        {"error": {"message": [{"input": marker, "ctx": secret}]}},
+        f"<html>{marker} {secret}</html>",
+        {"message": f'bad request: {{"messages": ["{marker}", "{secret}"]}}\nTraceback {marker}'},
+    ]
+    told = str(explain(ModelHTTPError(status, NAME, bodies[shape]), NAME, VLLM, key=KEY))
+    assert secret.removeprefix("Bearer ") not in told
+    assert marker not in told
+    assert "Traceback" not in told
+    assert "{" not in told
+    assert len(told) < 500
+
+
+def test_own_key_of_any_form_is_hidden() -> None:
+    error = ModelHTTPError(400, NAME, {"message": "the key swordfish is not for this"})
+    assert "swordfish" not in str(explain(error, NAME, VLLM, key="swordfish"))
+
+
+# --- what is sent -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "sent"), [(True, {"enable_thinking": True}), (False, {"enable_thinking": False})]
+)
+async def test_request_switches_reasoning(
+    server: Running, connection: ChatCompletionsConnection, reasoning: bool, sent: dict[str, bool]
+) -> None:
+    await Agent(connection).ask("Hello", reasoning=reasoning, temperature=0.3, max_tokens=77)
+    line = server.journal()[-1]
+    assert line["body"]["chat_template_kwargs"] == sent
+    assert (line["body"]["temperature"], line["body"].get("max_completion_tokens", line["body"].get("max_tokens"))) == (
+        0.3,
+        77,
+    )
+    assert line["authorization"] == f"Bearer {KEY}"
+
+
+async def test_nothing_is_switched_by_default(server: Running, connection: ChatCompletionsConnection) -> None:
+    await Agent(connection).ask("Hello")
+    body = server.journal()[-1]["body"]
+    assert set(body) == {"model", "stream", "stream_options", "messages"}
+    plain = ModelSpec(id="x", name=NAME, label="x", provider="vllm")
+    async with Agent(connect(plain, Endpoint(server.base_url))) as agent:
+        await agent.ask("Hello", reasoning=True)
+    assert "chat_template_kwargs" not in server.journal()[-1]["body"]
+
+
+async def test_model_defaults_are_sent_and_option_wins(server: Running) -> None:
+    spec = ModelSpec(
+        id="x", name=NAME, label="x", provider="vllm", defaults=(("temperature", 0.6), ("top_p", 0.95), ("min_p", 0.1))
+    )
+    async with Agent(connect(spec, Endpoint(server.base_url))) as agent:
+        await agent.ask("Hello", temperature=0.1)
+    body = server.journal()[-1]["body"]
+    assert (body["temperature"], body["top_p"], body["min_p"]) == (0.1, 0.95, 0.1)
+
+
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [["\n", "\n", "  def f():", "\n\treturn 1\n"], ["   "], [" a"], ["\t", "x"], ["```py\n", "    x\n", "```", "\n\n"]],
+)
+async def test_white_space_arrives_whole(connection: ChatCompletionsConnection, chunks: list[str]) -> None:
+    result = await Agent(connection).ask("!json " + json.dumps([{"content": chunk} for chunk in chunks]))
+    assert result.text == "".join(chunks)
+
+
+async def test_reasoning_and_usage_are_read(server: Running, connection: ChatCompletionsConnection) -> None:
+    run = Agent(connection).run("!think 3 !tokens 4")
+    result = await run
+    assert [response.type for response in run.responses] == ["reasoning"] * 3 + ["output_text"] * 4
+    assert result.usage == {
+        "input_tokens": server.journal()[-1]["sent"] and result.usage["input_tokens"],
+        "output_tokens": 7,
+    }
+    timings = result.note.timings
+    assert timings is not None
+    assert not timings.estimated
+    assert timings.input_tokens > 0
+    assert len(timings.reasoning) == 1
+    cut = (await Agent(connection).ask("!cut 4")).note.timings
+    assert cut is not None
+    assert (cut.estimated, cut.output_tokens) == (True, 4)
+
+
+# --- reading in gulps -------------------------------------------------------------------------------------------------
+
+
+class Trickle(httpx2.AsyncByteStream):
+    """A network: chunks come at their times, and what has come since the last look is handed over at once."""
+
+    def __init__(self, count: int, every: float, after: float = 0.0) -> None:
+        self._count, self._every, self._after = count, every, after
+        self.looks = 0
+        self.closed = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        begun, given = time.monotonic() + self._after, 0
+        while given < self._count:
+            self.looks += 1
+            due = begun + given * self._every - time.monotonic()
+            if due > 0:
+                await asyncio.sleep(due)
+            ready = min(self._count, max(given + 1, int((time.monotonic() - begun) / self._every) + 1))
+            yield b"".join(b"%d," % number for number in range(given, ready))
+            given = ready
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+class Ready(httpx2.AsyncByteStream):
+    """A network that has everything there already, in many chunks."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for number in range(3000):
+            yield b"%d," % number
+
+
+async def test_batched_reader_is_complete_and_wakes_seldom() -> None:
+    network = Trickle(200, 0.002)
+    gulps = http._BatchedStream(network)
+    data = b"".join([chunk async for chunk in gulps])
+    await gulps.aclose()
+    assert data == b"".join(b"%d," % number for number in range(200))
+    assert network.looks < 40, "a look for each token would be 200"
+    assert network.closed
+
+
+async def test_first_bytes_are_not_delayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "READ_EVERY", 3600.0)
+    chunks = aiter(http._BatchedStream(Trickle(200, 0.002, after=0.05)))
+    assert (await asyncio.wait_for(anext(chunks), 60)).startswith(b"0,")
+
+
+async def test_available_bytes_are_read_without_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(http.asyncio, "sleep", sleep)
+    data = b"".join([chunk async for chunk in http._BatchedStream(Ready())])
+    assert data.count(b",") == 3000
+    assert len(pauses) < 300, "only where the machine itself made a pause"
+
+
+async def test_real_connection_is_read_in_batches(
+    connection: ChatCompletionsConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses, sleep = 0, asyncio.sleep
+
+    async def counted(seconds: float) -> None:
+        nonlocal pauses
+        pauses += seconds == http.READ_EVERY
+        await sleep(seconds)
+
+    monkeypatch.setattr(http.asyncio, "sleep", counted)
+    result = await Agent(connection).ask("!tokens 1200 @1000")
+    assert result.text == "".join(token(number) for number in range(1200))
+    assert 5 < pauses < 600, "one for each token is 1200"
+
+
+async def test_stop_closes_connection_of_sleeping_reader(
+    server: Running, connection: ChatCompletionsConnection
+) -> None:
+    seen = len(server.journal())
+    run = Agent(connection).run("!tokens 9000 @500").start()
+    while len(run.responses) < 20:
+        await run.wait_for_update(len(run.responses), timeout=2)
+    run.cancel()
+    await run
+    lines = await asyncio.to_thread(server.wait_for, lambda lines: lines[seen]["closed"], 1.0)
+    assert lines[seen]["ended"] == "client_closed"
+
+
+# --- clients ----------------------------------------------------------------------------------------------------------
+
+
+def test_connection_serves_several_loops(server: Running) -> None:
+    connection = connect(SPEC, Endpoint(server.base_url))
+
+    async def ask() -> str:
+        text = (await Agent(connection).ask("!text Yes.")).text
+        await connection.aclose()
+        await connection.aclose()
+        return text
+
+    assert [asyncio.run(ask()) for _ in range(2)] == ["Yes.", "Yes."]
+
+
+async def test_key_is_hidden_in_repr() -> None:
+    endpoint = Endpoint("http://127.0.0.1:1/v1", KEY)
+    assert KEY not in repr(endpoint)
+    assert KEY not in repr(connect(SPEC, endpoint))

@@ -1,0 +1,548 @@
+"""Gemini: what comes out of each wire sequence, and what is really sent, byte for byte the same from turn to turn."""
+
+import asyncio
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.messages import (
+    BinaryContent,
+    FilePart,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from agent import Agent, Context, Endpoint, ModelSpec, connect
+from agent.models.catalog import load_catalog
+from agent.result import RunResult
+from tests.support import dialects
+from tests.support.dialect_server import Playing, Reply
+from tests.support.media_files import PNG, WAV
+
+KEY = "AIzaSyAVerySecretKeyOfSomebody1234567"
+SPEC = load_catalog().find("google:gemini-3.8-flash")
+DUMMY = base64.b64encode(b"skip_thought_signature_validator").decode()
+
+
+def weather(city: str = "Nowhere") -> str:
+    """The weather of a city."""
+    return f"Sunny in {city}."
+
+
+running_server, server = dialects.running_server, dialects.server
+
+
+def spec(name: str, **more: Any) -> ModelSpec:
+    return replace(load_catalog().find(f"google:{name}"), **more)
+
+
+# --- the words of the dialect -----------------------------------------------------------------------------------------
+
+Event = Mapping[str, Any] | bytes
+Part = Mapping[str, Any]
+
+
+def chunk(*parts: Part, finish: str = "", **usage: int) -> Event:
+    candidate: dict[str, Any] = {"content": {"parts": list(parts), "role": "model"}, "index": 0}
+    if finish:
+        candidate["finishReason"] = finish
+    counts = {"promptTokenCount": 29, **usage}
+    return {"candidates": [candidate], "usageMetadata": counts, "modelVersion": SPEC.name, "responseId": "r1"}
+
+
+def text(words: str, **more: Any) -> Part:
+    return {"text": words, **more}
+
+
+def thought(words: str, **more: Any) -> Part:
+    return {"text": words, "thought": True, **more}
+
+
+def call(*, signed: str = "", id_: str = "", **arguments: Any) -> Part:
+    asked: dict[str, Any] = {"name": "weather", "args": arguments} | ({"id": id_} if id_ else {})
+    return {"functionCall": asked} | ({"thoughtSignature": signed} if signed else {})
+
+
+def end(finish: str = "STOP", *parts: Part, **usage: int) -> Event:
+    counts = {"candidatesTokenCount": 10, "totalTokenCount": 39, **usage}
+    return chunk(*(parts or (text(""),)), finish=finish, **counts)
+
+
+def reply(*events: Event, **more: Any) -> Reply:
+    return Reply(sse=events, **{"crlf": True, **more})
+
+
+def wrong(code: int, status: str, *details: Mapping[str, Any]) -> dict[str, Any]:
+    return {"error": {"code": code, "message": "Something is wrong.", "status": status, "details": list(details)}}
+
+
+HI = reply(chunk(text("Hi.")), end())
+RETRY = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "17s"}
+BAD_KEY = {
+    "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+    "reason": "API_KEY_INVALID",
+    "domain": "googleapis.com",
+}
+
+
+# --- what comes out of each sequence ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """`said` are the bubbles, joined; of an `error` only that it is one; of a call the id is left out."""
+
+    replies: Sequence[Reply]
+    said: Sequence[tuple[str, Any]]
+    finish: str = "stop"
+    usage: tuple[int, int] | None = (29, 10)
+
+
+def called(**arguments: Any) -> tuple[str, Any]:
+    return "tool_call", {"name": "weather", "arguments": arguments}
+
+
+def answered(city: str) -> tuple[str, Any]:
+    return "tool_call_result", {"name": "weather", "content": f"Sunny in {city}.", "is_error": False}
+
+
+BROKEN = ("error", "The answer broke off: the model server ended it too early.")
+ANY = ("error", None)
+
+CASES = {
+    "text": Case([reply(chunk(text("Hel")), chunk(text("lo.")), end())], [("output_text", "Hello.")]),
+    "thoughts": Case(
+        [reply(chunk(thought("Let ")), chunk(thought("me see.")), chunk(text("Yes.")), end(thoughtsTokenCount=202))],
+        [("reasoning", "Let me see."), ("output_text", "Yes.")],
+        usage=(29, 212),
+    ),
+    "parallel calls, the first signed, without ids": Case(
+        [reply(chunk(call(signed="c2ln", city="A"), call(city="B")), end()), HI],
+        [called(city="A"), called(city="B"), answered("A"), answered("B"), ("output_text", "Hi.")],
+        usage=(58, 20),
+    ),
+    "one call in each chunk": Case(
+        [reply(chunk(call(signed="c2ln", city="A")), chunk(call(city="B")), end()), HI],
+        [called(city="A"), called(city="B"), answered("A"), answered("B"), ("output_text", "Hi.")],
+        usage=(58, 20),
+    ),
+    "a call without arguments": Case(
+        [reply(chunk({"functionCall": {"name": "weather"}}), end()), HI],
+        [called(), answered("Nowhere"), ("output_text", "Hi.")],
+        usage=(58, 20),
+    ),
+    "text and a call": Case(
+        [reply(chunk(text("I look.")), chunk(call(signed="c2ln", id_="own", city="A")), end()), HI],
+        [("output_text", "I look."), called(city="A"), answered("A"), ("output_text", "Hi.")],
+        usage=(58, 20),
+    ),
+    "a call with its own end": Case(
+        [reply(end("STOP", call(signed="c2ln", city="A"))), HI],
+        [called(city="A"), answered("A"), ("output_text", "Hi.")],
+        usage=(58, 20),
+    ),
+    "nothing said": Case([reply(end())], []),
+    "no content at all": Case(
+        [reply({"candidates": [{"finishReason": "STOP", "index": 0}], "usageMetadata": {"promptTokenCount": 29}})],
+        [],
+        usage=None,
+    ),
+    "MAX_TOKENS": Case([reply(chunk(text("Once")), end("MAX_TOKENS"))], [("output_text", "Once")], "length"),
+    "SAFETY": Case([reply(chunk(text("I")), end("SAFETY"))], [("output_text", "I")], "content_filter"),
+    "PROHIBITED_CONTENT": Case([reply(end("PROHIBITED_CONTENT"))], [], "content_filter"),
+    "RECITATION": Case([reply(chunk(text("I")), end("RECITATION"))], [("output_text", "I")], "content_filter"),
+    "MALFORMED_FUNCTION_CALL": Case([reply(end("MALFORMED_FUNCTION_CALL"))], [BROKEN], "error", None),
+    "UNEXPECTED_TOOL_CALL": Case([reply(end("UNEXPECTED_TOOL_CALL"))], [BROKEN], "error", None),
+    "OTHER": Case([reply(chunk(text("a")), end("OTHER"))], [("output_text", "a"), BROKEN], "error", None),
+    "a reason from the future": Case([reply(end("MOON_PHASE"))], [BROKEN], "error", None),
+    "the prompt is blocked": Case(
+        [reply({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 29}})],
+        [],
+        "content_filter",
+        None,
+    ),
+    "line feeds alone": Case([reply(chunk(text("a")), end(), crlf=False)], [("output_text", "a")]),
+    "an error in the stream": Case(
+        [reply(chunk(text("a")), wrong(503, "UNAVAILABLE"))], [("output_text", "a"), ANY], "error", None
+    ),
+    "cut before the reason": Case([reply(chunk(text("a")))], [("output_text", "a"), BROKEN], "error", None),
+    "cut in a call": Case([reply(chunk(call(signed="c2ln", city="A")))], [BROKEN], "error", None),
+    "reset": Case([reply(chunk(text("a")), end="reset")], [("output_text", "a"), ANY], "error", None),
+    "malformed": Case(
+        [reply(chunk(text("a")), b'data: {"candidates": [\r\n\r\n', end())], [("output_text", "a"), ANY], "error", None
+    ),
+    "not an object": Case([reply(chunk(text("a")), b"data: [1]\r\n\r\n")], [("output_text", "a"), ANY], "error", None),
+    "an unknown part": Case(
+        [reply(chunk(text("a")), chunk({"hologram": {"shape": "cube"}}), chunk(text("b")), end())],
+        [("output_text", "ab")],
+    ),
+    "usage in every chunk": Case(
+        [reply(chunk(text("a"), candidatesTokenCount=3), chunk(text("b"), candidatesTokenCount=7), end())],
+        [("output_text", "ab")],
+    ),
+    "an image": Case(
+        [reply(chunk(text("See: "), {"inlineData": {"mimeType": "image/png", "data": "iVBORw=="}}), end())],
+        [("output_text", "See: ")],
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:MOON_PHASE is not a valid FinishReason")
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+async def test_stream_is_decoded(server: Playing, case: Case) -> None:
+    server.play(*case.replies)
+    async with Agent(connect(SPEC, Endpoint(server.url, KEY)), tools=[weather]) as agent:
+        run = agent.run("Hello", reasoning=True)
+        result = await run
+    assert_said(bubbles(run.responses), case.said)
+    assert result.finish_reason == case.finish
+    assert len(server.requests) == len(case.replies)
+    if case.usage:
+        assert (result.usage["input_tokens"], result.usage["output_tokens"]) == case.usage
+
+
+def bubbles(responses: Sequence[Any]) -> list[tuple[str, Any]]:
+    """What was said, without the ids, which are made here."""
+    said = dialects.bubbles(responses)
+    return [(type_, content if isinstance(content, str) else {**content} | {"id": None}) for type_, content in said]
+
+
+def assert_said(said: Sequence[tuple[str, Any]], expected: Sequence[tuple[str, Any]]) -> None:
+    wanted = [(type_, {**content, "id": None} if isinstance(content, dict) else content) for type_, content in expected]
+    assert [(type_, None if (type_, None) in wanted else content) for type_, content in said] == wanted
+
+
+# --- trouble before the first word ------------------------------------------------------------------------------------
+
+TROUBLE = {
+    "429": (Reply(status=429, body=wrong(429, "RESOURCE_EXHAUSTED", RETRY)), "rate_limit", 429, 17),
+    "503": (Reply(status=503, body=wrong(503, "UNAVAILABLE")), "overloaded", 503, None),
+    "500": (Reply(status=500, body=wrong(500, "INTERNAL")), "server", 500, None),
+    "a wrong key": (Reply(status=400, body=wrong(400, "INVALID_ARGUMENT", BAD_KEY)), "key", 400, None),
+    "no access": (Reply(status=403, body=wrong(403, "PERMISSION_DENIED")), "access", 403, None),
+    "no such model": (Reply(status=404, body=wrong(404, "NOT_FOUND")), "unknown_model", 404, None),
+    "429 in the stream": (reply(wrong(429, "RESOURCE_EXHAUSTED", RETRY)), "rate_limit", 429, 17),
+    "reset": (reply(b"\r\n", end="reset"), "connection", None, None),
+}
+
+
+@pytest.mark.parametrize(("answer", "kind", "status", "retry_after"), TROUBLE.values(), ids=TROUBLE)
+async def test_error_kinds_without_sdk_retry(
+    server: Playing, answer: Reply, kind: str, status: int | None, retry_after: float | None
+) -> None:
+    server.play(answer, HI)
+    connection = connect(SPEC, Endpoint(server.url, KEY))
+    error = await dialects.trouble(connection)
+    await connection.aclose()
+    assert (error.kind, error.status, error.retry_after) == (kind, status, retry_after)
+    assert KEY not in str(error)
+    assert len(server.requests) == 1
+
+
+# --- sockets ----------------------------------------------------------------------------------------------------------
+
+
+async def test_stop_closes_socket(server: Playing) -> None:
+    server.play(reply(chunk(text("a")), end="stall"))
+    async with Agent(connect(SPEC, Endpoint(server.url, KEY))) as agent:
+        run = agent.run("Hello").start()
+        await run.wait_for_update(0, timeout=5)
+        assert not server.requests[0].left.is_set()
+        run.cancel()
+        result = await run
+        assert await asyncio.to_thread(server.requests[0].left.wait, 2)
+    assert (result.finish_reason, result.text) == ("cancelled", "a")
+
+
+@pytest.mark.parametrize("last", [wrong(500, "INTERNAL"), b"data: {nope\r\n\r\n"], ids=["error", "malformed"])
+async def test_failure_closes_socket(server: Playing, last: Event) -> None:
+    server.play(reply(chunk(text("a")), last, end="stall"))
+    async with Agent(connect(SPEC, Endpoint(server.url, KEY))) as agent:
+        result = await agent.ask("Hello")
+        assert await asyncio.to_thread(server.requests[0].left.wait, 2), "before the agent is closed"
+    assert result.finish_reason == "error"
+
+
+async def test_leaving_stream_closes_socket(server: Playing) -> None:
+    server.play(reply(chunk(text("a")), chunk(text("b")), end="stall"))
+    connection = connect(SPEC, Endpoint(server.url, KEY))
+    async with model_request_stream(connection.model(), [ModelRequest.user_text_prompt("Hello")]) as stream:
+        events = aiter(stream)
+        await anext(events)
+    assert await asyncio.to_thread(server.requests[0].left.wait, 2), "not when the garbage is collected"
+    await connection.aclose()
+    del events
+
+
+async def test_failed_connection_is_given_up_soon(server: Playing) -> None:
+    server.play(HI)
+    connection = connect(SPEC, Endpoint(server.url, KEY))
+    seen: list[Mapping[str, float]] = []
+
+    async def look(request: Any) -> None:
+        seen.append(request.extensions["timeout"])
+
+    model = connection.model()
+    model.client._api_client._async_httpx_client.event_hooks["request"].append(look)  # type: ignore[attr-defined]
+    await Agent(connection).ask("Hello")
+    await connection.aclose()
+    assert seen == [{"connect": 5.0, "read": 300.0, "write": 30.0, "pool": 5.0}]
+
+
+# --- what is really sent ----------------------------------------------------------------------------------------------
+
+
+def sent(server: Playing) -> list[Any]:
+    """The bodies as they are documented: the API takes either spelling of a name, either alphabet of base64."""
+    return [documented(request.json) for request in server.requests]
+
+
+def documented(value: Any, name: str = "") -> Any:
+    if name in ("args", "response"):  # these values belong to the tool
+        return value
+    if isinstance(value, dict):
+        named = {re.sub("_([a-z])", lambda found: found[1].upper(), key): one for key, one in value.items()}
+        return {key: documented(one, key) for key, one in named.items()}
+    if isinstance(value, list):
+        return [documented(one) for one in value]
+    return value.translate({45: "+", 95: "/"}) if name in ("data", "thoughtSignature") else value
+
+
+async def ask(server: Playing, prompt: Any, spec: ModelSpec = SPEC, **more: Any) -> RunResult:
+    """Ask with the tool, in a run that plays what the server has been told."""
+    context = more.pop("context", None)
+    async with Agent(connect(spec, Endpoint(server.url, KEY)), tools=[weather], system_message="Be brief.") as agent:
+        return await agent.ask(prompt, context=context, **more)
+
+
+async def test_first_request(server: Playing) -> None:
+    server.play(HI)
+    await ask(server, "Hello", reasoning=True, temperature=0.5)
+    [request] = server.requests
+    assert request.path == f"/v1beta/models/{SPEC.name}:streamGenerateContent?alt=sse"
+    assert request.headers["x-goog-api-key"] == KEY
+    assert documented(request.json) == {
+        "contents": [{"role": "user", "parts": [{"text": "Hello"}]}],
+        "systemInstruction": {"role": "user", "parts": [{"text": "Be brief."}]},
+        "tools": [
+            {
+                "functionDeclarations": [
+                    {
+                        "name": "weather",
+                        "description": "The weather of a city.",
+                        "parametersJsonSchema": {
+                            "type": "object",
+                            "properties": {"city": {"type": "string", "default": "Nowhere"}},
+                            "additionalProperties": False,
+                        },
+                    }
+                ]
+            }
+        ],
+        "toolConfig": {"functionCallingConfig": {"mode": "VALIDATED"}},
+        "generationConfig": {
+            "temperature": 0.5,
+            "responseModalities": ["TEXT"],
+            "thinkingConfig": {"includeThoughts": True, "thinkingLevel": "HIGH"},
+        },
+    }
+
+
+async def test_signatures_return_on_their_parts(server: Playing) -> None:
+    first = reply(
+        chunk(thought("Two cities.")),
+        chunk(text("I look.", thoughtSignature="dGV4dA==")),
+        chunk(call(signed="Y2FsbA+/sig=", id_="one", city="Rome"), call(id_="two", city="Oslo")),
+        end(),
+    )
+    server.play(first, HI)
+    await ask(server, "Hello", reasoning=True)
+    assert sent(server)[1]["contents"] == [
+        {"role": "user", "parts": [{"text": "Hello"}]},
+        {
+            "role": "model",
+            "parts": [
+                {"text": "Two cities.", "thought": True},
+                {"text": "I look.", "thoughtSignature": "dGV4dA=="},
+                {
+                    "functionCall": {"id": "one", "name": "weather", "args": {"city": "Rome"}},
+                    "thoughtSignature": "Y2FsbA+/sig=",
+                },
+                {"functionCall": {"id": "two", "name": "weather", "args": {"city": "Oslo"}}},
+            ],
+        },
+        {"role": "user", "parts": [result("one", "Sunny in Rome."), result("two", "Sunny in Oslo.")]},
+    ]
+
+
+def result(id_: str, content: str, key: str = "return_value") -> dict[str, Any]:
+    return {"functionResponse": {"id": id_, "name": "weather", "response": {key: content}}}
+
+
+async def test_signature_on_empty_part_is_kept(server: Playing) -> None:
+    server.play(reply(chunk(text("Yes.")), end("STOP", text("", thoughtSignature="bGFzdA=="))), HI)
+    context = (await ask(server, "Hello")).context
+    await ask(server, "And?", context=Context.from_json(context.to_json()))
+    parts = sent(server)[1]["contents"][1]["parts"]
+    assert [part.get("thoughtSignature") for part in parts][-1] == "bGFzdA=="
+
+
+async def test_missing_ids_are_made_unique(server: Playing) -> None:
+    context = Context()
+    for turn in range(3):
+        server.play(reply(chunk(call(signed="c2ln", city="A"), call(city="B")), end()), HI)
+        context = (await ask(server, f"Turn {turn}", context=context)).context
+    ids = [
+        part.tool_call_id for message in context.messages for part in message.parts if isinstance(part, ToolCallPart)
+    ]
+    assert len(set(ids)) == len(ids) == 6
+    parts = [part for one in sent(server)[-1]["contents"] for part in one["parts"]]
+    assert [part["functionCall"]["id"] for part in parts if "functionCall" in part] == ids
+    assert [part["functionResponse"]["id"] for part in parts if "functionResponse" in part] == ids
+
+
+async def test_images_and_sound_are_sent_as_base64(server: Playing) -> None:
+    server.play(HI)
+    png, wav = BinaryContent(PNG, media_type="image/png"), BinaryContent(WAV, media_type="audio/wav")
+    await ask(server, ["See and hear:", png, wav])
+    assert sent(server)[0]["contents"][0]["parts"] == [
+        {"text": "See and hear:"},
+        {"inlineData": {"mimeType": "image/png", "data": base64.b64encode(png.data).decode()}},
+        {"inlineData": {"mimeType": "audio/wav", "data": base64.b64encode(wav.data).decode()}},
+    ]
+
+
+async def test_generated_image_is_kept_and_sent_back(server: Playing) -> None:
+    server.play(reply(chunk({"inlineData": {"mimeType": "image/png", "data": "iVBORw=="}}), end()), HI)
+    context = (await ask(server, "Draw.")).context
+    [made] = context.messages[-1].parts
+    assert isinstance(made, FilePart)
+    assert (made.content.media_type, made.content.data) == ("image/png", b"\x89PNG")
+
+
+async def test_earlier_turns_keep_their_bytes(server: Playing) -> None:
+    for turn in range(4):
+        server.play(
+            reply(
+                chunk(thought(f"Thought {turn}.\n")),
+                chunk(text(f"\nI look, {turn}.")),
+                chunk(call(signed="c2ln", city="Zürich"), call()),
+                end(),
+            ),
+            reply(chunk(text(f"Sunny {turn}. ")), end("STOP", text("", thoughtSignature="bGFzdA=="))),
+        )
+    context = Context()
+    for turn in range(4):
+        answer = await ask(server, f"Turn {turn}?", context=context, reasoning=True)
+        context = Context.from_json(answer.context.to_json())
+    dialects.assert_prefixes([request.raw for request in server.requests], "contents", 8)
+
+
+FOREIGN: list[ModelMessage] = [
+    ModelRequest(parts=[UserPromptPart("And this?")]),
+    ModelResponse(
+        parts=[
+            TextPart("I look.", provider_name="openai"),
+            ToolCallPart("weather", '{"city": "Rome"}', tool_call_id="call_1|fc_2"),
+            ToolCallPart("weather", None, tool_call_id="call_2"),
+        ],
+        provider_name="openai",
+        model_name="gpt-6-luna",
+    ),
+    ModelRequest(
+        parts=[
+            ToolReturnPart("weather", "Sunny.", tool_call_id="call_1|fc_2"),
+            ToolReturnPart("weather", "No.", tool_call_id="call_2", outcome="failed"),
+        ]
+    ),
+    ModelResponse(parts=[TextPart("Sunny.")], provider_name="openai", model_name="gpt-6-luna"),
+]
+
+
+async def test_foreign_calls_get_dummy_signature(server: Playing) -> None:
+    server.play(HI)
+    await ask(server, "Hello", context=Context(messages=tuple(FOREIGN)))
+    foreign = sent(server)[0]["contents"][1]["parts"][1]["functionCall"]["id"]
+    assert sent(server)[0]["contents"] == [
+        {"role": "user", "parts": [{"text": "And this?"}]},
+        {
+            "role": "model",
+            "parts": [
+                {"text": "I look."},
+                {
+                    "functionCall": {"id": foreign, "name": "weather", "args": {"city": "Rome"}},
+                    "thoughtSignature": DUMMY,
+                },
+                {"functionCall": {"id": "call_2", "name": "weather", "args": {}}},
+            ],
+        },
+        {"role": "user", "parts": [result(foreign, "Sunny."), result("call_2", "No.", "error")]},
+        {"role": "model", "parts": [{"text": "Sunny."}]},
+        {"role": "user", "parts": [{"text": "Hello"}]},
+    ]
+
+
+# --- thinking ---------------------------------------------------------------------------------------------------------
+
+SEEN = {"includeThoughts": True}
+HIGH = {"includeThoughts": True, "thinkingLevel": "HIGH"}
+DYNAMIC = {"includeThoughts": True, "thinkingBudget": -1}
+THINKING = {
+    # on, off, default
+    "gemini-3.8-flash": (HIGH, {"thinkingLevel": "LOW"}, SEEN),
+    "gemini-3.5-flash": (HIGH, {"thinkingLevel": "MINIMAL"}, SEEN),
+    "gemini-3.1-pro-preview": (HIGH, {"thinkingLevel": "LOW"}, SEEN),
+    "gemini-9-neon": (HIGH, {"thinkingLevel": "MINIMAL"}, SEEN),
+    "gemini-2.5-flash": (DYNAMIC, {"thinkingBudget": 0}, SEEN),
+    "gemini-2.5-pro": (DYNAMIC, {"thinkingBudget": 128}, SEEN),
+    "gemini-2.0-flash": (None, None, None),
+}
+
+
+@pytest.mark.parametrize(("name", "expected"), THINKING.items(), ids=THINKING)
+async def test_thinking_on_off_or_default(
+    server: Playing, name: str, expected: Sequence[Mapping[str, Any] | None]
+) -> None:
+    for reasoning in (True, False, None):
+        server.play(HI)
+        await ask(server, "Hello", spec(name, reasoning=True, temperature=True), reasoning=reasoning)
+    assert [body["generationConfig"].get("thinkingConfig") for body in sent(server)] == list(expected)
+
+
+async def test_always_reasoning_model_is_not_told_to_stop(server: Playing) -> None:
+    for name in ("gemini-2.5-flash", "gemini-3.8-flash"):
+        server.play(HI)
+        await ask(server, "Hello", spec(name, always_reasons=True), reasoning=False)
+    least = [{"thinkingBudget": 128}, {"thinkingLevel": "LOW"}]
+    assert [body["generationConfig"]["thinkingConfig"] for body in sent(server)] == least
+
+
+async def test_plain_model_gets_no_thinking_options(server: Playing) -> None:
+    for reasoning in (True, False, None):
+        server.play(HI)
+        await ask(server, "Hello", spec("gemini-3.8-flash", reasoning=False), reasoning=reasoning)
+    assert not any("thinkingConfig" in body["generationConfig"] for body in sent(server))
+
+
+async def test_vendor_is_recognised_by_its_messages(server: Playing) -> None:
+    server.play(reply(chunk(call(signed="c2ln", city="A")), end()), HI)
+    response = (await ask(server, "Hello")).context.messages[1]
+    assert isinstance(response, ModelResponse)
+    [part] = response.parts
+    assert response.provider_name == part.provider_name == SPEC.provider  # type: ignore[union-attr]
+
+
+async def test_environment_key_stays_from_named_server(server: Playing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOGLE_API_KEY", KEY)
+    server.play(HI)
+    await Agent(connect(SPEC, Endpoint(server.url))).ask("Hello")
+    assert KEY not in str(server.requests[0].headers)

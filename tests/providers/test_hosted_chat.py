@@ -1,0 +1,513 @@
+"""Chat Completions where it is hosted, and where servers differ: what comes out of each wire sequence, what is sent."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import BinaryContent, ModelResponse, ThinkingPart
+
+from agent import Agent, Endpoint, Limits, ModelSpec, connect
+from agent.models.catalog import load_catalog
+from agent.run import Run
+from tests.support import dialects
+from tests.support.dialect_server import Playing, Reply
+from tests.support.media_files import MP3, PNG, WAV
+
+ROUTER = replace(load_catalog().find("huggingface:Qwen/Qwen3-8B"), reasoning=True, tools="native")
+AUDIO = load_catalog().find("openai:gpt-audio-1.5")
+VLLM = load_catalog().find("vllm:Qwen/Qwen3-8B")
+LLAMA = replace(VLLM, id="llama.cpp:Qwen/Qwen3-8B", provider="llama.cpp")
+KEY = "hf_averysecretkey1234"
+USAGE = {"prompt_tokens": 5, "completion_tokens": 9, "total_tokens": 14}
+NO_RETRIES = Limits(retries=0)
+DONE = b"data: [DONE]\n\n"
+
+Chunk = Mapping[str, Any]
+Bubble = tuple[str, Any]
+
+
+def weather(city: str = "Nowhere") -> str:
+    """The weather of a city."""
+    return f"Sunny in {city}."
+
+
+def sound() -> str:
+    """A sound."""
+    return "Moo."
+
+
+# --- what the server says ---------------------------------------------------------------------------------------------
+
+
+def chunk(*, finish: str | None = None, **delta: Any) -> Chunk:
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion.chunk",
+        "created": 1_790_000_000,
+        "model": "m",
+        "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+    }
+
+
+def usage() -> Chunk:
+    return {**chunk(), "choices": [], "usage": USAGE}
+
+
+def calls(*pieces: Mapping[str, Any]) -> Chunk:
+    return chunk(tool_calls=list(pieces))
+
+
+def piece(arguments: str = "", index: int | None = 0, id: str | None = None, name: str | None = None) -> dict[str, Any]:
+    function = {"arguments": arguments, **({"name": name} if name else {})}
+    return {
+        **({"index": index} if index is not None else {}),
+        **({"id": id, "type": "function"} if id is not None else {}),
+        "function": function,
+    }
+
+
+def reply(*chunks: Chunk | bytes, **more: Any) -> Reply:
+    return Reply(sse=[*chunks, DONE], **more)
+
+
+def ending(finish: str = "stop") -> tuple[Chunk, Chunk]:
+    return chunk(finish=finish), usage()
+
+
+ROLE = chunk(role="assistant", content="")
+ANSWER = reply(ROLE, chunk(content="Done."), *ending())
+
+
+@dataclass(frozen=True)
+class Case:
+    """Replies played in turn, the bubbles that people see, and how the run ends."""
+
+    name: str
+    replies: Sequence[Reply]
+    bubbles: Sequence[Bubble]
+    finish: str = "stop"
+    detail: str = ""
+    usage: Mapping[str, int] | None = None
+
+
+def called(id_: str, name: str = "weather", **arguments: str) -> Bubble:
+    return "tool_call", {"id": id_, "name": name, "arguments": arguments}
+
+
+def result(id_: str, content: str, name: str = "weather") -> Bubble:
+    return "tool_call_result", {"id": id_, "name": name, "content": content, "is_error": False}
+
+
+def two(first: str = "call_1", second: str = "call_2") -> list[Bubble]:
+    return [
+        called(first, city="Rom"),
+        called(second, city="Oslo"),
+        result(first, "Sunny in Rom."),
+        result(second, "Sunny in Oslo."),
+        ("output_text", "Done."),
+    ]
+
+
+def failing(detail: str, *before: Bubble) -> dict[str, Any]:
+    return {"bubbles": [*before, ("error", detail)], "finish": "error", "detail": detail}
+
+
+ONCE = {"input_tokens": 5, "output_tokens": 9}
+TWICE = {"input_tokens": 10, "output_tokens": 18}
+CUT = "The answer broke off: Hugging Face ended it too early."
+UNKNOWN = "<an id of ours>"
+
+CASES = [
+    Case(
+        "a role alone, text, the usage alone",
+        [reply(ROLE, chunk(content="Hel"), chunk(content="lo 👋"), *ending())],
+        [("output_text", "Hello 👋")],
+        usage=ONCE,
+    ),
+    Case(
+        "reasoning, then text",
+        [reply(ROLE, chunk(reasoning="Let me"), chunk(reasoning=" see."), chunk(content="So."), *ending())],
+        [("reasoning", "Let me see."), ("output_text", "So.")],
+    ),
+    Case(
+        "reasoning by its old name",
+        [reply(ROLE, chunk(reasoning_content="Hm."), chunk(content="So."), *ending())],
+        [("reasoning", "Hm."), ("output_text", "So.")],
+    ),
+    Case(
+        "empty deltas, nulls, comments",
+        [
+            reply(
+                b": keep-alive\n\n",
+                chunk(role="assistant", content=None, reasoning=None, tool_calls=None),
+                chunk(content=""),
+                chunk(reasoning=""),
+                chunk(content="a"),
+                b":\n\n",
+                chunk(),
+                chunk(content="b", refusal=None, obfuscation="x8"),
+                {**chunk(), "choices": []},
+                *ending(),
+            )
+        ],
+        [("output_text", "ab")],
+    ),
+    Case(
+        "arguments split inside an escape",
+        [
+            reply(
+                ROLE,
+                calls(piece(id="call_1", name="weather")),
+                calls(piece('{"city": "K\\u00')),
+                calls(piece('f6ln"}')),
+                *ending("tool_calls"),
+            ),
+            ANSWER,
+        ],
+        [called("call_1", city="Köln"), result("call_1", "Sunny in Köln."), ("output_text", "Done.")],
+        usage=TWICE,
+    ),
+    Case(
+        "parallel calls, their pieces mixed",
+        [
+            reply(
+                calls(piece(id="call_1", name="weather")),
+                calls(piece(index=1, id="call_2", name="weather")),
+                calls(piece('{"city": '), piece('{"city"', index=1)),
+                calls(piece('"Rom"}'), piece(': "Oslo"}', index=1)),
+                *ending("tool_calls"),
+            ),
+            ANSWER,
+        ],
+        two(),
+    ),
+    Case(
+        "parallel calls under one index",
+        [
+            reply(
+                calls(piece('{"city": ', id="call_1", name="weather")),
+                calls(piece('"Rom"}')),
+                calls(piece('{"city": ', id="call_2", name="weather")),
+                calls(piece('"Oslo"}')),
+                *ending("tool_calls"),
+            ),
+            ANSWER,
+        ],
+        two(),
+    ),
+    Case(
+        "parallel calls without an index",
+        [
+            reply(
+                calls(piece('{"city": ', None, "call_1", "weather")),
+                calls(piece('"Rom"}', None)),
+                calls(piece('{"city": ', None, "call_2", "weather"), piece('"Oslo"}', None)),
+                *ending("tool_calls"),
+            ),
+            ANSWER,
+        ],
+        two(),
+    ),
+    Case(
+        "parallel calls under one index, without ids",
+        [
+            reply(
+                calls(piece('{"city": "Rom"}', name="weather")),
+                calls(piece('{"city": ', name="weather")),
+                calls(piece('"Oslo"}')),
+                *ending("stop"),
+            ),
+            ANSWER,
+        ],
+        two(UNKNOWN, UNKNOWN),
+    ),
+    Case(
+        "a call without arguments, then another, under one index and without ids",
+        [reply(calls(piece(name="sound")), calls(piece('{"city": "Rom"}', name="weather")), *ending("stop")), ANSWER],
+        [
+            called(UNKNOWN, "sound"),
+            called(UNKNOWN, city="Rom"),
+            result(UNKNOWN, "Moo.", "sound"),
+            result(UNKNOWN, "Sunny in Rom."),
+            ("output_text", "Done."),
+        ],
+    ),
+    Case(
+        "name and id repeated with each piece",
+        [
+            reply(
+                calls(piece('{"city": ', 0, "call_1", "weather")),
+                calls(piece('"Rom"}', 0, "call_1", "weather")),
+                calls(piece('{"city": "Oslo"', 1, "call_2", "weather")),
+                calls(piece("}", 1, "call_2", "weather")),
+                *ending("tool_calls"),
+            ),
+            ANSWER,
+        ],
+        two(),
+    ),
+    Case(
+        "another id with each piece",
+        [
+            reply(
+                calls(piece("", 0, "call_1", "weather")),
+                calls(piece('{"city": ', 0, "call_x")),
+                calls(piece('"Rom"}', 0, "call_y")),
+                *ending("tool_calls"),
+            ),
+            ANSWER,
+        ],
+        [called("call_1", city="Rom"), result("call_1", "Sunny in Rom."), ("output_text", "Done.")],
+    ),
+    Case(
+        "empty arguments",
+        [reply(calls(piece("", 0, "call_1", "weather")), *ending("tool_calls")), ANSWER],
+        [called("call_1"), result("call_1", "Sunny in Nowhere."), ("output_text", "Done.")],
+    ),
+    Case(
+        "refusal",
+        [reply(ROLE, chunk(refusal="I can't"), chunk(refusal=" help."), *ending())],
+        [],
+        finish="content_filter",
+        detail="The provider withheld the answer. It says: I can't help.",
+    ),
+    Case(
+        "length",
+        [reply(chunk(content="On and"), *ending("length"))],
+        [("output_text", "On and")],
+        finish="length",
+        detail="The answer was cut off at its maximum length.",
+        usage=ONCE,
+    ),
+    Case(
+        "filtered",
+        [reply(chunk(content="Well"), *ending("content_filter"))],
+        [("output_text", "Well")],
+        finish="content_filter",
+        detail="The provider withheld the answer.",
+    ),
+    Case("no end", [Reply(sse=[chunk(content="Hm")])], **failing(CUT, ("output_text", "Hm"))),
+    Case("no end but [DONE]", [reply(chunk(content="Hm"))], **failing(CUT, ("output_text", "Hm"))),
+    Case("nothing", [Reply()], **failing(CUT)),
+    Case(
+        "cut",
+        [Reply(sse=[chunk(content="Hm")], end="cut")],
+        **failing("Hugging Face cannot be reached, or the connection broke.", ("output_text", "Hm")),
+    ),
+    Case(
+        "an error in the middle",
+        [
+            reply(
+                chunk(content="Hm"),
+                {"error": {"message": "Out of memory.", "type": "InternalServerError", "code": 500}},
+            )
+        ],
+        **failing("Hugging Face failed (HTTP 500). It says: Out of memory.", ("output_text", "Hm")),
+    ),
+    Case(
+        "an error in the middle, of another kind",
+        [reply({"error": {"message": "Slow down.", "type": "rate_limit_error", "param": None, "code": None}})],
+        **failing("Hugging Face asks for a pause: too many requests."),
+    ),
+    Case(
+        "an error in the middle that is a sentence",
+        [reply(chunk(content="Hm"), {"error": "The backend went away."})],
+        **failing(
+            "Hugging Face failed in the middle of the answer. It says: The backend went away.", ("output_text", "Hm")
+        ),
+    ),
+    Case("malformed", [reply(b"data: {nope\n\n")], **failing("Hugging Face sent something that is not an answer.")),
+]
+
+
+running_server, server = dialects.running_server, dialects.server
+
+
+def agent(server: Playing, spec: ModelSpec = ROUTER, **more: Any) -> Agent:
+    return Agent(connect(spec, Endpoint(server.url + "/v1", KEY)), limits=NO_RETRIES, **more)
+
+
+def seen(run: Run) -> list[Bubble]:
+    """The bubbles, with ids that the server gave."""
+    return [
+        (
+            type_,
+            content if isinstance(content, str) or content["id"].startswith("call_") else {**content, "id": UNKNOWN},
+        )
+        for type_, content in dialects.bubbles(run.responses)
+    ]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+async def test_stream_is_decoded(server: Playing, case: Case) -> None:
+    server.play(*case.replies)
+    async with agent(server, tools=[weather, sound]) as one:
+        run = one.run("Hello")
+        ended = await run
+    assert seen(run) == case.bubbles
+    assert (ended.finish_reason, ended.note.detail) == (case.finish, case.detail)
+    if case.usage:
+        assert ended.usage == case.usage
+    ids = [response.content["id"] for response in run.responses if response.type == "tool_call"]  # type: ignore[index]
+    assert len(set(ids)) == len(ids)
+
+
+async def test_stop_closes_socket(server: Playing) -> None:
+    server.play(Reply(sse=[ROLE, chunk(content="On")], end="stall"))
+    async with agent(server) as one:
+        run = one.run("Hello").start()
+        while not run.responses:
+            await run.wait_for_update(0, timeout=5)
+        run.cancel()
+        assert (await run).finish_reason == "cancelled"
+        assert await asyncio.to_thread(server.requests[0].left.wait, 5)
+
+
+# --- what is sent -----------------------------------------------------------------------------------------------------
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "The weather of a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "default": "Nowhere"}},
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("wish", [None, True, False])
+async def test_router_gets_only_documented_fields(server: Playing, wish: bool | None) -> None:
+    think = chunk(reasoning="Two cities.")
+    server.play(
+        reply(
+            ROLE,
+            think,
+            calls(piece('{"city":"Rom"}', 0, "call_1", "weather"), piece('{"city":"Oslo"}', 1, "call_2", "weather")),
+            *ending("tool_calls"),
+        ),
+        ANSWER,
+    )
+    async with agent(server, system_message="Be brief.", tools=[weather]) as one:
+        await one.ask("Rom and Oslo?", reasoning=wish, temperature=0.3, max_tokens=77)
+    first = {
+        "model": "Qwen/Qwen3-8B",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "temperature": 0.3,
+        "max_tokens": 77,
+        "tools": [TOOL],
+        "tool_choice": "auto",
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Rom and Oslo?"}],
+    }
+    assert server.requests[0].path == "/v1/chat/completions"
+    assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
+    assert server.requests[0].json == first
+    assert server.requests[1].json["messages"][2:] == [
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {
+                    "id": f"call_{number}",
+                    "type": "function",
+                    "function": {"name": "weather", "arguments": f'{{"city":"{city}"}}'},
+                }
+                for number, city in ((1, "Rom"), (2, "Oslo"))
+            ],
+        },
+        {"role": "tool", "tool_call_id": "call_1", "content": "Sunny in Rom."},
+        {"role": "tool", "tool_call_id": "call_2", "content": "Sunny in Oslo."},
+    ]
+
+
+async def test_sound_and_its_answer(server: Playing) -> None:
+    wav, mp3 = WAV, MP3
+    server.play(ANSWER)
+    async with agent(server, AUDIO) as one:
+        await one.ask(
+            ["What is it?", BinaryContent(wav, media_type="audio/wav"), BinaryContent(mp3, media_type="audio/mpeg")],
+            max_tokens=77,
+        )
+    assert server.requests[0].json == {
+        "model": "gpt-audio-1.5",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "max_completion_tokens": 77,
+        "messages": [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "What is it?"},
+                    {"type": "input_audio", "input_audio": {"data": base64.b64encode(wav).decode(), "format": "wav"}},
+                    {"type": "input_audio", "input_audio": {"data": base64.b64encode(mp3).decode(), "format": "mp3"}},
+                ],
+            }
+        ],
+    }
+
+
+async def test_picture_is_sent_as_data_url(server: Playing) -> None:
+    server.play(ANSWER)
+    async with agent(server, replace(ROUTER, image=True)) as one:
+        await one.ask(["What is it?", BinaryContent(PNG, media_type="image/png")])
+    assert server.requests[0].json["messages"][0]["content"] == [
+        {"type": "text", "text": "What is it?"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(PNG).decode()}"}},
+    ]
+
+
+@pytest.mark.parametrize("spec", [ROUTER, AUDIO, VLLM, LLAMA], ids=lambda spec: spec.provider)
+async def test_messages_carry_their_roles(server: Playing, spec: ModelSpec) -> None:
+    server.play(reply(ROLE, chunk(reasoning="Hm."), chunk(content="So."), *ending()))
+    async with agent(server, replace(spec, needs_audio=False, tools="native")) as one:
+        written = (await one.ask("Hello")).context.messages[-1]
+    assert isinstance(written, ModelResponse)
+    assert written.provider_name == spec.provider
+    assert {part.provider_name for part in written.parts if isinstance(part, ThinkingPart)} == {spec.provider}
+
+
+@pytest.mark.parametrize("spec", [VLLM, LLAMA], ids=lambda spec: spec.provider)
+@pytest.mark.parametrize("wish", [True, False])
+async def test_chat_template_switches_reasoning(server: Playing, spec: ModelSpec, wish: bool) -> None:
+    server.play(ANSWER)
+    async with agent(server, spec, system_message="Be brief.") as one:
+        await one.ask("Hello", reasoning=wish)
+    body = server.requests[0].json
+    assert body["chat_template_kwargs"] == {"enable_thinking": wish}
+    assert [message["role"] for message in body["messages"]] == ["system", "user"]
+
+
+async def test_openai_account_is_sent_to_openai_only(server: Playing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-mine")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-mine")
+    server.play(ANSWER, ANSWER)
+    for spec in (ROUTER, replace(AUDIO, needs_audio=False)):
+        async with agent(server, spec) as one:
+            await one.ask("Hello")
+    other, own = (json.dumps(dict(request.headers)) for request in server.requests)
+    assert "-mine" not in other
+    assert "org-mine" in own
+
+
+@pytest.mark.parametrize("spec", [ROUTER, VLLM], ids=lambda spec: spec.provider)
+async def test_earlier_turns_keep_their_bytes(server: Playing, spec: ModelSpec) -> None:
+    for turn in range(4):
+        one, other = (
+            piece('{"city": "K\\u00f6ln"}', 0, f"call_a{turn}", "weather"),
+            piece('{"city": "Rom"}', 1, f"call_b{turn}", "weather"),
+        )
+        server.play(reply(ROLE, chunk(reasoning="Hm."), calls(one, other), *ending("tool_calls")))
+        server.play(reply(ROLE, chunk(reasoning="So."), chunk(content=f"Turn {turn} 👋"), *ending()))
+    context = None
+    async with agent(server, spec, system_message="Be brief.", tools=[weather]) as asking:
+        for turn in range(4):
+            context = (await asking.ask(f"Question {turn}", context=context)).context
+    dialects.assert_prefixes([request.raw for request in server.requests], "messages", 8)

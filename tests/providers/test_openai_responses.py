@@ -1,0 +1,667 @@
+"""OpenAI and xAI over Responses: what comes out of each wire sequence, and what is really sent, turn after turn."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, pairwise
+from typing import Any
+
+import pytest
+from openai._utils import _transform as transform
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    UserPromptPart,
+)
+
+from agent import Agent, Context, Endpoint, Limits, ModelSpec, connect
+from agent.models.catalog import load_catalog
+from agent.providers.http import TIMEOUT, ClientConnection
+from agent.result import RunResult
+from tests.support import dialects
+from tests.support.dialect_server import Playing, Reply
+from tests.support.media_files import PNG, WAV
+
+OPENAI = load_catalog().find("openai:gpt-6-luna")
+XAI = load_catalog().find("xai:grok-4.6")
+PNG_URL = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+KEY = "sk-proj-a-very-secret-key-1234"
+USAGE = {
+    "input_tokens": 5,
+    "output_tokens": 7,
+    "total_tokens": 12,
+    "input_tokens_details": {"cached_tokens": 2},
+    "output_tokens_details": {"reasoning_tokens": 3},
+}
+NO_RETRIES = Limits(retries=0)
+_numbers = count()
+
+Event = Mapping[str, Any]
+
+
+def weather(city: str) -> str:
+    """The weather of a city."""
+    return f"Sunny in {city}."
+
+
+# --- what the vendor says ---------------------------------------------------------------------------------------------
+
+
+def event(kind: str, **fields: Any) -> Event:
+    return {"type": kind, "sequence_number": next(_numbers), **fields}
+
+
+def whole(status: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1_790_000_000,
+        "model": "gpt-6-luna",
+        "status": status,
+        "output": [],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        **fields,
+    }
+
+
+def created() -> list[Event]:
+    return [event(f"response.{name}", response=whole("in_progress")) for name in ("created", "in_progress")]
+
+
+def completed() -> list[Event]:
+    return [event("response.completed", response=whole("completed", usage=USAGE))]
+
+
+def incomplete(reason: str) -> list[Event]:
+    ended = whole("incomplete", incomplete_details={"reason": reason}, usage=USAGE)
+    return [event("response.incomplete", response=ended)]
+
+
+def reasoning(*summaries: str, id_: str = "rs_1", seal: str | None = "gAAA", index: int = 0) -> list[Event]:
+    at = {"item_id": id_, "output_index": index}
+    out = [
+        event("response.output_item.added", output_index=index, item={"id": id_, "type": "reasoning", "summary": []})
+    ]
+    for number, text in enumerate(summaries):
+        here = {**at, "summary_index": number}
+        half = len(text) // 2
+        out += [
+            event("response.reasoning_summary_part.added", **here, part={"type": "summary_text", "text": ""}),
+            event("response.reasoning_summary_text.delta", **here, delta=text[:half], obfuscation="aX3"),
+            event("response.reasoning_summary_text.delta", **here, delta=text[half:]),
+            event("response.reasoning_summary_text.done", **here, text=text),
+            event("response.reasoning_summary_part.done", **here, part={"type": "summary_text", "text": text}),
+        ]
+    said = [{"type": "summary_text", "text": text} for text in summaries]
+    item = {"id": id_, "type": "reasoning", "summary": said, "encrypted_content": seal}
+    return [*out, event("response.output_item.done", output_index=index, item=item)] if seal else out
+
+
+def text(*deltas: str, id_: str = "msg_1", index: int = 1, phase: str | None = "final_answer") -> list[Event]:
+    at = {"item_id": id_, "output_index": index, "content_index": 0}
+    item = {"id": id_, "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+    item |= {"phase": phase} if phase else {}
+    part = {"type": "output_text", "text": "".join(deltas), "annotations": []}
+    return [
+        event("response.output_item.added", output_index=index, item=item),
+        event("response.content_part.added", **at, part={**part, "text": ""}),
+        *(event("response.output_text.delta", **at, delta=delta, logprobs=[]) for delta in deltas),
+        event("response.output_text.done", **at, text="".join(deltas), logprobs=[]),
+        event("response.content_part.done", **at, part=part),
+        event("response.output_item.done", output_index=index, item={**item, "content": [part], "status": "completed"}),
+    ]
+
+
+def call(
+    *pieces: str, id_: str = "fc_1", call_id: str = "call_1", name: str = "weather", index: int = 1
+) -> list[Event]:
+    item = {"id": id_, "type": "function_call", "call_id": call_id, "name": name, "status": "in_progress"}
+    made = {**item, "arguments": "".join(pieces), "status": "completed"}
+    at = {"item_id": id_, "output_index": index}
+    return [
+        event("response.output_item.added", output_index=index, item={**item, "arguments": ""}),
+        *(event("response.function_call_arguments.delta", **at, delta=piece) for piece in pieces),
+        event("response.function_call_arguments.done", **at, name=name, arguments="".join(pieces)),
+        event("response.output_item.done", output_index=index, item=made),
+    ]
+
+
+def refusal(words: str) -> list[Event]:
+    at = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+    return [
+        event("response.refusal.delta", **at, delta=words[:4]),
+        event("response.refusal.delta", **at, delta=words[4:]),
+        event("response.refusal.done", **at, refusal=words),
+    ]
+
+
+def reply(*events: Sequence[Event | bytes], **more: Any) -> Reply:
+    return Reply(sse=[one for some in events for one in some], named=True, **more)
+
+
+ANSWER = reply(created(), text("Done."), completed())
+
+
+# --- what comes out ---------------------------------------------------------------------------------------------------
+
+Bubble = tuple[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Replies played in turn, the bubbles that people see, and how the run ends."""
+
+    name: str
+    replies: Sequence[Reply]
+    bubbles: Sequence[Bubble]
+    finish: str = "stop"
+    detail: str = ""
+    usage: Mapping[str, int] | None = None
+
+
+ONCE = {"input_tokens": 5, "output_tokens": 7}
+TWICE = {"input_tokens": 10, "output_tokens": 14}
+SUN = ("tool_call_result", {"id": "call_1", "name": "weather", "content": "Sunny in Köln.", "is_error": False})
+
+
+def called(city: str, id_: str = "call_1") -> Bubble:
+    return "tool_call", {"id": id_, "name": "weather", "arguments": {"city": city}}
+
+
+def result(city: str, id_: str = "call_1") -> Bubble:
+    return "tool_call_result", {"id": id_, "name": "weather", "content": f"Sunny in {city}.", "is_error": False}
+
+
+def failing(detail: str, *before: Bubble) -> dict[str, Any]:
+    return {"bubbles": [*before, ("error", detail)], "finish": "error", "detail": detail}
+
+
+BROKE = "The answer broke off: the model server ended it too early."
+LIMIT = "Your input exceeds the context window of this model. Please adjust your input and try again."
+
+CASES = [
+    Case("text", [reply(created(), text("He", "llo", " 👋"), completed())], [("output_text", "Hello 👋")], usage=ONCE),
+    Case(
+        "reasoning in two summaries",
+        [reply(created(), reasoning("First, look.", "Then say."), text("So."), completed())],
+        [("reasoning", "First, look.\n\nThen say."), ("output_text", "So.")],
+    ),
+    Case(
+        "reasoning that is sealed and says nothing",
+        [reply(created(), reasoning(), text("So."), completed())],
+        [("output_text", "So.")],
+    ),
+    Case(
+        "arguments split inside an escape",
+        [reply(created(), call('{"city": "K\\u00', 'f6ln"}'), completed()), ANSWER],
+        [called("Köln"), result("Köln"), ("output_text", "Done.")],
+        usage=TWICE,
+    ),
+    Case(
+        "arguments only when they are whole",
+        [reply(created(), call('{"city": "Rom"}')[::3], completed()), ANSWER],
+        [called("Rom"), result("Rom"), ("output_text", "Done.")],
+    ),
+    Case(
+        "parallel calls, their pieces mixed",
+        [
+            reply(
+                created(),
+                (one := call('{"city": ', '"Rom"}'))[:2],
+                (two := call('{"city"', ': "Oslo"}', id_="fc_2", call_id="call_2", index=2))[:2],
+                one[2:],
+                two[2:],
+                completed(),
+            ),
+            ANSWER,
+        ],
+        [
+            called("Rom"),
+            called("Oslo", "call_2"),
+            result("Rom"),
+            result("Oslo", "call_2"),
+            ("output_text", "Done."),
+        ],
+    ),
+    Case(
+        "text before a call",
+        [
+            reply(created(), text("I look.", phase="commentary", index=0), call('{"city": "Rom"}'), completed()),
+            ANSWER,
+        ],
+        [("output_text", "I look."), called("Rom"), result("Rom"), ("output_text", "Done.")],
+    ),
+    Case("empty deltas", [reply(created(), text("", "a", "", "b", ""), completed())], [("output_text", "ab")]),
+    Case(
+        "comments, a keepalive, events nobody knows",
+        [
+            reply(
+                [b": keep-alive\n\n"],
+                created(),
+                [event("keepalive"), event("response.telepathy.delta", delta="?", item_id="x"), b":\n\n"],
+                text("Still"),
+                completed(),
+            )
+        ],
+        [("output_text", "Still")],
+    ),
+    Case(
+        "a keepalive first",
+        [reply([event("keepalive")], created(), text("Late"), completed())],
+        [("output_text", "Late")],
+    ),
+    Case(
+        "refusal",
+        [reply(created(), refusal("I can't help with that."), completed())],
+        [],
+        finish="content_filter",
+        detail="The provider withheld the answer. It says: I can't help with that.",
+    ),
+    Case(
+        "cut at the longest answer",
+        [reply(created(), text("On and"), incomplete("max_output_tokens"))],
+        [("output_text", "On and")],
+        finish="length",
+        detail="The answer was cut off at its maximum length.",
+        usage=ONCE,
+    ),
+    Case(
+        "cut by the filter",
+        [reply(created(), text("Well"), incomplete("content_filter"))],
+        [("output_text", "Well")],
+        finish="content_filter",
+        detail="The provider withheld the answer.",
+    ),
+    Case(
+        "failed",
+        [
+            reply(
+                created(),
+                [
+                    event(
+                        "response.failed", response=whole("failed", error={"code": "server_error", "message": "Sorry."})
+                    )
+                ],
+            )
+        ],
+        **failing("OpenAI failed (HTTP 500). It says: Sorry."),
+    ),
+    Case(
+        "failed without a word",
+        [reply(created(), text("Hm"), [event("response.failed", response=whole("failed"))])],
+        **failing(BROKE, ("output_text", "Hm")),
+    ),
+    Case(
+        "failed: too many requests",
+        [
+            reply(
+                created(),
+                [
+                    event(
+                        "response.failed",
+                        response=whole("failed", error={"code": "rate_limit_exceeded", "message": "Slow."}),
+                    )
+                ],
+            )
+        ],
+        **failing("OpenAI asks for a pause: too many requests."),
+    ),
+    Case(
+        "failed: a picture",
+        [
+            reply(
+                created(),
+                [
+                    event(
+                        "response.failed",
+                        response=whole("failed", error={"code": "image_too_large", "message": "Too large."}),
+                    )
+                ],
+            )
+        ],
+        **failing("OpenAI refused the picture. It says: Too large."),
+    ),
+    Case(
+        "an error at the start",
+        [reply([event("error", code="context_length_exceeded", message=LIMIT, param="input")])],
+        **failing("The conversation is longer than 'gpt-6-luna' can read. Start a new chat or shorten the message."),
+    ),
+    Case(
+        "an error in the middle, in an envelope",
+        [
+            reply(
+                created(),
+                text("Hm")[:3],
+                [event("error", error={"type": "insufficient_quota", "code": "insufficient_quota", "message": "Pay."})],
+            )
+        ],
+        **failing("The account's quota for 'gpt-6-luna' is used up.", ("output_text", "Hm")),
+    ),
+    Case(
+        "an error under no known code",
+        [reply(created(), [event("error", code=None, message="Odd.", param=None)])],
+        **failing("OpenAI failed in the middle of the answer. It says: Odd."),
+    ),
+    Case("no end", [reply(created(), text("Hm"))], **failing(BROKE, ("output_text", "Hm"))),
+    Case(
+        "cut",
+        [reply(created(), text("Hm"), end="cut")],
+        **failing("OpenAI cannot be reached, or the connection broke.", ("output_text", "Hm")),
+    ),
+    Case("nothing", [Reply()], **failing("The answer broke off: OpenAI ended it too early.")),
+    Case(
+        "malformed",
+        [reply(created(), [b"event: response.output_text.delta\ndata: {nope\n\n"])],
+        **failing("OpenAI sent something that is not an answer."),
+    ),
+]
+
+
+running_server, server = dialects.running_server, dialects.server
+
+
+def agent(server: Playing, spec: ModelSpec = OPENAI, **more: Any) -> Agent:
+    return Agent(connect(spec, Endpoint(server.url + "/v1", KEY)), limits=NO_RETRIES, **more)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+async def test_stream_is_decoded(server: Playing, case: Case) -> None:
+    server.play(*case.replies)
+    async with agent(server, tools=[weather]) as one:
+        run = one.run("Hello")
+        ended = await run
+    assert dialects.bubbles(run.responses) == case.bubbles
+    assert (ended.finish_reason, ended.note.detail) == (case.finish, case.detail)
+    if case.usage:
+        assert ended.usage == case.usage
+    assert len(server.requests) == len(case.replies)
+
+
+async def test_stop_closes_socket(server: Playing) -> None:
+    server.play(reply(created(), text("On and on")[:3], end="stall"))
+    async with agent(server) as one:
+        run = one.run("Hello").start()
+        while not run.responses:
+            await run.wait_for_update(0, timeout=5)
+        run.cancel()
+        assert (await run).finish_reason == "cancelled"
+        assert await asyncio.to_thread(server.requests[0].left.wait, 5)
+
+
+# --- what is sent -----------------------------------------------------------------------------------------------------
+
+TOOL = {
+    "type": "function",
+    "name": "weather",
+    "description": "The weather of a city.",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+    "strict": True,
+}
+FIRST = {
+    "model": "gpt-6-luna",
+    "stream": True,
+    "store": False,
+    "include": ["reasoning.encrypted_content"],
+    "reasoning": {"summary": "auto", "context": "all_turns"},
+    "input": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Rome and Oslo?"}],
+}
+
+
+async def test_first_request(server: Playing) -> None:
+    server.play(ANSWER)
+    async with agent(server, system_message="Be brief.") as one:
+        await one.ask("Rome and Oslo?")
+    [request] = server.requests
+    assert (request.method, request.path) == ("POST", "/v1/responses")
+    assert request.headers["authorization"] == f"Bearer {KEY}"
+    assert request.json == FIRST
+
+
+async def test_sealed_items_return_after_two_calls(server: Playing) -> None:
+    rome = call('{"city":"Rome"}')
+    oslo = call('{"city":"Oslo"}', id_="fc_2", call_id="call_2", index=2)
+    server.play(reply(created(), reasoning("Two cities.", "Ask twice."), rome, oslo, completed()))
+    server.play(reply(created(), reasoning(id_="rs_2", seal="gBBB"), text("Sunny.", id_="msg_2"), completed()), ANSWER)
+    async with agent(server, system_message="Be brief.", tools=[weather]) as one:
+        first = await one.ask("Rome and Oslo?")
+        await one.ask("Thanks.", context=first.context)
+    made = [{**FIRST, "tools": [TOOL], "tool_choice": "auto"}]
+    made[0]["input"] = list(FIRST["input"])
+    assert server.requests[0].json == made[0]
+    echoed = [
+        {
+            "type": "reasoning",
+            "id": "rs_1",
+            "summary": [
+                {"type": "summary_text", "text": "Two cities."},
+                {"type": "summary_text", "text": "Ask twice."},
+            ],
+            "encrypted_content": "gAAA",
+        },
+        {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "weather", "arguments": '{"city":"Rome"}'},
+        {"type": "function_call", "id": "fc_2", "call_id": "call_2", "name": "weather", "arguments": '{"city":"Oslo"}'},
+        {"type": "function_call_output", "call_id": "call_1", "output": "Sunny in Rome."},
+        {"type": "function_call_output", "call_id": "call_2", "output": "Sunny in Oslo."},
+    ]
+    assert server.requests[1].json == {**made[0], "input": [*FIRST["input"], *echoed]}
+    after = [
+        {"type": "reasoning", "id": "rs_2", "summary": [], "encrypted_content": "gBBB"},
+        {
+            "type": "message",
+            "role": "assistant",
+            "id": "msg_2",
+            "status": "completed",
+            "phase": "final_answer",
+            "content": [{"type": "output_text", "text": "Sunny.", "annotations": []}],
+        },
+        {"role": "user", "content": "Thanks."},
+    ]
+    assert server.requests[2].json["input"] == [*FIRST["input"], *echoed, *after]
+
+
+async def test_picture_is_sent_as_data_url_but_no_sound(server: Playing) -> None:
+    server.play(ANSWER, ANSWER)
+    async with agent(server) as one:
+        await one.ask(["What is it?", BinaryContent(PNG, media_type="image/png")])
+        heard = ModelRequest(parts=[UserPromptPart(["Listen.", BinaryContent(WAV, media_type="audio/wav")])])
+        answer = ModelResponse(parts=[TextPart("Bells.")])
+        await one.ask("Again?", context=Context(messages=(heard, answer)))
+    assert server.requests[0].json["input"] == [
+        {
+            "role": "user",
+            "content": [
+                {"type": "input_text", "text": "What is it?"},
+                {"type": "input_image", "image_url": PNG_URL, "detail": "auto"},
+            ],
+        }
+    ]
+    assert server.requests[1].json["input"][0]["content"] == [
+        {"type": "input_text", "text": "Listen."},
+        {"type": "input_text", "text": "[A sound was here, which this model cannot hear.]"},
+    ]
+
+
+async def test_sound_is_not_sent_to_responses_api(server: Playing) -> None:
+    async with agent(server, replace(OPENAI, audio=True)) as one:
+        result = await one.ask(["Listen.", BinaryContent(WAV, media_type="audio/wav")])
+    assert result.note.detail == "'gpt-6-luna' cannot take what was attached."
+    assert server.requests == []
+
+
+OFF = replace(OPENAI, always_reasons=False)
+ALWAYS = replace(OPENAI, name="gpt-6-astra", always_reasons=True)
+PLAIN = replace(OPENAI, name="gpt-4o", reasoning=False, temperature=True)
+NEWER = replace(OPENAI, name="gpt-9", temperature=True)
+GROK = replace(XAI, always_reasons=True)
+GROK_43 = replace(XAI, name="grok-4.3", always_reasons=False)
+GROK_4 = replace(XAI, name="grok-4-fast-reasoning-9", always_reasons=False)
+SUMMARY = {"summary": "auto"}
+ALL = {"context": "all_turns"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "wish", "sent"),
+    [
+        (OFF, True, {**SUMMARY, **ALL, "effort": "medium"}),
+        (OFF, False, {**ALL, "effort": "none"}),
+        (OFF, None, {**SUMMARY, **ALL}),
+        (ALWAYS, True, {**SUMMARY, **ALL, "effort": "medium"}),
+        (ALWAYS, False, {**SUMMARY, **ALL}),
+        (PLAIN, True, None),
+        (PLAIN, False, None),
+        (NEWER, True, {**SUMMARY, "effort": "medium"}),
+        (NEWER, False, {"effort": "none"}),
+        (GROK, True, {**SUMMARY, "effort": "medium"}),
+        (GROK, False, SUMMARY),
+        (GROK_43, False, {"effort": "none"}),
+        (GROK_4, True, SUMMARY),
+        (GROK_4, False, SUMMARY),  # it has no efforts, so reasoning cannot be turned off
+    ],
+)
+async def test_reasoning_is_requested_per_model(server: Playing, spec: ModelSpec, wish: bool | None, sent: Any) -> None:
+    server.play(ANSWER)
+    async with agent(server, spec) as one:
+        await one.ask("Hello", reasoning=wish, max_tokens=77)
+    body = server.requests[0].json
+    assert body.get("reasoning") == sent
+    assert body["store"] is False
+    assert body["max_output_tokens"] == 77
+    assert body.get("include") == (["reasoning.encrypted_content"] if spec.reasoning else None)
+
+
+@pytest.mark.parametrize("spec", [NEWER, GROK_43, PLAIN], ids=lambda spec: spec.name)
+async def test_allowed_temperature_is_sent(server: Playing, spec: ModelSpec) -> None:
+    server.play(ANSWER)
+    async with agent(server, replace(spec, temperature=True)) as one:
+        await one.ask("Hello", temperature=0.3, reasoning=True)
+    assert server.requests[0].json["temperature"] == 0.3
+
+
+def test_xai_gets_long_timeout() -> None:
+    def patience(spec: ModelSpec) -> Any:
+        connection = connect(spec, Endpoint("http://127.0.0.1:1/v1", KEY))
+        assert isinstance(connection, ClientConnection)
+        return connection.timeout
+
+    assert patience(XAI).read >= 900
+    assert patience(XAI).connect == TIMEOUT.connect
+    assert patience(OPENAI) == TIMEOUT
+
+
+async def asked(server: Playing, spec: ModelSpec, prompt: str, context: Context | None = None) -> RunResult:
+    async with agent(server, spec, tools=[weather]) as one:
+        return await one.ask(prompt, context=context)
+
+
+async def test_vendors_never_get_foreign_seals(server: Playing) -> None:
+    thought = reply(created(), reasoning("Hm."), call('{"city":"Rome"}'), completed())
+    server.play(thought, ANSWER, ANSWER, ANSWER)
+    first = await asked(server, XAI, "Rome?")
+    written = [one for one in first.context.messages if isinstance(one, ModelResponse)]
+    assert {one.provider_name for one in written} == {"xai"}
+    assert {part.provider_name for one in written for part in one.parts if isinstance(part, ThinkingPart)} == {"xai"}
+    assert "gAAA" in server.requests[1].raw.decode()
+    second = await asked(server, OPENAI, "And now?", first.context)
+    sent = server.requests[2].raw.decode()
+    for bound in ("gAAA", "rs_1", "fc_1", "msg_1", "Hm."):
+        assert bound not in sent
+    assert '"call_1"' in sent, "calls and results stay"
+    await asked(server, XAI, "Again?", second.context)
+    assert "gAAA" in server.requests[3].raw.decode(), "switching back restores it"
+
+
+async def test_unsealed_reasoning_is_not_sent(server: Playing) -> None:
+    server.play(reply(created(), reasoning("I wonder", seal=None), text("So")[:3], end="stall"), ANSWER)
+    async with agent(server) as one:
+        run = one.run("Hello").start()
+        while ("output_text", "So") not in dialects.bubbles(run.responses):
+            await run.wait_for_update(len(run.responses), timeout=5)
+        run.cancel()
+        stopped = await run
+        assert any(isinstance(part, ThinkingPart) for part in stopped.context.messages[-1].parts), "it is kept"
+        await one.ask("Go on.", context=stopped.context)
+    assert server.requests[1].json["input"] == [
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "So", "phase": "final_answer"},
+        {"role": "user", "content": "Go on."},
+    ]
+
+
+async def test_items_after_unsealed_reasoning_have_no_id(server: Playing) -> None:
+    half = ModelResponse(
+        parts=[
+            ThinkingPart("Hm.", id="rs_1", provider_name="openai"),
+            TextPart("I look.", id="msg_1", provider_name="openai"),
+            ToolCallPart("weather", {"city": "Rome"}, tool_call_id="call_1", id="fc_1", provider_name="openai"),
+        ],
+        provider_name="openai",
+    )
+    server.play(ANSWER)
+    context = Context(messages=(ModelRequest.user_text_prompt("Rome?"), half))
+    await asked(server, OPENAI, "And?", context)
+    assert server.requests[0].json["input"][1:4] == [
+        {"role": "assistant", "content": "I look."},
+        {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": '{"city":"Rome"}'},
+        {"type": "function_call_output", "call_id": "call_1", "output": "The call was interrupted and has no result."},
+    ]
+
+
+@pytest.mark.parametrize("spec", [OPENAI, XAI], ids=["openai", "xai"])
+async def test_earlier_turns_keep_their_bytes(server: Playing, spec: ModelSpec) -> None:
+    for turn in range(4):
+        thought = reasoning("Think.", "Harder.", id_=f"rs_{turn}", seal=f"g{turn}")
+        one = call('{"city": "Rome"}', id_=f"fc_{turn}", call_id=f"call_{turn}")
+        two = call('{"city": "K\\u00f6ln"}', id_=f"fd_{turn}", call_id=f"cald_{turn}", index=2)
+        server.play(reply(created(), thought, one, two, completed()))
+        server.play(reply(created(), text(f"Turn {turn}. ", "👋", id_=f"msg_{turn}"), completed()))
+    context = None
+    async with agent(server, spec, system_message="Be brief.", tools=[weather]) as one:
+        for turn in range(4):
+            context = (await one.ask(f"Question {turn}", context=context, reasoning=turn % 2 == 0)).context
+    inputs = [[json.dumps(item) for item in request.json["input"]] for request in server.requests]
+    assert len(inputs) == 8
+    for before, after in pairwise(inputs):
+        assert after[: len(before)] == before
+        assert len(after) > len(before)
+    raw = [request.raw.decode() for request in server.requests]
+    tools = {line[line.index('"tools"') : line.index('"input"')] for line in raw}
+    assert len(tools) == 1, "the tools stand before the conversation in the vendor's prompt"
+
+
+async def test_sdk_does_not_walk_long_history(server: Playing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A walk over 400 turns would block the event loop for seconds."""
+    walk, steps = transform._async_transform_recursive, 0
+
+    async def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        return await walk(*args, **kwargs)
+
+    monkeypatch.setattr(transform, "_async_transform_recursive", counted)
+    taken: list[int] = []
+    for turns in (1, 400):
+        messages: list[Any] = []
+        for turn in range(turns):
+            messages.append(ModelRequest.user_text_prompt(f"Question {turn}"))
+            thought = ThinkingPart("Hm.", id=f"rs_{turn}", signature="gAAA", provider_name="openai")
+            text = TextPart("Answer", id=f"msg_{turn}", provider_name="openai")
+            messages.append(ModelResponse(parts=[thought, text], provider_name="openai"))
+        server.play(ANSWER)
+        steps = 0
+        assert (await asked(server, OPENAI, "Now?", Context(messages=tuple(messages)))).text == "Done."
+        assert len(server.requests[-1].json["input"]) == 3 * turns + 1
+        taken.append(steps)
+    assert 0 < taken[1] == taken[0]

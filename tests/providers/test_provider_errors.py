@@ -1,0 +1,618 @@
+"""Failures of every vendor, told: the kind, the sentence, the pause that was asked for; and what the log may hold."""
+
+import json
+import logging
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic_ai.exceptions import (
+    ContentFilterError,
+    ModelAPIError,
+    ModelHTTPError,
+    UnexpectedModelBehavior,
+)
+
+from agent import Agent, Endpoint, Limits, MissingKey, ProviderError, connect
+from agent.models.catalog import load_catalog
+from agent.providers.errors import check_key, explain, missing_key
+from agent.providers.redact import HIDDEN, redact
+from tests.support import dialects
+from tests.support.dialect_server import Playing, Reply
+from tests.tiers import examples
+
+KEY = "opensesame-4711-opensesame"
+"""Of no form that a pattern would know."""
+
+OPENAI, CLAUDE, GEMINI = "openai:gpt-6-luna", "anthropic:claude-sonnet-5-5", "google:gemini-3.8-flash"
+XAI, ROUTER, VLLM = "xai:grok-4.6", "huggingface:Qwen/Qwen3-8B", "vllm:Qwen/Qwen3-8B"
+TEXT = {"": "/v1", "anthropic": "", "google": ""}
+
+
+def openai(message: str, code: str | None = None, type: str = "invalid_request_error") -> dict[str, Any]:
+    return {"error": {"message": message, "type": type, "param": None, "code": code}}
+
+
+def claude(message: str, type: str = "invalid_request_error") -> dict[str, Any]:
+    return {"type": "error", "error": {"type": type, "message": message}, "request_id": "req_011CSHoEeqs5C35K2UUq"}
+
+
+def gemini(message: str, code: int, status: str, *details: Any) -> dict[str, Any]:
+    return {"error": {"code": code, "message": message, "status": status, "details": list(details)}}
+
+
+def quota(id_: str) -> dict[str, Any]:
+    return {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [{"quotaId": id_}]}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a vendor answers, and what is to be made of it; `words` begin the sentence."""
+
+    name: str
+    model: str
+    status: int
+    body: Any
+    kind: str
+    words: str
+    retry_after: float | None = None
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+
+
+BAD_KEY = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID", "domain": "googleapis.com"}
+RETRY = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "17s"}
+USED_UP = "The account's quota for "
+
+FAILURES = [
+    Failure(
+        "key: OpenAI",
+        OPENAI,
+        401,
+        openai(f"Incorrect API key provided: {KEY}. You can find yours at ...", "invalid_api_key"),
+        "key",
+        "OpenAI refused the key. Check OPENAI_API_KEY, or the key you typed.",
+    ),
+    Failure(
+        "key: Claude",
+        CLAUDE,
+        401,
+        claude("invalid x-api-key", "authentication_error"),
+        "key",
+        "Anthropic refused the key. Check ANTHROPIC_API_KEY, or the key you typed.",
+    ),
+    Failure(
+        "key: Gemini",
+        GEMINI,
+        400,
+        gemini("API key not valid. Please pass a valid API key.", 400, "INVALID_ARGUMENT", BAD_KEY),
+        "key",
+        "Google refused the key. Check GEMINI_API_KEY or GOOGLE_API_KEY, or the key you typed.",
+    ),
+    Failure(
+        "key: xAI",
+        XAI,
+        400,
+        {"code": "Client specified an invalid argument", "error": "Incorrect API key provided: op***me."},
+        "key",
+        "xAI refused the key. Check XAI_API_KEY, or the key you typed.",
+    ),
+    Failure(
+        "key: router",
+        ROUTER,
+        401,
+        {"error": "Invalid username or password."},
+        "key",
+        "Hugging Face refused the key. Check HF_TOKEN, or the key you typed.",
+    ),
+    Failure(
+        "key: vLLM",
+        VLLM,
+        401,
+        {"error": "Unauthorized"},
+        "key",
+        "The model server refused the key. Check VLLM_API_KEY.",
+    ),
+    Failure(
+        "access: OpenAI",
+        OPENAI,
+        403,
+        openai("Project `proj_1` does not have access to model `gpt-6-luna`", "model_not_found"),
+        "access",
+        "OpenAI does not let this key use 'gpt-6-luna'.",
+    ),
+    Failure(
+        "access: a key for other things",
+        OPENAI,
+        401,
+        openai("You have insufficient permissions for this operation. Missing scopes: model.request", None),
+        "access",
+        "OpenAI does not let this key use 'gpt-6-luna'. It says: You have insufficient permissions",
+    ),
+    Failure(
+        "access: Gemini, from here",
+        GEMINI,
+        400,
+        gemini("User location is not supported for the API use.", 400, "FAILED_PRECONDITION"),
+        "access",
+        "Google does not let this key use 'gemini-3.8-flash'. It says: User location",
+    ),
+    Failure(
+        "unknown model: OpenAI",
+        OPENAI,
+        404,
+        openai("The model `gpt-6-luna` does not exist or you do not have access to it.", "model_not_found"),
+        "unknown_model",
+        "OpenAI has no model named 'gpt-6-luna'.",
+    ),
+    Failure(
+        "unknown model: Claude",
+        CLAUDE,
+        404,
+        claude("model: claude-sonnet-5-5", "not_found_error"),
+        "unknown_model",
+        "Anthropic has no model named 'claude-sonnet-5-5'.",
+    ),
+    Failure(
+        "unknown model: router",
+        ROUTER,
+        400,
+        openai(
+            "The requested model 'Qwen/Qwen3-8B' is not supported by any provider you have enabled.",
+            "model_not_supported",
+        ),
+        "unknown_model",
+        "Hugging Face has no model named 'Qwen/Qwen3-8B'.",
+    ),
+    Failure(
+        "quota: OpenAI",
+        OPENAI,
+        429,
+        openai("You exceeded your current quota, please check your plan.", "insufficient_quota", "insufficient_quota"),
+        "quota",
+        USED_UP,
+    ),
+    Failure(
+        "quota: router", ROUTER, 402, {"error": "You have exceeded your monthly included credits."}, "quota", USED_UP
+    ),
+    Failure(
+        "quota: Claude", CLAUDE, 400, claude("Your credit balance is too low to access the API."), "quota", USED_UP
+    ),
+    Failure(
+        "quota: xAI",
+        XAI,
+        403,
+        {
+            "code": "The caller does not have permission",
+            "error": "Your newly created team doesn't have any credits yet.",
+        },
+        "quota",
+        USED_UP,
+    ),
+    Failure(
+        "quota: Gemini, of the day",
+        GEMINI,
+        429,
+        gemini("You exceeded your current quota.", 429, "RESOURCE_EXHAUSTED", quota("RequestsPerDayPerModel"), RETRY),
+        "quota",
+        USED_UP,
+        17.0,
+    ),
+    Failure(
+        "rate: OpenAI",
+        OPENAI,
+        429,
+        openai("Rate limit reached for gpt-6-luna.", "rate_limit_exceeded", "tokens"),
+        "rate_limit",
+        "OpenAI asks for a pause: too many requests.",
+        1.5,
+        {"retry-after-ms": "1500", "retry-after": "2"},
+    ),
+    Failure(
+        "rate: Claude",
+        CLAUDE,
+        429,
+        claude("This request would exceed your rate limit.", "rate_limit_error"),
+        "rate_limit",
+        "Anthropic asks for a pause: too many requests.",
+        7.0,
+        {"retry-after": "7"},
+    ),
+    Failure(
+        "rate: Gemini",
+        GEMINI,
+        429,
+        gemini(
+            "You exceeded your current quota.", 429, "RESOURCE_EXHAUSTED", quota("RequestsPerMinutePerModel"), RETRY
+        ),
+        "rate_limit",
+        "Google asks for a pause: too many requests.",
+        17.0,
+    ),
+    Failure(
+        "overloaded: Claude",
+        CLAUDE,
+        529,
+        claude("Overloaded", "overloaded_error"),
+        "overloaded",
+        "Anthropic is overloaded.",
+    ),
+    Failure(
+        "overloaded: Gemini",
+        GEMINI,
+        503,
+        gemini("The model is overloaded. Please try again later.", 503, "UNAVAILABLE"),
+        "overloaded",
+        "Google is overloaded.",
+    ),
+    Failure(
+        "overloaded: OpenAI", OPENAI, 503, openai("That model is at capacity."), "overloaded", "OpenAI cannot answer"
+    ),
+    Failure(
+        "too slow",
+        OPENAI,
+        408,
+        openai("Request timeout."),
+        "server",
+        "OpenAI gave up waiting for the request (HTTP 408).",
+    ),
+    Failure("in the way", OPENAI, 409, openai("Conflict."), "server", "OpenAI failed (HTTP 409). It says: Conflict."),
+    Failure(
+        "server", CLAUDE, 500, claude("Internal server error", "api_error"), "server", "Anthropic failed (HTTP 500)."
+    ),
+    Failure(
+        "context: OpenAI, with numbers",
+        OPENAI,
+        400,
+        openai(
+            "This model's maximum context length is 128000 tokens. However, your messages resulted in 130011 tokens.",
+            "context_length_exceeded",
+        ),
+        "context",
+        "The conversation has 130,011 tokens and 'gpt-6-luna' reads at most 128,000.",
+    ),
+    Failure(
+        "context: OpenAI, without",
+        OPENAI,
+        400,
+        openai("Your input exceeds the context window of this model. Please adjust your input and try again."),
+        "context",
+        "The conversation is longer than 'gpt-6-luna' can read.",
+    ),
+    Failure(
+        "context: Claude",
+        CLAUDE,
+        400,
+        claude("prompt is too long: 208310 tokens > 200000 maximum"),
+        "context",
+        "The conversation has 208,310 tokens and 'claude-sonnet-5-5' reads at most 200,000.",
+    ),
+    Failure(
+        "context: Claude, with the answer",
+        CLAUDE,
+        400,
+        claude("input length and `max_tokens` exceed context limit: 197202 + 21333 > 200000, decrease input length"),
+        "context",
+        "The conversation has 197,202 tokens, which leaves too little of the 200,000",
+    ),
+    Failure(
+        "context: router",
+        ROUTER,
+        422,
+        {"error": "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 9 others"},
+        "context",
+        "The conversation has 5,000 tokens and 'Qwen/Qwen3-8B' reads at most 4,096.",
+    ),
+    Failure(
+        "context: Gemini",
+        GEMINI,
+        400,
+        gemini(
+            "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+            400,
+            "INVALID_ARGUMENT",
+        ),
+        "context",
+        "The conversation has 1,200,000 tokens and 'gemini-3.8-flash' reads at most 1,048,576.",
+    ),
+    Failure(
+        "context: xAI",
+        XAI,
+        400,
+        {
+            "code": "Client specified an invalid argument",
+            "error": "This model's maximum prompt length is 500000 but the request contains 537812 tokens.",
+        },
+        "context",
+        "The conversation has 537,812 tokens and 'grok-4.6' reads at most 500,000.",
+    ),
+    Failure(
+        "refusal: OpenAI",
+        OPENAI,
+        400,
+        openai("Invalid prompt: your prompt was flagged as potentially violating our usage policy.", "invalid_prompt"),
+        "refusal",
+        "OpenAI refuses to answer this.",
+    ),
+    Failure(
+        "refusal: xAI",
+        XAI,
+        403,
+        {
+            "code": "The caller does not have permission",
+            "error": "Content violates usage guidelines. SAFETY_CHECK_TYPE",
+        },
+        "refusal",
+        "xAI refuses to answer this.",
+    ),
+    Failure(
+        "picture: OpenAI",
+        OPENAI,
+        400,
+        openai("You uploaded an unsupported image. Please make sure your image is valid.", "invalid_image_format"),
+        "unsupported",
+        "OpenAI refused the picture. It says: You uploaded an unsupported image.",
+    ),
+    Failure(
+        "picture: Claude",
+        CLAUDE,
+        400,
+        claude("messages.0.content.1.image.source.base64: Could not process image"),
+        "unsupported",
+        "Anthropic refused the picture.",
+    ),
+    Failure(
+        "too large",
+        CLAUDE,
+        413,
+        claude("Request exceeds the maximum size", "request_too_large"),
+        "unsupported",
+        "Anthropic takes no request as large as this one.",
+    ),
+    Failure(
+        "anything else",
+        OPENAI,
+        400,
+        openai("Unknown parameter: 'foo'."),
+        "unsupported",
+        "OpenAI refused the request (HTTP 400). It says: Unknown parameter: 'foo'.",
+    ),
+    Failure("a page of a proxy", XAI, 502, "<html><h1>Bad Gateway</h1></html>", "server", "xAI failed (HTTP 502)."),
+]
+
+
+running_server, server = dialects.running_server, dialects.server
+
+
+async def failed(server: Playing, model: str, reply: Reply, prompt: Any = "Hello") -> ProviderError:
+    """What becomes of a reply on its way through the SDK, the library, the connection and the run."""
+    spec = load_catalog().find(model)
+    connection = connect(spec, Endpoint(server.url + TEXT.get(spec.provider, TEXT[""]), KEY))
+    told: list[ProviderError] = []
+    explaining = connection.explain
+
+    def heard(error: Exception) -> ProviderError:
+        told.append(explaining(error))
+        return told[-1]
+
+    connection.explain = heard  # type: ignore[method-assign]
+    server.play(reply)
+    async with Agent(connection, limits=Limits(retries=0)) as agent:
+        result = await agent.ask(prompt)
+    [error] = told
+    assert (result.finish_reason, result.note.detail) == ("error", str(error))
+    return error
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=[failure.name for failure in FAILURES])
+async def test_failure_is_explained(server: Playing, failure: Failure) -> None:
+    body = failure.body.encode() if isinstance(failure.body, str) else failure.body
+    error = await failed(server, failure.model, Reply(status=failure.status, body=body, headers=failure.headers))
+    assert (error.kind, error.status, error.retry_after) == (failure.kind, failure.status, failure.retry_after)
+    assert str(error).startswith(failure.words)
+    assert "." in str(error)
+    for ugly in (KEY, "{", "<", "***", "Traceback"):
+        assert ugly not in str(error)
+
+
+@pytest.mark.parametrize("model", [OPENAI, CLAUDE, ROUTER])
+async def test_retry_after_can_be_a_date(server: Playing, model: str) -> None:
+    then = datetime.now(UTC) + timedelta(seconds=30)
+    headers = {"retry-after": format_datetime(then, usegmt=True)}
+    error = await failed(server, model, Reply(status=429, body=openai("Slow down."), headers=headers))
+    assert error.kind == "rate_limit"
+    assert error.retry_after is not None
+    assert 0 < error.retry_after <= 30
+
+
+STREAMS = [
+    (
+        OPENAI,
+        {"type": "error", "code": "rate_limit_exceeded", "message": "Slow down.", "param": None, "sequence_number": 0},
+        ("rate_limit", 429),
+    ),
+    (CLAUDE, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, ("overloaded", 529)),
+    (GEMINI, gemini("The model is overloaded.", 503, "UNAVAILABLE"), ("overloaded", 503)),
+    (ROUTER, openai("Slow down.", None, "rate_limit_error"), ("rate_limit", 429)),
+    (VLLM, {"error": {"message": "Boom.", "type": "InternalServerError", "code": 500}}, ("server", 500)),
+    (
+        XAI,
+        {
+            "type": "error",
+            "code": None,
+            "message": "This model's maximum prompt length is 5 but the request contains 7 tokens.",
+            "sequence_number": 0,
+        },
+        ("context", None),
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "event", "told"), STREAMS, ids=[row[0] for row in STREAMS])
+async def test_stream_error_is_explained_alike(
+    server: Playing, model: str, event: dict[str, Any], told: tuple[str, int | None]
+) -> None:
+    error = await failed(server, model, Reply(sse=[event], named="type" in event, crlf=model == GEMINI))
+    assert (error.kind, error.status) == told
+
+
+def test_errors_before_any_request_are_explained() -> None:
+    openai_ = load_catalog().providers["openai"]
+
+    def told(error: Exception) -> tuple[str, str]:
+        made = explain(error, "m", openai_)
+        return made.kind, str(made)
+
+    assert told(NotImplementedError("BinaryContent with audio is not supported")) == (
+        "unsupported",
+        "'m' cannot take what was attached.",
+    )
+    assert told(httpx2.ReadTimeout("slow")) == ("connection", "OpenAI did not answer in time.")
+    assert told(httpx2.RemoteProtocolError("cut"))[0] == "connection"
+    assert told(ConnectionResetError())[0] == "connection"
+    assert told(ContentFilterError("no"))[0] == "refusal"
+    assert told(UnexpectedModelBehavior("odd"))[0] == "malformed"
+    assert told(UnexpectedModelBehavior("Streamed response ended without content or tool calls"))[0] == "interrupted"
+    assert told(ModelAPIError("m", "Streamed response ended without a `finish_reason`"))[0] == "interrupted"
+    assert told(KeyError("x")) == ("malformed", "OpenAI could not be used (KeyError).")
+
+
+def test_key_sources_are_named() -> None:
+    providers = load_catalog().providers
+    said = "OpenAI needs a key. Set OPENAI_API_KEY in the environment, or pass api_key=... to Agent."
+    assert str(missing_key(providers["openai"])) == said
+    assert check_key(providers["llama.cpp"]) == ""
+
+
+async def test_missing_key_sends_no_request() -> None:
+    spec = load_catalog().find(OPENAI)
+    own = Endpoint(load_catalog().providers["openai"].base_url)
+    async with Agent(connect(spec, own), limits=Limits(retries=0)) as agent:
+        with pytest.raises(MissingKey):
+            await agent.ask("Hello")
+
+
+# --- what is hidden ---------------------------------------------------------------------------------------------------
+
+SECRETS = [
+    KEY,
+    "sk-proj-abcdefgh12345",
+    "sk-ant-api03-Ab1",
+    "hf_abcdefghijkl",
+    "xai-0123456789abcdef",
+    "AIzaSyA1234567890",
+    "AQ.Ab8RN6LongOne",
+    "ab******yz",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln",
+    "A1" * 30,
+    *(
+        form.format("swordfish")
+        for form in (
+            "Bearer {}",
+            "x-api-key: {}",
+            '"x-goog-api-key": "{}"',
+            "Authorization: {}",
+            "https://example.com/v1/models?key={}&x=1",
+            "?access_token={}",
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_likely_keys_are_hidden(secret: str) -> None:
+    told = redact(f"It was ({secret}), they say.", KEY)
+    assert secret not in told
+    assert "swordfish" not in told
+    assert HIDDEN in told
+    assert told.startswith("It was")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Rate limit reached for gpt-6-luna in organization org on tokens per min (TPM): Limit 30000.",
+        "max_tokens: 70000 > 64000, which is the maximum for claude-sonnet-5-5",
+        '{"type": "api_error", "code": "token_limit", "param": "key_names"}',
+        "See https://platform.example.com/docs/error-codes for more.",
+        "request 1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed",
+    ],
+)
+def test_other_text_is_kept(text: str) -> None:
+    assert redact(text, KEY) == text
+
+
+SCRAPS = st.one_of(st.sampled_from(SECRETS), st.text(max_size=12), st.sampled_from(['"', "\\", "{", "\n", "=", "key"]))
+
+
+@settings(deadline=None, max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(SCRAPS, max_size=6).map(" ".join))
+def test_redaction_is_idempotent(text: str) -> None:
+    once = redact(text, KEY)
+    assert KEY not in once
+    assert redact(once, KEY) == once
+
+
+VALUES = st.recursive(
+    st.one_of(SCRAPS, st.none(), st.integers(), st.booleans(), st.just("what-somebody-wrote {17}")),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.sampled_from(["error", "message", "code", "type", "details", "reason", "n_ctx", "input", "body"]),
+            inner,
+            max_size=4,
+        ),
+    ),
+    max_leaves=8,
+)
+STATUSES = st.sampled_from([400, 401, 402, 403, 404, 408, 409, 413, 418, 422, 429, 500, 502, 503, 529])
+
+
+@settings(deadline=None, max_examples=examples(300), suppress_health_check=[HealthCheck.too_slow])
+@given(STATUSES, VALUES, st.sampled_from(sorted(load_catalog().providers)), st.booleans())
+def test_no_response_body_is_shown(status: int, body: Any, provider: str, in_stream: bool) -> None:
+    error: Exception = ModelHTTPError(status, "m", body, in_stream=in_stream)
+    if in_stream and status == 418:
+        error = ModelAPIError("m", json.dumps(body), body=body, in_stream=True)
+    told = explain(error, "m", load_catalog().providers[provider], key=KEY)
+    sentence = str(told)
+    for ugly in (KEY, "swordfish", "sk-proj-abc", "sk-ant-api03", "{", "[", "\n", "Traceback", "<"):
+        assert ugly not in sentence
+    assert 10 < len(sentence) < 500
+    assert told.status == (None if in_stream and status == 418 else status)
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------
+
+MODELS = [OPENAI, XAI, CLAUDE, GEMINI, ROUTER, VLLM]
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_log_has_details_but_no_key(server: Playing, model: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Every logger is at its most verbose level, and the server repeats the key."""
+    body = {"error": {"message": f"No: {KEY}, sk-proj-abcdefgh12345.", "code": 418, "status": "TEAPOT", "type": "odd"}}
+    headers = {"x-request-id": "req-1", "request-id": "req-1"}
+    with caplog.at_level(logging.DEBUG):
+        for name in ("openai", "anthropic", "google_genai", "httpx2", "httpcore2", "pydantic_ai", "agent"):
+            caplog.set_level(logging.DEBUG, logger=name)
+        error = await failed(server, model, Reply(status=418, body=body, headers=headers))
+    assert error.status == 418
+    [warning] = [one for one in caplog.records if one.levelno == logging.WARNING and one.name.startswith("agent")]
+    for detail in ("418", "TEAPOT", "odd", load_catalog().find(model).provider, "ModelHTTPError", "request req-1"):
+        assert detail in warning.getMessage()
+    names = {one.name.partition(".")[0] for one in caplog.records}
+    assert {"agent", "httpcore2"} <= names, "they were listened to"
+    everything = caplog.text + "".join(repr(one.__dict__) for one in caplog.records)
+    assert any("Traceback" in one.getMessage() for one in caplog.records), "the trace is there for those who ask"
+    assert KEY not in everything
+    assert "sk-proj-abcdefgh" not in everything
+
+
+async def test_no_traceback_without_debug(server: Playing, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        await failed(server, OPENAI, Reply(status=500, body=openai("Boom.")))
+    assert "Traceback" not in caplog.text

@@ -1,0 +1,108 @@
+"""A real MCP server for tests, by the SDK's own server: `python -m tests.support.mcp_server stdio`, or `http PORT`.
+
+`stubborn` ends for no closed stdin and no SIGTERM, `chatty` first prints what is no message.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+
+from mcp.server.mcpserver import Audio, Context, Image, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(200_000)
+WAV = b"RIFF\x24\x00\x00\x00WAVEfmt "
+
+server: MCPServer = MCPServer("things", instructions="Things for tests.")
+
+
+@server.tool()
+def add(a: int, b: int = 1) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@server.tool()
+def echo(text: str) -> str:
+    """Say it again."""
+    return text
+
+
+@server.tool()
+def fail(city: str) -> str:
+    """Refuse."""
+    raise ToolError(f"there is no city {city}")
+
+
+@server.tool()
+def picture() -> Image:
+    """Draw."""
+    return Image(data=PNG, format="png")
+
+
+@server.tool()
+def mixed() -> list[str | Image | Audio]:
+    """Say, draw and sing."""
+    return ["before", Image(data=PNG, format="png"), Audio(data=WAV, format="wav"), "after"]
+
+
+@server.tool()
+def nothing() -> None:
+    """Say nothing."""
+
+
+@server.tool()
+def surroundings(ctx: Context) -> dict[str, object]:
+    """Tell the process, its environment and the request's headers."""
+    return {"pid": os.getpid(), "env": dict(os.environ), "headers": dict(ctx.headers or {})}
+
+
+@server.tool()
+async def nap(seconds: float) -> str:
+    """Wait."""
+    await asyncio.sleep(seconds)
+    return "awake"
+
+
+@server.tool()
+def block(seconds: float) -> str:
+    """Wait, deaf to everything."""
+    time.sleep(seconds)
+    return "done"
+
+
+@server.tool()
+def die() -> str:
+    """End in the middle of a call."""
+    print("out of cheese", file=sys.stderr, flush=True)
+    os._exit(3)
+
+
+@server.tool(name="an.odd name/" + "x" * 80)
+def odd() -> str:
+    """Have a name that no provider takes."""
+    return "odd"
+
+
+def main() -> None:
+    """Play the part that the first argument names."""
+    match sys.argv[1]:
+        case "http":
+            server.run("streamable-http", port=int(sys.argv[2]))
+        case "stubborn":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            try:
+                server.run("stdio")
+            finally:
+                time.sleep(600)
+        case "chatty":
+            print("Welcome to Things 1.0!", flush=True)
+            server.run("stdio")
+        case _:
+            server.run("stdio")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,357 @@
+"""MCP servers as toolsets: the SDK's own server as a child process and over HTTP, in sickness and in health."""
+
+import asyncio
+import json
+import logging
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_ai.messages import BinaryContent, ToolCallPart, ToolReturnPart
+
+from agent import Agent
+from agent.errors import InputError, ToolError
+from agent.settings import ROOT
+from agent.tools import Tool, Toolset, execute, mcp
+from agent.tools.mcp import LONGEST_NAME, McpServer, fit_name
+from tests.support.fakes import Call, FakeConnection, Step, Words
+from tests.support.mcp_server import PNG, WAV
+from tests.support.ports import free_port
+
+pytestmark = pytest.mark.slow
+
+
+def things(part: str = "stdio", **more: Any) -> McpServer:
+    return McpServer.stdio(sys.executable, ["-m", "tests.support.mcp_server", part], name="things", cwd=ROOT, **more)
+
+
+def script(code: str, **more: Any) -> McpServer:
+    """A program that is no server."""
+    return McpServer.stdio(sys.executable, ["-ISc", f"import sys, time\n{code}"], name="things", **more)
+
+
+MUTE = "print('thinking', file=sys.stderr, flush=True)\ntime.sleep(600)"
+
+
+async def call(tools: Sequence[Tool], name: str, **arguments: Any) -> ToolReturnPart:
+    known = {tool.name: tool for tool in tools}
+    return await execute(known, ToolCallPart(f"things-{name}", arguments, "1"), timeout=60)
+
+
+def gone(pid: int) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    return True
+
+
+async def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - nobody tells when a process has gone
+            await asyncio.sleep(0.02)
+
+
+async def pid_of(tools: Sequence[Tool]) -> int:
+    return json.loads((await call(tools, "surroundings")).content)["pid"]
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.one_of(st.text(min_size=1, max_size=90), st.sampled_from(["a.b", "a_b", "a b", "x" * 70])), unique=True)
+)
+def test_names_fit_every_provider_and_differ(names: list[str]) -> None:
+    fit = [fit_name("things", name) for name in names]
+    assert len(set(fit)) == len(names)
+    for name in fit:
+        assert len(name) <= LONGEST_NAME
+        assert name.isascii()
+        assert name.replace("-", "").replace("_", "").isalnum()
+        assert name.startswith("things-")
+
+
+@pytest.mark.parametrize("name", ["", "a b", "1a", "a.b", "x" * 33])
+def test_server_name_must_fit(name: str) -> None:
+    with pytest.raises(InputError, match="name is at most 32"):
+        McpServer.stdio("true", name=name)
+
+
+# --- both ways ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A server over HTTP."""
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.mcp_server", "http", str(port)], cwd=ROOT, stderr=subprocess.DEVNULL
+    )
+    url = f"http://127.0.0.1:{port}/mcp"
+    try:
+        until = time.monotonic() + 60
+        while True:
+            assert time.monotonic() < until
+            assert process.poll() is None
+            try:
+                urlopen(url, timeout=5).close()
+                break
+            except HTTPError as answered:
+                answered.close()
+                break
+            except OSError:
+                time.sleep(0.05)
+        yield url
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(params=["stdio", "http"])
+def server(request: pytest.FixtureRequest) -> McpServer:
+    if request.param == "stdio":
+        return things(env={"TOKEN": "hush"})
+    return McpServer.http(request.getfixturevalue("address"), name="things", headers={"X-Token": "hush"})
+
+
+async def test_mcp_tools_become_agent_tools(server: McpServer) -> None:
+    assert isinstance(server, Toolset)
+    assert "hush" not in repr(server)
+    async with server.session() as tools:
+        told = next(tool for tool in tools if tool.name == "things-add").definition
+        assert told.description == "Add two numbers."
+        assert told.parameters_json_schema["properties"]["a"]["type"] == "integer"
+        assert told.parameters_json_schema["required"] == ["a"]
+        assert (await call(tools, "add", a=2, b=3)).content == "5"
+        assert (await call(tools, "add", a=2)).content == "3"
+        assert (await call(tools, "echo", text="ü\n" * 50_000)).content == "ü\n" * 50_000
+        assert (await call(tools, "nothing")).outcome == "success"
+        odd = next(tool for tool in tools if tool.name.startswith("things-an_odd"))
+        assert (await call(tools, odd.name.removeprefix("things-"))).content == "odd"
+        picture = BinaryContent(PNG, media_type="image/png")
+        assert (await call(tools, "picture")).content == picture
+        mixed = (await call(tools, "mixed")).content
+        assert mixed == ["before", picture, BinaryContent(WAV, media_type="audio/wav"), "after"]
+
+
+async def test_tool_refusal_is_an_error_for_model(server: McpServer) -> None:
+    async with server.session() as tools:
+        refused = await call(tools, "fail", city="Atlantis")
+        assert refused.outcome == "failed"
+        assert "there is no city Atlantis" in refused.content
+        unfit = await call(tools, "add", a="many")
+        assert unfit.outcome == "failed"
+        assert "a" in unfit.content
+        assert (await call(tools, "add", a=1)).content == "2"  # the session continues
+
+
+async def test_call_times_out_and_others_continue(server: McpServer) -> None:
+    quick = McpServer(server.where, name="things", timeout=1.0, tools=("nap", "add"))
+    async with quick.session() as tools:
+        late, fine = await asyncio.gather(call(tools, "nap", seconds=60), call(tools, "add", a=1))
+        assert (late.outcome, late.content) == ("failed", "The tool took longer than 1 s and was given up.")
+        assert fine.content == "2"
+        assert (await call(tools, "add", a=1)).content == "2"
+
+
+async def test_only_allowed_tools_are_taken(server: McpServer) -> None:
+    few = McpServer(server.where, name="things", tools=("echo", "add"), needs_approval=("add",))
+    async with few.session() as tools:
+        assert [(tool.name, tool.needs_approval) for tool in tools] == [("things-echo", False), ("things-add", True)]
+
+
+async def test_missing_wanted_tool_is_reported(address: str) -> None:
+    for wrong in ({"tools": ("echo", "fly")}, {"needs_approval": ("fly",)}):
+        with pytest.raises(ToolError, match=r"things has no tool 'fly'. It has: add, an.odd"):
+            async with McpServer.http(address, name="things", **wrong).session():
+                pass
+    async with McpServer.http(address, name="things", tools=("echo",), needs_approval=True).session() as tools:
+        assert tools[0].needs_approval
+
+
+async def test_session_opens_and_closes_in_different_tasks(server: McpServer) -> None:
+    session = server.session()
+    tools = await asyncio.create_task(session.__aenter__())
+    assert (await asyncio.create_task(call(tools, "add", a=1))).content == "2"
+    await asyncio.create_task(session.__aexit__(None, None, None))
+    late = await call(tools, "add", a=1)
+    assert late.outcome == "failed"
+
+
+async def test_agent_uses_mcp_tools(server: McpServer) -> None:
+    connection = FakeConnection(
+        [Step([Call("things-add", '{"a": 40, "b": 2}', "things-add")]), Step([Words("output_text", ["42"])])]
+    )
+    result = await Agent(connection, tools=[server]).ask("What is 40 + 2?")
+    assert (result.finish_reason, result.text) == ("stop", "42")
+    returned = connection.played.sent[1][-1].parts[0]
+    assert isinstance(returned, ToolReturnPart)
+    assert returned.content == "42"
+
+
+# --- each its own way -----------------------------------------------------------------------------------------------
+
+
+async def test_each_session_has_its_own_clean_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "hush hush")
+    server = things(env={"TOKEN": "hush"})
+    async with server.session() as one, server.session() as two:
+        pids = {await pid_of(one), await pid_of(two)}
+        assert len(pids) == 2
+        env = json.loads((await call(one, "surroundings")).content)["env"]
+    assert all(map(gone, pids))
+    assert env["TOKEN"] == "hush"
+    assert "PATH" in env
+    assert "OPENAI_API_KEY" not in env
+
+
+async def test_headers_go_with_every_request(address: str) -> None:
+    async with McpServer.http(address, name="things", headers={"Authorization": "Bearer hush"}).session() as tools:
+        assert json.loads((await call(tools, "surroundings")).content)["headers"]["authorization"] == "Bearer hush"
+
+
+async def test_stderr_is_logged_and_stray_stdout_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with things("chatty").session() as tools:
+        assert (await call(tools, "add", a=1)).content == "2"
+        await call(tools, "die")
+    assert "things: out of cheese" in caplog.text
+    assert "Welcome to Things" in caplog.text
+
+
+async def test_server_death_in_call_is_an_error_for_model() -> None:
+    async with things().session() as tools:
+        dead = await call(tools, "die")
+        assert dead.outcome == "failed"
+        assert dead.content.startswith("The MCP server things has ended. Its last words: ")
+        assert dead.content.endswith("out of cheese")
+        again = await call(tools, "add", a=1)
+        assert again.outcome == "failed"
+        assert "things has ended" in again.content
+
+
+TROUBLE = {
+    "never answers": (script(MUTE, start_seconds=5), r"things did not answer within 5 s. Its last words: thinking"),
+    "ends at once": (
+        script("sys.exit('no such file: /etc/things.toml')"),
+        r"things has ended. Its last words: no such file: /etc/things.toml",
+    ),
+    "is not there": (
+        McpServer.stdio("no-such-program", name="things"),
+        r"cannot be started: 'no-such-program': No such",
+    ),
+    "is no server": (McpServer.stdio("true", name="things"), r"things has ended"),
+    "nobody listens": (McpServer.http("http://127.0.0.1:9/mcp", name="things"), r"things cannot be reached"),
+}
+
+
+@pytest.mark.parametrize(("server", "sentence"), TROUBLE.values(), ids=TROUBLE)
+async def test_unusable_server_gives_one_sentence(server: McpServer, sentence: str) -> None:
+    before = {child.pid for child in psutil.Process().children()}
+    with pytest.raises(ToolError, match=sentence):
+        async with server.session():
+            pass
+    assert {child.pid for child in psutil.Process().children() if not gone(child.pid)} <= before
+
+
+async def test_run_with_unusable_server_ends_with_sentence() -> None:
+    server = McpServer.stdio("no-such-program", name="things")
+    result = await Agent(FakeConnection([]), tools=[server]).ask("Hello")
+    assert result.finish_reason == "error"
+    assert "'no-such-program'" in result.note.detail
+
+
+# --- how it ends ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", ["stdio", "stubborn"])
+async def test_cancelled_run_ends_its_server(part: str, tmp_path: Path) -> None:
+    connection = FakeConnection(
+        [
+            Step([Call("things-surroundings", "{}", "things-surroundings")]),
+            Step([Call("things-block", '{"seconds": 600}', "things-block")]),
+        ]
+    )
+    run = Agent(connection, tools=[things(part)]).run("Wait.")
+    seen: list[Any] = []
+    async for response in run:
+        seen.append(response)
+        if response.type == "tool_call" and response.content["name"] == "things-block":
+            run.cancel()
+    pid = next(json.loads(one.content["content"])["pid"] for one in seen if one.type == "tool_call_result")
+    assert run.result is not None
+    assert run.result.finish_reason == "cancelled"
+    await wait_until(lambda: gone(pid) and not mcp._serving)
+
+
+async def test_session_cancelled_while_opening_leaves_nothing() -> None:
+    before = {child.pid for child in psutil.Process().children()}
+
+    async def use() -> None:
+        async with script(MUTE).session():
+            pass
+
+    def children() -> set[int]:
+        return {child.pid for child in psutil.Process().children() if not gone(child.pid)} - before
+
+    work = asyncio.create_task(use())
+    await wait_until(lambda: bool(children()))
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    await wait_until(lambda: not children() and not mcp._serving)
+
+
+HOLD = """
+import asyncio, json, sys
+from pathlib import Path
+from agent.tools.mcp import McpServer
+
+async def main():
+    server = McpServer.stdio(
+        sys.executable, ["-m", "tests.support.mcp_server", "stubborn"], name="things", cwd=Path.cwd()
+    )
+    async with server.session() as tools:
+        known = {tool.name: tool for tool in tools}
+        print(json.loads(await known["things-surroundings"]())["pid"], flush=True)
+        work = asyncio.create_task(known["things-block"](seconds=600))
+        if "over" in sys.argv:
+            asyncio.current_task().cancel()
+        await work
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a server has only its closed stdin to go by")
+@pytest.mark.parametrize("how", [signal.SIGTERM, None], ids=str)
+async def test_no_server_outlives_its_parent(how: signal.Signals | None) -> None:
+    more = [] if how else ["over"]  # without a signal everything is cancelled at the end, even the close
+    process = subprocess.Popen(  # noqa: ASYNC220 - it is only started
+        [sys.executable, "-c", HOLD, *more], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        assert process.stdout
+        pid = int(await asyncio.to_thread(process.stdout.readline))
+        if how:
+            assert not gone(pid)
+            process.send_signal(how)
+        await asyncio.to_thread(process.wait, 60)
+        await wait_until(lambda: gone(pid))
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout:
+            process.stdout.close()

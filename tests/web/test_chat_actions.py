@@ -1,0 +1,193 @@
+"""What the verbs of a conversation do besides their limits: during an answer, with attachments, and when refused."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+from starlette.requests import Request
+
+from agent.errors import Conflict, Limited
+from agent.history.memory import MemoryStore
+from agent.media.store import MediaStore
+from agent.models.catalog import ModelSpec
+from agent.providers import Endpoint, ServedModel
+from agent.settings import LocalSettings, PublicSettings, Settings, UploadSettings
+from agent.tools import ask_user
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.live_runs import STILL_WRITING
+from agent.web.chat.rate_limit import RateLimiter
+from agent.web.chat.run_setup import Choices
+from agent.web.chat.visitor import Visitor
+from agent.web.middleware.isolation import IsolationMiddleware
+from agent.web.middleware.visitor_cookie import VisitorCookies
+from agent.web.ui.api import ChatApi
+from agent.web.ui.handlers import Handlers
+from agent.web.unsent_files import UnsentFiles
+from tests.support.media_files import picture, sound
+from tests.support.scripted_server import Config, Running, running
+from tests.support.views import view_of, widgets
+from tests.web.test_handlers import Models
+
+ANN = Visitor(owner="ann")
+SEES = ModelSpec(id="local:sees", name="sees", label="Sees", provider="vllm", image=True, licence="Apache-2.0")
+TWO = '!tools ask_user {"question": "First?"} ask_user {"question": "Second?"} !text Done.'
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running(Config(rate=0, models=("sees",))) as started:
+        yield started
+
+
+@pytest.fixture
+async def page(server: Running, tmp_path: Path) -> AsyncIterator[Conversations]:
+    """The conversations of a page that downloads nothing, so nothing can be transcribed."""
+    models = Models(served=(ServedModel(SEES, Endpoint(server.base_url)),))
+    settings = Settings(local=LocalSettings(cache_dir=tmp_path, downloads=False))
+    made = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=[ask_user])
+    yield made
+    await made.aclose()
+
+
+async def first(page: Conversations, text: str, *files: Path, **choices: Any) -> tuple[str, str]:
+    """Send a message. Return its conversation and its id."""
+    message = {"text": text, "files": [str(file) for file in files]}
+    live = await page.send(ANN, None, message, Choices(**choices))
+    assert live is not None
+    messages = (await view_of(page, "ann", live.conversation)).messages
+    return live.conversation, next(one["metadata"]["id"] for one in messages if one["role"] == "user")
+
+
+async def settle(page: Conversations) -> None:
+    """Wait until no answer is written any more."""
+    await page.live_runs.close(60)
+    page.live_runs.closing = False
+
+
+VERBS: dict[str, Callable[[Conversations, str, str], Awaitable[object]]] = {
+    "undo": lambda page, at, id_: page.undo("ann", at, id_),
+    "retry": lambda page, at, id_: page.retry(ANN, at, id_, Choices()),
+    "edit": lambda page, at, id_: page.edit(ANN, at, id_, "!text Other.", Choices()),
+    "send": lambda page, at, _: page.send(ANN, at, {"text": "!text More."}, Choices()),
+    "answer": lambda page, at, _: page.answer(ANN, at, "yes", Choices()),
+    "continue": lambda page, at, id_: page.continue_answer(ANN, at, id_, "More.", Choices()),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_verb_is_refused_during_an_answer(page: Conversations, verb: str) -> None:
+    conversation, message = await first(page, "!tokens 9000 @20")
+    with pytest.raises(Conflict) as refused:
+        await VERBS[verb](page, conversation, message)
+    assert refused.value.text == STILL_WRITING
+    assert page.live_runs.is_busy(conversation)
+    page.stop("ann", conversation)
+    await settle(page)
+    shown = (await view_of(page, "ann", conversation)).messages
+    assert [one["metadata"]["id"] for one in shown if one["role"] == "user"] == [message]
+
+
+async def test_only_its_owner_stops_an_answer(page: Conversations) -> None:
+    conversation, _ = await first(page, "!tokens 9000 @20")
+    page.stop("bob", conversation)
+    live = page.live_runs.get(conversation, "ann")
+    assert live is not None
+    assert live.run.cancel_reason is None
+    page.stop("ann", conversation)
+    assert live.run.cancel_reason == "user_request"
+
+
+@pytest.mark.parametrize("verb", ["edit", "retry"])
+@pytest.mark.parametrize("text", ["!text Seen.", ""])
+async def test_attachments_stay_with_their_message(
+    page: Conversations, server: Running, tmp_path: Path, verb: str, text: str
+) -> None:
+    (tmp_path / "red.png").write_bytes(picture("PNG"))
+    (tmp_path / "notes.txt").write_text("some notes")
+    conversation, message = await first(page, text, tmp_path / "red.png", tmp_path / "notes.txt")
+    await settle(page)
+    earlier = server.journal()[-1]["body"]["messages"][-1]["content"]
+    await VERBS[verb](page, conversation, message)
+    await settle(page)
+    later = server.journal()[-1]["body"]["messages"][-1]["content"]
+    files = earlier[1:] if text else earlier
+    assert [part["type"] for part in files] == ["image_url", "text"]
+    spoken = {"edit": "!text Other.", "retry": text}[verb]
+    assert later == ([{"type": "text", "text": spoken}] if spoken else []) + files
+
+
+async def test_reply_to_one_of_two_questions_meets_the_limits(page: Conversations, server: Running) -> None:
+    conversation, _ = await first(page, TWO, tools=True)
+    await settle(page)
+    for limits in (PublicSettings(messages=1), PublicSettings(answers_each=1)):
+        page.rate_limiter = RateLimiter(limits)
+        place = page.rate_limiter.reserve_answer(ANN)
+        if limits.messages == 1:
+            place.release()
+        with pytest.raises(Limited):
+            await page.answer(ANN, conversation, "one", Choices())
+    assert page.replies.get(conversation) is None
+    page.rate_limiter = RateLimiter(PublicSettings(messages=2))
+    for reply, ends in (("one", False), ("two", True)):
+        assert (await page.answer(ANN, conversation, reply, Choices()) is not None) is ends
+    await settle(page)
+    assert [one["content"] for one in server.journal()[-1]["body"]["messages"][-2:]] == ["one", "two"]
+
+
+@dataclass(frozen=True)
+class Widget:
+    """What a handler sees of a widget."""
+
+    elem_id: str
+
+
+async def by_page(page: Conversations, message: dict[str, Any], switch: bool, request: gr.Request) -> None:
+    """Send with the composer."""
+    values = {"composer": message, "model": SEES.id, "system": "", "reasoning": False, "temperature": 0.5}
+    values |= {"max-tokens": 100, "tools": False, "extract-text": switch}
+    async for _ in Handlers(page, widgets()).submit({Widget(name): value for name, value in values.items()}, request):
+        pass
+
+
+async def by_program(page: Conversations, message: dict[str, Any], switch: bool, request: gr.Request) -> None:
+    """Call the endpoint for programs."""
+    async for _ in ChatApi(page).chat(message, "", {"extract_text": switch}, request):
+        pass
+
+
+async def by_older_program(page: Conversations, message: dict[str, Any], switch: bool, request: gr.Request) -> None:
+    """Call the endpoint with the option's old name."""
+    async for _ in ChatApi(page).chat(message, "", {"read_here": switch}, request):
+        pass
+
+
+@pytest.mark.parametrize("switch", [False, True], ids=["off", "on"])
+@pytest.mark.parametrize("way", [by_page, by_program, by_older_program])
+async def test_switch_for_transcription_reaches_the_message(
+    page: Conversations, tmp_path: Path, way: Callable[..., Awaitable[None]], switch: bool
+) -> None:
+    """The model cannot hear, and the program that could is not on this disk: only who asked for it is told so."""
+    file = tmp_path / "said.wav"
+    file.write_bytes(sound("wav"))
+    isolation = IsolationMiddleware(Request({"type": "http"}), VisitorCookies("key"))
+    isolation.uploads.add(str(file), "ann")
+    with closing(UnsentFiles(tmp_path / "unsent", UploadSettings())) as unsent:
+        state = {"visitor": "ann", "address": None, "isolation": isolation, "uploads": unsent}
+        request = gr.Request(Request({"type": "http", "headers": [], "state": state}), session_hash="page")
+        with pytest.raises(gr.Error) as refused:
+            await way(page, {"text": "", "files": [str(file)]}, switch, request)
+    assert ("is not on this disk; downloads are off" in str(refused.value)) is switch
+    assert ("cannot hear" in str(refused.value)) is not switch
+
+
+async def test_licence_of_the_model_is_shown(page: Conversations) -> None:
+    state = {"visitor": "ann", "address": None}
+    request = gr.Request(Request({"type": "http", "headers": [], "state": state}), session_hash="page")
+    for licence, shown in (("Apache-2.0", True), ("", False)):
+        page.models.local.served = (ServedModel(replace(SEES, licence=licence), Endpoint("http://127.0.0.1:1/v1")),)
+        updates = await Handlers(page, widgets()).model_chosen(SEES.id, "", request)
+        assert ("Apache-2.0 licence" in updates[widgets().composer.about]) is shown

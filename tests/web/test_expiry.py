@@ -1,0 +1,318 @@
+"""How long conversations are kept, and that those whose time is over are gone with their files, and no others."""
+
+import os
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing, closing
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pydantic_ai.messages import BinaryContent, FilePart, ModelRequest, ModelResponse, UserPromptPart
+
+from agent.history import Entry, Note, Record, now
+from agent.history.memory import MemoryStore
+from agent.history.sqlite import SqliteStore
+from agent.media.store import MediaStore
+from agent.settings import LocalSettings, PublicSettings, Settings
+from agent.web.chat.expiry import GUEST_PREFIX, MARGIN, ExpiredConversations, RetentionPeriods, add_missing_expiry
+from agent.web.chat.journal import Omitted, StoreJournal
+from tests.conftest import App, becomes
+from tests.web.test_isolation import Program, marker, owner_in, png
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+ANN, ANON = "ann", f"{GUEST_PREFIX}1"
+PRIVATE = Settings(local=LocalSettings(cache_dir=Path(os.devnull)), guest_hours=2, run_seconds=600)
+KEPT = {
+    "guest": (PRIVATE, ANON, False, 2 * HOUR),
+    "guest while answered": (PRIVATE, ANON, True, 2 * HOUR),
+    "guest while answered for longer": (replace(PRIVATE, guest_hours=0.1), ANON, True, HOUR / 6 + MARGIN),
+    "visitor": (PRIVATE, ANN, False, None),
+    "visitor with a setting": (replace(PRIVATE, keep_days=2), ANN, False, 2 * DAY),
+    "visitor of a public page": (replace(PRIVATE, public=PublicSettings()), ANN, False, 30 * DAY),
+    "visitor of a public page for ever": (
+        replace(PRIVATE, keep_days=2, public=PublicSettings(keep_days=0)),
+        ANN,
+        False,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("settings", "owner", "running", "kept"), KEPT.values(), ids=KEPT)
+def test_lifetimes_come_from_settings(settings: Settings, owner: str, running: bool, kept: timedelta | None) -> None:
+    at = now()
+    assert RetentionPeriods.of(settings).until(owner, running=running, at=at) == (at + kept if kept else None)
+
+
+class House:
+    """A store and files, with a clock that can be put forward."""
+
+    def __init__(self, folder: Path, kind: type[MemoryStore] = MemoryStore) -> None:
+        self.ahead = timedelta()
+        self.store = kind(lambda: now() + self.ahead)
+        self.media = MediaStore(folder)
+        self.folder, self.busy = folder, set[str]()
+        self.expired = ExpiredConversations(self.store, self.media, lambda id_: id_ in self.busy)
+
+    async def talk(self, owner: str, lifetimes: RetentionPeriods, *, ended: str | None = "stop") -> Record:
+        """A conversation with a picture of the visitor's and one of the model's."""
+        journal = StoreJournal(self.store, self.media, Record(owner=owner), Omitted(), lifetimes)
+        mine = await self.media.add(owner, png(), "image/png")
+        made = BinaryContent.narrow_type(BinaryContent(png(), media_type="image/png"))
+        await journal.write(ModelRequest([UserPromptPart(["See", mine])]), Note())
+        await journal.write(ModelResponse([FilePart(made)]), Note(ended=ended))
+        return journal.record
+
+    async def delete(self, *busy: str, limit: int = 50) -> int:
+        self.busy = set(busy)
+        return await self.expired.delete(at=now() + self.ahead, limit=limit)
+
+    def files(self, owner: str) -> int:
+        return len(list(self.folder.glob(f"{owner}/*")))
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+SHORT = RetentionPeriods(guest=HOUR, visitor=DAY, run=HOUR)
+
+
+async def test_expired_conversation_goes_with_its_files_alone(house: House) -> None:
+    await house.talk(ANON, SHORT)
+    kept = await house.talk(ANN, SHORT)
+    other = Record(owner=ANN)
+    await house.store.save(other)
+    assert (house.files(ANON), house.files(ANN)) == (2, 2)
+    assert await house.delete() == 0
+    house.ahead = HOUR
+    assert await house.delete() == 1
+    assert (house.files(ANON), house.files(ANN)) == (0, 2)
+    assert not (house.folder / ANON).exists()
+    assert len(await house.store.history(kept)) == 2
+    house.ahead = DAY
+    assert await house.delete() == 1
+    assert house.files(ANN) == 0
+    assert [record.id for record in await house.store.list(ANN)] == [other.id]
+
+
+async def test_busy_conversation_is_kept(house: House) -> None:
+    at_work = await house.talk(ANON, SHORT, ended=None)
+    house.ahead = HOUR * 1.5
+    assert await house.delete() == 0
+    house.ahead = DAY
+    assert await house.delete(at_work.id) == 0
+    assert await house.delete() == 1
+
+
+async def test_question_waits_as_long_as_any_last_message(house: House) -> None:
+    asked = await house.talk(ANON, SHORT, ended="suspended")
+    house.ahead = HOUR * 0.9
+    assert await house.delete() == 0
+    assert await house.store.get(asked.id, owner=ANON)
+
+
+async def test_next_message_extends_the_lifetime(house: House) -> None:
+    record = await house.talk(ANN, SHORT)
+    journal = StoreJournal(house.store, house.media, record, Omitted(), SHORT)
+    await journal.write(ModelRequest([UserPromptPart("And?")]), Note())
+    assert journal.record.expires_at is not None
+    assert record.expires_at is not None
+    assert journal.record.expires_at > record.expires_at
+
+
+async def test_round_has_a_limit(house: House) -> None:
+    for _ in range(5):
+        await house.talk(ANON, SHORT)
+    house.ahead = DAY
+    assert [await house.delete(limit=3) for _ in range(3)] == [3, 2, 0]
+
+
+async def test_conversation_without_files_is_deleted(house: House) -> None:
+    record = await house.talk(ANON, SHORT)
+    house.ahead = DAY
+    for file in house.folder.glob(f"{ANON}/*"):
+        file.unlink()
+    assert await house.delete() == 1
+    assert not await house.store.erase(record)
+
+
+async def test_damaged_file_name_deletes_nothing_else(house: House) -> None:
+    outside = house.folder.parent / "outside.png"
+    outside.write_bytes(b"x")
+    content = BinaryContent(b"", media_type="image/png", identifier="../../outside.png")
+    entry = Entry(parent_id=None, message=ModelResponse([FilePart(BinaryContent.narrow_type(content))]))
+    record = Record(owner=ANON, head_id=entry.id, expires_at=now())
+    await house.store.save(record, [entry])
+    assert await house.delete() == 1
+    assert outside.exists()
+    outside.unlink()
+
+
+class ReadingStore(MemoryStore):
+    """A store in which something happens after entries are read."""
+
+    meanwhile: Callable[[Record], Awaitable[None]] | None = None
+
+    async def entries(self, record: Record) -> Sequence[Entry]:
+        found = await super().entries(record)
+        if self.meanwhile is not None:
+            await self.meanwhile(record)
+        return found
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["begun", "saved"])
+async def test_answer_that_begins_meanwhile_keeps_its_files(tmp_path: Path, saved: bool) -> None:
+    house = House(tmp_path, ReadingStore)
+    await house.talk(ANON, SHORT)
+    house.ahead = DAY
+
+    async def begin(record: Record) -> None:
+        if saved:  # by another process
+            house.store._conversations[record.id].record = replace(record, revision=record.revision + 1)
+        else:
+            house.busy.add(record.id)
+
+    assert isinstance(house.store, ReadingStore)
+    house.store.meanwhile = begin
+    assert await house.delete() == 0
+    assert house.files(ANON) == 2
+
+
+async def test_files_go_after_the_conversation(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    record = await house.talk(ANON, SHORT)
+    [file, *_] = house.folder.glob(f"{ANON}/*")
+    file.unlink()
+    file.mkdir()  # cannot be unlinked
+    house.ahead = DAY
+    assert await house.delete() == 1
+    assert not await house.store.entries(record)
+    assert house.files(ANON) == 1
+    assert "files of a deleted conversation could not be removed" in caplog.text
+
+
+STUCK = """
+CREATE TRIGGER stuck BEFORE DELETE ON conversations WHEN old.owner = 'guest-stuck'
+BEGIN SELECT RAISE (ABORT, 'stuck'); END
+"""
+
+
+async def test_failures_stop_nothing_behind_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Some conversations are damaged, and more than a round handles cannot be deleted."""
+    at = now()
+    async with aclosing(await SqliteStore.open(tmp_path / "history.sqlite", clock=lambda: now() - DAY)) as store:
+        for number, owner in enumerate([*["guest-damaged"] * 2, *["guest-stuck"] * 3, *["guest-fine"] * 4]):
+            await store.save(Record(owner=owner, expires_at=at + timedelta(seconds=number)))
+        await store._writer.execute_fetchall("UPDATE conversations SET record = '{' WHERE owner = 'guest-damaged'")
+        await store._writer.execute_fetchall(STUCK)
+        expired = ExpiredConversations(store, MediaStore(tmp_path / "media"), lambda _: False)
+        rounds = [await expired.delete(at=at + HOUR, limit=2) for _ in range(4)]
+        assert sum(rounds) == 6
+        assert {record.owner for record in await store.expiring(at + HOUR)} == {"guest-stuck"}
+        assert await expired.delete(at=at + HOUR * 3, limit=2) == 0
+        assert caplog.text.count("could not be deleted") == 3, "each is logged once"
+        assert caplog.text.count("cannot be read") == 2
+        await store._writer.execute_fetchall("DROP TRIGGER stuck")
+        assert await expired.delete(at=at + HOUR * 3.5) == 0, "not yet"
+        assert await expired.delete(at=at + HOUR * 5) == 3
+
+
+async def test_damaged_conversation_stops_no_expiry(tmp_path: Path) -> None:
+    async with aclosing(await SqliteStore.open(tmp_path / "history.sqlite")) as store:
+        for owner in ("guest-damaged", "guest-fine"):
+            await store.save(Record(owner=owner))
+        await store._writer.execute_fetchall("UPDATE conversations SET record = '{' WHERE owner = 'guest-damaged'")
+        assert await add_missing_expiry(store, PRIVATE) == 1
+        assert [record.owner for record in await store.expiring(now() + DAY)] == ["guest-fine"]
+
+
+def rows(app: App) -> dict[str, int]:
+    """How many conversations each owner has."""
+    with closing(sqlite3.connect(f"file:{app.folder}/data/history.sqlite?mode=ro", uri=True)) as base:
+        return dict(base.execute("SELECT owner, count(*) FROM conversations GROUP BY owner"))
+
+
+def test_guest_is_deleted_from_a_running_server(start_app: Callable[..., App]) -> None:
+    app = start_app("[history]\nguest_hours = 0.0005\nhousekeeping_minutes = 0.01")
+    guest, visitor, word = Program(app.url, None), Program(app.url), marker()
+    path = guest.upload("secret.txt", word.encode())
+    guest.say(f"!text {word}", path)
+    kept = marker()
+    visitor.say(f"!text {kept}")
+    becomes([owner_in(str(visitor.cookie))], lambda: [*rows(app)])
+    app.stop()
+    text = b"".join(file.read_bytes() for file in (app.folder / "data").rglob("*") if file.is_file())
+    assert word.encode() not in text
+    assert kept.encode() in text
+
+
+OLD_SCHEMA = """
+CREATE TABLE conversations (
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, place INTEGER NOT NULL, revision INTEGER NOT NULL, head_id TEXT,
+    expires_at REAL, record TEXT NOT NULL,
+    FOREIGN KEY (id, head_id) REFERENCES entries (conversation_id, id) DEFERRABLE INITIALLY DEFERRED
+);
+CREATE TABLE entries (
+    conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE, id TEXT NOT NULL,
+    parent_id TEXT CHECK (parent_id <> id), entry TEXT NOT NULL,
+    PRIMARY KEY (conversation_id, id),
+    FOREIGN KEY (conversation_id, parent_id) REFERENCES entries (conversation_id, id)
+);
+CREATE INDEX conversations_by_owner ON conversations (owner, place);
+CREATE INDEX conversations_by_expiry ON conversations (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX entries_by_parent ON entries (conversation_id, parent_id);
+PRAGMA user_version = 1;
+PRAGMA journal_mode = WAL;
+"""
+DAYS_AGO = {"old": 40, "new": 20, f"{GUEST_PREFIX}old": 2, f"{GUEST_PREFIX}new": 0}
+"""When each owner's last message was."""
+
+
+def write_old_database(data: Path) -> None:
+    """Write a history as the version did that knew no expiry: each owner has a conversation of one message."""
+    data.mkdir(parents=True)
+    with closing(sqlite3.connect(data / "history.sqlite")) as base:
+        base.executescript(OLD_SCHEMA)
+        for owner, days in DAYS_AGO.items():
+            at = (now() - days * DAY).isoformat().replace("+00:00", "Z")
+            note = f'{{"run_id":"r","model":"m","ended":null,"detail":"","at":"{at}","schema":1}}'
+            part = f'{{"content":"Hello","timestamp":"{at}","part_kind":"user-prompt"}}'
+            entry = f'{{"id":"e","parent_id":null,"message":{{"parts":[{part}],"kind":"request"}},"note":{note}}}'
+            times = f'"created_at":"{at}","updated_at":"{at}","expires_at":null'
+            record = f'{{"id":"of {owner}","owner":"{owner}","title":"Hello","head_id":"e","revision":1,{times}}}'
+            base.execute("BEGIN")
+            base.execute("INSERT INTO conversations VALUES (?, ?, 1, 1, 'e', NULL, ?)", (f"of {owner}", owner, record))
+            base.execute("INSERT INTO entries VALUES (?, 'e', NULL, ?)", (f"of {owner}", entry))
+            base.commit()
+
+
+KEPT_OF_OLD = {
+    "private": ("", {}, ["guest-new", "new", "old"]),
+    "public": ("[public]\non = true", {}, ["guest-new", "new"]),
+    "shared": ("", {"SHARE": "1", "GRADIO_SHARE_SERVER_ADDRESS": "127.0.0.1:9"}, ["guest-new", "new", "old"]),
+}
+
+
+@pytest.mark.parametrize(("config", "env", "kept"), KEPT_OF_OLD.values(), ids=KEPT_OF_OLD)
+def test_older_conversations_expire(
+    start_app: Callable[..., App], tmp_path: Path, config: str, env: dict[str, str], kept: list[str]
+) -> None:
+    write_old_database(tmp_path / "data")
+    app = start_app(config, SWITCHBOARD_DATA=str(tmp_path / "data"), HF_HOME="/nonexistent", **env)
+
+    def owners() -> list[str]:
+        with closing(sqlite3.connect(f"file:{tmp_path}/data/history.sqlite?mode=ro", uri=True)) as base:
+            return [row[0] for row in base.execute("SELECT owner FROM conversations ORDER BY owner")]
+
+    becomes(kept, owners)
+    app.stop()
+    assert owners() == kept
+    with closing(sqlite3.connect(tmp_path / "data" / "history.sqlite")) as base:
+        sizes = base.execute("SELECT id, size, length(record) FROM conversations").fetchall()
+        for id_, size, record in sizes:
+            assert [(size - record,)] == base.execute(
+                "SELECT sum(length(entry)) FROM entries WHERE conversation_id = ?", (id_,)
+            ).fetchall()

@@ -1,0 +1,70 @@
+"""What one visitor sends never makes another wait: attacks on a running app, and what somebody else sees meanwhile."""
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+
+import pytest
+from PIL import Image
+
+from tests.conftest import App
+from tests.support import media_files
+from tests.support.scripted_server import Config, running
+from tests.web.test_isolation import Program
+
+SECONDS = 8.0
+"""The longest that another visitor may wait for a short answer, on a machine that is busy with tests."""
+
+
+@pytest.fixture(scope="module")
+def own(start_app: Callable[..., App]) -> App:
+    """One app for all tests of this file."""
+    return start_app()
+
+
+def seconds_of_another(own: App, attack: Callable[[], object]) -> tuple[object, float]:
+    """What the attack returns, and the longest that another visitor waits for an answer while it goes on."""
+    other, longest = Program(own.url), 0.0
+    with ThreadPoolExecutor(1) as pool:
+        attacking = pool.submit(attack)
+        while True:
+            done, began = attacking.done(), monotonic()
+            assert "Still here." in other.say("!text Still here.")
+            longest = max(longest, monotonic() - began)
+            if done:
+                return attacking.result(), longest
+
+
+@pytest.mark.parametrize("expression", ["round(5, -30000000)", "9**9**9**9", "factorial(400)" + "*factorial(400)" * 30])
+def test_calculator_blocks_nobody(own: App, expression: str) -> None:
+    attacker = Program(own.url)
+    text = f"!tool calculate {json.dumps({'expression': expression})} !text Worked it out."
+    said, longest = seconds_of_another(own, lambda: attacker.say(text, tools=True))
+    assert "Worked it out." in str(said)
+    assert "tool_call_result" in str(said)
+    assert longest < SECONDS
+
+
+def test_slow_files_do_not_block_other_visitors(start_app: Callable[..., App]) -> None:
+    slow = media_files.encoded(Image.linear_gradient("L").resize((4800, 4800)).convert("RGB"), "PNG")
+    with running(Config(models=("Qwen/Qwen3-VL-8B-Instruct",), rate=200.0)) as server:
+        own = start_app(VLLM_BASE_URL=server.base_url)
+        attacker, other = Program(own.url), Program(own.url)
+        paths = [attacker.upload(f"{number}.png", slow + bytes([number])) for number in range(8)]
+        small = other.upload("small.png", media_files.picture("PNG"))
+        with ThreadPoolExecutor(1) as pool:
+            assert attacker.begin("!text Done.", *paths).status == 200
+            attack = pool.submit(attacker.listen, seconds=90)
+            assert "Seen." in other.say("!text Seen.", small)
+            assert not attack.done(), "the small picture waited for all the large ones"
+            assert "Done." in attack.result()
+
+
+def test_long_model_name_is_refused_to_programs(own: App) -> None:
+    program = Program(own.url)
+    data = [{"text": "!text Hello.", "files": []}, "a" * 100_000, {}, None]
+    assert program.join(program.chat, data).status == 200
+    said = program.listen()
+    assert "The name of a model has at most 200 characters; this one has 100,000." in said
+    assert "aaaa" not in own.log

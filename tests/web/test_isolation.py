@@ -1,0 +1,1455 @@
+"""Two visitors never see or move anything of each other, whatever ids and requests one of them replays.
+
+`Program` is a visitor who speaks raw HTTP with a cookie of its own, somebody's, a forged one or none. The laws:
+
+- an id of somebody else's gets the answer that a made-up id gets (`MATRIX`: object, verb, principal);
+- nothing of the first visitor's is in any answer to the second, and nothing of the first's stops or grows;
+- a request is read in one way only: what a wall checked is what Gradio gets;
+- every answer has the headers, every table an end, and no body takes the process down.
+"""
+
+import asyncio
+import http.client
+import http.cookiejar
+import json
+import random
+import re
+import sqlite3
+import ssl
+import threading
+from base64 import urlsafe_b64decode
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from time import monotonic
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import httpx
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, Request, Response, expect
+
+from agent.errors import NotFound
+from agent.media.store import MediaStore
+from agent.web.middleware import isolation, issued_ids, requests
+from agent.web.middleware.origins import Origins
+from agent.web.middleware.visitor_cookie import COOKIE, CookieJar, VisitorCookies
+from tests.conftest import CONFIG, App, Visitor
+from tests.support.scripted_server import Config, Running, running
+
+API = "/gradio_api/"
+HERE = "switchboard_visitor-80"
+"""The name of the visitor's cookie at http://chat.example."""
+PICTURES = "Qwen/Qwen3-VL-8B-Instruct"
+LONG = "!tokens 9000 @20"
+SALT = uuid4().bytes
+LONG_RUNS = CONFIG.replace("run_seconds = 60", "run_seconds = 600") + "[server]\nmax_upload_bytes = 400000\n"
+
+
+def marker() -> str:
+    """A word that nobody else says."""
+    return f"amber{uuid4().hex}"
+
+
+def png() -> bytes:
+    """A picture that no other test has."""
+    out = BytesIO()
+    Image.new("RGB", (8, 8), tuple(random.randbytes(3))).save(out, "PNG")
+    return out.getvalue()
+
+
+@dataclass
+class Said:
+    """An answer, as far as it came."""
+
+    status: int
+    headers: httpx.Headers
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+class Program:
+    """A visitor over raw HTTP. `cookie` None: one without; left out: a newcomer who is given one."""
+
+    def __init__(self, url: str, cookie: str | None = "", *, verify: ssl.SSLContext | bool = True) -> None:
+        limits = httpx.Limits(max_keepalive_connections=0)  # leaves no connection to close
+        self.http = httpx.Client(base_url=url, timeout=60, trust_env=False, limits=limits, verify=verify)
+        self.session = uuid4().hex[:11]
+        self.config = self.ask("GET", "/config")
+        name, _, given = self.config.headers["set-cookie"].split(";")[0].partition("=")
+        self.cookie = cookie = given if cookie == "" else cookie
+        self.http.cookies.clear()
+        if cookie is not None:
+            self.http.headers["cookie"] = f"{name}={cookie}"
+        self.events: list[dict[str, Any]] = self.config.json["dependencies"]
+
+    def ask(self, method: str, path: str, *, seconds: float = 30.0, **more: Any) -> Said:
+        """Ask, and read until the answer ends or `seconds` are over."""
+        text, until = "", monotonic() + seconds
+        more.setdefault("timeout", seconds)
+        with self.http.stream(method, path, **more) as answer:
+            with suppress(httpx.ReadTimeout, httpx.RemoteProtocolError):
+                for piece in answer.iter_text():
+                    text += piece
+                    if monotonic() > until:
+                        break
+            return Said(answer.status_code, answer.headers, text)
+
+    def join(self, fn: int, data: list[Any], **more: Any) -> Said:
+        """Start an event in the session."""
+        body = {"data": data, "fn_index": fn, "session_hash": self.session, **more}
+        return self.ask("POST", f"{API}queue/join", json=body)
+
+    def listen(self, session: str = "", seconds: float = 10.0) -> str:
+        """All that comes out of a session until its events are done."""
+        query = {"session_hash": session or self.session}
+        return self.ask("GET", f"{API}queue/data", params=query, seconds=seconds).text
+
+    @property
+    def chat(self) -> int:
+        """The number of the public event."""
+        return next(event["id"] for event in self.events if event["api_name"] == "chat")
+
+    def begin(self, text: str, *paths: str, **options: Any) -> Said:
+        """Send a message through the public event."""
+        files = [{"path": path, "meta": {"_type": "gradio.FileData"}} for path in paths]
+        return self.join(self.chat, [{"text": text, "files": files}, "", options, None])
+
+    def say(self, text: str, *paths: str, **options: Any) -> str:
+        """Send a message and wait for the answer."""
+        assert self.begin(text, *paths, **options).status == 200
+        return self.listen()
+
+    def upload(self, name: str, data: bytes, **more: Any) -> str:
+        """Bring a file; its path at the server."""
+        return self.ask("POST", f"{API}upload", files={"files": (name, data)}, **more).json[0]
+
+
+def cookie_name(url: str) -> str:
+    """The name of the visitor's cookie at a page."""
+    found = urlsplit(url)
+    return CookieJar(found.scheme == "https", found.hostname or "", found.port, found.path.rstrip("/")).name
+
+
+def forged(cookie: str) -> str:
+    """The cookie with one character of its signature changed."""
+    return cookie[:-5] + ("A" if cookie[-5] != "A" else "B") + cookie[-4:]
+
+
+PRINCIPALS: dict[str, Callable[[App, str], Program]] = {
+    "another": lambda app, cookie: Program(app.url),
+    "anonymous": lambda app, cookie: Program(app.url, None),
+    "forged": lambda app, cookie: Program(app.url, forged(cookie)),
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    """A model that sees pictures."""
+    with running(Config(models=(PICTURES,), rate=500.0)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def own(start_app: Callable[..., App], server: Running) -> App:
+    """An app of this module's, whose runs may be long and whose uploads are small."""
+    return start_app(LONG_RUNS, VLLM_BASE_URL=server.base_url)
+
+
+def stored(app: App) -> dict[str, tuple[str, int]]:
+    """Every conversation: its owner and how many entries it has."""
+    with sqlite3.connect(f"file:{app.folder}/data/history.sqlite?mode=ro", uri=True) as db:
+        rows = db.execute(
+            "SELECT c.id, c.owner, count(*) FROM conversations c JOIN entries e ON conversation_id = c.id GROUP BY c.id"
+        ).fetchall()
+    db.close()
+    return {row[0]: (row[1], row[2]) for row in rows}
+
+
+def owner_in(cookie: str) -> str:
+    """The visitor that a cookie names, which anybody can read in it."""
+    payload = cookie.split(".")[0]
+    return json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+
+
+# Object x verb x principal
+
+
+@dataclass
+class Scene:
+    """What the first visitor has: an answer being written, one that is finished, an upload, a picture."""
+
+    program: Program
+    marker: str
+    ids: dict[str, str]
+    app: App
+    server: Running
+    long: str
+    before: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def mine(self) -> dict[str, tuple[str, int]]:
+        return {id_: row for id_, row in stored(self.app).items() if row[0] == self.ids["owner"]}
+
+    def untouched(self) -> None:
+        """The run goes on and the conversations are as they were."""
+        line = next(line for line in self.server.journal() if self.long in str(line["body"]))
+        assert line["ended"] is None
+        assert line["closed"] is None
+        assert self.mine() == self.before
+
+
+@contextmanager
+def reading(program: Program) -> Iterator[None]:
+    """Read the events of its session all the time. The app cancels what nobody reads for a minute."""
+
+    def read() -> None:
+        query = {"session_hash": program.session}
+        with (
+            suppress(httpx.HTTPError),
+            program.http.stream("GET", f"{API}queue/data", params=query, timeout=600) as said,
+        ):
+            for _ in said.iter_raw():
+                pass
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(30)
+
+
+@contextmanager
+def at_work(app: App, server: Running, first: Program) -> Iterator[Scene]:
+    """A visitor who has said something with files and whose next answer is being written."""
+    word = marker()
+    sent, picture = first.upload(f"{word}.txt", word.encode()), first.upload("p.png", png())
+    assert word in first.say(f"!text {word}", sent, picture, system_message=word)
+    path = first.upload(f"{word}.txt", word.encode())
+    long = f"{LONG} !text {word}"
+    event = first.begin(long).json["event_id"]
+    server.wait_for(lambda journal: any(long in str(line["body"]) and line["sent"] > 3 for line in journal))
+    assert first.cookie is not None
+    owner = owner_in(first.cookie)
+    kept = next((app.folder / "data" / "media" / owner).iterdir())
+    ids = {
+        "session": first.session,
+        "event": event,
+        "path": path,
+        "media": kept.name,
+        "owner": owner,
+        "conversation": next(id_ for id_, row in stored(app).items() if row[0] == owner),
+        "chat": str(first.chat),
+    }
+    made = Scene(first, word, ids, app, server, long)
+    made.before = made.mine()
+    end = {"session_hash": first.session, "event_id": event, "fn_index": first.chat}
+    with reading(first):
+        try:
+            yield made
+        finally:
+            first.ask("POST", f"{API}cancel", json=end)
+
+
+@pytest.fixture(scope="module")
+def scene(own: App, server: Running) -> Iterator[Scene]:
+    """The first visitor at work."""
+    with at_work(own, server, Program(own.url)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def below(start_app: Callable[..., App], server: Running) -> App:
+    """An app that a proxy shows below /chat."""
+    return start_app(LONG_RUNS, VLLM_BASE_URL=server.base_url, GRADIO_ROOT_PATH="/chat")
+
+
+@pytest.fixture(scope="module")
+def scene_below(below: App, server: Running) -> Iterator[Scene]:
+    """The first visitor at work in that app."""
+    with at_work(below, server, Program(below.url)) as made:
+        yield made
+
+
+SEAT = '{"owner": "$owner", "guest": true, "conversation": "$conversation", "window": 40}'
+MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
+    # object, verb, method, path, body, the owner's status (None: not requested, because it would change the scene)
+    ("session", "listen", "GET", "queue/data?session_hash=$session", None, None),
+    ("session", "keep", "GET", "heartbeat/$session", None, None),
+    ("session", "act", "POST", "queue/join", '{"session_hash": "$session", "fn_index": 1, "data": [$seat]}', None),
+    ("session", "cancel", "POST", "cancel", '{"session_hash": "$session", "fn_index": $chat, "event_id": "x"}', 404),
+    ("session", "link", "GET", "deep_link?session_hash=$session", None, 404),
+    ("session", "serve", "POST", "component_server",
+     '{"session_hash": "$session", "component_id": 1, "fn_name": "x", "data": 1}', 404),
+    ("session", "call", "POST", "call/chat", '{"session_hash": "$session", "data": [{"text": "x"}, "", {}]}', 404),
+    ("session", "run", "POST", "run/chat", '{"session_hash": "$session", "data": [{"text": "x"}, "", {}, null]}', 404),
+    ("session", "api", "POST", "api/predict", '{"session_hash": "$session", "fn_index": 1, "data": [null]}', 404),
+    ("session", "play", "GET", "stream/$session/0/1/playlist.m3u8", None, 404),
+    ("event", "cancel", "POST", "cancel", '{"session_hash": "mine", "fn_index": $chat, "event_id": "$event"}', 404),
+    ("event", "cancel both", "POST", "cancel",
+     '{"session_hash": "$session", "fn_index": $chat, "event_id": "$event"}', None),
+    ("event", "reset", "POST", "reset", '{"event_id": "$event"}', 200),
+    ("event", "read", "GET", "call/chat/$event", None, 404),
+    ("event", "read 2", "GET", "call/v2/chat/$event", None, 404),
+    ("event", "feed", "POST", "stream/$event", '{"data": []}', 404),
+    ("event", "close", "POST", "stream/$event/close", None, 404),
+    ("upload", "read", "GET", "file=$path", None, 200),
+    ("upload", "head", "HEAD", "file=$path", None, 200),
+    ("upload", "read old", "GET", "file/$path", None, 404),
+    ("upload", "proxy", "GET", "proxy=http://127.0.0.1/gradio_api/file=$path", None, 404),
+    ("upload", "attach", "POST", "queue/join",
+     '{"session_hash": "$fresh", "fn_index": $chat, "data": [{"text": "!text x", "files": [{"path": "$path", '
+     '"meta": {"_type": "gradio.FileData"}}]}, "", {}, null]}', None),
+    ("picture", "read", "GET", "/media/$media", None, 200),
+    ("picture", "head", "HEAD", "/media/$media", None, 404),
+    ("picture", "by owner", "GET", "/media/$owner/$media", None, 404),
+    ("picture", "climb", "GET", "/media/..%2f$owner%2f$media", None, 404),
+    ("picture", "as file", "GET", "file=$folder/data/media/$owner/$media", None, 404),
+    ("picture", "attach", "POST", "queue/join",
+     '{"session_hash": "$fresh", "fn_index": $chat, "data": [{"text": "!text x", "files": [{"path": '
+     '"$folder/data/media/$owner/$media", "meta": {"_type": "gradio.FileData"}}]}, "", {}, null]}', 404),
+    ("conversation", "seat", "POST", "queue/join",
+     '{"session_hash": "$fresh", "fn_index": $chat, "data": [{"text": "!text x"}, "", {}, $seat]}', None),
+    ("conversation", "link", "GET", "/?deep_link=$conversation", None, 200),
+    ("conversation", "config", "GET", "/config?deep_link=$conversation", None, 200),
+]  # fmt: skip
+
+
+def filled(template: str, ids: dict[str, str]) -> str:
+    return re.sub(r"\$(\w+)", lambda found: ids[found[1]], template)
+
+
+def play(program: Program, row: tuple[Any, ...], ids: dict[str, str]) -> Said:
+    """Do what a row says with these ids; of a session that was begun, listen to it too."""
+    _, _, method, path, body, _ = row
+    ids = ids | {"seat": filled(SEAT, ids)}
+    path, content = filled(path if path.startswith("/") else API + path, ids), filled(body, ids) if body else None
+    endless = "heartbeat" in path
+    json_ = {"content-type": "application/json"} if content else {}
+    said = program.ask(method, path, content=content, headers=json_, seconds=1.0 if endless else 30.0)
+    if path.endswith("queue/join") and said.status == 200:
+        said.text += program.listen(json.loads(content or "")["session_hash"], seconds=20.0)
+    return said
+
+
+def plain(said: Said, ids: dict[str, str]) -> tuple[int, str]:
+    """The answer without what a request brings itself and what differs from one time to the next."""
+    text = said.text
+    for id_ in ids.values():
+        if len(id_) > 5:
+            text = text.replace(id_, "ID")
+    text = re.sub(r"[0-9a-f]{32}", "ID", text)
+    text = re.sub(r'"[a-z_]*(duration|time|eta|left|since)[a-z_]*": ?[^,}]*|[0-9.]+ (s|tokens?)[^"<]*', "", text)
+    return said.status, re.sub(r"data: .*process_generating.*\n+", "", text)
+
+
+@pytest.mark.parametrize("who", PRINCIPALS)
+@pytest.mark.parametrize("row", MATRIX, ids=lambda row: f"{row[0]}-{row[1]}")
+def test_foreign_id_answers_like_a_made_up_one(scene: Scene, who: str, row: tuple[Any, ...]) -> None:
+    assert scene.program.cookie is not None
+    fixed = {"chat": scene.ids["chat"], "folder": str(scene.app.folder)}
+    owned = {**scene.ids, **fixed, "fresh": uuid4().hex[:11]}
+    made_up = {name: made_up_like(value) for name, value in owned.items()} | fixed
+    principal = PRINCIPALS[who](scene.app, scene.program.cookie)
+    real = play(principal, row, owned)
+    wrong = play(PRINCIPALS[who](scene.app, scene.program.cookie), row, made_up)
+    assert plain(real, owned) == plain(wrong, made_up)
+    assert scene.marker not in real.text
+    scene.untouched()
+
+
+@pytest.mark.parametrize("row", [row for row in MATRIX if row[5]], ids=lambda row: f"{row[0]}-{row[1]}")
+def test_owner_gets_only_their_own(scene: Scene, row: tuple[Any, ...]) -> None:
+    ids = {**scene.ids, "folder": str(scene.app.folder), "fresh": uuid4().hex[:11]}
+    said = play(scene.program, row, ids)
+    assert said.status == row[5]
+    if row[:2] == ("upload", "read"):
+        assert said.text == scene.marker
+    if row[:2] == ("picture", "read"):
+        assert said.headers["content-type"] == "image/png"
+    scene.untouched()
+
+
+def made_up_like(id_: str) -> str:
+    """An id of the same form that nobody has, always the same for one id: an earlier row may have used both."""
+    return re.sub(r"[0-9a-f]{11,}", lambda found: sha256(SALT + found[0].encode()).hexdigest()[: len(found[0])], id_)
+
+
+CLOSED = """GET /openapi.json|GET /openapi.json/|GET /docs|GET /redoc|GET /runs
+GET /monitoring|GET /monitoring/summary|GET /monitoring/x|POST /login|GET /logout|POST /|POST /config
+PUT /gradio_api/queue/join|OPTIONS /gradio_api/queue/join|GET /gradio_api/queue/status|GET /gradio_api/openapi.json
+POST /gradio_api/process_recording|GET /gradio_api/dev/reload|POST /gradio_api/vibe-edit|GET /gradio_api/user
+GET /gradio_api/token|GET /gradio_api/runs|POST /gradio_api/run-history/connect|GET /gradio_api/mcp/sse
+GET /gradio_api/custom_component/x/client/component/index.js|GET /gradio_api/login_check|POST /gradio_api/call/v2/chat
+POST /gradio_api/run/predict/|POST /gradio_api/component_server/|GET /gradio_api/|GET /gradio_api/queue/join/x"""
+
+
+def closed_requests() -> list[tuple[str, str]]:
+    """Method and path of what the page does not need."""
+    return [(method, path) for method, path in (line.split(" ") for line in CLOSED.replace("\n", "|").split("|"))]
+
+
+def test_unneeded_routes_are_closed(own: App) -> None:
+    program = Program(own.url)
+    for method, path in closed_requests():
+        said = program.ask(method, path, json={} if method in ("POST", "PUT") else None)
+        assert said.status in (404, 405), path
+        assert "set-cookie" not in said.headers, path
+
+
+# The same below a root path, which Gradio takes off a path once more than a proxy does
+
+
+@pytest.mark.parametrize("prefix", ["", "/chat", "/chat/chat", "/chat/chat/chat"])
+def test_closed_routes_below_a_root_path(below: App, prefix: str) -> None:
+    program = Program(below.url, None)
+    for method, path in closed_requests():
+        body = json.dumps({}).encode() if method in ("POST", "PUT") else b""
+        assert raw(below, method, prefix + path, body)[0] in (404, 405), prefix + path
+    assert program.ask("GET", "/chat/").status == 200  # a proxy can keep the prefix
+
+
+@pytest.mark.parametrize("prefix", ["", "/chat"])
+@pytest.mark.parametrize("row", MATRIX, ids=lambda row: f"{row[0]}-{row[1]}")
+def test_matrix_below_a_root_path(scene_below: Scene, prefix: str, row: tuple[Any, ...]) -> None:
+    fixed = {"chat": scene_below.ids["chat"], "folder": str(scene_below.app.folder)}
+    owned = {**scene_below.ids, **fixed, "fresh": uuid4().hex[:11]}
+    made_up = {name: made_up_like(value) for name, value in owned.items()} | fixed
+    cookie, url = scene_below.program.cookie or "", scene_below.app.url + prefix
+    for principal in (Program(url), Program(url, None), Program(url, forged(cookie))):
+        real, wrong = play(principal, row, owned), play(principal, row, made_up)
+        assert plain(real, owned) == plain(wrong, made_up)
+        assert scene_below.marker not in real.text
+    if row[5]:
+        assert play(Program(url, cookie), row, owned).status == row[5]
+    scene_below.untouched()
+
+
+@pytest.mark.parametrize("prefix", ["/chat/chat", "/chat/chat/chat", "/chat/", "//chat", "/chat/./", "/chat%2f"])
+def test_repeated_or_unclear_prefix_reaches_nothing(scene_below: Scene, prefix: str) -> None:
+    """This includes the owner, because the checked path and the routed path could differ."""
+    ids = {**scene_below.ids, "folder": str(scene_below.app.folder), "fresh": uuid4().hex[:11]}
+    cookie = {"cookie": scene_below.program.http.headers["cookie"]}
+    for _, _, method, path, body, _ in MATRIX:
+        target = prefix + filled(path if path.startswith("/") else API + path, ids)
+        content = filled(body, ids | {"seat": filled(SEAT, ids)}).encode() if body else b""
+        status, _, text = raw(scene_below.app, method, target, content, **cookie)
+        assert status in (404, 405), target
+        assert scene_below.marker not in text, target
+    scene_below.untouched()
+
+
+async def test_root_path_can_be_a_url() -> None:
+    """Gradio removes the whole URL, which a request can have as its target."""
+    seen: list[str] = []
+
+    async def gradio(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope["path"])
+        await _echo(scope, receive, send)
+
+    guard = isolation.IsolationMiddleware(gradio, VisitorCookies("key"), "https://example.org/chat")
+    for path in ("https://example.org/chat/config", "/chat/chat/config", "chat/config", "*", ""):
+        assert await status_of(guard, path) == 404, path
+    for path in ("/config", "/chat/config"):
+        assert await status_of(guard, path) == 200, path
+    assert seen == ["/config", "/config"]
+
+
+async def status_of(app: isolation.IsolationMiddleware, path: str) -> int:
+    """The status of a GET whose path nobody tidies up."""
+    said: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": []}
+    await app(scope, receive, send)
+    return said[0]["status"]
+
+
+# A request is read in one way only
+
+
+PATHS = [
+    "//gradio_api/queue/data",
+    "/gradio_api//queue/data",
+    "/gradio_api/./queue/data",
+    "/gradio_api/x/../queue/data",
+    "/./gradio_api/queue/data",
+    "/gradio_api%2fqueue%2fdata",
+    "/%67radio_api/queue/data",
+    "/gradio_api/queue/%64ata",
+    "/gradio_api/queue/data/",
+    "/gradio_api/queue/data;x",
+    "/gradio_api/queue/data%00",
+    "/gradio_api\\queue\\data",
+    "/GRADIO_API/queue/data",
+    "/Gradio_api/Queue/Data",
+    "http://127.0.0.1/gradio_api/queue/data",
+]
+QUERIES = [
+    "session_hash={theirs}",
+    "session_hash={mine}&session_hash={theirs}",
+    "session_hash={theirs}&session_hash={mine}",
+    "session_hash=&session_hash={theirs}",
+    "session_hash={mine};session_hash={theirs}",
+    "session%5fhash={theirs}",
+    "session_hash=%20{theirs}",
+    "session_hash={theirs}%00",
+    "session_hash[]={theirs}",
+    "session_hash={owner}-{theirs}",
+    "session_hash=../{owner}-{theirs}",
+]
+
+
+def raw(app: App, method: str, target: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], str]:
+    """A request whose target nobody tidies up; its answer for half a second."""
+    connection = http.client.HTTPConnection("127.0.0.1", app.port, timeout=0.5)
+    try:
+        connection.putrequest(method, target, skip_host="host" in headers, skip_accept_encoding=True)
+        for name, value in {**headers, "content-length": str(len(body))}.items():
+            connection.putheader(name, value)
+        connection.endheaders(body)
+        answer, text = connection.getresponse(), b""
+        with suppress(TimeoutError, http.client.IncompleteRead):
+            while piece := answer.read1(65536):
+                text += piece
+        return (
+            answer.status,
+            {name.lower(): value for name, value in answer.getheaders()},
+            text.decode(errors="replace"),
+        )
+    finally:
+        connection.close()
+
+
+def test_no_url_spelling_reads_foreign_session(scene: Scene) -> None:
+    second = Program(scene.app.url)
+    names = {"theirs": scene.ids["session"], "mine": second.session, "owner": scene.ids["owner"]}
+    tricks = [f"{path}?{QUERIES[0]}" for path in PATHS] + [f"{API}queue/data?{query}" for query in QUERIES]
+    for cookie in (second.cookie, forged(scene.program.cookie or ""), None):
+        headers = {"cookie": f"{cookie_name(scene.app.url)}={cookie}"} if cookie else {}
+        for trick in tricks:
+            status, _, text = raw(scene.app, "GET", trick.format(**names), **headers)
+            assert "process_" not in text, trick
+            assert status < 500, trick
+    scene.untouched()
+
+
+def joins(theirs: str, mine: str, owner: str, chat: int) -> list[tuple[str, bytes, str]]:
+    """Bodies that try to act in another's session: target, body, content type."""
+    message = [{"text": "!text intruder", "files": []}, "", {"new": True}, None]
+    body = {"data": message, "fn_index": chat}
+    data = json.dumps(message)
+    rest = f'"data": {data}, "fn_index": {chat}'
+    texts = [
+        f'{{{rest}, "session_hash": "{theirs}"}}',
+        f'{{"session_hash": "{mine}", {rest}, "session_hash": "{theirs}"}}',
+        f'{{"session_hash": "{theirs}", {rest}, "session_hash": "{mine}"}}',
+        f'{{{rest}, "session\\u005fhash": "{theirs}"}}',
+        f'{{{rest}, "session_hash": ["{theirs}"]}}',
+        f'{{{rest}, "session_hash": {{"a": "{theirs}"}}}}',
+        f'{{{rest}, "session_hash": "{owner}-{theirs}"}}',
+        f'{{{rest}, "session_hash": "{theirs}\\u0000"}}',
+        f'{{{rest}, "session_hash": " {theirs}"}}',
+        f'{{{rest}, "session_hash": 5}}',
+        f'{{{rest}, "session_hash": ""}}',
+        f'{{{rest}, "session_hash": null}}',
+        f'{{{rest}, "session_hash": "x<gradio-sep>y"}}',
+        f'{{{rest}, "session_hash": "{mine}", "event_id": "{theirs}", "batched": true, "simple_format": true}}',
+        f"[{{{rest}}}]",
+    ]
+    made = [(f"{API}queue/join", text.encode(), "application/json") for text in texts]
+    made += [(f"{API}queue/join", text.encode(), "text/plain") for text in texts[:2]]
+    made += [(f"{API}queue/join", texts[0].encode(code), "application/json") for code in ("utf-16", "utf-8-sig")]
+    made += [(f"{API}queue/join?session_hash={theirs}", json.dumps(body).encode(), "application/json")]
+    made += [(f"{API}queue/join?session_hash={mine}", texts[0].encode(), "application/json")]
+    form = f"session_hash={theirs}&fn_index={chat}&data={data}".encode()
+    made += [(f"{API}queue/join", form, "application/x-www-form-urlencoded")]
+    made += [(target, texts[0].encode(), "application/json") for target in spelled("queue/join")]
+    return made
+
+
+def spelled(route: str) -> list[str]:
+    return [path.replace("queue/data", route) for path in PATHS if "queue/data" in path]
+
+
+def test_no_body_spelling_acts_in_foreign_session(own: App, server: Running) -> None:
+    first, second, word = Program(own.url), Program(own.url), marker()
+    first.say(f"!text {word}")
+    assert first.cookie is not None
+    owner = owner_in(first.cookie)
+    for cookie in (second.cookie, None):
+        headers = {"cookie": f"{cookie_name(own.url)}={cookie}"} if cookie else {}
+        for target, body, kind in joins(first.session, second.session, owner, first.chat):
+            status, _, text = raw(own, "POST", target, body, **headers, **{"content-type": kind})
+            assert status < 500, body
+            assert word not in text
+    chunked = {"data": [None], "fn_index": 1, "session_hash": first.session}
+    second.ask(
+        "POST", f"{API}queue/join", content=iter([json.dumps(chunked).encode()[:20], json.dumps(chunked).encode()[20:]])
+    )
+    assert "intruder" not in first.listen(seconds=0.5)
+    again = first.say("!text and on we go")
+    assert "intruder" not in again
+    line = server.journal()[-1]["body"]["messages"]
+    assert [message["content"] for message in line if message["role"] == "user"] == [
+        f"!text {word}",
+        "!text and on we go",
+    ]
+    assert [row[1] for row in stored(own).values() if row[0] == owner] == [4]
+
+
+def test_binding_a_session_hash_first_gains_nothing(own: App) -> None:
+    thief, first, word = Program(own.url), Program(own.url), marker()
+    thief.session = first.session
+    thief.say("!text thief was here")
+    assert thief.begin("!tokens 9000 @20", new=True).status == 200
+    said = first.say(f"!text {word}")
+    assert word in said
+    assert "thief" not in said
+    heard = thief.listen(seconds=0.5)
+    assert "process_generating" in heard
+    assert word not in heard
+
+
+def test_client_without_cookie_has_a_session(own: App) -> None:
+    """Only the hash names it: it opens this guest's session and no session of a visitor with a cookie."""
+    guest, other, visitor, word = Program(own.url, None), Program(own.url, None), Program(own.url), marker()
+    visitor.session = guest.session
+    assert word in guest.say(f"!text {word}")
+    assert word in guest.say("!echo")
+    assert word not in other.say("!echo")
+    assert word not in visitor.say("!echo")
+
+
+def test_same_file_of_two_visitors_stays_for_both(own: App) -> None:
+    first, second, same = Program(own.url), Program(own.url), marker().encode()
+    path, other = first.upload("same.txt", same), second.upload("same.txt", same)
+    assert "got it" in first.say("!text got it", path)
+    assert first.ask("GET", f"{API}file={other}").status == 404
+    assert second.ask("GET", f"{API}file={other}").text == same.decode()
+
+
+def test_many_files_at_once_belong_to_uploader(own: App) -> None:
+    first = Program(own.url)
+    files = [("files", (f"a-rather-long-name-{number}.txt", marker().encode())) for number in range(40)]
+    said = first.ask("POST", f"{API}upload", files=files)
+    assert len(said.json) == 40
+    assert first.ask("HEAD", f"{API}file={said.json[-1]}").status == 200
+
+
+def test_only_uploaded_files_are_accepted(own: App) -> None:
+    """Files of the server and URLs to fetch are refused."""
+    with beacon() as (url, hits):
+        second = Program(own.url)
+        for path in (url + "/a.png", "/etc/passwd", str(own.folder / "data" / "secret"), "app.py", ["x"], None, 5):
+            for where in ({"path": path}, {"path": path, "meta": {"_type": "gradio.FileData"}, "url": url}):
+                said = second.join(second.chat, [{"text": "hm", "files": [where]}, "", {}, None])
+                assert said.status == 404
+                assert second.join(second.chat, [{"text": "hm"}, "", {"deep": [where]}, None]).status == 404
+        assert hits == []
+
+
+def test_upload_progress_is_private(own: App) -> None:
+    first, second, name, go = Program(own.url), Program(own.url), f"{marker()}.txt", threading.Event()
+    head = f'--b\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'.encode()
+
+    def slowly() -> Iterator[bytes]:
+        yield head + b"x" * 300_000
+        go.wait(10)
+        yield b"\r\n--b--\r\n"
+
+    kind = {"content-type": "multipart/form-data; boundary=b"}
+    sender = threading.Thread(
+        target=lambda: first.ask("POST", f"{API}upload?upload_id=u1", content=slowly(), headers=kind)
+    )
+    sender.start()
+    try:
+        theirs = second.ask("GET", f"{API}upload_progress?upload_id=u1", seconds=5)
+        assert name not in theirs.text
+        assert theirs.status == 404
+        other = Program(own.url, first.cookie)
+        assert name in other.ask("GET", f"{API}upload_progress?upload_id=u1", seconds=0.5).text
+        with ExitStack() as stack:
+            listeners = [
+                stack.enter_context(other.http.stream("GET", f"{API}upload_progress?upload_id=u1")) for _ in range(7)
+            ]
+            statuses = Counter(listener.status_code for listener in listeners)
+            assert statuses[200] <= 4
+            assert statuses[429] == 7 - statuses[200] <= 4
+            assert second.ask("GET", f"{API}upload_progress?upload_id=u1", seconds=5).status == 404
+            go.set()
+            assert '"done"' in next(one for one in listeners if one.status_code == 200).read().decode()
+    finally:
+        go.set()
+        sender.join()
+
+
+def test_page_of_another_site_is_not_the_visitor(own: App) -> None:
+    first = Program(own.url)
+    path = first.upload("mine.txt", b"mine")
+    for site, status in (("same-origin", 200), ("none", 200), ("cross-site", 404), ("same-site", 404)):
+        headers = {"sec-fetch-site": site, "origin": "http://evil.example"}
+        said = first.ask("GET", f"{API}file={path}", headers=headers)
+        assert said.status == status, site
+        assert "access-control-allow-credentials" not in said.headers
+    assert "set-cookie" not in first.ask("GET", "/", headers={"sec-fetch-site": "cross-site"}).headers
+    assert first.ask("GET", f"{API}file={path}").text == "mine"
+
+
+def test_forged_host_reaches_no_other_answer(own: App) -> None:
+    for target in (f"{API}info", "/", "/config", f"{API}info?all_endpoints=True"):
+        assert raw(own, "GET", target, host="evil.example")[0] == 421
+        assert raw(own, "GET", target, **{"x-forwarded-host": "evil.example"})[0] == 421
+        assert "evil.example" not in raw(own, "GET", target)[2], target
+        status, _, said = raw(own, "GET", target, **{"x-gradio-server": "http://evil.example/"})
+        assert (status, "evil.example" in said) == (200, False), target
+    for host in ("", "a b", "evil.example:99999", "[::1", "\xff"):
+        assert raw(own, "GET", "/", host=host)[0] == 400, host
+        assert raw(own, "GET", "/", **{"x-forwarded-host": host})[0] == 400, host
+
+
+async def test_allowed_host_names() -> None:
+    """Without a list, a page that others reach accepts any name; a hostile name for this machine is refused."""
+    here = Origins(["chat.example"], any_host=False)
+    here.add("https://abc.gradio.live")
+    served = ["chat.example", "CHAT.example:8443", "abc.gradio.live", "localhost:7860", "127.0.0.1:1", "[::1]:7860"]
+    served += ["127.8.9.1", "a.localhost"]
+    refused = ["evil.example", "evil.gradio.live", "chat.example.evil.example", "10.0.0.1", "0.0.0.0:7860", "chat"]
+    for origins, others in ((here, 421), (Origins(), 200)):
+        transport = httpx.ASGITransport(
+            app=isolation.IsolationMiddleware(_echo, VisitorCookies("key"), origins=origins)
+        )
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as http_:
+            for host in served:
+                assert (await http_.get("/", headers={"host": host})).status_code == 200, host
+            for host in refused:
+                assert (await http_.get("/", headers={"host": host})).status_code == others, host
+                assert (await http_.get("/readyz", headers={"host": host})).status_code == 200, host
+    said = (
+        await _once(isolation.IsolationMiddleware(_echo, VisitorCookies("key"), origins=here), host="evil.example")
+    ).json()
+    assert "SWITCHBOARD_HOSTS" in said["detail"]
+
+
+async def _once(app: isolation.IsolationMiddleware, **headers: str) -> httpx.Response:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://x") as http_:
+        return await http_.get("/", headers=headers)
+
+
+POSTS = [
+    # url, origin, sec-fetch-site, other headers, passes
+    ("http://127.0.0.1:7860", None, None, {}, True),  # a program
+    ("http://127.0.0.1:7860", "http://127.0.0.1:7860", "same-origin", {}, True),
+    ("http://127.0.0.1:7860", "http://127.0.0.1:7860", None, {}, True),
+    ("http://127.0.0.1:7860", "http://127.0.0.1:7861", None, {}, False),
+    ("http://127.0.0.1:7860", "http://localhost:7860", None, {}, False),
+    ("http://127.0.0.1:7860", "null", None, {}, False),
+    ("http://127.0.0.1:7860", "http://evil.example", None, {}, False),
+    ("http://127.0.0.1:7860", "http://evil.example", "same-origin", {}, False),
+    ("http://127.0.0.1:7860", None, "cross-site", {}, False),
+    ("http://127.0.0.1:7860", None, "same-site", {}, False),
+    ("http://127.0.0.1:7860", "http://[", None, {}, False),
+    ("http://127.0.0.1:7860", "http://127.0.0.1:7860.evil.example", None, {}, False),
+    ("https://chat.example", "https://chat.example", "same-origin", {}, True),
+    ("https://chat.example", "https://chat.example:443", None, {}, True),
+    ("https://chat.example", "http://chat.example", None, {}, False),
+    ("https://chat.example", "https://chat.example:8443", None, {}, False),
+    ("https://chat.example", "https://huggingface.co", "cross-site", {}, False),
+    # Behind a proxy the app sees http, and maybe its own address.
+    ("http://chat.example", "https://chat.example", "same-origin", {"x-forwarded-proto": "https"}, True),
+    ("http://chat.example", "http://chat.example", None, {"x-forwarded-proto": "https"}, False),
+    ("http://chat.example", "https://chat.example", "same-origin", {}, True),
+    ("http://127.0.0.1:7860", "https://chat.example", "same-origin", {"x-forwarded-host": "chat.example"}, True),
+    ("http://127.0.0.1:7860", "https://listed.example", "same-origin", {}, True),
+]
+
+
+@pytest.mark.parametrize(("url", "origin", "site", "more", "passes"), POSTS)
+async def test_allowed_origins_can_post(
+    url: str, origin: str | None, site: str | None, more: dict[str, str], passes: bool
+) -> None:
+    headers = more | ({"origin": origin} if origin else {}) | ({"sec-fetch-site": site} if site else {})
+    transport = httpx.ASGITransport(
+        app=isolation.IsolationMiddleware(_echo, VisitorCookies("key"), origins=Origins(["listed.example"]))
+    )
+    async with httpx.AsyncClient(transport=transport, base_url=url, headers=headers) as http_:
+        for target in ("upload", "queue/join", "cancel", "reset"):
+            body = {"session_hash": "s", "fn_index": 0, "data": [], "event_id": "e"}
+            said = await http_.post(API + target, json=body)
+            if passes:
+                assert said.status_code == (404 if target == "cancel" else 200)  # no such event exists
+            else:
+                assert said.status_code == 403
+                assert said.json() == {"detail": "A page of another site may not do this."}
+        assert (await http_.get("/")).status_code == 200
+
+
+def test_cross_site_post_leaves_nothing(own: App) -> None:
+    """The raw requests carry the visitor's cookie, as from a browser whose cookie is not bound to a site."""
+    first, word = Program(own.url), marker()
+    foreign = {"origin": "http://evil.example", "sec-fetch-site": "cross-site"}
+    said = first.ask("POST", f"{API}upload", files={"files": (f"{word}.txt", b"x")}, headers=foreign)
+    assert said.status == 403
+    assert not list((own.folder / "tmp").rglob(f"{word}.txt"))
+    body = {"data": [{"text": f"!text {word}", "files": []}, "", {}, None], "fn_index": first.chat, "session_hash": "s"}
+    assert first.ask("POST", f"{API}queue/join", json=body, headers=foreign).status == 403
+    assert owner_in(first.cookie or "") not in {row[0] for row in stored(own).values()}
+
+
+BAD = [
+    ("GET", "/?page=x", None), ("GET", "/config?page=x", None),
+    ("POST", "queue/join", {"session_hash": "s", "fn_index": 99_999, "data": []}),
+    ("POST", "queue/join", {"session_hash": "s", "fn_index": -1, "data": []}),
+    ("POST", "queue/join", {"session_hash": "s", "fn_index": None, "data": []}),
+    ("POST", "queue/join", {"session_hash": "s", "fn_index": "1", "data": []}),
+    ("POST", "queue/join", {"session_hash": "s", "fn_index": True, "data": []}),
+    ("POST", "queue/join", {"session_hash": "s", "fn_index": 2**70, "data": []}),
+    ("POST", "queue/join", {"session_hash": "s", "fn_index": 1, "data": "MARK"}),
+    ("POST", "queue/join", {"session_hash": "s", "fn_index": 1, "data": {"MARK": 1}}),
+    ("POST", "queue/join", {"session_hash": "s", "fn_index": 1}),
+    ("POST", "queue/join", {"session_hash": "s", "fn_index": 1, "data": [], "trigger_id": "MARK"}),
+    ("POST", "queue/join", {"session_hash": "MARK MARK", "fn_index": 1, "data": []}),
+    ("POST", "cancel", {"session_hash": "s", "fn_index": "MARK", "event_id": "MARK"}),
+    ("POST", "reset", {"event_id": ["MARK"]}),
+    ("POST", "upload", "MARK"), ("POST", "upload?upload_id=%20", "MARK"),
+    ("GET", "queue/data?session_hash=MARK%20", None), ("GET", "queue/data", None), ("GET", "heartbeat/MARK%20", None),
+    ("GET", "upload_progress?upload_id=MARK%20", None), ("GET", "startup-events%FF", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "target", "body"), BAD)
+def test_bad_request_is_a_short_4xx(own: App, method: str, target: str, body: Any) -> None:
+    word, before = marker(), len(own.log)
+    content = json.dumps(body).replace("MARK", word).encode() if body is not None else b""
+    path = (target if target.startswith("/") else API + target).replace("MARK", word)
+    status, _, text = raw(own, method, path, content, **{"content-type": "application/json"})
+    assert 400 <= status < 500
+    assert set(json.loads(text)) == {"detail"}
+    assert len(text) < 300
+    assert word not in text
+    assert own.log[before:] == ""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"null", b"[]", b"5", b'"x"', b"\xff", b"[" * 50_000, b'{"a":' * 50_000, b'{"data": [NaN]}',
+     b'{"data": [1e999]}', b'{"data": [-Infinity]}', b'{"data": [' + b"9" * 5000 + b"]}"],
+    ids=lambda body: body[:12].decode(errors="replace"),
+)  # fmt: skip
+async def test_malformed_message_is_rejected(body: bytes) -> None:
+    transport = httpx.ASGITransport(app=isolation.IsolationMiddleware(_echo, VisitorCookies("key")))
+    async with httpx.AsyncClient(transport=transport, base_url="http://chat.example") as http_:
+        for route in ("queue/join", "cancel", "reset"):
+            text = body.replace(b'{"data"', b'{"session_hash": "s", "data"')
+            said = await http_.post(API + route, content=text)
+            assert said.status_code in ((400,) if route != "cancel" else (400, 404)), route
+
+
+# Headers
+
+
+def test_every_answer_has_the_policy(own: App) -> None:
+    cookie = {"cookie": f"{cookie_name(own.url)}={Program(own.url).cookie}"}
+    asked = [
+        ("GET", "/", 200), ("GET", "/config", 200), ("GET", "/healthz", 200), ("GET", "/nothing", 404),
+        ("GET", "/media/x", 404), ("POST", "/", 405), ("GET", "/config/", 200), ("GET", "/assets/../x", 404),
+        ("GET", f"{API}file=/etc/passwd", 404), ("GET", f"{API}proxy=http://127.0.0.1", 404),
+        ("POST", f"{API}queue/join", 400), ("POST", f"{API}upload", 400), ("GET", f"{API}info", 200),
+        ("GET", f"{API}queue/data?session_hash=none", 404), ("GET", f"{API}heartbeat/none", 200),
+    ]  # fmt: skip
+    for method, target, status in asked:
+        got, headers, _ = raw(own, method, target, **cookie)
+        assert (got, target) == (status, target)
+        assert headers["content-security-policy"] == isolation.POLICY, target
+        assert headers["x-content-type-options"] == "nosniff", target
+        assert headers["referrer-policy"] == "same-origin", target
+        assert headers["cross-origin-opener-policy"] == "same-origin", target
+        assert "camera=(self), " in headers["permissions-policy"], target
+        assert "geolocation=()" in headers["permissions-policy"], target
+    body = json.dumps({"data": [], "fn_index": 999, "session_hash": "x"}).encode()
+    got, headers, text = raw(own, "POST", f"{API}queue/join", body, **cookie, **{"content-type": "application/json"})
+    assert got == 404
+    assert headers["content-security-policy"] == isolation.POLICY
+    assert "Traceback" not in text
+    for route in ("queue/join", "cancel", "reset"):
+        assert raw(own, "POST", API + route, b"x" * (requests.MAX_BODY + 1), **cookie)[0] == 413
+    assert Program(own.url).ask("POST", f"{API}upload", files={"files": ("big.txt", b"x" * 500_000)}).status == 413
+
+
+@pytest.mark.parametrize("proto", ["http", "https", "forwarded"])
+async def test_cookie_is_hidden_from_scripts_and_other_sites(proto: str) -> None:
+    visitors = VisitorCookies("key")
+    transport = httpx.ASGITransport(app=isolation.IsolationMiddleware(_echo, visitors))
+    url = "https://chat.example" if proto == "https" else "http://chat.example"
+    headers = {"x-forwarded-proto": "https, http"} if proto == "forwarded" else {}
+    async with httpx.AsyncClient(transport=transport, base_url=url, headers=headers) as http_:
+        given = (await http_.get("/")).headers
+        flags = given["set-cookie"].split("; ")[1:]
+        assert {"HttpOnly", "Path=/", f"Max-Age={365 * 24 * 3600}"} <= set(flags)
+        secure = {"SameSite=None", "Secure", "Partitioned"}
+        assert secure <= set(flags) if proto != "http" else "SameSite=Lax" in flags and not secure & set(flags)
+        assert given["cache-control"] == "no-store"
+        http_.cookies.clear()
+        value = given["set-cookie"].split(";")[0]
+        again = await http_.get("/", headers={"cookie": value})
+        assert "set-cookie" not in again.headers
+        assert again.json()["visitor"] == visitors.read(value.partition("=")[2])
+
+
+async def _echo(scope: Any, receive: Any, send: Any) -> None:
+    """An application that says who asks."""
+    if scope["path"] == "/media/broken":
+        raise RuntimeError("broken")
+    body = json.dumps({"visitor": isolation.visitor_id_of(scope)}).encode()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def test_only_own_cookie_is_a_visitor() -> None:
+    visitors = VisitorCookies("key")
+    visitor, value = visitors.mint()
+    mine = f"{HERE}={value}"
+    strangers = [
+        f"{HERE}={VisitorCookies('other').cookie(visitor)}", f"{HERE}={visitor}", f"{HERE}={forged(value)}",
+        f"{HERE}=", f"{HERE}", f"x{mine}", f"{HERE}={value}x", f"{HERE}={value.split('.')[0]}", "\xff=\xfe",
+        f"{HERE}=" + "." * 100, f"{HERE}={'A' * 9000}.{'B' * 9000}", "a@b=c", "; ; ;",
+    ]  # fmt: skip
+    kin = [mine, f'prefs={{"a":1}}; {mine}', f"a@b=c; {mine}", f"{mine}; x=y", f" {mine} ;", f'q="; {mine}']
+    transport = httpx.ASGITransport(app=isolation.IsolationMiddleware(_echo, visitors))
+    async with httpx.AsyncClient(transport=transport, base_url="http://chat.example") as http_:
+        for cookie in strangers:
+            said = await http_.get("/healthz", headers=[(b"cookie", cookie.encode("latin-1"))])
+            assert said.json()["visitor"] is None, cookie
+        for cookie in kin:
+            assert (await http_.get("/healthz", headers={"cookie": cookie})).json()["visitor"] == visitor, cookie
+        split = [("cookie", "a=b"), ("cookie", mine)]
+        assert (await http_.get("/healthz", headers=split)).json()["visitor"] == visitor
+
+
+@pytest.mark.parametrize(
+    ("url", "root", "name", "path"),
+    [
+        ("https://chat.example", "", "__Host-switchboard_visitor", "/"),
+        ("https://chat.example:8443", "", "__Host-switchboard_visitor-8443", "/"),
+        ("https://chat.example", "/chat", "__Host-switchboard_visitor_chat", "/"),
+        ("https://chat.example", "https://chat.example/a/b", "__Host-switchboard_visitor_a%2Fb", "/"),
+        ("http://127.0.0.1:7860", "", "switchboard_visitor-7860", "/"),
+        ("http://[::1]:7860", "", "switchboard_visitor-7860", "/"),
+        ("http://localhost", "/7860", "switchboard_visitor-80_7860", "/7860"),
+    ],
+)
+async def test_cookie_name_distinguishes_pages(url: str, root: str, name: str, path: str) -> None:
+    transport = httpx.ASGITransport(app=isolation.IsolationMiddleware(_echo, VisitorCookies("key"), root))
+    async with httpx.AsyncClient(transport=transport, base_url=url) as http_:
+        [given] = (await http_.get("/")).headers.get_list("set-cookie")
+        assert given.startswith(f"{name}=")
+        assert f"; Path={path};" in given
+        assert "Domain" not in given
+
+
+async def test_two_cookies_cancel_each_other() -> None:
+    visitors = VisitorCookies("key")
+    (_, mine), (_, theirs) = visitors.mint(), visitors.mint()
+    transport = httpx.ASGITransport(app=isolation.IsolationMiddleware(_echo, visitors))
+    async with httpx.AsyncClient(transport=transport, base_url="http://a.b.example") as http_:
+        for pair in ((mine, theirs), (theirs, mine), (mine, "x"), ("", mine)):
+            cookie = {"cookie": "; ".join(f"{HERE}={value}" for value in pair)}
+            page = await http_.get("/", headers=cookie)
+            assert page.json()["visitor"] is None
+            assert not any(f"{HERE}={value};" in str(page.headers.get_list("set-cookie")) for value in pair if value)
+            sent = await http_.post(f"{API}queue/join?x=1", headers=cookie, json={})
+            assert (sent.status_code, sent.headers["location"]) == (307, "?x=1&again=1")
+            again = await http_.get(f"{API}info?x=1&again=1", headers=cookie)
+            assert again.json()["visitor"] is None  # if the foreign cookie cannot be deleted
+        expired = sent.headers.get_list("set-cookie")
+        assert f"{HERE}=; Path=/gradio_api; Max-Age=0" in expired
+        assert f"{HERE}=; Path=/gradio_api/queue/join; Max-Age=0; Domain=b.example" in expired
+        assert f"{HERE}=; Path=/; Max-Age=0; Domain=a.b.example" in expired
+        assert f"{HERE}=; Path=/; Max-Age=0" not in expired  # the visitor's own
+        twice = {"cookie": f"{HERE}={mine}; {HERE}={mine}"}
+        assert (await http_.get("/", headers=twice)).json()["visitor"] == visitors.read(mine)
+
+
+async def test_old_cookie_is_carried_over_on_http() -> None:
+    visitors = VisitorCookies("key")
+    visitor, value = visitors.mint()
+    transport = httpx.ASGITransport(app=isolation.IsolationMiddleware(_echo, visitors))
+    old, other = {"cookie": f"{COOKIE}={value}"}, {"cookie": f"{COOKIE}={value}; {COOKIE}={visitors.mint()[1]}"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://chat.example") as http_:
+        page = await http_.get("/", headers=old)
+        assert page.json()["visitor"] == visitor
+        deleted, kept = page.headers.get_list("set-cookie")
+        assert deleted == f"{COOKIE}=; Path=/; Max-Age=0"
+        assert kept.startswith(f"{HERE}={value};")
+        http_.cookies.clear()
+        assert (await http_.get("/", headers=other)).json()["visitor"] is None
+        http_.cookies.clear()
+        newer = {"cookie": f"{HERE}={visitors.mint()[1]}; {COOKIE}={value}"}
+        assert (await http_.get("/", headers=newer)).json()["visitor"] != visitor
+    async with httpx.AsyncClient(transport=transport, base_url="https://chat.example") as http_:
+        assert (await http_.get("/", headers=old)).json()["visitor"] is None
+
+
+async def test_internal_error_has_the_policy() -> None:
+    transport = httpx.ASGITransport(
+        app=isolation.IsolationMiddleware(_echo, VisitorCookies("key")), raise_app_exceptions=False
+    )
+    async with httpx.AsyncClient(transport=transport, base_url="http://chat.example") as http_:
+        said = await http_.get("/media/broken")
+        assert said.status_code == 500
+        assert said.headers["content-security-policy"] == isolation.POLICY
+
+
+def test_policy_names_no_other_site() -> None:
+    sources = {name: set(given) for name, *given in (one.split() for one in isolation.POLICY.split(";"))}
+    assert sources.pop("frame-ancestors") == {"'self'", "https://huggingface.co"}
+    assert sources["img-src"] == sources["media-src"] == sources["connect-src"] == {"'self'", "data:", "blob:"}
+    own = {"'self'", "'none'", "'unsafe-inline'", "'unsafe-eval'", "data:", "blob:"}
+    assert all(given <= own for given in sources.values())
+    assert sources["default-src"] == {"'self'"}
+
+
+async def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filling the tables gives access to nobody's data."""
+    monkeypatch.setattr(issued_ids, "REMEMBERED", 100)
+    monkeypatch.setattr(issued_ids, "REMEMBERED_EACH", 100)
+    number = iter(range(10_000))
+
+    async def gradio(scope: Any, receive: Any, send: Any) -> None:
+        answer = [f"/tmp/{next(number)}.txt"] if scope["path"].endswith("upload") else {"event_id": f"e{next(number)}"}
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
+
+    visitors = VisitorCookies("key")
+    guard = isolation.IsolationMiddleware(gradio, visitors)
+    (first, mine), (second, theirs) = visitors.mint(), visitors.mint()
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=guard), base_url="http://chat.example") as http_:
+        path = (await http_.post(f"{API}upload", headers={"cookie": f"{HERE}={mine}"})).json()[0]
+        assert guard.uploads.owns(path, first)
+        for session in range(400):
+            cookie = {"cookie": f"{HERE}={theirs}"}
+            await http_.post(f"{API}upload", headers=cookie)
+            await http_.post(f"{API}queue/join", headers=cookie, json={"session_hash": f"s{session}", "data": []})
+            await http_.get(f"{API}queue/data?session_hash=s{session}", headers=cookie)
+        assert guard.uploads.owns(path, first)
+        assert not guard.uploads.owns(path, second)
+        assert (await http_.get(f"{API}file={path}", headers={"cookie": f"{HERE}={theirs}"})).status_code == 404
+    assert len(guard.uploads) <= 100
+    assert len(guard.event_ids) <= 100
+
+
+@pytest.mark.parametrize("owner", ["ann", None], ids=["visitor", "guest"])
+def test_flood_of_ids_evicts_no_others(owner: str | None) -> None:
+    ids = issued_ids.IssuedIds()
+    ids.add("/tmp/a.txt", owner)
+    ids.add("event", f"{owner or 'guest'}-session")
+    for number in range(60_000):
+        ids.add(f"e{number}", f"flood{number % 20}-session")
+    assert ids.owns("/tmp/a.txt", owner)
+    assert ids.owns("event", f"{owner or 'guest'}-session")
+    assert not ids.owns("e0", "flood0-session")
+    assert ids.owns("e59999", "flood19-session")
+    assert len(ids) == sum(map(len, ids._of_account.values())) <= issued_ids.REMEMBERED
+    for number in range(5_000):
+        ids.add(f"e{number}", "one")
+    assert not ids.owns("e0", "one")
+
+
+async def test_many_events_evict_no_upload(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that waits in the composer can still be sent after many events, and the other way round."""
+    monkeypatch.setattr(issued_ids, "REMEMBERED_EACH", 10)
+    number = iter(range(1000))
+
+    async def gradio(scope: Any, receive: Any, send: Any) -> None:
+        answer = [f"/tmp/{next(number)}.txt"] if scope["path"].endswith("upload") else {"event_id": f"e{next(number)}"}
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
+
+    guard = isolation.IsolationMiddleware(gradio, visitors := VisitorCookies("key"))
+    headers, join = {"cookie": f"{HERE}={visitors.mint()[1]}"}, {"session_hash": "s", "data": [], "fn_index": 0}
+    transport = httpx.ASGITransport(app=guard)
+    async with httpx.AsyncClient(transport=transport, base_url="http://chat.example", headers=headers) as http_:
+        path = (await http_.post(f"{API}upload")).json()[0]
+        for _ in range(20):
+            event = (await http_.post(f"{API}queue/join", json=join)).json()["event_id"]
+        assert (await http_.get(f"{API}file={path}")).status_code == 200
+        for _ in range(20):
+            await http_.post(f"{API}upload")
+        cancel = {"session_hash": "s", "event_id": event, "fn_index": 0}
+        assert (await http_.post(f"{API}cancel", json=cancel)).status_code == 200
+        assert (await http_.get(f"{API}file={path}")).status_code == 404
+
+
+# Files of our own
+
+
+A, B, C = "a" * 32, "b" * 32, "c" * 32 + ".png"
+CLIMBS = [
+    (A, f"../{B}/{C}"), (A, f"{C}/.."), ("..", C), ("", C), (A, C.upper()), (A, f"{C}\n"), (f"{B}/../{A}", C),
+    (A, C.replace("png", "svg")), (A, "\0"), (f"{A}\n", C), (A, ""), (A, f"/{C}"), (A, f"./{C}"), (A, f"{C}x"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("owner", "id_"), CLIMBS)
+async def test_no_name_escapes_the_owner_folder(tmp_path: Any, owner: str, id_: str) -> None:
+    for folder in (A, B, "", f"{A}\n"):
+        (tmp_path / "media" / folder).mkdir(parents=True, exist_ok=True)
+        for name in (C, f"{C}x", f"{C}\n", C.upper(), C.replace("png", "svg")):
+            (tmp_path / "media" / folder / name).write_bytes(b"secret")
+    with pytest.raises(NotFound):
+        await MediaStore(tmp_path / "media").read(owner, id_)
+
+
+async def test_only_its_owner_reads_a_picture(tmp_path: Any) -> None:
+    store = MediaStore(tmp_path)
+    kept = await store.add(A, png(), "image/png")
+    assert (await store.read(A, kept.identifier)).data == kept.data
+    with pytest.raises(NotFound):
+        await store.read(B, kept.identifier)
+    assert (tmp_path / A).stat().st_mode & 0o077 == 0
+
+
+# Many at once, and nonsense
+
+
+async def test_fifty_sessions_hear_only_themselves(own: App) -> None:
+    words = [marker() for _ in range(50)]
+
+    async def one(http_: httpx.AsyncClient, word: str) -> tuple[str, str]:
+        given = await http_.get("/config")
+        headers = {"cookie": given.headers["set-cookie"].split(";")[0]}
+        chat = next(event["id"] for event in given.json()["dependencies"] if event["api_name"] == "chat")
+        name = {"files": (f"{word}.txt", word.encode())}
+        path = (await http_.post(f"{API}upload", files=name, headers=headers)).json()[0]
+        session, heard = uuid4().hex[:11], ""
+        for turn in range(2):
+            files = [{"path": path, "meta": {"_type": "gradio.FileData"}}] if turn == 0 else []
+            body = {"session_hash": session, "fn_index": chat}
+            message = {"text": f"!tokens 30 @200 !text {word}-{turn} !echo", "files": files}
+            await http_.post(f"{API}queue/join", headers=headers, json={**body, "data": [message, "", {}]})
+            query = {"session_hash": session}
+            heard += (await http_.get(f"{API}queue/data", params=query, headers=headers)).text
+        return word, heard
+
+    limits = httpx.Limits(max_connections=120)
+    async with httpx.AsyncClient(base_url=own.url, timeout=110, limits=limits, trust_env=False) as http_:
+        http_.cookies.jar.set_policy(NoCookies())
+        said = await asyncio.gather(*(one(http_, word) for word in words))
+    for word, heard in said:
+        assert f"{word}-0" in heard
+        assert f"{word}-1" in heard
+        assert not [other for other in words if other != word and other in heard]
+
+
+class NoCookies(http.cookiejar.DefaultCookiePolicy):
+    """Keeps none: each session says its own."""
+
+    def set_ok(self, cookie: Any, request: Any) -> bool:
+        return False
+
+
+def nonsense(dice: random.Random, program: Program) -> bytes:
+    """A body like one of the page's, bent somewhere."""
+    odd: list[Any] = [
+        None, True, -1, 2**70, 1e308, "", "\ud800", "\0", [], {}, [[]], {"path": "/etc/passwd"}, "x" * 5000,
+        {"text": "\ud800"}, {"text": ["x"], "files": "x"}, {"index": [], "value": {}}, {"index": -5, "value": None},
+    ]  # fmt: skip
+    event = dice.choice(program.events)
+    data = [dice.choice(odd) for _ in event["inputs"]]
+    body: dict[str, Any] = {"session_hash": program.session, "fn_index": event["id"], "data": data}
+    body["event_data"] = dice.choice(odd)
+    if dice.random() < 0.5:
+        body[dice.choice([*body, "trigger_id", "event_id", "oauth_token", "batched"])] = dice.choice(odd)
+    text = json.dumps(body).encode()
+    match dice.randrange(12):
+        case 0:
+            return text[: dice.randrange(len(text))]
+        case 1:
+            return b"[" * 30_000 + b"]" * 30_000
+        case 2:
+            return (
+                json.dumps(body | {"data": []}).encode().replace(b"[]", b'[{"a":' + b"[" * 400 + b"]" * 400 + b"}]", 1)
+            )
+        case 3:
+            return dice.randbytes(200)
+        case 4:
+            return text.replace(b"null", dice.choice([b"NaN", b"Infinity", b"-Infinity", b"1e999", b"9" * 5000]))
+        case _:
+            return text
+
+
+def test_no_body_crashes_the_process(own: App) -> None:
+    dice, program = random.Random(7), Program(own.url)
+    routes = [*["queue/join"] * 5, "cancel", "reset", "upload", "heartbeat/x", "component_server"]
+    kinds = [*["application/json"] * 7, "text/plain", "multipart/form-data; boundary=b", ""]
+    assert own.process is not None
+    begun = 0
+    for _ in range(280):
+        headers = {"content-type": dice.choice(kinds), "cookie": f"{cookie_name(own.url)}={program.cookie}"}
+        _, given, text = raw(own, "POST", API + dice.choice(routes), nonsense(dice, program), **headers)
+        assert given["content-security-policy"] == isolation.POLICY
+        assert "Traceback" not in text
+        begun += text.startswith('{"event_id"')
+    assert begun > 30
+    assert program.listen().count("process_completed") == begun
+    assert own.process.poll() is None
+    word = marker()
+    assert word in Program(own.url).say(f"!text {word}")
+
+
+# In real Chromium
+
+
+class Beacon(BaseHTTPRequestHandler):
+    """Answers all that is asked, and notes it."""
+
+    def do_GET(self) -> None:
+        self.server.hits.append(self.path)  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.send_header("content-type", "text/html" if self.path == "/page" else "image/png")
+        self.end_headers()
+        self.wfile.write(b"<p>another site</p>" if self.path == "/page" else png())
+
+    do_POST = do_OPTIONS = do_GET
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+class beacon:
+    """Somebody else's server on loopback: its URL and what it was asked."""
+
+    def __enter__(self) -> tuple[str, list[str]]:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Beacon)
+        self._server.hits = []  # type: ignore[attr-defined]
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+        return f"http://127.0.0.1:{self._server.server_port}", self._server.hits  # type: ignore[attr-defined]
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@dataclass
+class Wire:
+    """A page and everything that it sent and got."""
+
+    visitor: Visitor
+    sent: list[Request] = field(default_factory=list)
+    got: list[Response] = field(default_factory=list)
+    ids: set[str] = field(default_factory=set)
+
+    def keep(self) -> None:
+        """Note the ids in what was answered, before the page goes and the answers with it."""
+        for answer in self.got:
+            if re.search("queue/join|upload$|upload[?]", answer.url) and answer.ok:
+                self.ids |= set(re.findall(r'"([^"]{12,})"', answer.text()))
+        self.got.clear()
+
+    @property
+    def cookie(self) -> str:
+        return next(c["value"] for c in self.visitor.page.context.cookies() if c["name"].startswith(COOKIE))
+
+
+def look(browser: Browser, app: App) -> Wire:
+    """Open the page as a new visitor and listen in."""
+    page = browser.new_context(viewport={"width": 1100, "height": 900}).new_page()
+    wire = Wire(Visitor(page))
+    page.on("request", lambda request: wire.sent.append(request))
+    page.on("response", lambda response: wire.got.append(response))
+    wire.visitor.open(app.url)
+    return wire
+
+
+@pytest.fixture(scope="module")
+def pages(browser: Browser, own: App, server: Running) -> Iterator[tuple[Wire, str, Wire, str]]:
+    """Two visitors at their pages; the first one has done everything, and an answer to them is being written."""
+    first, second, word, other = look(browser, own), look(browser, own), marker(), marker()
+    for wire, mine in ((first, word), (second, other)):
+        visitor = wire.visitor
+        visitor.open_settings()
+        visitor.page.get_by_label("System prompt").fill(f"system-{mine}")
+        visitor.close_settings()
+        files = [
+            {"name": f"file-{mine}.txt", "mimeType": "text/plain", "buffer": f"content-{mine}".encode()},
+            {"name": f"picture-{mine}.png", "mimeType": "image/png", "buffer": png()},
+        ]
+        visitor.page.locator("#composer input[type=file]").set_input_files(files)
+        expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(2)
+        visitor.ask(f"!text answer-{mine}")
+        expect(visitor.chat).to_contain_text(f"answer-{mine}")
+        visitor.say("!tokens 4000 @50")
+        expect(visitor.chat).to_contain_text("word5")
+        visitor.stop.click()
+        visitor.idle()
+        wire.keep()
+        visitor.page.reload()
+        expect(visitor.chat).to_contain_text(f"answer-{mine}")
+    first.visitor.say(f"!tokens 9000 @20 !text {word}")
+    expect(first.visitor.chat).to_contain_text("word7")
+    expect(first.visitor.stop).to_be_visible()
+    first.keep()
+    yield first, word, second, other
+    for wire in (first, second):
+        wire.visitor.page.context.close()
+
+
+def replayed(request: Request, word: str) -> tuple[str, str, bytes | None, str]:
+    """The request as another sends it: the ids are the first's, the words their own."""
+    target, content = request.url, request.post_data_buffer
+    kind = request.headers.get("content-type", "")
+    if content and "json" in kind:
+        body = json.loads(content)
+        for item in body.get("data") or []:
+            if isinstance(item, dict) and "text" in item:
+                item |= {"text": "!text pear"}
+        content = json.dumps(body).encode()
+    return request.method, target, content.replace(word.encode(), b"pear") if content else None, kind
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("who", ["second", "anonymous", "forged"])
+def test_replayed_requests_show_and_change_nothing(
+    pages: tuple[Wire, str, Wire, str], own: App, server: Running, who: str
+) -> None:
+    first, word, second, _ = pages
+    cookie = {"second": second.cookie, "anonymous": None, "forged": forged(first.cookie)}[who]
+    principal, owner = Program(own.url, cookie), owner_in(first.cookie)
+    before = {id_: row for id_, row in stored(own).items() if row[0] == owner}
+    interesting = [
+        r for r in first.sent if "/assets/" not in r.url and "/static/" not in r.url and r.url.startswith(own.url)
+    ]
+    seen: set[Any] = set()
+    for request in interesting:
+        replay = replayed(request, word)
+        if replay in seen:
+            continue
+        seen.add(replay)
+        method, target, content, kind = replay
+        endless = "heartbeat" in target or "queue/data" in target
+        headers = {"content-type": kind} if kind else {}
+        said = principal.ask(method, target, content=content, headers=headers, seconds=1.0 if endless else 30.0)
+        assert word not in said.text, target
+    sessions = {found for r in interesting for found in re.findall(r"session_hash=(\w+)", r.url)}
+    assert len(sessions) >= 2  # the page was reloaded
+    seat = {"owner": owner, "guest": True, "conversation": next(iter(before)), "window": 40}
+    for session in sessions:
+        principal.session = session
+        for event in principal.events:
+            data = [seat if number == 0 else None for number, _ in enumerate(event["inputs"])]
+            assert word not in principal.join(event["id"], data, event_data={"index": 0, "value": "pear"}).text
+        assert word not in principal.listen(seconds=5.0)
+    assert {id_: row for id_, row in stored(own).items() if row[0] == owner} == before
+    line = next(line for line in server.journal() if f"@20 !text {word}" in str(line["body"]))
+    assert (line["ended"], line["closed"]) == (None, None)
+    shown = int(re.findall(r"word(\d+)", first.visitor.chat.inner_text())[-1])
+    expect(first.visitor.chat).to_contain_text(f"word{shown + 5}")
+
+
+@pytest.mark.browser
+def test_ids_of_first_page_are_useless_to_second(pages: tuple[Wire, str, Wire, str], own: App) -> None:
+    """Try each id in an answer as every kind of id."""
+    first, word, second, _ = pages
+    media = {target for target in (r.url for r in first.sent) if "/media/" in target}
+    assert media
+    events, paths = {id_ for id_ in first.ids if "/" not in id_}, {id_ for id_ in first.ids if "/" in id_}
+    assert any(word in path for path in paths)
+    assert len(events) > 5
+    principal = Program(own.url, second.cookie)
+    for id_ in [*events, *paths]:
+        for target in (
+            f"/media/{id_.split('/')[-1]}",
+            f"{API}file={id_}",
+            f"{API}call/chat/{id_}",
+            f"{API}stream/{id_}",
+        ):
+            assert principal.ask("GET", target).status == 404, target
+    for target in media:
+        assert principal.ask("GET", target).status == 404
+        assert Program(own.url, first.cookie).ask("GET", target).status == 200
+
+
+@pytest.mark.gate("No visitor sees another's conversation.")
+@pytest.mark.browser
+def test_second_page_shows_nothing_of_first(pages: tuple[Wire, str, Wire, str]) -> None:
+    _, word, second, other = pages
+    second.visitor.page.reload()
+    expect(second.visitor.chat).to_contain_text(f"answer-{other}")
+    assert word not in second.visitor.page.content()
+    second.visitor.page.locator("#new").click()
+    second.visitor.ask("!echo")
+    assert word not in second.visitor.page.content()
+
+
+@pytest.mark.browser
+def test_script_of_another_site_cannot_act_for_visitor(pages: tuple[Wire, str, Wire, str], own: App) -> None:
+    first, word, _, _ = pages
+    media = next(request.url for request in first.sent if "/media/" in request.url)
+    with beacon() as (url, _):
+        page = first.visitor.page.context.new_page()
+        page.goto(url + "/page")  # the same host and another port: the browser sends the cookie along
+        script = """async ([url, options]) => {
+            try { const answer = await fetch(url, {credentials: "include", ...options}); return await answer.text() }
+            catch (error) { return String(error) }
+        }"""
+        image = "url => new Promise(done => { const i = new Image(); i.onload = () => done(i.naturalWidth); " \
+            "i.onerror = () => done(0); i.src = url })"  # fmt: skip
+        before = stored(own)
+        body = json.dumps({"data": [{"text": "!text pear"}, "", {}, None], "fn_index": 1, "session_hash": "x"})
+        for options in ({}, {"mode": "no-cors"}):
+            sent = {"method": "POST", "headers": {"content-type": "text/plain"}, "body": body, **options}
+            assert "event_id" not in page.evaluate(script, [f"{own.url}{API}queue/join", sent])
+            assert word not in page.evaluate(script, [media, options])
+        assert page.evaluate(image, media) == 0
+        assert first.visitor.page.evaluate(image, media) == 8
+        assert stored(own) == before
+        page.close()
+
+
+@pytest.mark.browser
+def test_first_page_continues_undisturbed(pages: tuple[Wire, str, Wire, str], own: App) -> None:
+    first, word, _, _ = pages
+    owner = owner_in(first.cookie)
+    (mine,) = [id_ for id_, row in stored(own).items() if row[0] == owner]
+    first.visitor.stop.click()
+    first.visitor.idle()
+    first.visitor.ask(f"!text still-{word}")
+    expect(first.visitor.chat).to_contain_text(f"still-{word}")
+    assert [id_ for id_, row in stored(own).items() if row[0] == owner] == [mine]
+
+
+@pytest.mark.gate("An answer loads nothing from other sites.")
+@pytest.mark.browser
+def test_answer_loads_nothing_from_elsewhere(browser: Browser, own: App) -> None:
+    with beacon() as (url, hits):
+        page = browser.new_context().new_page()
+        page.add_init_script(
+            "window.refused = []; addEventListener('securitypolicyviolation', e => refused.push(e.blockedURI))"
+        )
+        visitor = Visitor(page)
+        visitor.open(own.url)
+        visitor.ask(
+            f"!text ![x]({url}/markdown.png) <img src={url}/html.png> <audio src={url}/a.wav autoplay></audio> "
+            f"<video src={url}/v.mp4 autoplay></video> <link rel=stylesheet href={url}/s.css> <iframe src={url}/f>"
+        )
+        page.wait_for_function(
+            "url => ['markdown', 'html'].every(n => refused.some(r => r === `${url}/${n}.png`))", arg=url
+        )
+        assert hits == []
+        page.context.close()

@@ -1,0 +1,88 @@
+"""A running answer and the pages that watch it: the last view comes at once, and only the owner has any."""
+
+import asyncio
+import selectors
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent import Agent
+from agent.tools import tool
+from agent.web.chat.journal import Omitted
+from agent.web.chat.live_runs import LiveRun, LiveRuns
+from tests.support.fakes import Act, Call, FakeConnection, Step, Words
+from tests.tiers import examples
+
+
+class Clock(selectors.DefaultSelector):
+    """A selector that never waits: where a loop would sleep, its clock jumps ahead."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        found = super().select(0)
+        if not found and timeout:
+            self.now += timeout
+        return found
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """An event loop on that clock."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        super().__init__(self.clock)
+
+    def time(self) -> float:
+        return self.clock.now
+
+
+@tool
+async def nap(seconds: float) -> str:
+    """Wait."""
+    await asyncio.sleep(seconds)
+    return "awake"
+
+
+async def watched(steps: Sequence[Step]) -> tuple[list[tuple[float, str]], float, str]:
+    """Watch a run: the times and texts of all views, when the run ended, and the end of its text."""
+    loop = asyncio.get_running_loop()
+    live = LiveRun(Agent(FakeConnection(steps), tools=[nap]).run("Hi.").start(), "c", "ann", None, Omitted())
+
+    async def ended() -> float:
+        await live.run
+        return loop.time()
+
+    end, views = asyncio.create_task(ended()), list[tuple[float, str]]()
+    async with aclosing(live.bubbles()) as updates:
+        async for bubbles in updates:
+            views.append((loop.time(), "".join(bubble.text for bubble in bubbles)))
+    text = "".join(piece.content for piece in live.run.responses if isinstance(piece.content, str))
+    return views, await end, text
+
+
+NAPS = st.lists(st.sampled_from([0.0, 0.01, 0.09, 0.11, 0.5, 3.0]), max_size=4)
+TEXTS = st.lists(st.sampled_from(["a", "word ", "x" * 50_000]), min_size=1, max_size=4)
+
+
+@given(naps=NAPS, last=TEXTS)
+@settings(max_examples=examples(90), deadline=None)
+def test_last_view_arrives_without_a_further_wait(naps: list[float], last: list[str]) -> None:
+    calls = [Step([Call("nap", f'{{"seconds": {pause}}}', f"call_{at}")], "tool_call") for at, pause in enumerate(naps)]
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        views, end, text = runner.run(watched([*calls, Step([Words("output_text", last)])]))
+    assert views[-1][0] == end
+    assert views[-1][1].endswith("".join(last))
+    assert views[-1][1].endswith(text[-1:])
+
+
+async def test_only_its_owner_has_a_running_answer() -> None:
+    runs = LiveRuns(None)
+    live = runs.start("c", "ann", Agent(FakeConnection([Step([Act("hang")])])).run("Hi."))
+    assert runs.get("c", "ann") is live
+    assert runs.get("c", "bob") is runs.get("other", "ann") is runs.get(None, "ann") is None
+    await runs.close()
+    assert runs.get("c", "ann") is None

@@ -1,0 +1,110 @@
+"""Keys in the memory of the page's process, and in its environment, are private to it."""
+
+import asyncio
+import gc
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from gradio import route_utils
+
+from agent.web.gradio_compat import memory
+from tests.conftest import CONFIG, App
+from tests.web.test_isolation import Program
+
+READING = """
+import ctypes, os
+from agent.web.private_memory import make_memory_private
+
+def is_readable():
+    reader = os.fork()
+    if not reader:
+        try:
+            open(f"/proc/{os.getppid()}/environ", "rb").read()
+            os._exit(1)
+        except PermissionError:
+            os._exit(0)
+    return bool(os.waitpid(reader, 0)[1])
+
+if os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+    ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # the change of the user has set it to 0
+before = is_readable()
+make_memory_private()
+print(before, is_readable())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the system about another process")
+def test_other_process_of_user_reads_no_environment() -> None:
+    assert subprocess.check_output([sys.executable, "-c", READING], text=True).split() == ["True", "False"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the system about its own process")
+def test_memory_of_page_is_private(start_app: Callable[..., App]) -> None:
+    app = start_app(CONFIG.replace("tools = [", 'tools = ["tests.support.heap_tools:is_dumpable", '))
+    said = Program(app.url).say("!tool is_dumpable {} !text Looked.", tools=True)
+    assert "private" in said
+    assert "readable" not in said
+
+
+class Held:
+    """Something that an event was given."""
+
+
+async def test_failed_event_frees_memory_and_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tasks share an exception. One handles it and waits, while the event of the other one is over."""
+    caught, go_on = asyncio.Event(), asyncio.Event()
+    held = list[weakref.ref[Held]]()
+    shared: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def wait() -> str:
+        try:
+            await shared
+        except KeyError:
+            caught.set()
+            await go_on.wait()
+            try:
+                raise
+            except KeyError:
+                return "survived"
+        return "not failed"
+
+    async def fail() -> None:
+        given = Held()
+        held.append(weakref.ref(given))
+        try:
+            await shared
+        except KeyError as error:
+            await caught.wait()  # now the traceback leads to the frame of the other task
+            raise ValueError("failed") from error
+
+    async def process() -> None:
+        kept: Exception | None = None
+        try:
+            await cast(Any, route_utils).call_process_api()
+        except ValueError as error:
+            kept = error  # as Gradio's queue does
+        assert kept is not None
+
+    monkeypatch.setattr(memory, "_call", fail)
+    queue = SimpleNamespace(process_events=process)
+    memory.release_memory(queue)
+    event, waiter = asyncio.create_task(queue.process_events()), asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    gc.disable()
+    try:
+        shared.set_exception(KeyError("shared"))
+        await event
+        assert held[0]() is None, "freed without a collection"
+    finally:
+        gc.enable()
+    go_on.set()
+    await asyncio.wait({waiter}, timeout=10)
+    assert waiter.done(), "the other task was closed while it waited"
+    assert waiter.result() == "survived"

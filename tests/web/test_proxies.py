@@ -1,0 +1,343 @@
+"""The page behind the proxies of docs/proxies, as those files stand there: only ports and certificate are changed.
+
+Two apps run behind each proxy, one at the root and one under /chat; the certificate is made here.
+"""
+
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+from uuid import uuid4
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from gradio_client import Client
+from playwright.sync_api import Browser, expect
+
+from agent.settings import ROOT
+from agent.web.middleware.visitor_cookie import COOKIE
+from tests.conftest import App, Visitor
+from tests.support.debian_root import Unavailable, package
+from tests.support.ports import free_port
+from tests.support.scripted_server import Config, Running, running
+from tests.web.test_isolation import MATRIX, Program, at_work, closed_requests, made_up_like, plain, play, png
+
+DOCS = ROOT / "docs" / "proxies"
+LIMIT = 20 * 1024 * 1024
+PATHS = ("/", "/chat/")
+pytestmark = pytest.mark.timeout(300)  # the first test of each proxy waits for its package and two apps
+PICTURES = "Qwen/Qwen3-VL-8B-Instruct"
+NGINX = """
+daemon off;
+master_process off;
+pid {folder}/pid;
+error_log {folder}/log;
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxied;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    include {folder}/switchboard.conf;
+}}
+"""
+
+
+def program(name: str) -> str:
+    """The proxy of this machine, else Debian's, unpacked into the project's cache. Skips where there is none."""
+    if installed := shutil.which(name):
+        return installed
+    try:
+        folders = [package(name) / folder for folder in ("usr/sbin", "usr/bin")]
+    except Unavailable as reason:
+        pytest.skip(f"{name} is not installed and cannot be had: {reason}")
+    found = next(path for folder in folders if (path := folder / name).exists())
+    asked = subprocess.run([found, "-v" if name == "nginx" else "version"], capture_output=True, text=True, check=False)
+    if asked.returncode:
+        pytest.skip(f"Debian's {name} does not run here: {(asked.stderr.strip() or 'nothing said').splitlines()[-1]}")
+    return str(found)
+
+
+@dataclass
+class Proxy:
+    """A proxy that runs, with the two apps behind it."""
+
+    name: str
+    port: int
+    certificate: Path
+
+    def url(self, path: str = "/") -> str:
+        """Where the page is at `path`."""
+        return f"https://localhost:{self.port}{path}"
+
+    @property
+    def trusted(self) -> ssl.SSLContext:
+        """What a client needs to believe its certificate."""
+        return ssl.create_default_context(cafile=str(self.certificate))
+
+    def connect(self, path: str) -> Client:
+        """A program that has come in at `path`."""
+        return Client(self.url(path), verbose=False, analytics_enabled=False, ssl_verify=cast(bool, self.trusted))
+
+    def http(self, **more: Any) -> httpx.Client:
+        """A bare client."""
+        return httpx.Client(verify=self.trusted, trust_env=False, timeout=20, **more)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    """A model that sees pictures."""
+    with running(Config(models=(PICTURES,), rate=200.0)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def apps(start_app: Callable[..., App], server: Running) -> tuple[App, App]:
+    """One app for the root of the host, one for /chat."""
+    url = server.base_url
+    return start_app(VLLM_BASE_URL=url), start_app(VLLM_BASE_URL=url, GRADIO_ROOT_PATH="/chat")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate for localhost that signs itself, and its key."""
+    folder = tmp_path_factory.mktemp("certificate")
+    key, name = (
+        ec.generate_private_key(ec.SECP256R1()),
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")]),
+    )
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    (folder / "crt").write_bytes(made.public_bytes(pem))
+    (folder / "key").write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return folder / "crt", folder / "key"
+
+
+@pytest.fixture(scope="module", params=["nginx", pytest.param("caddy", marks=pytest.mark.full)])
+def proxy(request: pytest.FixtureRequest, apps: tuple[App, App], certificate: tuple[Path, Path]) -> Iterator[Proxy]:
+    """Each proxy with the file that stands in docs/proxies."""
+    name: str = request.param
+    argv = [program(name)]
+    port = free_port()
+    crt, key = certificate
+    root, chat = apps
+    changes = {"127.0.0.1:7860": f"127.0.0.1:{root.port}", "127.0.0.1:7861": f"127.0.0.1:{chat.port}"}
+    with tempfile.TemporaryDirectory(prefix="proxy-") as folder:
+        if name == "nginx":
+            changes |= {
+                "listen 443 ssl http2;": f"listen 127.0.0.1:{port} ssl http2;",
+                "server_name chat.example.org;": "server_name localhost;",
+                "/etc/ssl/chat.example.org.crt": str(crt),
+                "/etc/ssl/chat.example.org.key": str(key),
+            }
+            Path(folder, "switchboard.conf").write_text(changed("nginx.conf", changes))
+            Path(folder, "main.conf").write_text(NGINX.format(folder=folder))
+            argv += ["-p", folder, "-c", f"{folder}/main.conf", "-e", f"{folder}/log"]
+        else:
+            changes["chat.example.org {"] = f"localhost:{port} {{\n\tbind 127.0.0.1\n\ttls {crt} {key}"
+            only_here = "{\n\tadmin off\n\tauto_https disable_redirects\n}\n"
+            Path(folder, "Caddyfile").write_text(only_here + changed("Caddyfile", changes))
+            argv += ["run", "--config", f"{folder}/Caddyfile", "--adapter", "caddyfile"]
+        with Path(folder, "said").open("wb") as log:
+            env = {**os.environ, "HOME": folder, "XDG_DATA_HOME": folder, "XDG_CONFIG_HOME": folder}
+            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, cwd=folder)
+        try:
+            until = time.monotonic() + 20
+            while process.poll() is None and time.monotonic() < until:
+                with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                    break
+                time.sleep(0.05)
+            else:
+                pytest.fail(f"{name} does not start: {Path(folder, 'said').read_text()[-2000:]}")
+            yield Proxy(name, port, crt)
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+def changed(file: str, changes: dict[str, str]) -> str:
+    """A file of docs/proxies with these changes, each of which must be possible in one way."""
+    text = (DOCS / file).read_text()
+    for old, new in changes.items():
+        assert text.count(old) == 1, f"{file}: {old!r}"
+        text = text.replace(old, new)
+    return text
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_tokens_arrive_one_by_one(proxy: Proxy, server: Running, path: str) -> None:
+    """Check order instead of time: the client reads something before the model sends its last token."""
+    client = proxy.connect(path)
+    try:
+        values = iter(client.submit({"text": "!tokens 40 @20", "files": []}, "", {}, api_name="/chat"))
+        first = next(value for value in values if value["text"])
+        sent = server.journal()[-1]
+        assert sent["ended"] is None
+        assert sent["sent"] < 20
+        later = list(values)
+        assert len(later) > 10
+        assert later[-1]["finish_reason"] == "stop"
+        assert later[-1]["text"].startswith(first["text"])
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_stop_reaches_model(proxy: Proxy, server: Running, path: str) -> None:
+    client = proxy.connect(path)
+    try:
+        job = client.submit({"text": "!tokens 2000 @20", "files": []}, "", {}, api_name="/chat")
+        next(value for value in job if value["text"])
+        job.cancel()
+        until = time.monotonic() + 10
+        while server.journal()[-1]["ended"] is None and time.monotonic() < until:
+            time.sleep(0.05)
+        assert server.journal()[-1]["ended"] == "client_closed"
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_largest_allowed_file_passes(proxy: Proxy, path: str) -> None:
+    with proxy.http() as http:
+        http.get(proxy.url(path))
+        answer = http.post(proxy.url(path) + "gradio_api/upload", files={"files": ("a.bin", b"a" * LIMIT)})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()[0].endswith("/a.bin")
+
+
+@pytest.mark.parametrize(
+    ("size", "path"),
+    [(LIMIT + 1, "/"), (LIMIT + 1, "/chat/"), pytest.param(101 * 1024 * 1024, "/", marks=pytest.mark.full)],
+)
+def test_larger_file_gets_413(proxy: Proxy, size: int, path: str) -> None:
+    with proxy.http() as http:
+        http.get(proxy.url(path))
+        # Only the status counts: a server can close before it has read the whole refused body.
+        answer = http.post(proxy.url(path) + "gradio_api/upload", files={"files": ("a.bin", b"a" * size)})
+        assert answer.status_code == 413
+
+
+@pytest.mark.parametrize(("path", "ending"), [("/", ""), ("/chat/", "_chat")])
+def test_page_knows_its_address(proxy: Proxy, path: str, ending: str) -> None:
+    with proxy.http() as http:
+        answer = http.get(proxy.url(path))
+        config = http.get(proxy.url(path) + "config").json()
+    assert config["root"] == proxy.url(path).rstrip("/")
+    [cookie] = answer.headers.get_list("set-cookie")
+    assert cookie.startswith(f"__Host-{COOKIE}-{proxy.port}{ending}=")
+    assert {"Secure", "HttpOnly", "SameSite=None", "Partitioned", "Path=/"} <= set(cookie.split("; "))
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        pytest.param("", marks=pytest.mark.full),
+        "/chat",
+        *(pytest.param(deeper, marks=pytest.mark.full) for deeper in ("/chat/chat", "/chat/chat/chat")),
+    ],
+)
+def test_other_visitors_get_nothing_below_any_prefix(
+    proxy: Proxy, apps: tuple[App, App], server: Running, prefix: str
+) -> None:
+    """The proxy removes one `/chat` and the app perhaps another; only the remaining path decides."""
+    url, trusted = proxy.url(prefix), proxy.trusted
+    app = apps[1] if prefix else apps[0]
+    home = proxy.url("/chat" if prefix else "")
+    with at_work(app, server, Program(home, verify=trusted)) as scene:
+        another = Program(home, verify=trusted)
+        another.http.base_url = httpx.URL(url)
+        fixed = {"chat": scene.ids["chat"], "folder": str(app.folder)}
+        for row in MATRIX:
+            owned = {**scene.ids, **fixed, "fresh": uuid4().hex[:11]}
+            made_up = {name: made_up_like(value) for name, value in owned.items()} | fixed
+            real, wrong = play(another, row, owned), play(another, row, made_up)
+            assert plain(real, owned) == plain(wrong, made_up), row
+            assert scene.marker not in real.text
+        for method, path in closed_requests():
+            if method not in ("OPTIONS", "PUT") and path != "/":
+                assert another.ask(method, path, json={} if method == "POST" else None).status in (404, 405), path
+        scene.untouched()
+
+
+def test_path_without_slash_leads_to_page(proxy: Proxy) -> None:
+    with proxy.http() as http:
+        answer = http.get(proxy.url("/chat"))
+        assert (answer.status_code, answer.headers["location"]) in [(308, "/chat/"), (308, proxy.url("/chat/"))]
+
+
+def test_two_pages_keep_their_own_cookies(proxy: Proxy) -> None:
+    """Each page has its own key, so it would take the other page's cookie for a forged one."""
+    with proxy.http() as http:
+        for path in PATHS:
+            assert "set-cookie" in http.get(proxy.url(path)).headers
+        for path in (*PATHS, *PATHS):
+            assert "set-cookie" not in http.get(proxy.url(path)).headers
+
+
+def test_stream_disables_proxy_buffering(apps: tuple[App, App]) -> None:
+    """Check the header at the app, because nginx obeys it and removes it."""
+    with httpx.Client(base_url=apps[0].url, trust_env=False) as http:
+        http.get("/")
+        with http.stream("GET", "/gradio_api/heartbeat/abc") as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            assert answer.headers["x-accel-buffering"] == "no"
+
+
+@pytest.mark.browser
+def test_browser_works_over_http_2(proxy: Proxy, browser: Browser) -> None:
+    """Four tabs answer at once, which a limit of six connections to a host prevents; a reload shows the same text."""
+    context = browser.new_context(ignore_https_errors=True, viewport={"width": 1100, "height": 900})
+    try:
+        tabs = [Visitor(context.new_page()) for _ in range(4)]
+        first, failed = tabs[0], list[str]()
+        first.page.on("response", lambda answer: failed.append(answer.url) if answer.status >= 400 else None)
+        for tab in tabs:
+            tab.open(proxy.url("/chat/"))
+        assert first.page.evaluate("performance.getEntriesByType('navigation')[0].nextHopProtocol") == "h2"
+        for tab in tabs:
+            tab.say("!tokens 2000 @20")
+        for tab in tabs:
+            expect(tab.bubbles.get_by_text("word3").first).to_be_visible()
+        first.stop.click()
+        first.idle()
+        picture = {"name": "red.png", "mimeType": "image/png", "buffer": png()}
+        first.page.locator("#composer input[type=file]").set_input_files(picture)
+        expect(first.page.locator("#composer img")).to_be_visible()
+        first.ask("!text Seen from afar.")
+        first.page.reload()
+        expect(first.bubbles.get_by_text("Seen from afar.", exact=True)).to_be_visible()
+        shown = first.mine.last.locator("img")
+        expect(shown).to_have_js_property("naturalWidth", 8)
+        assert not failed
+    finally:
+        context.close()

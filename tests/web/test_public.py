@@ -1,0 +1,268 @@
+"""A page open to everybody: what it gives, what it refuses, and the link it is shared over."""
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.errors import InputError, Limited
+from agent.history.memory import MemoryStore
+from agent.media.store import MediaStore
+from agent.models.catalog import ModelSpec
+from agent.providers import Endpoint, ServedModel
+from agent.settings import LocalSettings, PublicSettings, Settings, load_settings
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.rate_limit import MINUTE, RateLimiter, Reservation
+from agent.web.chat.run_setup import Choices
+from agent.web.chat.visitor import Visitor as Asker
+from tests.conftest import App, becomes
+from tests.support.scripted_server import Running
+from tests.support.views import watch
+from tests.web.test_handlers import Models
+
+StartApp = Callable[..., App]
+SPEC = ModelSpec(id="local:qwen", name="Qwen/Qwen3-8B", label="Qwen", provider="llama.cpp")
+LIMITS = PublicSettings(messages=3, messages_in_all=5, answers_each=1, answers=2)
+OFFLINE = {"GRADIO_SHARE_SERVER_ADDRESS": "127.0.0.1:9", "HF_HOME": "/nonexistent"}
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def asker(owner: str, *, guest: bool = False, address: str | None = None) -> Asker:
+    return Asker(owner=owner, guest=guest, address=address)
+
+
+ANN, BOB = asker("ann"), asker("bob")
+
+
+def test_nothing_is_refused_without_limits() -> None:
+    gate = RateLimiter(None)
+    for _ in range(1000):
+        gate.reserve_answer(ANN)
+        gate.reserve_fetch(ANN)
+
+
+def test_visitor_has_messages_per_minute() -> None:
+    gate = RateLimiter(LIMITS, clock := Clock())
+    for _ in range(3):
+        gate.reserve_answer(ANN).release()
+        clock.now += 1
+    with pytest.raises(Limited, match=r"each visitor 3 messages a minute. Try again in 57 s."):
+        gate.reserve_answer(ANN)
+    gate.reserve_answer(BOB).release()
+    clock.now += 57
+    gate.reserve_answer(ANN)
+
+
+def test_all_visitors_share_a_limit() -> None:
+    gate = RateLimiter(LIMITS, Clock())
+    for number in range(5):
+        gate.reserve_answer(asker(f"visitor {number}")).release()
+    with pytest.raises(Limited, match="all visitors together 5 messages"):
+        gate.reserve_answer(asker("one more"))
+
+
+def test_concurrent_answers_are_limited() -> None:
+    gate = RateLimiter(LIMITS, Clock())
+    first = gate.reserve_answer(ANN)
+    with pytest.raises(Limited, match="1 of your answers are being written"):
+        gate.reserve_answer(ANN)
+    gate.reserve_answer(BOB)
+    with pytest.raises(Limited, match="2 answers are being written here"):
+        gate.reserve_answer(asker("eve"))
+    first.release()
+    first.release()
+    gate.reserve_answer(asker("eve"))
+    with pytest.raises(Limited, match="2 answers are being written here"):
+        gate.reserve_answer(ANN)
+
+
+def test_guests_share_limits_of_one_visitor() -> None:
+    gate = RateLimiter(LIMITS, Clock())
+    first = gate.reserve_answer(asker("page 1", guest=True))
+    with pytest.raises(Limited, match=r"1 of your answers .* no cookies share this limit"):
+        gate.reserve_answer(asker("page 2", guest=True))
+    first.release()
+    for number in range(2):
+        gate.reserve_answer(asker(f"page {number}", guest=True)).release()
+    with pytest.raises(Limited, match=r"each visitor 3 messages a minute.* no cookies share this limit"):
+        gate.reserve_answer(asker("another page", guest=True))
+    gate.reserve_answer(ANN)
+
+
+def test_visitors_of_one_address_share_limits() -> None:
+    limits = PublicSettings(answers_per_address=1, messages_per_address=2)
+    gate = RateLimiter(limits, Clock())
+    first = gate.reserve_answer(asker("ann", address="5.6.7.8"))
+    with pytest.raises(Limited, match="1 answers are being written for your network address"):
+        gate.reserve_answer(asker("bob", address="5.6.7.8"))
+    gate.reserve_answer(asker("bob", address="5.6.7.9"))
+    gate.reserve_answer(asker("bob"))
+    first.release()
+    gate.reserve_answer(asker("eve", address="5.6.7.8")).release()
+    with pytest.raises(Limited, match="each network address 2 messages a minute"):
+        gate.reserve_answer(asker("dan", address="5.6.7.8"))
+
+
+def test_free_refusal_is_not_counted_for_all() -> None:
+    gate = RateLimiter(LIMITS, clock := Clock())
+
+    def refuse(owner: str, *, costly: bool = False, error: Exception | None = None) -> None:
+        with suppress(InputError, ValueError), gate.reserve_answer(asker(owner)) as place:
+            if costly:
+                place.count_for_all()
+            raise error or InputError("Write something first.")
+
+    for number in range(10):
+        for _ in range(3):
+            refuse(f"visitor {number}")
+        with pytest.raises(Limited, match="each visitor 3 messages"):
+            refuse(f"visitor {number}")
+    for number in range(3):
+        refuse(f"costly {number}", costly=True)
+    for number in range(2):
+        refuse(f"broken {number}", error=ValueError())
+    with pytest.raises(Limited, match="all visitors together 5 messages"):
+        gate.reserve_answer(ANN)
+    clock.now += MINUTE
+    with suppress(InputError), gate.reserve_answer(ANN):
+        clock.now += MINUTE
+        gate.reserve_answer(BOB).release()
+        raise InputError("Too late.")
+    for number in range(4):
+        gate.reserve_answer(asker(f"later {number}")).release()
+    with pytest.raises(Limited, match="all visitors together 5 messages"):
+        gate.reserve_answer(ANN)
+
+
+def test_slot_is_kept_by_new_holder() -> None:
+    gate = RateLimiter(LIMITS, Clock())
+    with gate.reserve_answer(ANN) as place:
+        place.keep()
+    with pytest.raises(Limited):
+        gate.reserve_answer(ANN)
+    place.release()
+    with suppress(ValueError), gate.reserve_answer(ANN):
+        raise ValueError
+    gate.reserve_answer(ANN)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["ann", "bob", "guest 1", "guest 2"]), st.floats(0, 30), st.integers(0, 3)),
+        max_size=60,
+    )
+)
+def test_limits_hold_in_any_order(visits: list[tuple[str, float, int]]) -> None:
+    """No minute and no moment exceeds its limit, in any order of arrivals and departures."""
+    gate = RateLimiter(LIMITS, clock := Clock())
+    passed, held = list[tuple[str, float]](), list[tuple[str, Reservation]]()
+    for owner, later, ended in visits:
+        clock.now += later
+        for _, place in held[:ended]:
+            place.release()
+        del held[:ended]
+        guest = owner.startswith("guest")
+        bucket = "guest" if guest else owner
+        try:
+            held.append((bucket, gate.reserve_answer(asker(owner, guest=guest))))
+        except Limited:
+            recent = [who for who, at in passed if at > clock.now - MINUTE]
+            now = [who for who, _ in held]
+            assert recent.count(bucket) == 3 or len(recent) == 5 or now.count(bucket) == 1 or len(now) == 2
+            continue
+        passed.append((bucket, clock.now))
+        recent = [who for who, at in passed if at > clock.now - MINUTE]
+        assert len(recent) <= 5
+        assert len(held) <= 2
+        assert max(Counter(recent).values()) <= 3
+        assert max(Counter(who for who, _ in held).values()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("env", "on", "keys"), [({}, False, None), ({"SHARE": "1"}, True, False), ({"SPACE_ID": "me/it"}, True, True)]
+)
+def test_opening_the_page_turns_limits_on(env: dict[str, str], on: bool, keys: bool | None, tmp_path: Path) -> None:
+    settings = load_settings(tmp_path / "none.toml", env)
+    assert (settings.public is not None) is on
+    assert settings.share is ("SHARE" in env)
+    assert settings.public is None or settings.public.keys is keys
+
+
+async def test_returning_page_keeps_its_answer(tmp_path: Path, model_server: Running) -> None:
+    settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=LIMITS, grace_seconds=1.0)
+    models = Models()
+    models.served = (ServedModel(SPEC, Endpoint(model_server.base_url)),)
+    page = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=())
+    live = await page.send(Asker(owner="ann"), None, {"text": "!tokens 4000 @100"}, Choices())
+    assert live is not None
+    async with aclosing(watch(page, "ann", live.conversation)) as looking:
+        await anext(looking)
+    async with aclosing(watch(page, "ann", live.conversation)) as again:
+        began = monotonic()
+        async for _ in again:
+            if monotonic() - began > 2:
+                break
+    assert not live.run.done
+    result = await live.run
+    assert (result.finish_reason, live.run.cancel_reason) == ("cancelled", "client_disconnect")
+    await page.aclose()
+
+
+def test_failed_share_link_is_explained(start_app: StartApp) -> None:
+    app = start_app(SHARE="1", **OFFLINE)
+    becomes(True, lambda: "No share link" in app.log)
+    assert "needs the network" in app.log
+    assert "Traceback" not in app.log
+    assert Client(app.url, verbose=False).predict({"text": "!text Hi.", "files": []}, api_name="/chat")["text"] == "Hi."
+
+
+def test_shared_page_has_link_limits_and_no_leftovers(
+    start_app: StartApp, tmp_path: Path, model_server: Running
+) -> None:
+    home = tmp_path / "hf"
+    program = frpc(home)
+    config = "[public]\nmessages = 2\npublic_tools = []\n[agent]\ntools = ['agent.tools.builtin:calculate']\n"
+    app = start_app(config, SHARE="1", HF_HOME=str(home), GRADIO_SHARE_SERVER_ADDRESS="127.0.0.1:9")
+    becomes(True, lambda: "shared at https://example.invalid" in app.log)
+    client = Client(app.url, verbose=False)
+    client.predict({"text": "!text One.", "files": []}, "", {"tools": True}, api_name="/chat")
+    assert not model_server.journal()[-1]["body"].get("tools")
+    client.predict({"text": "!text Two.", "files": []}, api_name="/chat")
+    with pytest.raises(AppError, match="each visitor 2 messages a minute"):
+        client.predict({"text": "!text Three.", "files": []}, api_name="/chat")
+    pid = int((home / "pid").read_text())
+    os.kill(pid, 0)
+    app.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert program.exists()
+
+
+def frpc(home: Path) -> Path:
+    """A tunnel program that says it is connected, where Gradio looks for its own; the real one needs the network."""
+    from gradio.tunneling import BINARY_FILENAME
+
+    program = home / "gradio" / "frpc" / BINARY_FILENAME
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        f"#!/bin/sh\necho $$ > {home}/pid\necho 'start proxy success: https://example.invalid'\nexec sleep 600\n"
+    )
+    program.chmod(program.stat().st_mode | stat.S_IEXEC)
+    return program

@@ -1,0 +1,700 @@
+"""Limits of a page open to everybody: every verb against every limit, every way out of a place, attacks over HTTP."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+from starlette.requests import Request
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+from agent.errors import AgentError, ConfigError, InputError, Limited
+from agent.history.memory import MemoryStore
+from agent.media.store import MediaStore
+from agent.models.catalog import ModelSpec
+from agent.models.catalog import load_catalog as catalog
+from agent.settings import LocalSettings, PublicSettings, Settings
+from agent.tools import ask_user
+from agent.web.chat.attachments import MAX_TEXT, plan_attachments
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.model_menu import ModelMenu
+from agent.web.chat.rate_limit import RateLimiter
+from agent.web.chat.remembered_settings import MOST, RememberedSettings
+from agent.web.chat.run_setup import MAX_PROMPT, Choices
+from agent.web.chat.visitor import Visitor as Asker
+from agent.web.client_address import ClientAddressMiddleware, client_address
+from agent.web.middleware.isolation import IsolationMiddleware
+from agent.web.middleware.visitor_cookie import VisitorCookies
+from agent.web.ui.api import ChatApi
+from agent.web.ui.handlers import Handlers
+from bench.attack.attacks import long_edit, long_message, long_prompts, one_file_many_times, refusals, rush
+from bench.attack.client import Client, bystander, memory
+from tests.conftest import App
+from tests.support.scripted_server import Config, Running, running
+from tests.support.views import view_of, widgets
+from tests.web.test_handlers import Endpoint, Models, ServedModel
+
+pytestmark = pytest.mark.slow
+
+HERE = "5.6.7.8"
+LARGE = ModelSpec(id="local:large", name="large", label="Large", provider="llama.cpp")
+ASK = '!tool ask_user {"question": "Which?", "choices": ["one", "two"]} !text Done.'
+PUBLIC = PublicSettings(messages=1000, messages_in_all=1000, messages_per_address=1000, models=("huggingface:a/lent",))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    """A fast model."""
+    with running(Config(rate=0, models=("large", "a/lent", "a/dear"))) as started:
+        yield started
+
+
+@dataclass(frozen=True)
+class Widget:
+    """What a handler sees of a widget."""
+
+    elem_id: str
+
+
+class Page:
+    """One open page, with the real handlers behind it."""
+
+    def __init__(self, conversations: Conversations, visitor: str | None = "ann", address: str | None = None) -> None:
+        self.conversations, self.api = conversations, ChatApi(conversations)
+        self.handlers = Handlers(conversations, widgets())
+        isolation = IsolationMiddleware(Request({"type": "http"}), VisitorCookies("key"))
+        state = {"visitor": visitor, "address": address, "isolation": isolation}
+        self.model, self.system = LARGE.id, ""
+        self.request = gr.Request(Request({"type": "http", "headers": [], "state": state}), session_hash="page")
+
+    def given(self, text: str = "", *files: str, **more: str) -> dict[Any, Any]:
+        """The values of the widgets."""
+        values = {
+            "composer": {"text": text, "files": list(files)},
+            "model": self.model,
+            "system": self.system,
+            "reasoning": False,
+            "temperature": 0.5,
+            "max-tokens": 100,
+            "tools": True,
+            "extract-text": False,
+            **more,
+        }
+        return {Widget(name): value for name, value in values.items()}
+
+    async def send(self, text: str = "!text Hi.") -> None:
+        """Type a message and press Enter."""
+        async for _ in self.handlers.submit(self.given(text), self.request):
+            pass
+
+    async def last(self) -> dict[str, Any]:
+        """What names the last message, as the page's script fills it in."""
+        id_ = next(one["metadata"]["id"] for one in await self.shown() if one["role"] == "user")
+        return {"addressed": id_, "edited": "!text Edited."}
+
+    async def shown(self) -> list[dict[str, Any]]:
+        """What the chatbot shows."""
+        session = self.handlers._sessions.get(self.request)
+        return (await view_of(self.conversations, session.owner, session.conversation)).messages
+
+    async def press(self) -> None:
+        """Press the first button under the last answer."""
+        value = (await self.shown())[-1]["options"][0]["value"]
+        await self.handlers.option(gr.SelectData(None, {"index": 0, "value": value}), self.given(), self.request)
+
+    async def done(self) -> None:
+        """Wait until nothing is being written."""
+        while self.conversations.live_runs.count:  # noqa: ASYNC110 - there is no event for all of them
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def conversations(server: Running, tmp_path: Path) -> AsyncIterator[Conversations]:
+    """All conversations of a public page with a model."""
+    models = Models(served=(ServedModel(LARGE, Endpoint(server.base_url)),))
+    settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=PUBLIC)
+    made = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=[ask_user])
+    yield made
+    await made.aclose()
+
+
+async def send(page: Page) -> None:
+    """Send a message with the composer."""
+    await page.send("!text Sent.")
+
+
+async def example(page: Page) -> None:
+    """Press a starter example."""
+    event = gr.SelectData(None, {"index": 0, "value": {"text": "!text Example."}})
+    async for _ in page.handlers.example(event, page.given(), page.request):
+        pass
+
+
+async def option(page: Page) -> None:
+    """Press a button under a question."""
+    await page.press()
+
+
+async def words(page: Page) -> None:
+    """Answer a question with the composer."""
+    await page.send("two")
+
+
+async def retry(page: Page) -> None:
+    """Press "retry"."""
+    await page.handlers.retry(page.given(**await page.last()), page.request)
+
+
+async def go_on(page: Page) -> None:
+    """Press "Continue"."""
+    await page.press()
+
+
+async def edit(page: Page) -> None:
+    """Edit the message."""
+    await page.handlers.edit(page.given(**await page.last()), page.request)
+
+
+async def chat(page: Page) -> None:
+    """Call the endpoint for programs."""
+    async for _ in page.api.chat({"text": "!text Called."}, page.model, {"system_message": page.system}, page.request):
+        pass
+
+
+VERBS: dict[str, tuple[str, Callable[[Page], Awaitable[None]]]] = {
+    "send": ("!text Hi.", send),
+    "example": ("", example),
+    "option": (ASK, option),
+    "words": (ASK, words),
+    "retry": ("!text Hi.", retry),
+    "edit": ("!text Hi.", edit),
+    "continue": ("!length 3", go_on),
+    "chat": ("", chat),
+}
+"""Every verb that begins an answer, behind the message that the conversation has by then."""
+
+ANN, GUEST, OTHER = Asker(owner="ann"), Asker(owner="x", guest=True), Asker(owner="other")
+LIMITS: dict[str, tuple[PublicSettings, Asker, bool, str]] = {
+    "minute-each": (PublicSettings(messages=1), ANN, False, "each visitor 1 messages a minute"),
+    "minute-guests": (PublicSettings(messages=1), GUEST, False, "no cookies share this limit"),
+    "minute-address": (
+        PublicSettings(messages_per_address=1),
+        Asker(owner="other", address=HERE),
+        False,
+        "each network address 1 messages a minute",
+    ),
+    "minute-all": (PublicSettings(messages_in_all=1), OTHER, False, "all visitors together 1 messages a minute"),
+    "once-each": (PublicSettings(answers_each=1), ANN, True, "1 of your answers are being written"),
+    "once-guests": (PublicSettings(answers_each=1), GUEST, True, "no cookies share this limit"),
+    "once-address": (
+        PublicSettings(answers_per_address=1),
+        Asker(owner="other", address=HERE),
+        True,
+        "for your network address",
+    ),
+    "once-all": (PublicSettings(answers=1), OTHER, True, "1 answers are being written here"),
+}
+"""Limits, each with who has used it up, whether by an answer that is being written, and what is said."""
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("verb", VERBS)
+async def test_every_action_meets_every_limit(
+    conversations: Conversations, server: Running, verb: str, limit: str
+) -> None:
+    first, act = VERBS[verb]
+    settings, holder, held, sentence = LIMITS[limit]
+    page = Page(conversations, visitor=None if holder.guest else "ann", address=HERE)
+    if first:
+        await page.send(first)
+        await page.done()
+    before = len(server.journal())
+    conversations.rate_limiter = RateLimiter(settings)
+    place = conversations.rate_limiter.reserve_answer(holder)
+    if not held:
+        place.release()
+    with pytest.raises(gr.Error, match=sentence):
+        await act(page)
+    assert conversations.live_runs.count == 0
+    assert len(server.journal()) == before
+    place.release()
+    conversations.rate_limiter = RateLimiter(PUBLIC)
+    await act(page)
+    await page.done()
+    assert len(server.journal()) == before + 1
+
+
+async def test_unread_refusal_spends_no_shared_limit(conversations: Conversations, tmp_path: Path) -> None:
+    conversations.rate_limiter = RateLimiter(PublicSettings(messages_in_all=1))
+    for text in (" ", "x" * (MAX_TEXT + 1)):
+        with pytest.raises(InputError):
+            await conversations.send(OTHER, None, {"text": text}, Choices())
+    conversations.rate_limiter.reserve_answer(ANN).release()
+    conversations.rate_limiter = RateLimiter(PublicSettings(messages_in_all=1))
+    with pytest.raises(InputError):
+        await conversations.send(OTHER, None, {"text": "", "files": [str(tmp_path / "gone.txt")]}, Choices())
+    with pytest.raises(Limited, match="all visitors together"):
+        conversations.rate_limiter.reserve_answer(ANN)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_every_action_holds_slot_until_answer_ends(conversations: Conversations, verb: str) -> None:
+    first, act = VERBS[verb]
+    page = Page(conversations)
+    if first:
+        await page.send(first)
+        await page.done()
+    conversations.rate_limiter = RateLimiter(PublicSettings(answers_each=1))
+    began = conversations.live_runs.start
+    held = list[bool]()
+
+    def begin(*given: Any, **more: Any) -> Any:
+        with suppress(Limited):
+            conversations.rate_limiter.reserve_answer(ANN).release()
+            held.append(False)
+        return began(*given, **more)
+
+    conversations.live_runs.start = begin
+    await act(page)
+    await page.done()
+    assert held == []
+    conversations.rate_limiter.reserve_answer(ANN)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_owner_key_serves_lent_models_only(
+    conversations: Conversations, server: Running, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "of-the-owner")
+    monkeypatch.setenv("HUGGINGFACE_BASE_URL", server.base_url)
+    first, act = VERBS[verb]
+    page = Page(conversations)
+
+    async def try_with(model: str) -> None:
+        page.handlers.new(page.request)
+        page.model = LARGE.id
+        if first:
+            await page.send(first)
+            await page.done()
+        page.model = model
+        await act(page)
+        await page.done()
+
+    await try_with("huggingface:a/lent")
+    assert server.journal()[-1]["authorization"] == "Bearer of-the-owner"
+    with pytest.raises(gr.Error, match=r"dear needs a key of Hugging Face"):
+        await try_with("huggingface:a/dear")
+    assert server.journal()[-1]["body"]["model"] != "a/dear"
+    conversations.models.keys.put("ann", "huggingface", "of-ann")
+    await try_with("huggingface:a/dear")
+    assert server.journal()[-1]["authorization"] == "Bearer of-ann"
+    conversations.models.keys.forget("ann")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_every_action_refuses_long_system_prompt(
+    conversations: Conversations, server: Running, verb: str
+) -> None:
+    first, act = VERBS[verb]
+    page = Page(conversations)
+    if first:
+        await page.send(first)
+        await page.done()
+    before, page.system = len(server.journal()), "x" * (MAX_PROMPT + 1)
+    with pytest.raises(gr.Error, match=r"system prompt has 20,001 characters; 20,000 is the most"):
+        await act(page)
+    assert len(server.journal()) == before
+
+
+async def press(page: Page, text: str) -> None:
+    """Press a button that the page does not have."""
+    value = (await page.shown())[-1]["options"][0]["value"] | {"text": text}
+    await page.handlers.option(gr.SelectData(None, {"index": 0, "value": value}), page.given(), page.request)
+
+
+async def change(page: Page, text: str) -> None:
+    """Edit the message to this text."""
+    await page.handlers.edit(page.given(**await page.last() | {"edited": text}), page.request)
+
+
+async def call(page: Page, text: str) -> None:
+    """Send this text to the endpoint for programs."""
+    async for _ in page.api.chat({"text": text}, page.model, {}, page.request):
+        pass
+
+
+TYPED: dict[str, Callable[[Page, str], Awaitable[None]]] = {
+    "send": Page.send,
+    "words": Page.send,
+    "option": press,
+    "edit": change,
+    "chat": call,
+}
+"""Every way in which a text enters."""
+
+TEXTS: dict[str, tuple[int, str]] = {
+    "characters": (MAX_TEXT + 1, "message has 200,001 characters; 200,000 is the most"),
+    "tokens": (160_000, r"has about 40,0\d\d tokens, and Large reads at most \d\d,\d\d\d\."),
+}
+
+
+@pytest.mark.parametrize(("size", "sentence"), TEXTS.values(), ids=TEXTS)
+@pytest.mark.parametrize("verb", TYPED)
+async def test_text_is_bounded_at_every_entry(
+    conversations: Conversations, server: Running, verb: str, size: int, sentence: str
+) -> None:
+    first, page, text = VERBS[verb][0], Page(conversations), "x" * size
+    if first:
+        await page.send(first)
+        await page.done()
+    before = len(server.journal())
+    with pytest.raises(gr.Error, match=sentence):
+        await TYPED[verb](page, text)
+    assert len(server.journal()) == before
+    conversations.rate_limiter.reserve_answer(ANN)
+
+
+async def test_file_texts_count_too(conversations: Conversations, server: Running, tmp_path: Path) -> None:
+    for number in range(10):
+        (tmp_path / f"{number}.txt").write_text("word " * 4000)
+    before, files = len(server.journal()), [str(tmp_path / f"{number}.txt") for number in range(10)]
+    with pytest.raises(AgentError, match=r"has about 50,\d\d\d tokens, and Large reads at most"):
+        await conversations.send(ANN, None, {"text": "!text Hi.", "files": files}, Choices(model=LARGE.id))
+    assert len(server.journal()) == before
+    assert await conversations.last_conversation("ann") is None
+
+
+async def test_history_makes_room_for_a_long_message(conversations: Conversations, server: Running) -> None:
+    page = Page(conversations)
+    await page.send("!text Hi. " + "x" * 80_000)
+    await page.done()
+    await page.send("!text Hi. " + "y" * 80_000)
+    await page.done()
+    sent = str(server.journal()[-1]["body"]["messages"])
+    assert "yyyy" in sent
+    assert "xxxx" not in sent
+    view = await view_of(conversations, "ann", await conversations.last_conversation("ann"))
+    assert "xxxx" in str(view.messages[0])
+
+
+def test_guest_choices_are_not_remembered(conversations: Conversations) -> None:
+    conversations.remembered.put(Asker(owner="page", guest=True), Choices(system_message="Be brief."))
+    assert conversations.choices("page").system_message is None
+    conversations.remembered.put(ANN, Choices(system_message="Be brief."))
+    assert conversations.choices("ann").system_message == "Be brief."
+
+
+def test_remembered_choices_are_bounded() -> None:
+    remembered = RememberedSettings(most_bytes=100_000)
+    for number in range(100):
+        remembered.put(Asker(owner=str(number)), Choices(system_message="x" * 20_000))
+    kept = [str(number) for number in range(100) if remembered.get(str(number))]
+    assert kept == ["96", "97", "98", "99"]
+    remembered.put(Asker(owner="99"), Choices(system_message="short"))
+    remembered.put(Asker(owner="large"), Choices(system_message="x" * 3_900_000))
+    remembered.put(Asker(owner="named"), Choices(model="x" * 3_900_000))
+    assert [owner for owner in [*kept, "large", "named"] if remembered.get(owner)] == kept
+    for number in range(MOST + 10):
+        remembered.put(Asker(owner=f"small {number}"), Choices())
+    assert not remembered.get("small 9")
+    assert remembered.get(f"small {MOST + 9}")
+
+
+FILES: dict[str, tuple[list[str], str]] = {
+    "twice": (["a.txt", "b.txt", "a.txt"], "a.txt is attached twice"),
+    "many": ([f"{number}.txt" for number in range(17)], "The message has 17 files; 16 is the most"),
+    "large": (["c.bin", "d.bin", "e.bin"], "The files have 0.0 MB together; 0 MB is the most"),
+}
+
+
+@pytest.mark.parametrize(("names", "sentence"), FILES.values(), ids=FILES)
+async def test_files_are_refused_before_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], sentence: str
+) -> None:
+    for name in names:
+        (tmp_path / name).write_bytes(b"x" * 5000)
+    monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("a file was read"))
+    (plan,) = await plan_attachments([tmp_path / name for name in names], LARGE, max_bytes=7000)
+    assert plan.outcome == "refused"
+    assert sentence in plan.text
+
+
+async def test_allowed_number_of_files_is_accepted(tmp_path: Path) -> None:
+    for number in range(16):
+        (tmp_path / f"{number}.txt").write_bytes(b"x" * 100)
+    planned = await plan_attachments([tmp_path / f"{number}.txt" for number in range(16)], LARGE, max_bytes=800)
+    assert [plan.outcome for plan in planned] == ["as it is"] * 16
+
+
+def offers(*lent: str, keys: bool = True) -> ModelMenu:
+    served = Models(served=(ServedModel(LARGE, Endpoint("http://127.0.0.1:1/v1")),))
+    return ModelMenu(served, catalog(), key_seconds=60, keys_taken=keys, lent=lent)
+
+
+def test_menu_marks_models_that_need_own_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "of-the-owner")
+    shown = {id_: label for label, id_ in offers("openai:gpt-6-luna").entries("ann", None)}
+    assert shown["openai:gpt-6-luna"] == "GPT-6 Luna"
+    assert shown[LARGE.id] == "Large (on this CPU)"
+    others = set(shown) - {"openai:gpt-6-luna", LARGE.id}
+    assert others
+    assert all(shown[id_].endswith(" · needs your own key") for id_ in others)
+
+
+def test_menu_without_keys_has_only_lent_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "of-the-owner")
+    shared = offers("openai:gpt-6-luna", keys=False)
+    assert [id_ for _, id_ in shared.entries("ann", None)] == [LARGE.id, "openai:gpt-6-luna"]
+    assert [spec.id for spec in shared.choosable("ann")] == [LARGE.id, "openai:gpt-6-luna"]
+
+
+async def test_shared_page_refuses_other_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "of-the-owner")
+    with pytest.raises(AgentError, match="does not offer GPT-6 Luna, a model of OpenAI"):
+        await offers(keys=False).connect("ann", "gpt-6-luna")
+
+
+def test_unknown_lent_model_is_named_at_start() -> None:
+    with pytest.raises(ConfigError, match=r"public\.models: No model named 'gpt-of-nobody'"):
+        offers("gpt-of-nobody")
+
+
+async def refused_file(page: Page) -> None:
+    """A file that is not there."""
+    with pytest.raises(AgentError):
+        await page.conversations.send(ANN, None, {"text": "x", "files": ["/nowhere"]}, Choices(model=LARGE.id))
+
+
+async def unknown_model(page: Page) -> None:
+    """A model that nobody serves."""
+    with pytest.raises(AgentError):
+        await page.conversations.send(ANN, None, {"text": "x"}, Choices(model="nobody"))
+
+
+async def empty(page: Page) -> None:
+    """A message without anything."""
+    with pytest.raises(AgentError):
+        await page.conversations.send(ANN, None, {"text": " "}, Choices(model=LARGE.id))
+
+
+async def given_up(page: Page) -> None:
+    """A visitor who goes while a file is read."""
+    folder = Path(os.environ["GRADIO_TEMP_DIR"])
+    os.mkfifo(folder / "slow.txt")
+    sending = page.conversations.send(
+        ANN, None, {"text": "x", "files": [str(folder / "slow.txt")]}, Choices(model=LARGE.id)
+    )
+    task = asyncio.ensure_future(sending)
+    await asyncio.sleep(0.2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    os.close(os.open(folder / "slow.txt", os.O_RDWR | os.O_NONBLOCK))
+
+
+async def failing(page: Page) -> None:
+    """A model server that fails."""
+    await page.send("!status 400")
+    await page.done()
+
+
+async def stopped(page: Page) -> None:
+    """An answer that is stopped."""
+    await page.send("!tokens 4000 @20")
+    page.handlers.stop(page.request)
+    await page.done()
+
+
+async def going_down(page: Page) -> None:
+    """A server that goes down."""
+    page.conversations.live_runs.closing = True
+    with pytest.raises(AgentError):
+        await page.conversations.send(ANN, None, {"text": "x"}, Choices(model=LARGE.id))
+
+
+WAYS_OUT = (refused_file, unknown_model, empty, given_up, failing, stopped, going_down)
+
+
+@pytest.mark.parametrize("way", WAYS_OUT, ids=lambda way: way.__name__)
+async def test_every_exit_frees_the_slot(
+    conversations: Conversations,
+    way: Callable[[Page], Awaitable[None]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    conversations.rate_limiter = RateLimiter(PublicSettings(answers_each=1, messages=1000))
+    await way(Page(conversations))
+    conversations.rate_limiter.reserve_answer(ANN)
+
+
+# Addresses: (what the proxies forwarded, who connects, trusted proxies, the address that counts)
+
+ADDRESSES: dict[str, tuple[list[str], str, str, str | None]] = {
+    "direct": ([], "5.6.7.8", "127.0.0.1", "5.6.7.8"),
+    "direct-forged": (["1.1.1.1"], "5.6.7.8", "127.0.0.1", "5.6.7.8"),
+    "direct-private": (["1.1.1.1"], "192.168.1.9", "127.0.0.1", "192.168.1.9"),
+    "direct-loopback": ([], "127.0.0.1", "127.0.0.1", None),
+    "proxy": (["5.6.7.8"], "127.0.0.1", "127.0.0.1", "5.6.7.8"),
+    "proxy-forged": (["1.1.1.1, 5.6.7.8"], "127.0.0.1", "127.0.0.1", "5.6.7.8"),
+    "proxy-forged-line": (["1.1.1.1", "5.6.7.8"], "127.0.0.1", "127.0.0.1", "5.6.7.8"),
+    "proxy-chain": (["1.1.1.1, 5.6.7.8, 10.0.0.2"], "127.0.0.1", "127.0.0.1,10.0.0.0/8", "5.6.7.8"),
+    "proxy-nonsense": (["5.6.7.8, unknown"], "127.0.0.1", "127.0.0.1", None),
+    "space": (["5.6.7.8"], "10.9.9.9", "*", "5.6.7.8"),
+    "space-forged": (["1.1.1.1, 5.6.7.8"], "10.9.9.9", "*", "5.6.7.8"),
+    "space-forged-line": (["1.1.1.1", "5.6.7.8"], "10.9.9.9", "*", "5.6.7.8"),
+    "space-inner-proxy": (["1.1.1.1, 10.0.0.2"], "10.9.9.9", "*", None),
+    "space-none": ([], "10.9.9.9", "*", None),
+    "port": (["5.6.7.8:4242"], "10.9.9.9", "*", "5.6.7.8"),
+    "ipv6": ([], "2a01:db9:1:2:3:4:5:6", "127.0.0.1", "2a01:db9:1:2::/64"),
+    "ipv6-neighbour": ([], "2a01:db9:1:2:ffff::1", "127.0.0.1", "2a01:db9:1:2::/64"),
+    "ipv6-port": (["[2a01:db9:1:2::1]:443"], "10.9.9.9", "*", "2a01:db9:1:2::/64"),
+    "ipv6-mapped": ([], "::ffff:5.6.7.8", "127.0.0.1", "5.6.7.8"),
+}
+
+
+@pytest.mark.parametrize(("forwarded", "peer", "trusted", "counted"), ADDRESSES.values(), ids=ADDRESSES)
+async def test_only_trusted_address_counts(forwarded: list[str], peer: str, trusted: str, counted: str | None) -> None:
+    seen = list[str | None]()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(client_address(scope))
+
+    headers = [(b"x-forwarded-for", one.encode()) for one in forwarded]
+    scope: Any = {"type": "http", "headers": headers, "client": (peer, 5), "scheme": "http"}
+    await ProxyHeadersMiddleware(ClientAddressMiddleware(app, any_proxy=trusted == "*"), trusted)(scope, None, None)  # type: ignore[arg-type]
+    assert seen == [counted]
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "peer", "trusted", "named"),
+    [
+        ("5.6.7.8", "10.0.0.2", "127.0.0.1", "10.0.0.2"),
+        ("5.6.7.8, 10.0.0.2", "127.0.0.1", "127.0.0.1", "10.0.0.2"),
+        ("5.6.7.8, 10.0.0.2", "127.0.0.1", "127.0.0.1,10.0.0.2", ""),
+        ("5.6.7.8", "127.0.0.1", "127.0.0.1", ""),
+        ("1.1.1.1, 5.6.7.8", "127.0.0.1", "127.0.0.1", ""),
+        ("1.1.1.1, 5.6.7.8, 10.0.0.2", "127.0.0.1", "127.0.0.1,10.0.0.2", ""),
+        ("1.1.1.1, 5.6.7.8", "5.6.7.9", "127.0.0.1", "5.6.7.9"),
+        ("5.6.7.8", "10.0.0.2", "*", ""),
+        ("", "10.0.0.2", "127.0.0.1", ""),
+    ],
+)
+async def test_unknown_proxy_is_logged_once(
+    forwarded: str, peer: str, trusted: str, named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        pass
+
+    server = ProxyHeadersMiddleware(ClientAddressMiddleware(app, any_proxy=trusted == "*"), trusted)  # type: ignore[arg-type]
+    for _ in range(3):
+        headers = [(b"x-forwarded-for", forwarded.encode())] if forwarded else []
+        scope: Any = {"type": "http", "headers": headers, "client": (peer, 5), "scheme": "http"}
+        await server(scope, None, None)  # type: ignore[arg-type]
+    told = [record.getMessage() for record in caplog.records]
+    assert [line.partition(" ")[0] for line in told] == ([named] if named else [])
+    assert all("FORWARDED_ALLOW_IPS" in line for line in told)
+
+
+# Attacks over HTTP
+
+CONFIG = """
+[public]
+on = true
+models = ["huggingface:a/lent"]
+messages = 200
+messages_per_address = 200
+messages_in_all = 1000
+"""
+
+
+@pytest.fixture(scope="module")
+def seeing() -> Iterator[Running]:
+    """A model that sees pictures."""
+    with running(Config(models=("Qwen/Qwen3-VL-8B-Instruct",), rate=200.0)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def public(start_app: Callable[..., App], seeing: Running) -> App:
+    """A public page whose limits a minute are wide, so that those at once are met."""
+    return start_app(CONFIG, VLLM_BASE_URL=seeing.base_url)
+
+
+@pytest.mark.parametrize(
+    ("cookies", "count", "answered", "sentence"),
+    [
+        ("one", 30, 2, "2 of your answers are being written"),
+        ("none", 30, 2, "no cookies share this limit"),
+        ("each", 36, 8, "8 answers are being written here"),
+    ],
+)
+def test_rush_gets_no_extra_slots(
+    public: App, seeing: Running, cookies: str, count: int, answered: int, sentence: str
+) -> None:
+    before = len(seeing.journal())
+    with bystander(public.url, pause=0.3) if answered < 8 else nullcontext() as other:
+        told = refusals(rush(public.url, count, cookies=cookies))
+    assert told.pop("", 0) == answered
+    assert len(seeing.journal()) - before - (len(other.seconds) if other else 0) == answered
+    assert sum(told.values()) == count - answered
+    assert all(sentence in said for said in told)
+    if other:
+        assert not other.failures
+        assert other.seconds
+
+
+def test_forged_address_gets_no_extra_slots(start_app: Callable[..., App], model_server: Running) -> None:
+    app = start_app(CONFIG + "answers_per_address = 1\n", SPACE_ID="me/it")
+    with (
+        Client(app.url, x_forwarded_for="1.1.1.1, 5.6.7.8") as first,
+        Client(app.url, x_forwarded_for="1.1.1.2, 5.6.7.8") as same,
+        Client(app.url, x_forwarded_for="1.1.1.1, 5.6.7.9") as other,
+    ):
+        before = len(model_server.journal())
+        first.begin("!tokens 200 @20")
+        model_server.wait_for(lambda journal: len(journal) > before)
+        assert "for your network address" in same.chat("!text Hi.").error
+        assert other.chat("!text Hi.").value["text"] == "Hi."
+        assert first.wait()[-1].success
+        assert same.chat("!text Hi.").value["text"] == "Hi."
+
+
+def test_start_prints_public_limits(public: App) -> None:
+    assert "Open to everybody: 200 messages a minute for each visitor, 1000 for all;" in public.log
+    assert "with your keys they may use huggingface:a/lent" in public.log
+
+
+def test_repeated_file_takes_no_memory(public: App) -> None:
+    assert public.process is not None
+    with bystander(public.url, pause=0.3) as other, memory(public.process.pid) as held:
+        reply = one_file_many_times(public.url)
+    assert "120 files" in reply.error
+    assert held.grown < 150, held
+    assert not other.failures
+    assert other.slowest < 10
+
+
+def test_long_guest_prompts_are_not_kept(public: App) -> None:
+    assert public.process is not None
+    long_prompts(public.url, guests=5)
+    with bystander(public.url, pause=0.3) as other, memory(public.process.pid) as held:
+        assert long_prompts(public.url, guests=60) == 60
+    assert held.kept < 60, held
+    assert held.grown < 150, held
+    assert not other.failures
+    assert other.slowest < 10
+
+
+def test_three_megabytes_of_text_reach_no_model(public: App, seeing: Running) -> None:
+    before = len(seeing.journal())
+    assert "tokens, and Qwen3-VL-8B-Instruct reads at most" in long_message(public.url, 16, 190_000).error
+    edited, took = long_edit(public.url, 3_000_000)
+    assert "characters; 200,000 is the most" in edited.error
+    assert took < 10
+    assert len(seeing.journal()) == before + 1

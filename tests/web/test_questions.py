@@ -1,0 +1,367 @@
+"""Questions and approvals on the page: buttons, words of one's own, reload, restart, two tabs, programs."""
+
+import html
+import json
+import signal
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gradio_client import Client
+from playwright.sync_api import expect
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
+
+from agent.errors import Conflict, InputError, Limited, NotFound
+from agent.history import Entry, Note, Record
+from agent.history.memory import MemoryStore
+from agent.media.store import MediaStore
+from agent.models.catalog import ModelSpec
+from agent.providers import Endpoint, ServedModel, Status
+from agent.settings import LocalSettings, PublicSettings, Settings
+from agent.suspension import Approve, Refuse
+from agent.tools import ask_user
+from agent.tools.builtin import calculate
+from agent.web.chat.attachments import MAX_TEXT
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.expiry import delete_conversation
+from agent.web.chat.questions import parse_answer
+from agent.web.chat.rate_limit import RateLimiter
+from agent.web.chat.replies import Replies
+from agent.web.chat.run_setup import Choices
+from agent.web.chat.transcript import Turn, to_turns
+from agent.web.chat.visitor import Visitor as Asker
+from agent.web.ui.render import WireMessage, render_turn
+from tests.conftest import App, Visitor, becomes
+from tests.support.asking_tools import send
+from tests.support.scripted_server import Running
+from tests.support.views import view_of, watch
+from tests.web.test_handlers import Models
+
+CONFIG = """
+[agent]
+tools = ["agent.tools:ask_user", "tests.support.asking_tools:send", "agent.tools.builtin:calculate"]
+"""
+ASK = '!text I must know. !tool ask_user {"question": "Which <b>table</b>?", "choices": ["monthly", "yearly"]} !echo'
+SEND = '!tool send {"to": "Ann", "text": "Hi!"} !text Done.'
+BOTH = '!tools ask_user {"question": "Which?"} send {"to": "Ann", "text": "Hi!"} !text Both done.'
+
+Visit = Callable[..., Visitor]
+
+
+# --- pure -------------------------------------------------------------------------------------------------------------
+
+
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"id": "1", "name": name, "arguments": arguments}
+
+
+MEANT = {
+    "an answer": ("ask_user", " the monthly one ", "the monthly one"),
+    "an answer that looks like leave": ("ask_user", "Allow", "Allow"),
+    "leave": ("send", "Allow", Approve()),
+    "leave, typed": ("send", "allow", Approve()),
+    "refusal": ("send", "Refuse", Refuse()),
+    "refusal with a reason": ("send", "Not to Ann.", Refuse("Not to Ann.")),
+    "other arguments": ("send", '{"to": "Bob"}', Approve({"to": "Bob"})),
+}
+
+
+@pytest.mark.parametrize(("name", "text", "answer"), MEANT.values(), ids=MEANT)
+def test_reply_is_parsed(name: str, text: str, answer: object) -> None:
+    assert parse_answer(call(name), text) == answer
+
+
+@pytest.mark.parametrize("text", ["", "  ", '{"to": '])
+def test_bad_reply_is_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        parse_answer(call("send"), text)
+
+
+def turn_of(*messages: ModelMessage, ended: str, replies: dict[str, str] | None = None) -> Turn:
+    entries = [Entry(parent_id=None, message=one, note=Note(run_id="r")) for one in messages]
+    entries[-1] = replace(entries[-1], note=Note(run_id="r", ended=ended))
+    return to_turns(entries, replies=replies)[-1]
+
+
+def asked(messages: list[WireMessage]) -> str:
+    return next((one["content"][0]["text"] for one in messages if "asking" in one["content"][0]["text"]), "")
+
+
+def test_questions_come_in_turn() -> None:
+    said = ModelRequest(parts=[UserPromptPart("Do it.", timestamp=datetime.now(UTC))])
+    first = ToolCallPart("ask_user", {"question": "Which?"}, tool_call_id="1")
+    second = ToolCallPart("send", {"to": "Ann"}, tool_call_id="2")
+    both = ModelResponse(parts=[first, second])
+    assert "Which?" in asked(render_turn(turn_of(said, both, ended="suspended")))
+    half = render_turn(turn_of(said, both, ended="suspended", replies={"1": "This."}))
+    assert "<b>send</b>" in asked(half)
+    assert [one["content"][0]["text"] for one in half if one["role"] == "user"] == ["Do it.", "This."]
+    assert asked(render_turn(turn_of(said, both, ended="stop"))) == ""
+    rest = ModelRequest(parts=[ToolReturnPart("send", "Sent.", tool_call_id="2")])
+    assert "Which?" in asked(render_turn(turn_of(said, both, rest, ended="suspended")))
+
+
+def test_failed_call_shows_in_title() -> None:
+    prompt = ModelRequest(parts=[UserPromptPart("Do it.", timestamp=datetime.now(UTC))])
+    calls = ModelResponse(
+        parts=[ToolCallPart("send", {}, tool_call_id="1"), ToolCallPart("[x](y)", {}, tool_call_id="2")]
+    )
+    error = "ValueError: nobody  is here" + " at all" * 30 + "\nTraceback"
+    failed = ModelRequest(parts=[ToolReturnPart("send", error, tool_call_id="1", outcome="failed")])
+
+    def titles(*messages: ModelMessage, ended: str) -> list[str]:
+        shown = render_turn(turn_of(prompt, *messages, ended=ended))
+        return [html.unescape(one["metadata"]["title"]) for one in shown if "title" in (one["metadata"] or {})]
+
+    first, second, nested = titles(calls, failed, ended="stop")
+    assert first.startswith('<span class="failed">send · failed: nobody is here at all')
+    assert first.endswith("…</span>")
+    assert nested == '<span class="failed">Failed</span>'
+    assert second == '<span class="failed">[x](y) · interrupted</span>'
+    assert titles(calls, ended="suspended") == ["Tool · send", "Tool · [x](y)"]
+    plain = render_turn(turn_of(prompt, calls, ended="suspended"))[2]["metadata"]["title"]
+    assert not set("[]()") & set(plain)
+
+
+@pytest.fixture
+async def restarted(model_server: Running, tmp_path: Path) -> AsyncIterator[Callable[[], Conversations]]:
+    """The conversations of a server; called again, those of the next server over the same store."""
+    store, begun = MemoryStore(), list[Conversations]()
+    spec = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm")
+    models = Models(Status("ready", "", None), (ServedModel(spec, Endpoint(model_server.base_url)),))
+
+    def start() -> Conversations:
+        settings = Settings(local=LocalSettings(cache_dir=tmp_path), retries=0)
+        begun.append(Conversations(settings, store, MediaStore(tmp_path), models, [ask_user, send, calculate]))
+        return begun[-1]
+
+    yield start
+    for one in begun:
+        await one.aclose()
+
+
+async def over(page: Conversations) -> None:
+    """Wait until its answers have ended and are kept."""
+    await page.live_runs.close(seconds=60)
+    page.live_runs.closing = False
+
+
+async def test_answer_resumes_in_another_process(restarted: Callable[[], Conversations], model_server: Running) -> None:
+    before = restarted()
+    live = await before.send(Asker(owner="ann"), None, {"text": f"!think 5 {ASK}"}, Choices(tools=True))
+    assert live is not None
+    seen = [view async for view in watch(before, "ann", live.conversation)]
+    assert (await live.run).finish_reason == "suspended"
+    after = restarted()
+    assert (await view_of(after, "ann", live.conversation)).messages == seen[-1].messages
+    with pytest.raises(NotFound):
+        await after.answer(Asker(owner="bob"), live.conversation, "yearly", Choices())
+    went_on = await after.answer(
+        Asker(owner="ann"), live.conversation, "yearly", Choices()
+    )  # the switch for tools is off now
+    assert went_on is not None
+    seen = [view async for view in watch(after, "ann", live.conversation)]
+    assert (await went_on.run).finish_reason == "stop"
+    again = await view_of(after, "ann", live.conversation)
+    assert again.messages == seen[-1].messages
+    assert [one["content"][0]["text"] for one in again.messages if one["role"] == "user"][1:] == ["yearly"]
+    assert asked(again.messages) == ""
+    results = [one for one in model_server.journal()[-1]["body"]["messages"] if one["role"] == "tool"]
+    assert [one["content"] for one in results] == ["yearly"]
+    await over(after)
+    with pytest.raises(Conflict, match="Nothing is asked"):
+        await after.answer(Asker(owner="ann"), live.conversation, "monthly", Choices())
+
+
+async def test_bad_arguments_are_refused_and_asking_continues(restarted: Callable[[], Conversations]) -> None:
+    page = restarted()
+    live = await page.send(Asker(owner="ann"), None, {"text": SEND}, Choices(tools=True))
+    assert live is not None
+    await over(page)
+    with pytest.raises(InputError, match="do not fit"):
+        await page.answer(Asker(owner="ann"), live.conversation, '{"to": 5, "shout": true}', Choices())
+    assert "<b>send</b>" in asked((await view_of(page, "ann", live.conversation)).messages)
+    refused = await page.answer(Asker(owner="ann"), live.conversation, "Not now.", Choices())
+    assert refused is not None
+    assert (await refused.run).finish_reason == "stop"
+
+
+async def test_replies_are_bounded_and_forgotten(restarted: Callable[[], Conversations]) -> None:
+    page, ann = restarted(), Asker(owner="ann")
+    live = await page.send(ann, None, {"text": BOTH}, Choices(tools=True))
+    assert live is not None
+    await over(page)
+    page.rate_limiter = RateLimiter(PublicSettings(messages=1))
+    page.rate_limiter.reserve_answer(ann).release()
+    with pytest.raises(Limited, match="1 messages a minute"):
+        await page.answer(ann, live.conversation, "yearly", Choices())
+    page.rate_limiter = RateLimiter(None)
+    assert await page.answer(ann, live.conversation, "yearly", Choices()) is None
+    assert page.replies.get(live.conversation)
+    record = await page._store.get(live.conversation, owner="ann")
+    await page.replies.forget_deleted(page._store)
+    assert page.replies.get(live.conversation)
+    assert await delete_conversation(page._store, page.media, record, page.live_runs.is_busy)
+    await page.replies.forget_deleted(page._store)
+    assert page.replies.get(live.conversation) is None
+    assert page.replies.size == 0
+
+
+def test_long_replies_evict_no_short_ones() -> None:
+    replies, short = Replies(most_bytes=1_000_000), Record(owner="ann")
+    replies.put(short, {"1": "yearly"})
+    for owner in range(50):
+        newest = Record(owner=str(owner))
+        replies.put(newest, {"1": "x" * MAX_TEXT})
+        assert replies.size <= 1_000_000
+    assert replies.get(short.id) == {"1": "yearly"}
+    assert replies.get(newest.id) is not None
+    with pytest.raises(InputError, match="200,001 characters"):
+        replies.put(short, {"1": "yearly", "2": "x" * (MAX_TEXT - 5)})
+    assert replies.get(short.id) == {"1": "yearly"}
+    for number in range(5000):
+        replies.put(Record(owner=str(number)), {"1": "yearly"})
+    assert replies.size <= 1_000_000
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def asking(start_app: Callable[..., App]) -> App:
+    return start_app(CONFIG)
+
+
+def visitor_with_tools(visit: Visit, app: App, **how: Any) -> Visitor:
+    visitor = visit(app.url, **how)
+    visitor.allow_tools()
+    return visitor
+
+
+def question(visitor: Visitor) -> Any:
+    return visitor.chat.locator(".asking")
+
+
+def press(visitor: Visitor, label: str) -> None:
+    visitor.chat.get_by_role("button", name=label, exact=True).click()
+
+
+def sent(app: App) -> list[str]:
+    file = app.folder / "data" / "sent.txt"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.mark.browser
+def test_button_answers_survive_restart(asking: App, visit: Visit) -> None:
+    visitor = visitor_with_tools(visit, asking)
+    visitor.say(ASK)
+    expect(question(visitor)).to_contain_text("Which <b>table</b>?")
+    visitor.shot("question")
+    visitor.page.reload()
+    expect(question(visitor)).to_contain_text("Which <b>table</b>?")
+    asking.stop(signal.SIGKILL)
+    asking.start()
+    visitor.open(asking.url)
+    expect(question(visitor)).to_contain_text("Which <b>table</b>?")
+    press(visitor, "yearly")
+    expect(visitor.mine.last).to_have_text("yearly")
+    expect(visitor.chat.locator(".caption").last).to_contain_text("tokens")
+    expect(visitor.bubbles.filter(has_text='"role": "tool"')).to_contain_text('"content": "yearly"')
+    expect(question(visitor)).to_have_count(0)
+    visitor.idle()
+    expect(visitor.chat).not_to_contain_text("Result", use_inner_text=True)  # finished tools are folded
+    said = visitor.chat.locator('[data-testid="bot"], [data-testid="user"]')
+    before = said.all_inner_texts()
+    visitor.shot("question-answered")
+    visitor.page.reload()
+    expect(visitor.mine.last).to_have_text("yearly")
+    becomes(before, said.all_inner_texts)
+
+
+@pytest.mark.gate("A tool that needs approval runs only when approved.")
+@pytest.mark.browser
+def test_tool_runs_only_when_approved(asking: App, visit: Visit, model_server: Running) -> None:
+    visitor = visitor_with_tools(visit, asking)
+    visitor.say(SEND)
+    expect(question(visitor)).to_contain_text("May send run with this?")
+    expect(question(visitor)).to_contain_text('"to": "Ann"')
+    visitor.shot("approval")
+    already = sent(asking)
+    press(visitor, "Refuse")
+    expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible()
+    visitor.idle()
+    assert sent(asking) == already
+    visitor.say(SEND)
+    expect(question(visitor)).to_be_visible()
+    press(visitor, "Allow")
+    expect(question(visitor)).to_have_count(0)
+    visitor.idle()
+    assert sent(asking) == [*already, "Ann: Hi!"]
+    visitor.say(SEND)
+    expect(question(visitor)).to_be_visible()
+    visitor.idle()
+    visitor.say('{"to": "Bob", "text": "Changed."}')
+    expect(question(visitor)).to_have_count(0)
+    visitor.idle()
+    assert sent(asking) == [*already, "Ann: Hi!", "Bob: Changed."]
+    visitor.say(SEND)
+    expect(question(visitor)).to_be_visible()
+    visitor.idle()
+    visitor.say("Ann is on holiday.")
+    expect(question(visitor)).to_have_count(0)
+    visitor.idle()
+    assert len(sent(asking)) == len(already) + 2
+    results = [m["content"] for m in model_server.journal()[-1]["body"]["messages"] if m["role"] == "tool"]
+    assert "Ann is on holiday." in results[-1]
+
+
+@pytest.mark.browser
+def test_two_tabs_use_approval_once(asking: App, visit: Visit) -> None:
+    one = visitor_with_tools(visit, asking)
+    one.say(SEND)
+    expect(question(one)).to_be_visible()
+    other = visit(asking.url, like=one)
+    expect(question(other)).to_be_visible()
+    already = sent(asking)
+    press(one, "Allow")
+    expect(question(one)).to_have_count(0)
+    one.idle()
+    press(other, "Allow")
+    expect(other.toast).to_contain_text("Nothing is asked here any more")
+    assert sent(asking) == [*already, "Ann: Hi!"]
+
+
+@pytest.mark.browser
+def test_question_and_approval_come_in_turn(asking: App, visit: Visit) -> None:
+    visitor = visitor_with_tools(visit, asking, phone=True)
+    visitor.say(BOTH)
+    expect(question(visitor)).to_contain_text("Which?")
+    already = sent(asking)
+    visitor.idle()
+    visitor.say("The second.")
+    expect(question(visitor)).to_contain_text("May send run")
+    expect(visitor.mine.last).to_have_text("The second.")
+    assert sent(asking) == already
+    visitor.shot("approval-phone")
+    press(visitor, "Allow")
+    expect(visitor.bubbles.filter(has_text="Both done.")).to_be_visible()
+    visitor.idle()
+    assert sent(asking) == [*already, "Ann: Hi!"]
+
+
+def test_programs_answer_with_next_message(asking: App) -> None:
+    client = Client(asking.url, verbose=False)
+    try:
+        said = {"text": ASK, "files": []}
+        first = client.predict(said, "", {"tools": True}, api_name="/chat")
+        assert first["finish_reason"] == "suspended"
+        assert first["bubbles"][-1]["content"]["arguments"]["choices"] == ["monthly", "yearly"]
+        second = client.predict({"text": "monthly", "files": []}, "", {"tools": True}, api_name="/chat")
+        assert second["finish_reason"] == "stop"
+        got = json.loads(second["text"].removeprefix("```json\n").removesuffix("\n```"))
+        assert [one["content"] for one in got["messages"] if one["role"] == "tool"] == ["monthly"]
+    finally:
+        client.close()

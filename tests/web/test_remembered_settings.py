@@ -1,0 +1,254 @@
+"""Settings outlive a reload, a change of model and another tab; the system prompt names the model and the day."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import gradio as gr
+import pytest
+from gradio_client import Client
+from playwright.sync_api import expect
+
+from agent.history.memory import MemoryStore
+from agent.media.store import MediaStore
+from agent.models.catalog import ModelSpec
+from agent.settings import LocalSettings, Settings
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.remembered_settings import RememberedSettings
+from agent.web.chat.run_setup import MOST_TOKENS, Choices
+from agent.web.chat.system_prompt import adapt_prompt, default_prompt, own_prompt
+from agent.web.chat.visitor import Visitor as Asker
+from agent.web.ui.components import choices_of
+from agent.web.ui.handlers import Handlers
+from tests.conftest import CONFIG, App, Visitor, becomes
+from tests.support.scripted_server import Config, Running, running
+from tests.support.views import widgets
+from tests.web.test_handlers import LARGE, SMALL, Models, anyone, said
+
+Visit = Callable[..., Visitor]
+SETTINGS = Settings(local=LocalSettings(cache_dir=Path(os.devnull)))
+QWEN = ModelSpec(id="vllm:q", name="Qwen/Qwen3-8B", label="Qwen3-8B", provider="vllm")
+
+
+def day(when: date) -> str:
+    return f"{when:%A}, {when.day} {when:%B} {when.year}"
+
+
+def qwen_prompt() -> str:
+    """The default prompt of today, which can be another day than when the tests were collected."""
+    return (
+        "You are Qwen3-8B, a model made by Alibaba Cloud. You answer on the page Switchboard. "
+        f"Today is {day(date.today())}."
+    )
+
+
+def test_default_prompt_names_model_maker_and_day() -> None:
+    assert default_prompt(SETTINGS, QWEN) == qwen_prompt()
+    other = qwen_prompt().replace("Qwen3-8B, a model made by Alibaba Cloud", "X")
+    assert default_prompt(SETTINGS, replace(QWEN, name="x", label="X")) == other
+
+
+@pytest.mark.parametrize(
+    ("template", "filled"),
+    [
+        ("I am {model} on {date}.", "I am Qwen3-8B on TODAY."),
+        ('{"a": {x}} {0} {model', '{"a": {x}} {0} {model'),
+        ("", ""),
+    ],
+    ids=["fields", "stray braces", "none"],
+)
+def test_owner_prompt_has_two_fields(template: str, filled: str) -> None:
+    assert default_prompt(replace(SETTINGS, system_prompt=template), QWEN) == filled.replace("TODAY", day(date.today()))
+
+
+def test_default_prompt_stays_default_on_another_day() -> None:
+    today = default_prompt(SETTINGS, QWEN)
+    assert own_prompt(today, SETTINGS, [QWEN]) is None
+    assert own_prompt(today.replace(day(date.today()), day(date.today() - timedelta(3))), SETTINGS, [QWEN]) is None
+    for own in ("", "Be brief.", today + " Be brief.", today.replace("Qwen3-8B", "Bob")):
+        assert own_prompt(own, SETTINGS, [QWEN]) == own
+
+
+@pytest.mark.parametrize(
+    "template",
+    [None, "You are {model}", "{model}, {date}:\n", "Today is {date}.", ""],
+    ids=["default", "ends with the name", "ends with a line break", "no name", "none"],
+)
+def test_added_sentence_stays_with_another_model(template: str | None) -> None:
+    settings = replace(SETTINGS, system_prompt=template)
+    old = [replace(QWEN, label=label) for label in ("Qwen", "Qwen3", "Qwen3-8B")]
+    new = replace(QWEN, name="x", label="X")
+    yesterday = day(date.today() - timedelta(1))
+    for spec in old:
+        for added in (" Be brief.", "\nBe brief.", ""):
+            text = default_prompt(settings, spec).strip() + added
+            adapted = default_prompt(settings, new).strip() + added
+            for shown in (text, text.replace(day(date.today()), yesterday)):
+                assert adapt_prompt(shown, settings, new, old).strip() == adapted.strip()
+    for own in ("", "Be brief.", "Be brief. You are Qwen3.", "You are Qwen3-80B.", "You are Qwen3.5."):
+        assert adapt_prompt(own, settings, new, old) == own
+
+
+async def test_new_model_is_named_in_extended_prompt(tmp_path: Path) -> None:
+    models = Models()
+    models.serve(LARGE, SMALL)
+    handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), models, tools=()), widgets())
+    large, small = (default_prompt(SETTINGS, spec) + " Be brief." for spec in (LARGE, SMALL))
+    await handlers.model_chosen(LARGE.id, "", anyone())
+    await handlers.settings.set_prompt(large, anyone())
+    prompt = handlers.widgets.settings.system
+    assert (await handlers.model_chosen(SMALL.id, large, anyone()))[prompt] == small
+    session = handlers._sessions.get(anyone())
+    assert handlers._conversations.choices(session.owner).system_message == small
+    sent = {"model": LARGE.id, "system": small, "reasoning": True, "temperature": 1.0, "max-tokens": 64}
+    given = {gr.Textbox(elem_id=name): value for name, value in {**sent, "tools": False, "extract-text": False}.items()}
+    assert handlers._choices(session, given).system_message == large, "sent before the page shows the new prompt"
+    typed = "openai:gpt-typed-by-hand"
+    shown = (await handlers.model_chosen(typed, large, anyone()))[prompt]
+    assert "You are Large" not in shown
+    await handlers.settings.set_prompt(shown, anyone())
+    assert (await handlers.model_chosen(LARGE.id, shown, anyone()))[prompt] == large
+
+
+async def test_model_without_tools_leaves_the_choice_alone(tmp_path: Path) -> None:
+    models = Models()
+    models.serve(LARGE, SMALL)
+    handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), models, tools=()), widgets())
+    await handlers.settings.set_tools(True, anyone())
+    await handlers.settings.set_temperature(0.3, anyone())
+    for spec, on in ((SMALL, False), (LARGE, True)):
+        shown, ui = await handlers.model_chosen(spec.id, "", anyone()), handlers.widgets.settings
+        assert (said(shown[ui.tools])["value"], said(shown[ui.temperature])["value"]) == (on, 0.3), spec.id
+    sent = {"model": LARGE.id, "system": "", "reasoning": True, "temperature": 1.0, "max-tokens": 64, "tools": False}
+    given = {gr.Textbox(elem_id=name): value for name, value in {**sent, "extract-text": False}.items()}
+    session = handlers._sessions.get(anyone())
+    assert not handlers._choices(session, given).tools, "a page that was opened before sends what it shows"
+    assert handlers._conversations.choices(session.owner).tools, "and does not undo what was set on another"
+
+
+NUMBERS = {
+    "a number": (64, 64, 2.0),
+    "zero": (0, None, 0.0),
+    "below zero": (-1, None, 0.0),
+    "beyond 64 bits": (10**20, MOST_TOKENS, 2.0),
+    "beyond a float": (10**400, MOST_TOKENS, 2.0),
+    "infinite": (float("inf"), MOST_TOKENS, 2.0),
+    "no number": (float("nan"), None, None),
+    "a text": ("x" * 1000, None, None),
+    "nothing": (None, None, None),
+    "a list": ([1], None, None),
+}
+
+
+@pytest.mark.parametrize(("sent", "tokens", "warmth"), NUMBERS.values(), ids=NUMBERS)
+async def test_odd_number_is_clamped_before_storage(
+    tmp_path: Path, sent: Any, tokens: int | None, warmth: float | None
+) -> None:
+    handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), Models(), tools=()), widgets())
+    await handlers.settings.set_max_tokens(sent, anyone())
+    await handlers.settings.set_temperature(sent, anyone())
+    kept = handlers._conversations.choices(handlers._sessions.get(anyone()).owner)
+    assert (kept.max_tokens, kept.temperature) == (tokens, warmth)
+    values = {
+        "model": [sent],
+        "system": [sent],
+        "reasoning": 1,
+        "temperature": sent,
+        "max-tokens": sent,
+        "tools": sent,
+    }
+    said = choices_of({gr.Textbox(elem_id=name): value for name, value in {**values, "extract-text": [sent]}.items()})
+    assert (said.max_tokens, said.temperature, said.model, said.system_message) == (tokens, warmth, "", "")
+    assert said.extract_text is True
+
+
+async def test_extraction_setting_remembers_no_text(tmp_path: Path) -> None:
+    handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), Models(), tools=()), widgets())
+    await handlers.attaching.extract_text(cast(Any, "x" * 3_800_000), None, anyone())
+    assert handlers._conversations.choices(handlers._sessions.get(anyone()).owner).extract_text is True
+
+
+def test_oversized_choices_are_not_remembered() -> None:
+    remembered, large = RememberedSettings(), "x" * 3_800_000
+    for field in fields(Choices):
+        remembered.put(Asker(owner=field.name), Choices(**{field.name: cast(Any, large)}))
+        assert remembered.get(field.name) is None
+
+
+# In the browser
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running(Config(models=("Qwen/Qwen3-8B", "my-org/Tuned"), rate=500.0)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def own(start_app: Callable[..., App], server: Running) -> App:
+    return start_app(CONFIG, VLLM_BASE_URL=server.base_url)
+
+
+def system_of(server: Running) -> str | None:
+    """The system message of the newest request."""
+    first = server.journal()[-1]["body"]["messages"][0]
+    return first["content"] if first["role"] == "system" else None
+
+
+@pytest.mark.gate("Settings survive a reload.")
+@pytest.mark.browser
+def test_settings_survive_reload_and_model_switch(own: App, visit: Visit, server: Running) -> None:
+    visitor = visit(own.url)
+    page, prompt = visitor.page, visitor.page.get_by_label("System prompt")
+    numbers = [page.locator(f"#{name} input[type=number]") for name in ("temperature", "max-tokens")]
+    boxes = [page.locator(f"#{name} input") for name in ("reasoning", "tools", "extract-text")]
+    tuned = qwen_prompt().replace("Qwen3-8B, a model made by Alibaba Cloud", "Tuned")
+
+    def reloaded() -> tuple[object, ...]:
+        """Load the page again; what it shows then."""
+        page.reload()
+        expect(visitor.box).to_be_enabled()
+        expect(page.locator("#model input")).to_have_value("Tuned")
+        return prompt.input_value(), *(one.input_value() for one in numbers), *(one.is_checked() for one in boxes)
+
+    expect(prompt).to_have_value(qwen_prompt())
+    visitor.choose("Tuned")
+    expect(prompt).to_have_value(tuned)
+    visitor.open_settings()
+    for box, value in zip(numbers, ("0.35", "512"), strict=True):
+        box.fill(value)
+        box.press("Tab")
+    boxes[1].check()
+    boxes[2].check()
+    with page.expect_response(lambda response: "/queue/join" in response.url):
+        boxes[0].uncheck()
+    becomes((tuned, "0.35", "512", False, True, True), reloaded)
+    visitor.open_settings()
+    visitor.shot("settings-after-reload")
+    visitor.close_settings()
+    visitor.ask("!text One.")
+    assert str(system_of(server)).startswith(tuned)  # instructions for emulated tools follow
+    assert server.journal()[-1]["body"]["temperature"] == 0.35
+    visitor.open_settings()
+    with page.expect_response(lambda response: "/queue/join" in response.url):
+        prompt.fill("")
+        prompt.blur()
+    visitor.shot("settings-no-prompt")
+    becomes(("", "0.35", "512", False, True, True), reloaded)
+    visitor.ask("!text Two.")
+    assert "You are" not in str(system_of(server))
+    visitor.choose("Qwen3-8B")
+    expect(page.locator("#about")).to_contain_text("Qwen3-8B")
+    expect(prompt).to_have_value("")
+
+
+def test_programs_have_the_default_prompt(own: App, server: Running) -> None:
+    client = Client(own.url, verbose=False)
+    client.predict({"text": "!text One.", "files": []}, api_name="/chat")
+    assert system_of(server) == qwen_prompt()
+    for text, told in (("", None), ("Be brief.", "Be brief.")):
+        client.predict({"text": "!text Two.", "files": []}, "", {"system_message": text}, api_name="/chat")
+        assert system_of(server) == told

@@ -1,0 +1,488 @@
+"""What a signal does to the app: who is let finish, what is kept, what is left behind, and with which exit status.
+
+Each app here is a process, or `make run`, in a session of its own, so that a test can signal its whole process group
+as a terminal does. Its clients are real ones: `gradio_client`, which reads a long-lived event stream, and Chromium.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import psutil
+import pytest
+from gradio_client import Client
+from gradio_client.client import Job
+from gradio_client.exceptions import AppError
+from playwright.sync_api import expect
+from pydantic_ai.messages import ModelResponse, TextPart
+
+from agent.history.codec import load_entries
+from agent.local.weights import SMOLLM2, fetch
+from agent.web.shutdown import REPEAT_SECONDS
+from tests.conftest import CONFIG, ROOT, App, Visitor
+from tests.support.ports import free_port
+from tests.support.scripted_server import Config, Running, running
+
+GONE = "The server is going down."
+# A shell starts what is in its background deaf to SIGINT, and this suite may be there; no terminal does that.
+MAKE = ["env", "--default-signal=INT", "make", "--no-print-directory", "-o", ".venv/.app", "run"]
+"""As people start it, but for the look at what is installed."""
+Start = Callable[..., App]
+
+
+@pytest.fixture
+def start(app: App, tmp_path: Path) -> Iterator[Start]:
+    """Start an app by any command, in a session of its own. Whatever of it is left at the end of the test is killed."""
+    started: list[App] = []
+
+    def begin(command: list[str] | None = None, drain: float = 10.0, **env: str) -> App:
+        (tmp_path / "app.toml").write_text(f"[server]\ndrain_seconds = {drain}\n{CONFIG}")
+        port = free_port()
+        folders = {"SWITCHBOARD_DATA": str(tmp_path / "data"), "SWITCHBOARD_CONFIG": str(tmp_path / "app.toml")}
+        own = App(tmp_path, {**app.env, **folders, "GRADIO_SERVER_PORT": str(port), **env}, port)
+        started.append(own)
+        launch(own, command)
+        return own
+
+    yield begin
+    for own in started:
+        if own.process is not None and own.process.poll() is None:
+            for process in family(own.process.pid):
+                with suppress(psutil.Error):
+                    process.kill()
+            own.process.wait(10)
+
+
+def launch(own: App, command: list[str] | None = None) -> None:
+    """Start it again and return when it answers."""
+    with (own.folder / "app.log").open("ab") as log:
+        own.process = subprocess.Popen(
+            command or [sys.executable, "app.py"],
+            cwd=ROOT, env=own.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    until(lambda: answers(own, "healthz") or own.process.poll() is not None, 30)
+    assert own.process.poll() is None, own.log
+
+
+def until(holds: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """What `holds` gives once it is true."""
+    end = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.02)
+    return found
+
+
+def answers(own: App, path: str) -> tuple[int, dict[str, Any]] | None:
+    """Status and JSON of a GET; None where nobody answers."""
+    try:
+        with urlopen(f"{own.url}/{path}", timeout=10) as answer:
+            return answer.status, json.load(answer)
+    except HTTPError as error:
+        return error.code, json.load(error)
+    except OSError:
+        return None
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """A process and all that come from it."""
+    with suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(pid)
+        return [parent, *parent.children(recursive=True)]
+    return []
+
+
+def left(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+def ended(own: App, seconds: float = 15.0) -> int:
+    """Wait for its end; return the exit status."""
+    assert own.process is not None
+    status = own.process.wait(seconds)
+    own.process = None
+    return status
+
+
+@contextmanager
+def connected(own: App) -> Iterator[Client]:
+    """A client, whose threads end with the block."""
+    client = Client(own.url, verbose=False, analytics_enabled=False)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def ask(client: Client, text: str, **options: Any) -> Job:
+    return client.submit({"text": text, "files": []}, "", options, api_name="/chat")
+
+
+def writing(job: Job, word: str) -> None:
+    """Wait until the client has read so far."""
+    until(lambda: job.outputs() and word in job.outputs()[-1]["text"])
+
+
+def kept(own: App) -> list[tuple[str, str | None, str]]:
+    """The answers in the store: text, how they ended, what is said of it."""
+    path = own.folder / "data" / "history.sqlite"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as base:
+        texts = [row[0] for row in base.execute("SELECT entry FROM entries ORDER BY rowid")]
+    return [
+        (
+            "".join(part.content for part in one.message.parts if isinstance(part, TextPart)),
+            one.note.ended,
+            one.note.detail,
+        )
+        for one in load_entries(texts)
+        if isinstance(one.message, ModelResponse)
+    ]
+
+
+def cut_short(own: App, word: str) -> None:
+    """The one answer was kept with what it had, and says why there is no more."""
+    ((text, how, why),) = kept(own)
+    assert word in text
+    assert how == "cancelled"
+    assert "because the server was shut down" in why
+
+
+# One signal
+
+
+def test_drain_finishes_answer_and_starts_no_other(start: Start) -> None:
+    own = start()
+    with connected(own) as reader, connected(own) as late:
+        job = ask(reader, "!tokens 400 @200")
+        writing(job, "word20")
+        own.process.send_signal(signal.SIGTERM)
+        until(lambda: answers(own, "readyz") == (503, {"ready": False, "reason": GONE}), 2)
+        assert answers(own, "healthz")[0] == 200
+        with pytest.raises(AppError, match=GONE):
+            ask(late, "!text too late").result(10)
+        assert not job.done()
+        assert job.result(20)["finish_reason"] == "stop"
+        assert job.outputs()[-1]["text"].split()[-1].startswith("word399")
+    assert ended(own) == 0
+    assert [(text.split()[-1][:7], how) for text, how, _ in kept(own)] == [("word399", "stop")]
+    assert "one answer may go on" in own.log
+
+
+def test_long_answer_is_cut_and_stored(start: Start, model_server: Running) -> None:
+    own = start(drain=2.5)
+    before = len(model_server.journal())
+    with connected(own) as reader:
+        job = ask(reader, "!tokens 9000 @200")
+        writing(job, "word20")
+        began = time.monotonic()
+        own.process.send_signal(signal.SIGTERM)
+        assert job.result(20)["finish_reason"] == "cancelled"
+        assert time.monotonic() - began > 0.9
+        assert ended(own) == 0
+        assert time.monotonic() - began < 2.5 + 1
+    cut_short(own, "word100")
+    model_server.wait_for(lambda journal: journal[before]["ended"] == "client_closed")
+
+
+def test_idle_app_ends_soon(start: Start) -> None:
+    own = start()
+    with connected(own) as idle:
+        assert ask(idle, "!text hello").result(10)["finish_reason"] == "stop"
+        began = time.monotonic()
+        own.process.send_signal(signal.SIGTERM)
+        assert ended(own) == 0
+        assert time.monotonic() - began < 2
+    assert "Going down" not in own.log
+
+
+def test_closed_terminal_is_a_signal(start: Start) -> None:
+    own = start(drain=1)
+    with connected(own) as reader:
+        writing(ask(reader, "!tokens 9000 @200"), "word20")
+        own.process.send_signal(signal.SIGHUP)
+        assert ended(own) == 0
+    cut_short(own, "word20")
+
+
+def test_uninterruptible_tool_does_not_delay_exit(start: Start, model_server: Running) -> None:
+    own = start(drain=1)
+    with connected(own) as reader:
+        job = ask(reader, '!tool block {"seconds": 60}', tools=True)
+        until(lambda: job.outputs() and job.outputs()[-1]["bubbles"])
+        own.process.send_signal(signal.SIGTERM)
+        assert ended(own, 8) == 0
+    assert [how for _, how, _ in kept(own)][-1] == "cancelled"
+
+
+# Two signals
+
+
+@pytest.mark.parametrize("second", [pytest.param(signal.SIGINT, marks=pytest.mark.full), signal.SIGTERM])
+def test_second_signal_ends_at_once_and_stores_text(start: Start, second: signal.Signals) -> None:
+    own = start(drain=30)
+    with connected(own) as reader:
+        job = ask(reader, "!tokens 9000 @200")
+        writing(job, "word20")
+        own.process.send_signal(signal.SIGINT)
+        until(lambda: "Going down" in own.log)
+        assert own.process.poll() is None
+        time.sleep(REPEAT_SECONDS)  # an earlier SIGTERM counts as the first signal
+        own.process.send_signal(second)
+        assert ended(own, 4) == 128 + second
+    cut_short(own, "word20")
+
+
+def test_double_sigterm_counts_once(start: Start) -> None:
+    own = start(drain=3)
+    with connected(own) as reader:
+        job = ask(reader, "!tokens 300 @200")
+        writing(job, "word20")
+        own.process.send_signal(signal.SIGTERM)
+        until(lambda: "Going down" in own.log)
+        own.process.send_signal(signal.SIGTERM)
+        assert job.result(20)["finish_reason"] == "stop"
+        assert ended(own) == 0
+
+
+def test_second_signal_does_not_wait_for_stuck_model(start: Start, tmp_path: Path) -> None:
+    stubborn = tmp_path / "bin" / "vllm"
+    stubborn.parent.mkdir()
+    stubborn.write_text(f"#!{sys.executable}\n" + STUBBORN)
+    stubborn.chmod(0o755)
+    own = start(VLLM_BASE_URL="", MODEL="any/model", PATH=f"{stubborn.parent}:{os.environ['PATH']}")
+    until(lambda: (tmp_path / "bin" / "ready").exists())
+    processes = family(own.process.pid)
+    assert any(str(stubborn) in one.cmdline() for one in processes)
+    own.process.send_signal(signal.SIGINT)
+    until(lambda: (tmp_path / "bin" / "asked").exists())
+    own.process.send_signal(signal.SIGINT)
+    assert ended(own, 5) == 130
+    assert left(processes), "it would have been waited for"
+    until(lambda: left(processes) == [], 15)
+
+
+STUBBORN = """
+import pathlib, signal, time
+here = pathlib.Path(__file__)
+signal.signal(signal.SIGTERM, lambda *_: here.with_name("asked").touch())
+here.with_name("ready").touch()
+time.sleep(120)
+"""
+
+
+# make run
+
+
+def test_ctrl_c_stops_make_run(start: Start) -> None:
+    own = start(MAKE, drain=2.5)
+    processes = family(own.process.pid)
+    with connected(own) as reader:
+        job = ask(reader, "!tokens 9000 @200")
+        writing(job, "word20")
+        os.killpg(own.process.pid, signal.SIGINT)
+        assert job.result(20)["finish_reason"] == "cancelled"
+        assert ended(own) == -signal.SIGINT  # make reports it so; a shell shows 130
+    assert left(processes) == []
+    cut_short(own, "word100")
+
+
+@pytest.mark.full
+def test_double_ctrl_c_stops_make_run(start: Start) -> None:
+    own = start(MAKE, drain=30)
+    processes = family(own.process.pid)
+    with connected(own) as reader:
+        writing(ask(reader, "!tokens 9000 @200"), "word20")
+        os.killpg(own.process.pid, signal.SIGINT)
+        until(lambda: "Going down" in own.log)
+        os.killpg(own.process.pid, signal.SIGINT)
+        assert ended(own, 4) == -signal.SIGINT
+        until(lambda: left(processes) == [], 4)
+    cut_short(own, "word20")
+
+
+@pytest.mark.parametrize(
+    "whole_group",
+    [pytest.param(False, id="to make alone"), pytest.param(True, id="to its group", marks=pytest.mark.full)],
+)
+def test_sigterm_to_make_run_reaches_app_once(start: Start, whole_group: bool) -> None:
+    own = start(MAKE, drain=2.5)
+    processes = family(own.process.pid)
+    with connected(own) as reader:
+        job = ask(reader, "!tokens 9000 @200")
+        writing(job, "word20")
+        (os.killpg if whole_group else os.kill)(own.process.pid, signal.SIGTERM)
+        assert job.result(20)["finish_reason"] == "cancelled"
+        assert ended(own) == -signal.SIGTERM
+    assert left(processes) == []
+    cut_short(own, "word100")
+
+
+# A container's first process
+
+
+def namespaced() -> bool:
+    return sys.platform == "linux" and not subprocess.run(
+        ["unshare", "--pid", "--fork", "true"], capture_output=True, check=False
+    ).returncode  # fmt: skip
+
+
+@pytest.fixture
+def first_process() -> list[str]:
+    """The command under which the app is process 1, as in a container without an init."""
+    if not namespaced():
+        pytest.skip("no process namespace may be made here")
+    return ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "app.py"]
+
+
+def test_first_process_of_container_ends_in_order(start: Start, first_process: list[str]) -> None:
+    own = start(first_process, drain=2.5)
+    (inner,) = psutil.Process(own.process.pid).children()
+    with connected(own) as reader:
+        job = ask(reader, "!tokens 9000 @200")
+        writing(job, "word20")
+        inner.send_signal(signal.SIGTERM)
+        assert job.result(20)["finish_reason"] == "cancelled"
+        assert ended(own) == 0
+    cut_short(own, "word100")
+
+
+def test_first_process_can_end_while_starting(app: App, first_process: list[str]) -> None:
+    process = subprocess.Popen(first_process, cwd=ROOT, env=app.env)
+    inner = until(lambda: psutil.Process(process.pid).children())[0]
+    until(lambda: inner.name() != "unshare" and takes(inner.pid, signal.SIGTERM))
+    inner.send_signal(signal.SIGTERM)
+    assert process.wait(5) == 0
+
+
+def takes(pid: int, number: signal.Signals) -> bool:
+    """Whether a process handles a signal itself."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    caught = next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt"))
+    return bool(caught >> (number - 1) & 1)
+
+
+# The model's process
+
+
+@pytest.fixture
+def with_llama(start: Start, tmp_path: Path) -> Callable[..., App]:
+    """An app that answers by a llama.cpp of its own, with the real SmolLM2."""
+    path = asyncio.run(fetch(SMOLLM2, ROOT / ".cache", report=lambda _have, _total: None))
+
+    def begin(**how: Any) -> App:
+        own = start(VLLM_BASE_URL="", LOCAL_MODEL=str(path), SWITCHBOARD_CACHE=str(tmp_path), **how)
+        until(lambda: answers(own, "readyz")[0] == 200, 60)
+        return own
+
+    return begin
+
+
+LONG_STORY = "Go on with this for as long as you can, and never stop: " + "ha " * 200
+"""At temperature 0, the model goes on with this until it may write no more."""
+
+
+@pytest.mark.weights
+def test_ctrl_c_spares_llama_cpp(with_llama: Callable[..., App]) -> None:
+    own = with_llama(drain=30)
+    processes = family(own.process.pid)
+    assert any("llama_server.py" in " ".join(one.cmdline()) for one in processes)
+    with connected(own) as reader:
+        job = ask(reader, LONG_STORY, max_tokens=48)
+        until(lambda: job.outputs() and job.outputs()[-1]["text"])
+        os.killpg(own.process.pid, signal.SIGINT)
+        assert job.result(30)["finish_reason"] in ("length", "stop")
+        assert ended(own) == 0
+    assert left(processes) == []
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize("how", ["two signals", "kill -9"])
+def test_no_llama_cpp_outlives_app(with_llama: Callable[..., App], how: str) -> None:
+    own = with_llama(drain=30)
+    processes = family(own.process.pid)
+    with connected(own) as reader:
+        job = ask(reader, LONG_STORY, max_tokens=1000, temperature=0)
+        until(lambda: job.outputs() and job.outputs()[-1]["text"])
+        if how == "kill -9":
+            own.process.kill()
+        else:
+            own.process.send_signal(signal.SIGINT)
+            until(lambda: "Going down" in own.log)
+            own.process.send_signal(signal.SIGINT)
+        assert ended(own, 4) == (-signal.SIGKILL if how == "kill -9" else 130)
+        until(lambda: left(processes) == [], 5)
+    assert [kind for _, kind, _ in kept(own)] == ([] if how == "kill -9" else ["cancelled"])
+
+
+# The page
+
+
+@pytest.mark.gate("A shutdown is announced and keeps typed text.")
+@pytest.mark.browser
+def test_page_announces_shutdown_and_keeps_typed_text(start: Start, visit: Callable[..., Visitor]) -> None:
+    own = start(drain=20)
+    watching, typing = visit(own.url), visit(own.url)
+    watching.say("!tokens 900 @200")
+    expect(watching.chat).to_contain_text("word20")
+    own.process.send_signal(signal.SIGTERM)
+    until(lambda: answers(own, "readyz")[0] == 503)
+    typing.say("my precious thought")
+    expect(typing.toast).to_contain_text("The server is going down. Try again in a minute")
+    expect(typing.box).to_have_value("my precious thought")
+    expect(typing.mine).to_have_count(0)
+    typing.shot("going-down")
+    expect(watching.chat).to_contain_text("word899")
+    expect(watching.chat.locator(".caption")).to_contain_text("900 tokens")
+    watching.idle()
+    assert ended(own) == 0
+    expect(typing.box).to_have_value("my precious thought")
+    launch(own)
+    typing.page.reload()  # as Gradio does after it notices the lost server
+    expect(typing.box).to_have_value("my precious thought")
+    typing.idle()
+    typing.box.press("Enter")
+    expect(typing.mine).to_have_text("my precious thought")
+    typing.idle()
+    typing.page.reload()
+    expect(typing.mine).to_have_text("my precious thought")
+    expect(typing.box).to_have_value("")
+
+
+# Ready or not
+
+
+def test_readyz_follows_model_server(start_app: Start) -> None:
+    port = free_port()
+    own = start_app(VLLM_BASE_URL=f"http://name:hidden@127.0.0.1:{port}/v1")
+    status, said = until(lambda: (found := answers(own, "readyz")) and "yet" not in found[1]["reason"] and found)
+    assert (status, said) == (503, {"ready": False, "reason": "No model answers."})
+    with running(Config(), port=port):
+        assert until(lambda: (found := answers(own, "readyz")) and found[0] == 200 and found)[1]["reason"] == ""
+    assert until(lambda: (found := answers(own, "readyz")) and found[0] == 503 and found)[1] == said
+    assert answers(own, "healthz")[0] == 200
+
+
+def test_keys_make_hosted_models_ready(start_app: Start) -> None:
+    own = start_app(VLLM_BASE_URL="http://127.0.0.1:9/v1", XAI_API_KEY="xai-hidden")
+    assert answers(own, "readyz") == (200, {"ready": True, "reason": ""})
+
+
+def test_missing_store_is_not_ready(start_app: Start) -> None:
+    own = start_app()
+    until(lambda: answers(own, "readyz")[0] == 200)
+    with closing(sqlite3.connect(own.folder / "data" / "history.sqlite")) as base:
+        base.execute("ALTER TABLE conversations RENAME TO lost")
+        base.commit()
+    assert answers(own, "readyz") == (503, {"ready": False, "reason": "The history store does not answer."})
+    assert answers(own, "healthz")[0] == 200

@@ -1,0 +1,605 @@
+"""The app as a Space: what its environment says, in a frame of another site, behind the hub's proxy, and logged in.
+
+Real Chromium before the real app; the hub's proxy, page and login are small servers here.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+from gradio_client import Client
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+from starlette.types import Receive, Scope, Send
+
+from agent.errors import ConfigError
+from agent.models.catalog import load_catalog as catalog
+from agent.settings import load_settings
+from agent.space import FLEETING, Space, find_space
+from agent.web.chat.model_menu import ModelMenu
+from agent.web.middleware.isolation import LOGIN, POLICY, IsolationMiddleware
+from agent.web.middleware.visitor_cookie import CookieJar, VisitorCookies
+from agent.web.ui.page_sessions import PageSessions
+from tests.conftest import CONFIG, SHOTS, App, Visitor
+from tests.page.test_hosted_page import written
+from tests.support import chromium
+from tests.support.openid_server import Provider, provider
+from tests.support.scripted_server import Config, Running, running
+from tests.support.space_proxy import Front, fronted
+
+StartApp = Callable[..., App]
+
+HUB_MODEL = "Qwen/Qwen3-VL-8B-Instruct"
+OWNERS = "hf_of_the_owner_0123456789abcdef"
+OAUTH = {
+    "OAUTH_CLIENT_ID": "c",
+    "OAUTH_CLIENT_SECRET": "s",
+    "OAUTH_SCOPES": "openid",
+    "OPENID_PROVIDER_URL": "http://x",
+}
+# What the hub sets in every Space, and what it adds where it makes the image itself.
+DOCKER = {
+    "SPACE_ID": "me/switchboard",
+    "SPACE_HOST": "me-switchboard.hf.space",
+    "SPACE_AUTHOR_NAME": "me",
+    "SPACE_REPO_NAME": "switchboard",
+    "SPACE_TITLE": "Switchboard",
+    "CPU_CORES": "2",
+    "MEMORY": "16Gi",
+    "ACCELERATOR": "none",
+}
+GRADIO = DOCKER | {
+    "SYSTEM": "spaces",
+    "GRADIO_ALLOW_FLAGGING": "never",
+    "GRADIO_FLAGGING_MODE": "never",
+    "GRADIO_NUM_PORTS": "1",
+    "GRADIO_THEME": "huggingface",
+    "GRADIO_SSR_MODE": "true",
+    "GRADIO_ANALYTICS_ENABLED": "True",
+    "PYTHONUNBUFFERED": "1",
+}
+# A Space listens everywhere; a test does not.
+HERE = {"GRADIO_SERVER_NAME": "127.0.0.1", "HF_TOKEN": ""}
+
+
+def mounts(folder: Path, *lines: str) -> Path:
+    """What the system says of its mounts."""
+    file = folder / "mountinfo"
+    file.write_text("".join(f"{line}\n" for line in ("21 1 0:5 / / rw - overlay overlay rw", *lines)))
+    return file
+
+
+# What it reads
+
+
+def test_other_machine_is_no_space(tmp_path: Path) -> None:
+    assert find_space({"SPACE_HOST": "x", **OAUTH}, mounts(tmp_path, "9 1 0:6 / /data rw - ext4 /dev/sdb rw")) is None
+    settings = load_settings(tmp_path / "none.toml", {})
+    assert (settings.host, settings.fleeting, settings.space) == ("127.0.0.1", False, None)
+
+
+def test_space_is_known_by_its_variables(tmp_path: Path) -> None:
+    own = {**DOCKER, "SPACE_HOST": "me-switchboard.hf.space, chat.example.org"}
+    assert find_space(own, mounts(tmp_path)) == Space(id="me/switchboard", host="me-switchboard.hf.space")
+
+
+@pytest.mark.parametrize("missing", [None, *OAUTH])
+def test_login_needs_all_hub_variables(missing: str | None, tmp_path: Path) -> None:
+    env = {name: value for name, value in OAUTH.items() if name != missing}
+    space = find_space(DOCKER | env, mounts(tmp_path))
+    assert space is not None
+    assert space.login is (missing is None)
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("9 1 0:6 / /data rw - fuse.hf-mount bucket rw", True),
+        ("9 1 8:16 / /data rw,relatime - ext4 /dev/sdb rw", True),
+        ("9 1 8:1 /var/lib/containerd/x/containers/a1/volumes/b2 /data rw - ext4 /dev/sda1 rw", False),
+        ("9 1 8:1 /var/lib/docker/volumes/a1/_data /data rw - ext4 /dev/sda1 rw", False),
+        ("9 1 0:6 / /data2 rw - ext4 /dev/sdb rw", False),
+    ],
+    ids=["bucket", "disk", "volume of the image", "volume of docker", "elsewhere"],
+)
+def test_storage_must_be_mounted(line: str, kept: bool, tmp_path: Path) -> None:
+    space = find_space(DOCKER, mounts(tmp_path, line))
+    assert space is not None
+    assert space.storage == (Path("/data") if kept else None)
+
+
+def test_missing_mount_list_means_no_storage(tmp_path: Path) -> None:
+    assert find_space(DOCKER, tmp_path / "none") == Space(id="me/switchboard", host="me-switchboard.hf.space")
+
+
+@pytest.mark.parametrize(
+    ("env", "data_dir", "fleeting"),
+    [
+        ({}, None, True),
+        ({"PERSISTANT_STORAGE_ENABLED": "true"}, "/data", False),
+        ({"PERSISTANT_STORAGE_ENABLED": "true", "SWITCHBOARD_DATA": "/data/chat"}, "/data/chat", False),
+        ({"PERSISTANT_STORAGE_ENABLED": "true", "SWITCHBOARD_DATA": "/tmp/chat"}, "/tmp/chat", True),
+        ({"PERSISTANT_STORAGE_ENABLED": "true", "SWITCHBOARD_STORE": "memory"}, "/data", True),
+        ({"SWITCHBOARD_DATA": "/data"}, "/data", True),  # as set in the image, with or without storage
+    ],
+)
+def test_data_goes_to_storage(env: Mapping[str, str], data_dir: str | None, fleeting: bool) -> None:
+    settings = load_settings(None, DOCKER | env)  # overrides the project's own file, which names a host and a folder
+    assert (settings.host, settings.port) == ("0.0.0.0", 7860)
+    assert settings.fleeting is fleeting
+    assert data_dir is None or settings.data_dir == Path(data_dir)
+    assert settings.local.cache_dir.is_relative_to("/data") is ("PERSISTANT_STORAGE_ENABLED" in env)
+    assert settings.public is not None
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://a.org; script-src *", "https://a.org https://b.org", "*", "a.org", "ftp://a", 5]
+)
+def test_frame_ancestor_must_be_an_origin(origin: object, tmp_path: Path) -> None:
+    (tmp_path / "app.toml").write_text(f"[server]\nframed_by = [{json.dumps(origin)}]")
+    with pytest.raises(ConfigError, match="framed_by"):
+        load_settings(tmp_path / "app.toml", {})
+
+
+# The walls and the offers by themselves
+
+
+async def through(
+    walls: Callable[..., IsolationMiddleware], path: str, method: str = "GET", **headers: str
+) -> tuple[int, Scope, Any]:
+    """Status, the scope that the application got, and the headers of its answer, in which it sets a session."""
+    got: Scope = {}
+    said: list[Any] = []
+
+    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+        got.update(scope)
+        cookie = b"session=x; path=/; httponly; samesite=none; secure"
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"set-cookie", cookie)]})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b'{"session_hash": "s", "fn_index": 0, "data": []}'}
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": named}
+    await walls(inner)(scope, receive, send)
+    return said[0]["status"], got, said[0]["headers"]
+
+
+def test_hub_and_named_sites_can_frame_page() -> None:
+    assert POLICY.endswith("; frame-ancestors 'self' https://huggingface.co")
+
+
+@pytest.mark.parametrize("path", LOGIN)
+async def test_login_route_is_open_only_with_login(path: str) -> None:
+    visitors = VisitorCookies("key")
+    for login, status in ((True, 200), (False, 404)):
+        assert (await through(lambda app, on=login: IsolationMiddleware(app, visitors, login=on), path))[0] == status
+    assert (await through(lambda app: IsolationMiddleware(app, visitors, login=True), path, "POST"))[0] == 405
+    for near in ("/login", "/login/", "/login/x", "/logout/", "/monitoring"):
+        assert (await through(lambda app: IsolationMiddleware(app, visitors, login=True), near))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "site", "passes"),
+    [
+        ("/gradio_api/queue/join", "POST", "same-origin", True),
+        ("/gradio_api/queue/join", "POST", "cross-site", False),
+        ("/gradio_api/queue/join", "POST", "same-site", False),
+        ("/login/callback", "GET", "cross-site", True),
+        ("/login/huggingface", "GET", "cross-site", True),
+        ("/logout", "GET", "same-origin", True),
+        ("/logout", "GET", "cross-site", False),
+    ],
+)
+async def test_another_site_cannot_use_a_login(path: str, method: str, site: str, passes: bool) -> None:
+    """Browsers send the session cookie with requests that another site makes; it must not count there."""
+    visitors = VisitorCookies("key")
+    cookie = f"session=secret; {CookieJar(secure=False).name}={visitors.mint()[1]}"
+    status, scope, _ = await through(
+        lambda app: IsolationMiddleware(app, visitors, login=True), path, method, cookie=cookie, sec_fetch_site=site
+    )
+    foreign_post = method == "POST" and site != "same-origin"
+    assert status == (403 if foreign_post else 200)
+    if foreign_post:
+        return
+    assert ("session=secret" in str(scope["headers"])) is passes
+    assert (scope["state"]["visitor"] is not None) is passes
+
+
+async def test_login_cookie_works_in_frame() -> None:
+    _, _, headers = await through(
+        lambda app: IsolationMiddleware(app, VisitorCookies("key"), login=True), "/login/callback"
+    )
+    assert (b"set-cookie", b"session=x; path=/; httponly; samesite=none; secure; Partitioned") in headers
+
+
+class NoModels:
+    """A machine without models of its own."""
+
+    served = ()
+    status = None
+
+    async def ready(self) -> Any:
+        raise AssertionError("nobody asks for these")
+
+
+async def test_hub_model_uses_the_right_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", OWNERS)
+    offers = ModelMenu(cast(Any, NoModels()), catalog(), key_seconds=60, keys_taken=True, may_log_in=True)
+
+    async def key(owner: str, login: str | None, model: str = f"huggingface:{HUB_MODEL}") -> tuple[str, bool]:
+        connection, own = await offers.connect(owner, model, login)
+        found = str(cast(Any, connection).model().client.api_key)
+        if own:
+            await connection.aclose()
+        return found, own
+
+    assert await key("ann", None) == (OWNERS, False)
+    assert await key("ann", "of-ann") == ("of-ann", True)
+    assert await key("bob", None) == (OWNERS, False)
+    offers.keys.put("ann", "huggingface", "typed")
+    assert await key("ann", "of-ann") == ("typed", True)
+    monkeypatch.setenv("OPENAI_API_KEY", "of-the-owner-too")
+    assert await key("ann", "of-ann", "openai:gpt-6-luna") == ("of-the-owner-too", False)  # no token to another vendor
+    monkeypatch.setenv("HF_TOKEN", "")
+    spec = catalog().find(f"huggingface:{HUB_MODEL}")
+    assert offers.key_missing("bob", spec)
+    assert not offers.key_missing("bob", spec, "of-bob")
+    assert f"{spec.label} · needs a login" in dict(offers.entries("bob", None))
+    assert spec.label in dict(offers.entries("bob", None, "of-bob"))
+    offers.keys.forget("ann")
+    await offers.aclose()
+
+
+def test_page_session_does_not_keep_old_login() -> None:
+    def request(token: str | None) -> Any:
+        info = {"access_token": token, "expires_at": None}
+        scope = {"type": "http", "state": {"visitor": "ann"}, "session": {"oauth_info": info} if token else {}}
+        inner = type("Request", (), {"scope": scope, "session": scope["session"]})()
+        return type("Asked", (), {"request": inner, "session_hash": "s", "headers": {}})()
+
+    sessions = PageSessions()
+    assert sessions.get(request("of-ann")).login == "of-ann"
+    assert "of-ann" not in repr(sessions.get(request("of-ann")))
+    sessions.save(request("of-ann"), sessions.get(request("of-ann")))
+    assert [session.login for session in vars(sessions)["_sessions"].values()] == [None]
+    assert sessions.get(request(None)).login is None
+
+
+# Run with a Space's environment
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[Provider]:
+    """The hub as far as a login goes."""
+    with provider() as running_provider:
+        yield running_provider
+
+
+@pytest.fixture(scope="module")
+def router() -> Iterator[Running]:
+    """The hub's router, which serves one model."""
+    with running(Config(models=(HUB_MODEL,), rate=200.0)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def front() -> Iterator[Front]:
+    """The hub's proxy, over https."""
+    with fronted(secure=True) as made:
+        yield made
+
+
+def space(start_app: StartApp, front: Front, **env: str) -> App:
+    """The app behind the hub's proxy."""
+    config = CONFIG + f'[server]\nframed_by = ["{front.origin}"]\n'
+    app = start_app(config, **(DOCKER | HERE | {"SPACE_HOST": front.host} | env))
+    front.app = app.port
+    return app
+
+
+@pytest.fixture(scope="module")
+def with_login(start_app: StartApp, front: Front, hub: Provider, router: Running) -> App:
+    """A Space of the Docker SDK whose visitors may log in, and whose owner has given it no token."""
+    return space(start_app, front, HUGGINGFACE_BASE_URL=router.base_url, LOG_LEVEL="DEBUG", **hub.env)
+
+
+@pytest.mark.parametrize("env", [DOCKER, GRADIO], ids=["docker", "gradio"])
+def test_app_serves_under_either_sdk(env: dict[str, str], start_app: StartApp, router: Running) -> None:
+    config = f'{CONFIG}\n[public]\nmodels = ["huggingface:{HUB_MODEL}"]\n'
+    app = start_app(config, **(env | HERE | {"HUGGINGFACE_BASE_URL": router.base_url, "HF_TOKEN": OWNERS}))
+    client = Client(app.url, verbose=False, analytics_enabled=False)
+    assert client.predict({"text": "!text Hi.", "files": []}, api_name="/chat")["text"] == "Hi."
+    client.predict({"text": "!text Hub.", "files": []}, f"huggingface:{HUB_MODEL}", api_name="/chat")
+    assert router.journal()[-1]["authorization"] == f"Bearer {OWNERS}"
+    assert "The page is at https://me-switchboard.hf.space\n" in app.log
+    assert FLEETING in app.log
+    page = httpx.get(app.url, trust_env=False).text
+    assert FLEETING in page
+    assert "login/huggingface" not in page
+    assert OWNERS not in page + app.log
+    assert app.stop() == 0
+    assert "Traceback" not in app.log
+
+
+def test_only_a_space_trusts_unknown_proxy(start_app: StartApp) -> None:
+    with (
+        fronted(secure=True) as front,
+        fronted(secure=True) as other,
+        httpx.Client(verify=False, trust_env=False) as web,
+    ):
+        app = space(start_app, front)
+        other.app = start_app(GRADIO_SERVER_NAME="127.0.0.1").port
+        cookie = web.get(front.url).headers["set-cookie"]
+        assert "SameSite=None; Secure; Partitioned" in cookie
+        config = web.get(front.url + "/config").json()
+        assert config["root"] == front.url
+        # A redirect of the framework depends only on uvicorn's own scheme.
+        assert web.get(front.url + "/manifest.json/").headers["location"].startswith("https://")
+        assert web.get(other.url + "/manifest.json/").headers["location"].startswith("http://")
+        app.stop()
+
+
+# In a frame of another site
+
+
+class Framed(Visitor):
+    """A person at a page of another site that shows ours in a frame."""
+
+    def __init__(self, outer: Page) -> None:
+        self.outer = outer
+
+    def open(self, url: str) -> None:
+        """Load the other site's page, and wait as ever until one can type into ours."""
+        self.outer.goto(url)
+        frame = self.outer.frame("space")
+        assert frame is not None
+        super().__init__(cast(Page, frame))  # finds and waits as a page does
+        self.ready()
+
+    def ready(self) -> None:
+        """Wait until one can type and a model is chosen."""
+        expect(self.box).to_be_enabled()
+        expect(self.page.locator("#model input")).not_to_have_value("")
+
+    def shot(self, name: str) -> None:
+        """A picture of both."""
+        SHOTS.mkdir(exist_ok=True)
+        self.outer.screenshot(path=SHOTS / f"{name}.png")
+
+
+@pytest.fixture
+def frame(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Framed]]:
+    """Come to the other site: `frame(url)`. `cookies`: with those of third parties, which Chromium refuses today."""
+    contexts: list[BrowserContext] = []
+
+    def come(url: str, *, phone: bool = False, cookies: bool = False) -> Framed:
+        given: Any = {
+            "viewport": {"width": 390, "height": 844} if phone else {"width": 1100, "height": 900},
+            "ignore_https_errors": True,
+            "reduced_motion": "reduce",
+        }
+        if cookies:
+            profile, kind = tmp_path / "profile", browser.browser_type
+            (profile / "Default").mkdir(parents=True)
+            (profile / "Default" / "Preferences").write_text(json.dumps({"profile": {"cookie_controls_mode": 0}}))
+            context = kind.launch_persistent_context(
+                profile, executable_path=chromium.program(), args=chromium.flags(kind), **given
+            )
+        else:
+            context = browser.new_context(**given)
+        contexts.append(context)
+        visitor = Framed(context.new_page())
+        visitor.open(url)
+        return visitor
+
+    yield come
+    for context in contexts:
+        context.close()
+
+
+def everything_works(visitor: Framed, server: Running) -> None:
+    """Chat, stop, retry and upload."""
+    visitor.ask("!text First.")
+    expect(visitor.bubbles.first).to_have_text("First.")
+    visitor.say("!tokens 4000 @50")
+    expect(visitor.bubbles.last).to_contain_text("word1")
+    visitor.stop.click()
+    expect(visitor.chat.locator(".caption").last).to_contain_text("Stopped")
+    visitor.idle()
+    visitor.ask("!tokens 20 @20")
+    before = len(server.journal())
+    visitor.chat.get_by_role("button", name="Retry").click()
+    expect(visitor.stop).to_be_visible()  # until then the page accepts a message
+    server.wait_for(lambda journal: len(journal) > before and journal[before]["ended"])
+    visitor.idle()
+    file = {"name": "words.txt", "mimeType": "text/plain", "buffer": b"cormorant"}
+    visitor.page.locator("#composer input[type=file]").set_input_files(cast(Any, file))
+    expect(visitor.page.locator("#composer").get_by_role("listitem", name="File thumbnail")).to_have_count(1)
+    visitor.ask("!text A bird.")
+    assert "cormorant" in json.dumps(server.journal()[-1]["body"]["messages"][-1])
+
+
+def cookies(visitor: Framed) -> dict[str, Any]:
+    """The browser's cookies of our page, by name."""
+    return {one["name"]: one for one in visitor.outer.context.cookies() if one["domain"] == "127.0.0.1"}
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
+def test_guest_without_cookie_can_do_all_in_frame(
+    phone: bool, start_app: StartApp, frame: Callable[..., Framed], model_server: Running
+) -> None:
+    """Without https the app cannot set a cookie that works in a frame."""
+    with fronted(secure=False) as front:
+        app = space(start_app, front)
+        visitor = frame(front.outer, phone=phone)
+        expect(visitor.page.locator("#fleeting")).to_have_text(FLEETING)
+        everything_works(visitor, model_server)
+        assert cookies(visitor) == {}
+        visitor.shot(f"space-guest-{'phone' if phone else 'light'}")
+        visitor.open(front.outer)
+        expect(visitor.mine).to_have_count(0)
+        app.stop()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("allowed", [True, False], ids=["with", "without"])
+def test_framed_visitor_is_known_with_and_without_cookies(
+    allowed: bool, start_app: StartApp, front: Front, frame: Callable[..., Framed], model_server: Running
+) -> None:
+    app = space(start_app, front)
+    visitor = frame(front.outer, cookies=allowed)
+    for _ in range(2):
+        seen = visitor.page.evaluate("fetch('/probe', {credentials: 'include'}).then((answer) => answer.text())")
+    assert ("probe=1" in seen) is allowed  # check that the browser applies the cookie setting
+    everything_works(visitor, model_server)
+    assert cookies(visitor)[CookieJar(secure=True, port=front.port).name]["partitionKey"] == "https://localhost"
+    said = visitor.mine.count()
+    visitor.open(front.outer)
+    expect(visitor.mine).to_have_count(said)
+    visitor.shot(f"space-frame-{'with' if allowed else 'without'}-cookies")
+    app.stop()
+
+
+@pytest.mark.browser
+def test_unnamed_site_cannot_frame_page(start_app: StartApp, front: Front, browser: Browser) -> None:
+    app = start_app(**(DOCKER | HERE))
+    front.app = app.port
+    context = browser.new_context(ignore_https_errors=True)
+    page = context.new_page()
+    refused: list[str] = []
+    page.on("console", lambda message: refused.append(message.text))
+    page.goto(front.outer)
+    page.wait_for_timeout(1)
+    assert "frame-ancestors" in str(refused)
+    assert page.frames[1].url.startswith("chrome-error:")
+    page.goto(front.url)
+    expect(page.locator("#fleeting")).to_have_text(FLEETING, timeout=60_000)
+    context.close()
+    app.stop()
+
+
+# Logged in
+
+
+def choose_hub_model(visitor: Visitor) -> None:
+    """Take the hub's model."""
+    visitor.choose(f"huggingface:{HUB_MODEL}")
+    expect(visitor.page.locator("#about")).to_contain_text("Qwen3-VL 8B (Hugging Face)")
+
+
+def log_in(visitor: Visitor, person: str) -> None:
+    """Follow the link in the page and say who one is."""
+    visitor.page.locator("#key-said").get_by_role("link", name="log in with Hugging Face").click()
+    visitor.page.get_by_role("link", name=person).click()
+    expect(visitor.page.locator("#key-said")).to_contain_text("asked in your name")
+    expect(visitor.box).to_be_enabled()
+
+
+@pytest.fixture
+def logged_out(browser: Browser, front: Front, with_login: App) -> Iterator[Any]:
+    """Come to the Space itself: `logged_out()`."""
+    contexts: list[BrowserContext] = []
+    front.app = with_login.port
+
+    def come(locale: str = "en-US") -> Visitor:
+        contexts.append(browser.new_context(ignore_https_errors=True, reduced_motion="reduce", locale=locale))
+        visitor = Visitor(contexts[-1].new_page())
+        visitor.open(front.url)
+        return visitor
+
+    yield come
+    for context in contexts:
+        context.close()
+
+
+@pytest.mark.gate("On a Space, a login gives access to models.")
+@pytest.mark.browser
+def test_login_gives_access_to_hub_models(
+    logged_out: Callable[[], Visitor], front: Front, with_login: App, router: Running
+) -> None:
+    ann, bob = logged_out(), logged_out()
+    token, answers = Provider.token("ann"), list[Any]()
+    for visitor in (ann, bob):
+        choose_hub_model(visitor)
+        expect(visitor.page.locator("#model input")).to_have_value("Qwen3-VL 8B (Hugging Face) · needs a login")
+    ann.shot("space-login-offered")
+    before = len(router.journal())
+    log_in(ann, "ann")
+    ann.page.on("requestfinished", lambda request: answers.append(request.response()))
+    expect(ann.page.locator("#model input")).to_have_value("Qwen3-VL 8B (Hugging Face)")
+    ann.ask("!text Of the hub.")
+    ann.shot("space-logged-in")
+    bob.say("mine?")
+    expect(bob.toast).to_contain_text("or log in")
+    assert [line["authorization"] for line in router.journal()[before:]] == [f"Bearer {token}"]
+    log_in(bob, "bob")
+    bob.ask("!text Bob's.")
+    ann.chat.get_by_role("button", name="Retry").click()
+    wanted = [f"Bearer {token}", f"Bearer {Provider.token('bob')}", f"Bearer {token}"]
+    router.wait_for(lambda journal: len(journal) == before + 3 and journal[-1]["ended"])
+    assert [line["authorization"] for line in router.journal()[before:]] == wanted
+    ann.idle()
+    # The token is only in Gradio's own cookie, which no script can read.
+    assert token not in ann.page.content()
+    assert "session" not in ann.page.evaluate("document.cookie")
+    answers += [ann.page.request.get(front.url + path) for path in ("/", "/config", "/gradio_api/info")]
+    assert len(answers) > 10
+    for answer in answers:
+        assert token.encode() not in answer.body(), answer.url
+    assert token not in with_login.log
+    assert written(with_login.folder, token) == []
+    ann.open_settings()
+    button = ann.page.locator("#login")
+    expect(button).to_have_text("Log out (ann)")
+    ann.shot("space-log-out")
+    button.click()
+    expect(ann.page.locator("#key-said")).to_contain_text("needs a key")
+    ann.say("and now?")
+    expect(ann.toast).to_contain_text("or log in")
+    assert len(router.journal()) == before + 3
+    bob.ask("!text Still Bob's.")
+    assert router.journal()[-1]["authorization"] == wanted[1]
+
+
+@pytest.mark.browser
+def test_login_uses_visitor_language(logged_out: Callable[..., Visitor]) -> None:
+    visitor = logged_out("de-DE")
+    button = visitor.page.locator("#login")
+    settings = visitor.page.get_by_role("button", name="Einstellungen auf- oder zuklappen")
+    for person in ("ann", "bob"):
+        settings.click()
+        expect(button).to_have_text("Mit Hugging Face anmelden")
+        button.click()
+        visitor.page.get_by_role("link", name=person).click()
+        settings.click()
+        expect(button).to_have_text(f"Abmelden ({person})")
+        visitor.shot("space-log-out-de")
+        with visitor.page.expect_navigation():
+            button.click()
+
+
+@pytest.mark.browser
+def test_login_in_frame_needs_no_third_party_cookies(
+    front: Front, frame: Callable[..., Framed], with_login: App, router: Running
+) -> None:
+    front.app = with_login.port
+    visitor = frame(front.outer)
+    choose_hub_model(visitor)
+    log_in(visitor, "bob")
+    visitor.ask("!text In the frame.")
+    assert router.journal()[-1]["authorization"] == f"Bearer {Provider.token('bob')}"
+    assert cookies(visitor)["session"]["partitionKey"] == "https://localhost"
+    visitor.shot("space-frame-logged-in")
+
+
+def test_login_lists_no_more_events(with_login: App) -> None:
+    named = Client(with_login.url, verbose=False, analytics_enabled=False).view_api(return_format="dict")
+    assert list(cast(Any, named)["named_endpoints"]) == ["/chat"]

@@ -1,0 +1,298 @@
+"""The room that stored conversations of a public page may take: what is refused, what makes room, what stays."""
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+from pydantic_ai.messages import ModelRequest, UserPromptPart
+
+from agent.errors import HistoryError, Limited
+from agent.history import Note, Record
+from agent.history.memory import MemoryStore
+from agent.media.store import MediaStore
+from agent.settings import PublicSettings
+from agent.web.chat.expiry import GUEST_PREFIX, RetentionPeriods
+from agent.web.chat.journal import Omitted, StoreJournal
+from agent.web.chat.storage_quota import StorageQuota
+from agent.web.chat.visitor import Visitor as Asker
+from tests.conftest import App, Visitor
+from tests.support.scripted_server import Config, Running, running
+from tests.web.test_isolation import PICTURES, Program, owner_in
+from tests.web.test_uploads import picture
+
+ANN, BOB, GUESTS = Asker(owner="ann"), Asker(owner="bob"), Asker(owner=f"{GUEST_PREFIX}0", guest=True)
+LIFETIMES = RetentionPeriods(guest=timedelta(days=1), visitor=timedelta(days=30))
+
+
+class StickyStore(MemoryStore):
+    """A store that cannot erase some of its conversations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stuck = set[str]()
+
+    async def erase(self, record: Record) -> bool:
+        if record.id in self.stuck:
+            raise HistoryError("The file is locked.")
+        return await super().erase(record)
+
+
+class Room:
+    """A store with files, and the quota over them. Files are 0.4 MB."""
+
+    def __init__(self, folder: Path, *, free: int = 10**12, **limits: int) -> None:
+        self.store, self.media, self.folder = StickyStore(), MediaStore(folder), folder
+        self.busy = set[str]()
+        limit = PublicSettings(**limits)  # type: ignore[arg-type]
+        self.quota = StorageQuota(limit, self.store, self.media, folder, free=lambda _: free)
+
+    async def talk(self, owner: str) -> Record:
+        """Store a conversation with a file."""
+        journal = StoreJournal(self.store, self.media, Record(owner=owner), Omitted(), LIFETIMES)
+        mine = await self.media.add(owner, os.urandom(400_000), "image/png")
+        await journal.write(ModelRequest([UserPromptPart(["See", mine])]), Note(ended="stop"))
+        return journal.record
+
+    async def reserve(self, visitor: Asker, size: int) -> None:
+        async with self.quota.reservation(visitor, lambda id_: id_ in self.busy) as reserve:
+            await reserve(size)
+
+    async def owners(self) -> set[str]:
+        """Whose files there are."""
+        return {folder.name for folder in self.folder.iterdir()}
+
+
+async def test_visitor_has_a_quota(tmp_path: Path) -> None:
+    room = Room(tmp_path, stored_mb_per_visitor=1)
+    for _ in range(2):
+        await room.reserve(ANN, 400_000)
+        await room.talk("ann")
+    with pytest.raises(Limited, match="may take 1 MB here"):
+        await room.reserve(ANN, 400_000)
+    await room.reserve(ANN, 100_000)
+    await room.reserve(BOB, 400_000)
+    assert await room.owners() == {"ann"}
+
+
+async def test_reserved_space_is_used(tmp_path: Path) -> None:
+    room = Room(tmp_path, stored_mb_per_visitor=1)
+    async with room.quota.reservation(ANN, lambda _: False) as reserve:
+        await reserve(600_000)
+        with pytest.raises(Limited):
+            await room.reserve(ANN, 600_000)
+    await room.reserve(ANN, 600_000)
+
+
+async def test_oldest_guests_make_space_for_guests(tmp_path: Path) -> None:
+    room = Room(tmp_path, stored_mb_of_guests=2)
+    guests = [await room.talk(f"{GUEST_PREFIX}{number}") for number in range(4)]
+    await room.talk("ann")
+    room.busy.add(guests[1].id)
+    await room.reserve(GUESTS, 1_000_000)  # the guests' own conversation is the oldest
+    assert await room.owners() == {GUESTS.owner, guests[1].owner, "ann"}
+    with pytest.raises(Limited, match="no room for this message"):
+        await room.reserve(GUESTS, 1_500_000)
+    assert await room.owners() == {GUESTS.owner, guests[1].owner, "ann"}
+
+
+async def test_only_guests_make_space_for_all(tmp_path: Path) -> None:
+    room = Room(tmp_path, stored_mb_in_all=2)
+    for owner in (f"{GUEST_PREFIX}1", "ann", "bob", f"{GUEST_PREFIX}2"):
+        await room.talk(owner)
+    await room.reserve(ANN, 700_000)
+    assert await room.owners() == {"ann", "bob", f"{GUEST_PREFIX}2"}
+    with pytest.raises(Limited, match="no room for this message"):
+        await room.reserve(ANN, 1_300_000)
+    assert await room.owners() == {"ann", "bob", f"{GUEST_PREFIX}2"}, "nothing is deleted for a message that is refused"
+
+
+async def test_disk_is_shared_with_others(tmp_path: Path) -> None:
+    room = Room(tmp_path, free=1_000_000, stored_disk_percent=50)
+    await room.reserve(ANN, 400_000)
+    with pytest.raises(Limited, match="no room for this message"):
+        await room.reserve(ANN, 600_000)
+
+
+async def test_too_few_guests_keep_all_they_have(tmp_path: Path) -> None:
+    room = Room(tmp_path, stored_mb_of_guests=2)
+    guests = [await room.talk(f"{GUEST_PREFIX}{number}") for number in range(5)]
+    room.busy |= {guests[1].id, guests[3].id}
+    with pytest.raises(Limited, match="no room for this message"):
+        await room.reserve(GUESTS, 1_000_000)  # 1 MB must go, and 0.8 MB could
+    assert await room.owners() == {guest.owner for guest in guests}
+    await room.reserve(GUESTS, 700_000)
+    assert await room.owners() == {GUESTS.owner, guests[1].owner, guests[3].owner}
+
+
+async def test_guest_who_begins_meanwhile_is_kept(tmp_path: Path) -> None:
+    room = Room(tmp_path, stored_mb_of_guests=2)
+    guests = [await room.talk(f"{GUEST_PREFIX}{number}") for number in range(1, 5)]
+    asked = list[str]()
+
+    def busy(id_: str) -> bool:
+        """The second guest begins an answer when the first one is deleted."""
+        asked.append(id_)
+        return id_ == guests[1].id and guests[0].owner not in {folder.name for folder in tmp_path.iterdir()}
+
+    async with room.quota.reservation(GUESTS, busy) as reserve:
+        await reserve(1_000_000)
+    assert await room.owners() == {guests[1].owner, guests[3].owner}
+    assert await room.store.entries(guests[1])
+
+
+async def test_guest_with_a_reservation_is_kept(tmp_path: Path) -> None:
+    """Between its reservation and its answer, a message is being stored."""
+    room = Room(tmp_path, stored_mb_of_guests=2)
+    for number in range(1, 5):
+        await room.talk(f"{GUEST_PREFIX}{number}")
+    async with room.quota.reservation(Asker(owner=f"{GUEST_PREFIX}1", guest=True), lambda _: False) as reserve:
+        await reserve(10_000)
+        await room.reserve(GUESTS, 1_000_000)
+    assert await room.owners() == {f"{GUEST_PREFIX}{number}" for number in (1, 4)}
+
+
+async def test_guest_that_cannot_be_deleted_stops_no_others(tmp_path: Path) -> None:
+    room = Room(tmp_path, stored_mb_of_guests=2)
+    guests = [await room.talk(f"{GUEST_PREFIX}{number}") for number in range(1, 5)]
+    room.store.stuck.add(guests[0].id)
+    await room.reserve(GUESTS, 1_000_000)
+    assert await room.owners() == {guests[0].owner, guests[3].owner}
+
+
+async def test_files_that_nobody_names_make_room_too(tmp_path: Path) -> None:
+    room = Room(tmp_path, stored_mb_of_guests=1)
+    await room.talk(f"{GUEST_PREFIX}1")
+    await room.media.add(f"{GUEST_PREFIX}1", os.urandom(400_000), "image/png")
+    await room.reserve(GUESTS, 900_000)
+    assert await room.owners() == set()
+
+
+async def test_quota_counts_after_deletion_and_restart(tmp_path: Path) -> None:
+    room = Room(tmp_path, stored_mb_per_visitor=1)
+    file = await room.media.add("ann", os.urandom(900_000), "image/png")
+    for current in (room, Room(tmp_path, stored_mb_per_visitor=1)):
+        with pytest.raises(Limited):
+            await current.reserve(ANN, 200_000)
+    await room.media.remove("ann", [file.identifier])
+    await room.reserve(ANN, 200_000)
+
+
+async def test_address_leaves_space_to_others(tmp_path: Path) -> None:
+    """Many cookies of one address get half of all storage, those of the next one a third."""
+    room = Room(tmp_path, stored_mb_in_all=10)
+    guest = await room.talk(f"{GUEST_PREFIX}1")
+
+    async def fill(address: str) -> int:
+        """Send a message with each of many cookies. Return how many were stored."""
+        for number in range(30):
+            owner = f"{address.replace('.', '-')}-{number}"
+            try:
+                await room.reserve(Asker(owner=owner, address=address), 400_000)
+            except Limited:
+                return number
+            await room.talk(owner)
+        return 30
+
+    got = {address: await fill(address) for address in ("1.2.3.4", "1.2.3.5", "1.2.3.6")}
+    assert got == {"1.2.3.4": 11, "1.2.3.5": 6, "1.2.3.6": 3}
+    assert guest.owner in await room.owners()
+    await room.reserve(Asker(owner="new", address="1.2.3.7"), 400_000)
+    await room.reserve(Asker(owner="unknown"), 400_000)
+
+
+async def test_address_always_gets_a_hundredth(tmp_path: Path) -> None:
+    room = Room(tmp_path, stored_mb_in_all=10)
+    for number in range(24):
+        await room.talk(f"v{number}")  # nobody knows their addresses, as after a restart
+    await room.reserve(Asker(owner="new", address="1.2.3.4"), 90_000)
+    with pytest.raises(Limited, match="no room for this message"):
+        await room.reserve(Asker(owner="new", address="1.2.3.4"), 300_000)
+
+
+async def test_private_page_has_no_limit(tmp_path: Path) -> None:
+    quota = StorageQuota(None, MemoryStore(), MediaStore(tmp_path), tmp_path, free=lambda _: 0)
+    async with quota.reservation(ANN, lambda _: False) as reserve:
+        await reserve(10**15)
+
+
+# The page
+
+SMALL = """
+[public]
+on = true
+messages = 1000
+stored_mb_per_visitor = 1
+stored_mb_of_guests = 1
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    """A model that sees pictures."""
+    with running(Config(models=(PICTURES,), rate=500.0)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def app(start_app: Callable[..., App], server: Running) -> App:
+    """A public page with little room."""
+    return start_app(SMALL, VLLM_BASE_URL=server.base_url)
+
+
+def files(app: App) -> dict[str, int]:
+    """How many files each owner has."""
+    return {folder.name: len(list(folder.iterdir())) for folder in (app.folder / "data" / "media").glob("*")}
+
+
+def test_message_over_the_limit_stores_and_asks_nothing(app: App, server: Running) -> None:
+    visitor, guests = Program(app.url), [Program(app.url, None), Program(app.url, None)]
+    owner = owner_in(str(visitor.cookie))
+    for program in (visitor, *guests):
+        for _ in range(2):
+            assert '"stop"' in program.say("!text Hi.", program.upload("a.png", picture()), new=True)
+    before, asked = files(app), len(server.journal())
+    assert before[owner] == 2
+    assert sorted(before.values()) == [2, 2], "the first guest made room for the second"
+    path = visitor.upload("a.png", picture())
+    assert "may take 1 MB here" in visitor.say("!text Hi.", path)
+    assert (files(app), len(server.journal())) == (before, asked)
+    assert Path(path).exists(), "it can be sent again"
+    assert '"stop"' in visitor.say("!text It fits.")
+
+
+def test_many_cookies_of_one_address_leave_space(start_app: Callable[..., App], server: Running) -> None:
+    config = SMALL + "stored_mb_in_all = 4\nmessages_per_address = 1000\nmessages_in_all = 1000\n"
+    app = start_app(config, SPACE_ID="me/it", VLLM_BASE_URL=server.base_url)
+
+    def say(address: str) -> str:
+        visitor = Program(app.url)
+        visitor.http.headers["x-forwarded-for"] = f"9.9.9.9, {address}"
+        return visitor.say("!text Hi.", visitor.upload("a.png", picture()), new=True)
+
+    told = [say("1.2.3.4") for _ in range(8)]
+    answered = sum('"stop"' in one for one in told)
+    assert answered == 4
+    assert all("no room for this message" in one for one in told[answered:])
+    assert '"stop"' in say("1.2.3.5"), "a newcomer"
+
+
+@pytest.mark.gate("A refused message stays in the composer.")
+@pytest.mark.browser
+def test_refused_message_stays_in_the_composer(app: App, visit: Callable[..., Visitor], tmp_path: Path) -> None:
+    visitor = visit(app.url)
+    for number in range(3):
+        image = tmp_path / f"{number}.png"
+        image.write_bytes(picture())
+        visitor.page.locator("#composer input[type=file]").set_input_files(image)
+        expect(visitor.page.locator("#attached li")).to_have_count(1)
+        if number < 2:
+            visitor.ask(f"!text Hi {number}.")
+    visitor.say("!text A long thought")
+    expect(visitor.toast).to_contain_text("may take 1 MB here")
+    visitor.shot("stored_too_much")
+    expect(visitor.box).to_have_value("!text A long thought")
+    expect(visitor.page.locator("#attached li")).to_have_count(1)
+    expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(1)

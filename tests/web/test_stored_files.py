@@ -1,0 +1,273 @@
+"""Stored files and the messages that name them: cancelled messages, the running total, and files that nobody names."""
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
+from pathlib import Path
+from time import time
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import BinaryContent, FilePart, ModelRequest, ModelResponse, UserPromptPart
+
+from agent.history import Note, Record
+from agent.history.memory import MemoryStore
+from agent.history.sqlite import SqliteStore
+from agent.media.owner_folders import FILE_BYTES, OwnerFolders
+from agent.media.store import MediaStore
+from agent.models.catalog import ModelSpec
+from agent.providers import Endpoint, ServedModel
+from agent.settings import LocalSettings, PublicSettings, Settings
+from agent.web.chat.attachments import message_parts
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.journal import Omitted, StoreJournal, branch
+from agent.web.chat.run_setup import Choices
+from agent.web.chat.storage_quota import StorageQuota
+from agent.web.chat.unnamed_files import DAY, UnnamedFiles
+from agent.web.chat.visitor import Visitor
+from tests.conftest import App, becomes
+from tests.support.media_files import PNG
+from tests.support.scripted_server import Running
+from tests.web.test_handlers import Models
+
+ANN = Visitor(owner="ann")
+SEEING = ModelSpec(id="local:one", name="Qwen/Qwen3-8B", label="One", provider="vllm", image=True)
+
+
+def pictures(folder: Path, count: int) -> list[str]:
+    paths = [folder / f"{number}.png" for number in range(count)]
+    for path in paths:
+        path.write_bytes(PNG)
+    return [str(path) for path in paths]
+
+
+def stored(folder: Path, owner: str = "ann") -> list[Path]:
+    """The complete files of an owner."""
+    return sorted(path for path in (folder / owner).glob("*") if not path.name.startswith("."))
+
+
+class PausingStore(MemoryStore):
+    """A store that pauses in one of its methods until `proceed` is set."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__()
+        self._method = method
+        self.reached, self.proceed = asyncio.Event(), asyncio.Event()
+
+    async def _pause(self, method: str) -> None:
+        if method == self._method:
+            self.reached.set()
+            await self.proceed.wait()
+
+    async def get(self, conversation_id: str, *, owner: str) -> Record:
+        await self._pause("get")
+        return await super().get(conversation_id, owner=owner)
+
+    async def save(self, record: Record, entries: Any = ()) -> Record:
+        await self._pause("save")
+        return await super().save(record, entries)
+
+
+# Cancelled messages
+
+
+async def test_cancelled_parts_leave_no_file(tmp_path: Path) -> None:
+    media, folder = MediaStore(tmp_path / "media"), tmp_path / "media"
+    value = {"text": "See", "files": pictures(tmp_path, 8)}
+    task = asyncio.create_task(message_parts(value, spec=SEEING, media=media, owner="ann", max_bytes=10**7))
+    while len(stored(folder)) < 2:  # noqa: ASYNC110 - files are written by a thread
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not (folder / "ann").exists()
+    assert await media.sizes() == {}
+
+
+@pytest.mark.parametrize(("method", "kept"), [("get", 0), ("save", 2)])
+async def test_cancelled_send_keeps_named_files_only(
+    tmp_path: Path, model_server: Running, method: str, kept: int
+) -> None:
+    """A run goes on when its visitor leaves, so a message that is being saved keeps its files."""
+    store, models = PausingStore(method), Models()
+    models.served = (ServedModel(SEEING, Endpoint(model_server.base_url)),)
+    settings = Settings(local=LocalSettings(cache_dir=tmp_path))
+    page = Conversations(settings, store, MediaStore(tmp_path / "media"), models, tools=())
+    value = {"text": "!text Hi.", "files": pictures(tmp_path, 2)}
+    send = asyncio.create_task(page.send(ANN, "gone" if method == "get" else None, value, Choices()))
+    await store.reached.wait()
+    assert len(stored(tmp_path / "media")) == 2
+    send.cancel()
+    await asyncio.sleep(0)
+    store.proceed.set()
+    with pytest.raises(asyncio.CancelledError):
+        await send
+    await page.live_runs.close(seconds=30)
+    assert len(await store.list("ann")) == kept // 2
+    assert len(stored(tmp_path / "media")) == kept
+    await page.aclose()
+
+
+# The running total
+
+
+async def test_total_follows_each_change(tmp_path: Path) -> None:
+    media = MediaStore(tmp_path)
+    assert await media.sizes() == {}
+    large = await media.add("ann", bytes(10_000), "image/png")
+    small = await media.add("ann", b"x", "image/png")
+    await media.add("bob", bytes(5000), "image/png")
+    assert await media.sizes() == {"ann": 10_000 + FILE_BYTES, "bob": 5000}
+    assert await MediaStore(tmp_path).sizes() == await media.sizes(), "a restart counts the same"
+    await media.remove("ann", [large.identifier, large.identifier])
+    assert await media.sizes() == {"ann": FILE_BYTES, "bob": 5000}
+    await media.remove("ann", [small.identifier])
+    await media.remove_all("bob")
+    assert await media.sizes() == {}
+    assert await media.owners() == []
+
+
+async def test_recount_finds_changes_of_others(tmp_path: Path) -> None:
+    media, other = MediaStore(tmp_path), MediaStore(tmp_path)
+    theirs = await media.add("ann", bytes(5000), "image/png")
+    assert await media.sizes() == {"ann": 5000}
+    await other.remove("ann", [theirs.identifier])
+    await other.add("bob", bytes(7000), "image/png")
+    assert await media.sizes() == {"ann": 5000}
+    await media.recount()
+    assert await media.sizes() == {"bob": 7000}
+
+
+async def test_recount_amid_writes_is_exact(tmp_path: Path) -> None:
+    media = MediaStore(tmp_path)
+
+    async def work(owner: str) -> None:
+        for _ in range(20):
+            content = await media.add(owner, bytes(5000), "image/png")
+            await media.add(owner, bytes(5000), "image/png")
+            await media.remove(owner, [content.identifier])
+
+    await asyncio.gather(*(work(f"v{number}") for number in range(5)), *(media.recount() for _ in range(20)))
+    assert await media.sizes() == {f"v{number}": 100_000 for number in range(5)}
+
+
+def test_failed_write_leaves_nothing(tmp_path: Path) -> None:
+    folders = OwnerFolders(tmp_path)
+    with pytest.raises(TypeError):
+        folders.write(tmp_path / "ann" / "a", None)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "ann" / "folder").mkdir(parents=True)  # cannot be unlinked
+    folders.write(tmp_path / "ann" / "b", b"x")
+    with pytest.raises(OSError, match="folder"):
+        folders.remove([tmp_path / "ann" / "folder", tmp_path / "ann" / "b"])
+    assert [path.name for path in (tmp_path / "ann").iterdir()] == ["folder"], "the others were removed"
+
+
+async def test_send_reads_no_folder(tmp_path: Path, model_server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, media, models = MemoryStore(), MediaStore(tmp_path / "media"), Models()
+    models.served = (ServedModel(SEEING, Endpoint(model_server.base_url)),)
+    settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=PublicSettings(stored_mb_per_visitor=1))
+    quota = StorageQuota(settings.public, store, media, tmp_path / "media")
+    page = Conversations(settings, store, media, models, (), quota)
+    for number in range(30):
+        await media.add(f"other{number}", PNG, "image/png")
+    await media.sizes()  # the first message after a start reads the folders
+    scanned, scandir = list[str](), os.scandir
+
+    def counting(path: Any = ".") -> Any:
+        scanned.append(os.fspath(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", counting)
+    for _ in range(3):
+        live = await page.send(ANN, None, {"text": "!text Hi.", "files": pictures(tmp_path, 2)}, Choices())
+        assert live is not None
+        await live.run
+    assert [path for path in scanned if path.startswith(str(tmp_path / "media"))] == []
+    assert (await media.sizes())["ann"] == 6 * FILE_BYTES
+    await page.aclose()
+
+
+# Files that no message names
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MemoryStore | SqliteStore]:
+    made = MemoryStore() if request.param == "memory" else await SqliteStore.open(tmp_path / "history.sqlite")
+    yield made
+    await made.aclose()
+
+
+async def talk(store: MemoryStore | SqliteStore, media: MediaStore, owner: str) -> list[str]:
+    """Store a conversation with an abandoned branch; the ids of a visitor's file and of a model's in either branch."""
+    journal = StoreJournal(store, media, Record(owner=owner), Omitted())
+    ids = list[str]()
+    for _ in range(2):
+        mine = await media.add(owner, os.urandom(100), "image/png")
+        made = BinaryContent.narrow_type(BinaryContent(os.urandom(100), media_type="image/png"))
+        await journal.write(ModelRequest([UserPromptPart(["See", mine])]), Note())
+        await journal.write(ModelResponse([FilePart(made)]), Note(ended="stop"))
+        journal.record = branch(journal.record, None)
+    ids += [path.name for path in stored(media._folder, owner)]
+    await store.save(journal.record)
+    assert len(ids) == 4
+    return ids
+
+
+async def test_unnamed_files_go_after_a_day(store: MemoryStore | SqliteStore, tmp_path: Path) -> None:
+    media, now = MediaStore(tmp_path / "media"), time()
+    named = await talk(store, media, "ann")
+    for owner in ("ann", "bob"):
+        for _ in range(2):
+            await media.add(owner, PNG, "image/png")
+    young = await media.add("ann", PNG, "image/png")
+    draft, notes = tmp_path / "media" / "ann" / ".draft", tmp_path / "media" / "ann" / "notes.txt"
+    for path in (draft, notes):
+        path.write_bytes(b"x")
+    for path in (tmp_path / "media").glob("*/*"):
+        if path.name != young.identifier:
+            os.utime(path, (now - DAY - 60, now - DAY - 60))
+    ahead = 0.0
+    chore = UnnamedFiles(store, media, clock=lambda: now + ahead)
+    assert await chore.remove() == 4
+    assert {path.name for path in stored(tmp_path / "media")} == {*named, young.identifier, notes.name}
+    assert not draft.exists()
+    assert not (tmp_path / "media" / "bob").exists()
+    assert await media.sizes() == {"ann": 6 * FILE_BYTES}
+    ahead = DAY - 1
+    assert await chore.remove() == 0, "a check reads all messages, so it is made once a day"
+    ahead = DAY + 60
+    assert await chore.remove() == 1
+    assert {path.name for path in stored(tmp_path / "media")} == {*named, notes.name}
+
+
+async def test_damaged_message_keeps_its_files(tmp_path: Path) -> None:
+    media, now = MediaStore(tmp_path / "media"), time()
+    store = await SqliteStore.open(tmp_path / "history.sqlite")
+    named = await talk(store, media, "ann")
+    await store._writer.execute_fetchall("UPDATE entries SET entry = '{' || entry")
+    assert await UnnamedFiles(store, media, clock=lambda: now + 2 * DAY).remove() == 0
+    assert [path.name for path in stored(tmp_path / "media")] == named
+    await store.aclose()
+
+
+def test_server_removes_unnamed_files(start_app: Callable[..., App], tmp_path: Path) -> None:
+    media = tmp_path / "data" / "media" / "ann"
+    media.mkdir(parents=True)
+    old, young = media / f"{'0' * 32}.png", media / f"{'1' * 32}.png"
+    for path in (old, young):
+        path.write_bytes(PNG)
+    os.utime(old, (time() - DAY - 60, time() - DAY - 60))
+    app = start_app(SWITCHBOARD_DATA=str(tmp_path / "data"))
+    becomes([young], lambda: list(media.iterdir()))
+    app.stop()
+    os.utime(young, (time() - DAY - 60, time() - DAY - 60))
+    app = start_app(
+        "[history]\nhousekeeping_minutes = 0.01", SWITCHBOARD_DATA=str(tmp_path / "data"), SWITCHBOARD_STORE="memory"
+    )
+    with closing(sqlite3.connect(tmp_path / "data" / "history.sqlite")) as base:
+        assert base.execute("SELECT count(*) FROM conversations").fetchone() == (0,)
+    app.stop()
+    assert list(media.iterdir()) == [young], "a store in memory does not judge the files of a history"

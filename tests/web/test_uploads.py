@@ -1,0 +1,553 @@
+"""Uploads: bounded as they stream in, counted for each visitor and for all, and removed in time.
+
+The attacks are made over raw HTTP against the real app, and another visitor is served meanwhile.
+"""
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from http.client import HTTPResponse
+from io import BytesIO
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+from playwright.sync_api import expect
+
+from agent.errors import Limited
+from agent.settings import UploadSettings
+from agent.web import unsent_files as table
+from agent.web.middleware import upload_progress
+from agent.web.middleware.upload_form import UploadForm, safe_name
+from agent.web.middleware.upload_progress import UploadProgress
+from agent.web.unsent_files import LEAST, LOCK, MB, PREFIX, UnsentFiles, remove_leftovers
+from tests.conftest import App, Visitor, becomes
+from tests.support.memory import held_memory
+from tests.support.scripted_server import Config, running
+from tests.web.test_isolation import API, PICTURES, Program
+
+SMALL = """
+[server]
+max_upload_bytes = 700000
+[uploads]
+files_per_request = 3
+mb_per_request = 1
+mb_per_visitor = 2
+mb_of_guests = 1.5
+"""
+GIGABYTE = 1_100_000_000
+HALF = b"x" * 500_000
+FORM = {"content-type": "multipart/form-data; boundary=b"}
+HEAD = b'--b\r\nContent-Disposition: form-data; name="files"; filename="%b"\r\n\r\n'
+
+
+@pytest.fixture(scope="module")
+def own(start_app: Callable[..., App]) -> Iterator[App]:
+    """An app with little room, whose model sees pictures."""
+    with running(Config(models=(PICTURES,), rate=500.0)) as server:
+        yield start_app(SMALL, VLLM_BASE_URL=server.base_url)
+
+
+def picture() -> bytes:
+    """A picture of 0.48 MB."""
+    out = BytesIO()
+    Image.frombytes("RGB", (400, 400), random.randbytes(480_000)).save(out, "PNG")
+    return out.getvalue()
+
+
+def on_disk(app: App) -> list[str]:
+    """The names of all files that wait to be sent."""
+    return sorted(path.name for path in (app.folder / "tmp").rglob("*") if path.is_file() and path.name != LOCK)
+
+
+@pytest.fixture
+def empty(own: App) -> App:
+    """The app without a file."""
+    assert on_disk(own) == []
+    return own
+
+
+def sent(program: Program, *sizes: int, **headers: str) -> tuple[int, str]:
+    """Upload files of these sizes: the status, and the answer."""
+    files = [("files", (f"{number}.txt", b"x" * size)) for number, size in enumerate(sizes)]
+    said = program.ask("POST", f"{API}upload", files=files, headers=headers)
+    return said.status, said.text
+
+
+def cleared(app: App, program: Program, said: tuple[int, str], left: Sequence[str] = ()) -> None:
+    """Send what was uploaded, and see that nothing else is left."""
+    assert said[0] == 200
+    program.say("!text thanks", *json.loads(said[1]))
+    becomes([*left], lambda: on_disk(app))
+
+
+@contextmanager
+def sending(app: App, head: str, *pieces: bytes) -> Generator[socket.socket]:
+    """A request by hand, as far as it is given."""
+    with socket.create_connection(("127.0.0.1", app.port), timeout=20) as raw:
+        raw.sendall(f"POST {API}upload HTTP/1.1\r\nhost: 127.0.0.1\r\n{head}\r\n\r\n".encode())
+        for piece in pieces:
+            raw.sendall(piece)
+        yield raw
+
+
+# One request
+
+
+def test_gigabyte_is_refused_by_its_length(empty: App) -> None:
+    kind = FORM["content-type"]
+    with sending(empty, f"content-type: {kind}\r\ncontent-length: {GIGABYTE}") as raw:
+        answer = HTTPResponse(raw, method="POST")
+        answer.begin()
+        said = answer.read().decode()
+    assert (answer.status, said) == (413, "At most 1 MB can be attached at once.")
+
+
+def test_gigabyte_without_length_is_cut_off(empty: App) -> None:
+    another, taken, meanwhile = Program(empty.url), 0, list[tuple[int, str]]()
+    assert empty.process is not None
+    before = held_memory(empty.process.pid)
+
+    def endless() -> Iterator[bytes]:
+        nonlocal taken
+        yield HEAD % b"big.txt"
+        yield b"\r\n"
+        while taken < GIGABYTE:
+            yield b"x" * 65536
+            taken += 65536
+            if taken == 65536 * 4:  # in the middle of the upload
+                meanwhile.append(sent(another, 1000))
+
+    guest = Program(empty.url, None)
+    with suppress(httpx.TransportError):  # if the connection closes before the whole body is sent
+        assert guest.ask("POST", f"{API}upload", content=endless(), headers=FORM, seconds=60).status == 413
+    assert [status for status, _ in meanwhile] == [200]
+    assert on_disk(empty) == ["0.txt"]
+    cleared(empty, another, meanwhile[0])
+    assert held_memory(empty.process.pid) - before < 50 * MB
+
+
+@pytest.mark.parametrize(
+    ("sizes", "language", "sentence"),
+    [
+        ((1, 1, 1, 1), "en", "At most 3 files can be attached at once."),
+        ((1, 1, 1, 1), "de", "Es lassen sich höchstens 3 Dateien auf einmal anhängen."),
+        ((10, 700_001), "en", "1.txt is larger than 1 MB, which is the most."),
+        ((600_000, 600_000), "en", "At most 1 MB can be attached at once."),
+    ],
+    ids=["many", "many-in-german", "large", "large-together"],
+)
+def test_refused_request_leaves_nothing(empty: App, sizes: tuple[int, ...], language: str, sentence: str) -> None:
+    program = Program(empty.url)
+    assert sent(program, *sizes, **{"accept-language": language}) == (413, sentence)
+    assert on_disk(empty) == []
+    cleared(empty, program, sent(program, 10))
+
+
+BROKEN = {
+    "cut off": HEAD % b"a.txt" + b"half",
+    "no file": b'--b\r\nContent-Disposition: form-data; name="files"\r\n\r\ntext\r\n--b--\r\n',
+    "another field": HEAD.replace(b'"files"', b'"other"') % b"a.txt" + b"text\r\n--b--\r\n",
+    "no form": b"nothing of the kind",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)
+def test_malformed_form_leaves_nothing(empty: App, body: bytes) -> None:
+    said = Program(empty.url).ask("POST", f"{API}upload", content=body, headers=FORM)
+    assert (said.status, said.json) == (400, {"detail": "The upload was not understood."})
+    assert on_disk(empty) == []
+
+
+def test_large_field_costs_no_memory(start_app: Callable[..., App]) -> None:
+    app = start_app("[uploads]\nmb_per_request = 300\nmb_per_visitor = 300\nmb_of_guests = 300")
+    assert app.process is not None
+    before = held_memory(app.process.pid)
+
+    def body() -> Iterator[bytes]:
+        yield b'--b\r\nContent-Disposition: form-data; name="files"\r\n\r\n'
+        for _ in range(200):
+            yield b"x" * MB
+        yield b"\r\n--b--\r\n"
+
+    assert Program(app.url).ask("POST", f"{API}upload", content=body(), headers=FORM).status == 400
+    assert held_memory(app.process.pid) - before < 60 * MB
+    app.stop()
+
+
+def test_broken_off_upload_is_removed(empty: App) -> None:
+    head = f"content-type: {FORM['content-type']}\r\ncontent-length: 900000"
+    with sending(empty, head, HEAD % b"half.txt", HALF):
+        becomes(["half.txt"], lambda: on_disk(empty))
+    becomes([], lambda: on_disk(empty))
+
+
+# All requests of a visitor, and of all
+
+
+def test_upload_counts_for_its_visitor_until_sent(empty: App) -> None:
+    first, second = Program(empty.url), Program(empty.url)
+    paths = [first.upload(f"{number}.png", picture()) for number in range(4)]
+    status, sentence = sent(first, 600_000)
+    assert status == 413
+    assert "2 MB of these is the most" in sentence
+    theirs = sent(second, 100_000)
+    assert theirs[0] == 200
+    for path in paths:
+        first.say("!text thanks", path, new=True)
+    cleared(empty, second, theirs)
+    cleared(empty, first, sent(first, 100_000))
+
+
+def test_guests_share_one_quota(empty: App) -> None:
+    guest, visitor = Program(empty.url, None), Program(empty.url)
+    paths = [guest.upload(f"{number}.png", picture()) for number in range(3)]
+    status, sentence = sent(Program(empty.url, None), 100_000)
+    assert status == 413
+    assert "Visitors without cookies may attach 1.5 MB together" in sentence
+    cleared(empty, visitor, sent(visitor, 100_000), left=["0.png", "1.png", "2.png"])
+    for path in paths:
+        guest.say("!text thanks", path, new=True)
+    cleared(empty, guest, sent(guest, 100_000))
+
+
+def test_concurrent_requests_share_quota(empty: App) -> None:
+    program, start = Program(empty.url), threading.Barrier(8)
+    cookie: Any = program.cookie
+    paths, refused, data = list[str](), list[int](), picture()
+
+    def send() -> None:
+        mine = Program(empty.url, cookie)
+        start.wait(20)
+        said = mine.ask("POST", f"{API}upload", files={"files": ("a.png", data)})
+        (paths.extend(said.json) if said.status == 200 else refused.append(said.status))
+
+    threads = [threading.Thread(target=send) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 1 <= len(paths) <= 4
+    assert refused == [413] * (8 - len(paths))
+    for path in paths:
+        program.say("!text thanks", path, new=True)
+    becomes([], lambda: on_disk(empty))
+
+
+# The table
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Callable[..., UnsentFiles]]:
+    made: list[UnsentFiles] = []
+
+    def open_uploads(clock: Clock | None = None, free: int = 10**12, **limits: float) -> UnsentFiles:
+        made.append(UnsentFiles(tmp_path, UploadSettings(**limits), clock=clock or Clock(), free=lambda _: free))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield open_uploads
+    for one in made:
+        one.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_largest_account_makes_space(opened: Callable[..., UnsentFiles]) -> None:
+    uploads = opened(mb_in_all=1)
+    large = [await uploads.add("large", "a.txt", b"x" * 300_000) for _ in range(3)]
+    small = await uploads.add("small", "b.txt", b"x" * 150_000)
+    assert [path.exists() for path in large] == [False, True, True]
+    assert small.exists()
+    with pytest.raises(Limited, match="no room for more files"):
+        await uploads.add("large", "c.txt", b"x" * 300_000)
+    assert small.exists()
+
+
+async def test_disk_is_shared_with_others(opened: Callable[..., UnsentFiles]) -> None:
+    uploads = opened(free=1_000_000, disk_percent=50)
+    await uploads.add("ann", "a.txt", b"x" * 400_000)
+    with pytest.raises(Limited, match="no room for more files"):
+        await uploads.add("ann", "b.txt", b"x" * 400_000)
+
+
+async def test_unremovable_folder_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Housekeeping continues as long as something is removed, so it would never end."""
+    uploads = UnsentFiles(tmp_path, UploadSettings())
+    stray = uploads.folder / "stray"
+    stray.mkdir()
+    os.utime(stray, (0, 0))
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+        assert await uploads.expire() == 0
+    assert await uploads.expire() == 1
+    assert not stray.exists()
+    uploads.close()
+
+
+async def test_tiny_files_count_for_more(opened: Callable[..., UnsentFiles]) -> None:
+    uploads = opened(mb_per_visitor=1)
+    for _ in range(MB // LEAST):
+        await uploads.add("ann", "a.txt", b"")
+    with pytest.raises(Limited):
+        await uploads.add("ann", "a.txt", b"x" * LEAST)
+
+
+async def test_freeing_space_takes_linear_time(opened: Callable[..., UnsentFiles]) -> None:
+    def took(files: int) -> float:
+        uploads = opened(mb_per_visitor=10**6, mb_in_all=files * LEAST / MB)
+        for number in range(files):
+            uploads.keep(uploads.folder / str(number) / "a.txt", "large", 1)
+        begun = process_time()
+        uploads.check("small", files * LEAST // 2)
+        uploads.count("small", files * LEAST // 2)
+        return process_time() - begun
+
+    few, many = (min(took(files) for _ in range(3)) for files in (1000, 4000))
+    assert many < 9 * few, "four times the files, and not sixteen times the work"
+
+
+async def test_declared_length_removes_nothing(opened: Callable[..., UnsentFiles]) -> None:
+    uploads = opened(mb_in_all=1)
+    large = [await uploads.add("large", "a.txt", b"x" * 300_000) for _ in range(3)]
+    uploads.check("small", 200_000)
+    assert all(path.exists() for path in large)
+    uploads.remove(map(str, large), "large")
+
+
+async def test_number_of_unsent_files_is_limited(
+    opened: Callable[..., UnsentFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "FILES_PER_VISITOR", 3)
+    monkeypatch.setattr(table, "FILES_OF_GUESTS", 2)
+    monkeypatch.setattr(table, "FILES_IN_ALL", 5)
+    uploads = opened()
+    first = [await uploads.add("ann", "a.txt", b"x") for _ in range(3)]
+    with pytest.raises(Limited, match="You have attached 3 files"):
+        uploads.check("ann", 0, 1)
+    for _ in range(2):
+        await uploads.add(None, "b.txt", b"x")
+    with pytest.raises(Limited, match="Visitors without cookies may attach 2 files"):
+        uploads.check(None, 0, 1)
+    await uploads.add("bob", "c.txt", b"x")
+    assert [path.exists() for path in first] == [False, True, True]
+
+
+async def test_unsent_files_expire(opened: Callable[..., UnsentFiles]) -> None:
+    uploads = opened(clock := Clock(), minutes=50, mb_per_visitor=0.7)
+    old = await uploads.add("ann", "a.txt", HALF)
+    clock.now += 49 * 60
+    new = await uploads.add("bob", "b.txt", HALF)
+    assert await uploads.expire() == 0
+    clock.now += 60
+    assert await uploads.expire() == 1
+    assert (old.exists(), old.parent.exists(), new.exists()) == (False, False, True)
+    assert (await uploads.add("ann", "a.txt", HALF)).exists()
+
+
+async def test_expiry_removes_orphans(opened: Callable[..., UnsentFiles]) -> None:
+    uploads = opened()
+    stray = uploads.folder / "stray"
+    stray.mkdir()
+    (stray / "half.txt").write_text("half")
+    assert await uploads.expire() == 0
+    os.utime(stray, (0, 0))
+    assert await uploads.expire() == 1
+    assert not stray.exists()
+
+
+async def test_slow_upload_is_not_removed(opened: Callable[..., UnsentFiles]) -> None:
+    uploads = opened()
+    form = UploadForm(b"b", uploads.folder, most_files=1, most_bytes=MB)
+    with uploads.using(form.sizes.keys()):
+        form.write(HEAD % b"slow.txt" + b"first")
+        (folder,) = (path.parent for path in form.sizes)
+        os.utime(folder, (0, 0))  # as if started an hour ago
+        assert await uploads.expire() == 0
+        form.write(b" second\r\n--b--\r\n")
+        assert [path.read_bytes() for path in form.finish()] == [b"first second"]
+    os.utime(folder, (0, 0))
+    assert await uploads.expire() == 1
+    assert not folder.exists()
+
+
+async def test_file_being_sent_stays(opened: Callable[..., UnsentFiles]) -> None:
+    uploads = opened(clock := Clock(), mb_in_all=1)
+    path = await uploads.add("ann", "a.txt", HALF)
+    clock.now += 3600
+    with uploads.using([path]):
+        assert await uploads.expire() == 0
+        with pytest.raises(Limited):  # it is not removed for others either
+            await uploads.add("bob", "b.txt", b"x" * 600_000)
+        assert path.exists()
+    assert await uploads.expire() == 1
+    assert not path.exists()
+
+
+async def test_expiry_blocks_nobody(opened: Callable[..., UnsentFiles], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server responds while the disk is slow, and a file sent meanwhile frees its space only once."""
+    uploads, begun, go_on = opened(clock := Clock(), mb_per_visitor=1), threading.Event(), threading.Event()
+    paths = [await uploads.add("ann", "a.txt", b"x") for _ in range(3)]
+    clock.now += 3600
+    unlink, waited = Path.unlink, list[bool]()
+
+    def slow_unlink(path: Path, missing_ok: bool = False) -> None:
+        begun.set()
+        waited.append(go_on.wait(10))
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", slow_unlink)
+    expiring = asyncio.create_task(uploads.expire())
+    assert await asyncio.to_thread(begun.wait, 20)
+    uploads.remove(map(str, paths), "ann")
+    go_on.set()
+    assert await expiring == 3
+    assert waited == [True] * 3
+    assert not any(path.exists() for path in paths)
+    assert (await uploads.add("ann", "b.txt", b"x" * (MB - LEAST))).exists()
+
+
+async def test_only_its_visitor_removes_a_file(opened: Callable[..., UnsentFiles]) -> None:
+    uploads = opened()
+    path = await uploads.add("ann", "a.txt", b"x")
+    for visitor in ("bob", None):
+        uploads.remove([str(path), "/etc/passwd"], visitor)
+    assert path.exists()
+    uploads.remove([str(path)], "ann")
+    assert not path.exists()
+
+
+def test_leftovers_go_and_foreign_files_stay(tmp_path: Path) -> None:
+    running = UnsentFiles(tmp_path, UploadSettings())
+    dead, others, hidden = tmp_path / f"{PREFIX}dead", tmp_path / f"{PREFIX}unlocked", tmp_path / "0af3"
+    for folder in (dead, others, hidden):
+        folder.mkdir()
+        (folder / "file.txt").write_text("text")
+    (dead / LOCK).touch()
+    assert remove_leftovers(tmp_path) == 1
+    assert sorted(tmp_path.iterdir()) == sorted([running.folder, others, hidden])
+    running.close()
+
+
+def test_restart_removes_files_of_killed_process(start_app: Callable[..., App]) -> None:
+    app = start_app(SMALL)
+    shutil.copytree("docs/proxies", app.folder / "tmp" / "of-others")
+    Program(app.url).upload("kept.txt", b"text")
+    assert "kept.txt" in on_disk(app)
+    app.stop(signal.SIGKILL)
+    app.start()
+    assert "kept.txt" not in on_disk(app)
+    assert (app.folder / "tmp" / "of-others").exists()
+    app.stop()
+    assert not list((app.folder / "tmp").glob(f"{PREFIX}*"))
+
+
+NAMES = {
+    "a.txt": "a.txt",
+    "../../etc/x.html": "x.html",
+    "..\\b.txt": "b.txt",
+    "..": "file",
+    "": "file",
+    ".txt": "file.txt",
+    "a:b?`$c\n.txt ": "abc.txt",
+    "图" * 200 + ".png": "图" * 65 + ".png",
+    "a." + "x" * 400: "a." + "x" * 99,
+}
+
+
+@pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name[:20]))
+def test_names_are_made_safe(name: str) -> None:
+    assert safe_name(name) == NAMES[name]
+
+
+def test_unsent_file_is_removed_while_the_server_runs(start_app: Callable[..., App]) -> None:
+    app = start_app(f"{SMALL}minutes = 0.02\n[history]\nhousekeeping_minutes = 0.01")
+    Program(app.url).upload("kept.txt", b"text")
+    becomes([], lambda: on_disk(app))
+    app.stop()
+
+
+# The page
+
+
+def test_page_says_why_and_keeps_typed_text(visit: Callable[..., Visitor], own: App, tmp_path: Path) -> None:
+    visitor = visit(own.url)
+    visitor.box.fill("A long thought")
+    files = [tmp_path / f"{number}.txt" for number in range(4)]
+    for file in files:
+        file.write_text("text")
+    visitor.page.locator("#composer input[type=file]").set_input_files(files)
+    expect(visitor.toast).to_contain_text("At most 3 files can be attached at once.")
+    visitor.page.wait_for_timeout(500)
+    visitor.shot("too_many_files")
+    expect(visitor.box).to_have_value("A long thought")
+    visitor.page.locator("#composer input[type=file]").set_input_files(files[:1])
+    expect(visitor.page.locator("#attached")).to_contain_text("0.txt")
+    expect(visitor.box).to_have_value("A long thought")
+    visitor.box.press("Enter")
+    visitor.idle()
+    becomes([], lambda: on_disk(own))
+
+
+# Their progress
+
+
+async def listen(progress: UploadProgress, upload_id: str, visitor: str | None, address: str = "") -> tuple[int, str]:
+    """The status and text of the answer to a request that listens."""
+    said: list[Any] = []
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    state = {"visitor": visitor, "address": address or None}
+    await progress.answer(
+        {"type": "http", "query_string": f"upload_id={upload_id}".encode(), "state": state}, receive, send
+    )
+    return said[0]["status"], "".join(one["body"].decode() for one in said[1:])
+
+
+async def test_progress_has_few_listeners_and_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload_progress, "BEGIN_SECONDS", 0.3)
+    monkeypatch.setattr(upload_progress, "FORGET_SECONDS", 0.1)
+    monkeypatch.setattr(upload_progress, "LISTENERS", 12)
+    progress = UploadProgress()
+    assert (await listen(progress, "ann-unknown", "ann"))[0] == 404
+    early = asyncio.create_task(listen(progress, "ann-1", "ann"))
+    await asyncio.sleep(0)
+    upload = progress.begin("ann-1")
+    others = [asyncio.create_task(listen(progress, "ann-1", "ann")) for _ in range(5)]
+    upload.add("a.txt", 3)
+    await asyncio.sleep(0.2)
+    of_one_address = [asyncio.create_task(listen(progress, "ann-1", f"v{number}", "5.6.7.8")) for number in range(6)]
+    await asyncio.sleep(0.2)
+    upload.add("a.txt", 4)
+    progress.end("ann-1", upload)
+    status, text = await early
+    sizes = [json.loads(line[6:]).get("chunk_size") for line in text.split("\n\n") if line]
+    assert (status, sizes) == (200, [3, 4, None])
+    assert sorted([(await other)[0] for other in others]) == [200, 200, 200, 429, 429]
+    assert sorted([(await one)[0] for one in of_one_address]) == [200] * 4 + [429] * 2
+    await asyncio.sleep(0.3)
+    assert not progress._uploads
+    assert not progress._listeners
