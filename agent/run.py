@@ -1,6 +1,6 @@
 """One run: a handle to start, follow, await and cancel it, and to get its result.
 
-The work is done by `agent.runtime.agent_loop`. A run gives every end of that work, also a failure, an `Outcome`.
+`agent.runtime.agent_loop` does the work. However that work ends, the run turns its end into an `Outcome`.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 class Run:
     """One run, as a cancellable stream of responses. Any number of readers can follow it.
 
-    The work begins with `start`, which iterating and awaiting call, and is done in a task of the run's own. Leaving the
-    iteration early, and cancelling the task that awaits the run, cancel the run.
+    The work runs in its own task. It begins with `start`, which iterating and awaiting call. Leaving the iteration
+    early, or cancelling the task that awaits the run, cancels the run.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Run:
 
     @property
     def refused(self) -> InputError | None:
-        """The error of a run that cannot be done at all, for example because a picture cannot be fetched.
+        """The error of a run that cannot begin, for example because a picture cannot be fetched.
 
         Iterating and awaiting raise it. Other readers see an `error` response.
         """
@@ -183,7 +183,7 @@ class Run:
         return self.result
 
     async def _released(self) -> None:
-        """Wait until the run has closed what it opened, because the program can end right after the run."""
+        """Wait until the run has closed all that it opened, because the program can end right after the run."""
         if self._task is not None:
             await asyncio.wait([self._task])
 

@@ -25,7 +25,7 @@ NOT_NEEDED = ("agent/deploy/", "tests/", "data/")
 # These folders contain no such files. If one gets there by mistake, it is not sent.
 NEVER = re.compile(r"(^|/)(\.|__pycache__/|node_modules/)|\.(pem|key|p12|sqlite\w*|log)$")
 SHORTEST_SECRET = 8
-"""In characters. A shorter value is no secret, and hiding it would black out half of the output."""
+"""In characters. A shorter value is easy to guess, and hiding it would black out half of the output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +96,9 @@ def front_matter(space: Space, *, gradio: str, python: str) -> str:
 
 
 def find_secrets(space: Space, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the secrets in the environment by name. SPACE_NAME takes precedence over NAME.
+    """Return the secrets in the environment by name. For a secret X, SPACE_X takes precedence over X.
 
-    HF_TOKEN without the prefix is the token of the deploy and can write, so a Space never receives it.
+    HF_TOKEN without the prefix is the token of the deploy. It can change the Space, so the Space never receives it.
     """
     found: dict[str, str] = {}
     for name in space.secrets:

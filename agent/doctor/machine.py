@@ -61,7 +61,7 @@ def _apart(lock: str) -> Iterator[str]:
 
 
 async def sandbox() -> list[Check]:
-    """Check that the system keeps the decoding process from this user's other files and from the network."""
+    """Check that the system isolates the decoding process from this user's other files and from the network."""
     found = landlock()
     if found >= TCP:
         return [ok("sandbox", "files are decoded in a process that reaches neither your files nor TCP")]

@@ -122,7 +122,7 @@ async def _reasoning(client: httpx2.AsyncClient, endpoint: Endpoint, spec: Model
 async def _asked(
     client: httpx2.AsyncClient, endpoint: Endpoint, spec: ModelSpec, text: str, **more: Any
 ) -> tuple[int, dict[str, Any]]:
-    """Return status (0: no answer) and message of one raw answer, because our client would repair the faults."""
+    """Return the status (0: no answer) and the message of a raw answer, because our client would repair its faults."""
     body = {"model": spec.name, "messages": [{"role": "user", "content": text}], "max_tokens": 256, **more}
     try:
         answer = await client.post(f"{endpoint.base_url}/chat/completions", json=body)
@@ -145,7 +145,7 @@ async def llama(local: LocalSettings) -> list[Check]:
     """Check that llama.cpp can be loaded and that there is memory for a model."""
     if local.vllm_base_url:
         return [ok("llama.cpp", "not needed: VLLM_BASE_URL names a server")]
-    # In a separate process, because it crashes on a processor that is too old.
+    # In a separate process, because the import crashes on a processor that is too old.
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-c", "import xllamacpp",
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,

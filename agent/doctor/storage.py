@@ -43,7 +43,7 @@ async def store(settings: Settings) -> list[Check]:
 
 
 async def _new(folder: Path) -> Check:
-    """Try a store of the same kind there and remove it again. The first start creates the folder itself."""
+    """Check with a temporary store that one can be made in this folder. The first start creates the folder itself."""
     place = _existing(folder)
     with TemporaryDirectory(dir=place, prefix=".doctor-") as trial:
         await _write(Path(trial) / "history.sqlite")

@@ -38,7 +38,7 @@ class LocalizedText(str):
         return text
 
     def __reduce__(self) -> tuple[type["LocalizedText"], tuple[str, Mapping[str, Value], str, tuple[str, ...]]]:
-        """Copies and pickles keep all fields."""
+        """Return how to rebuild the text, so that copies and pickles keep all fields."""
         return LocalizedText, (self.message, self.values, self.plural, self.parts)
 
 
@@ -90,7 +90,7 @@ def render(text: str, catalogue: NullTranslations) -> str:
 def _rendered(
     catalogue: NullTranslations, message: str, values: Mapping[str, Value], plural: str, parts: Iterable[str]
 ) -> str:
-    """A sentence inside a sentence loses its full stop."""
+    """Return the text in the catalogue's language. A sentence inside a sentence loses its full stop."""
     if not message:
         return " ".join(render(part, catalogue) for part in parts)
     count = values.get("count")

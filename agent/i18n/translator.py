@@ -27,7 +27,7 @@ class Translator:
         return render(text, _catalogue(self.language))
 
     def template(self, sentence: str) -> str:
-        """Return the translation of a sentence whose fields are filled elsewhere."""
+        """Return the translation of a sentence with its fields in braces, which the caller fills."""
         return _catalogue(self.language).gettext(sentence)
 
 

@@ -22,7 +22,7 @@ from agent.settings import ROOT, LocalSettings
 
 _RETRY_SECONDS = 2.0  # between two requests to a named server that does not answer
 _POLL_SECONDS = 30.0  # if it does answer: it may have been restarted with another model
-_MAX_RESTARTS = 3  # a server that crashes more often within the next line's seconds is given up
+_MAX_RESTARTS = 3  # a server that crashes more often within `_RESTART_WINDOW_SECONDS` stays down
 _RESTART_WINDOW_SECONDS = 300.0
 _NO_BETTER = (
     "Using the bundled SmolLM2-135M (tiny, may be wrong). Connect once to fetch a better model, "
@@ -45,8 +45,8 @@ class LocalModels:
     """Serves the best model that this machine can run, and owns every process started for that.
 
     The order of choice: a server that the user names, our own vLLM, a file that the user names, a better model from the
-    cache or a download, and SmolLM2 while or if nothing better is there. `say` gets one line about each step. `better`
-    lists the models that can be downloaded, best first. Use it from one event loop.
+    cache or a download, and SmolLM2 until a better model answers or if there is none. `say` gets one line about each
+    step. `better` lists the models that can be downloaded, best first. Use it from one event loop.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class LocalModels:
         self._say(f"Starting vLLM with {model} on {f'a GPU of {memory // 1024} GiB' if memory else 'the CPU'}.")
 
         def report(step: str, done: float) -> None:
-            if not self._ranks.get(0):  # its log goes on after the start
+            if not self._ranks.get(0):  # its log has more steps after the start
                 saying = _("vLLM, {model}: {step}.", model=model, step=step)
                 self._report(Status("loading", saying, done), rank=0)
 

@@ -59,7 +59,7 @@ class AgentLoop:
         self._last: ModelMessage | None = None
 
     async def run(self, prompt: list[ModelMessage]) -> Outcome:
-        """Run until there is an outcome. Raises what the model requests, the tools and the journal raise."""
+        """Run until there is an outcome. Raises the exceptions of model requests, tools and journal."""
         try:
             async with self._time_limit:
                 self._on_wait(None)
@@ -141,7 +141,8 @@ class AgentLoop:
     ) -> None:
         """Make the calls and store their results after the given `results`.
 
-        If people are `asked` about other calls, the results become the run's last message, unless it is cancelled.
+        If people are `asked` about other calls, the results become the last message of the run, which stores it at its
+        end. After a failure or a cancellation they are stored at once.
         """
         done = list(results)
         ends = False
@@ -155,7 +156,7 @@ class AgentLoop:
                 await self._store(ModelRequest(parts=done))
 
     async def _resume(self, resumed: Resumption) -> Outcome | None:
-        """Use up the suspension and add the results of its pending calls. After a limit, add the user's answer."""
+        """Use up the suspension and add the results of its pending calls, or the user's answer after a limit."""
         resumed.check(self.calls.tools)
         if resumed.sealed:
             await self._plan.seals.use(resumed.suspension)

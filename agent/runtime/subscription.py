@@ -14,8 +14,8 @@ from agent.runtime.retry import Wait
 class RunStream:
     """The stream of responses of one run. Any number of readers can follow it. Only the run writes to it.
 
-    Owns `responses`, the log of all responses so far, `emitted_at`, their times on the monotonic clock, and the
-    `observers`, which get each response, too. `waiting`, `refused` and `result` are described in `Run`.
+    Owns all `responses` so far, `emitted_at` (their times on the monotonic clock) and the `observers`, which also get
+    each response. `Run` describes `waiting`, `refused` and `result`.
     """
 
     def __init__(self, observers: Observers, *, ignore_reasoning: bool = False) -> None:

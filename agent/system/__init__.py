@@ -1,1 +1,1 @@
-"""Functions of the operating system that not every system has."""
+"""Functions that only some operating systems have. Elsewhere they do nothing."""

@@ -1,4 +1,4 @@
-"""Locks of files against other processes."""
+"""Locks files, so that no other process uses them."""
 
 import sys
 from typing import BinaryIO

@@ -1,10 +1,13 @@
-"""The limits that the operating system keeps for this process. Windows has none."""
+"""The resource limits of this process, which the operating system enforces. Windows has none."""
 
 from contextlib import suppress
 
 
 def limit_worker(memory: int, seconds: int) -> None:
-    """Limit the data in bytes and the processor time, and forbid writing files. Without limits, change nothing."""
+    """Limit this process to `memory` bytes of data and `seconds` of processor time, and forbid it to write files.
+
+    Does nothing on a system without such limits.
+    """
     try:
         import resource
     except ImportError:

@@ -53,7 +53,7 @@ from agent.web.unsent_files import UnsentFiles
 
 HISTORY = "history.sqlite"
 STREAMS = 300
-"""Answers that may stream at once; Gradio's own default is 40."""
+"""Events that can run at once; Gradio's own default is 40."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ async def _lifespan(services: _Services) -> AsyncGenerator[None]:
     """Start what runs beside the page, and close everything in order at the end."""
     services.models.start()
     chores = [services.unsent_files.expire, _ConversationExpiry(services).run]
-    # A store in memory does not know the files of a history that the same folder has.
+    # A store in memory does not know the files that a history file in the same folder names.
     if services.settings.store != "memory" or not (services.settings.data_dir / HISTORY).exists():
         chores.append(UnnamedFiles(services.store, services.media).remove)
     tasks = [
@@ -161,7 +161,7 @@ async def _lifespan(services: _Services) -> AsyncGenerator[None]:
 
 
 class _ConversationExpiry:
-    """The chore that deletes expired conversations. Its first round gives an end to those that have none."""
+    """The chore that deletes expired conversations. Its first round sets the expiry of those that have none."""
 
     def __init__(self, services: _Services) -> None:
         self._services = services
@@ -187,7 +187,7 @@ async def _preload_models() -> None:
 
 
 def _middleware(services: _Services, page: gr.Blocks, queue: BoundedQueue, origins: Origins) -> list[Middleware]:
-    """The middleware in front of the page, the outermost first."""
+    """Return the middleware in front of the page, the outermost first."""
     settings = services.settings
 
     def rewrite(request: Request, html: str) -> str:
@@ -227,7 +227,7 @@ def _may_log_in(settings: Settings) -> bool:
 
 
 def _spending(public: PublicSettings, lent: Sequence[str]) -> str:
-    """Return a line that tells the owner of a public page what strangers may spend."""
+    """Return a line that tells the owner of a public page what strangers can spend."""
     models = f"with your keys they may use {', '.join(lent)}" if lent else "none of your keys is used for them"
     return (
         f"Open to everybody: {public.messages} messages a minute for each visitor, {public.messages_in_all} for all; "
@@ -236,7 +236,7 @@ def _spending(public: PublicSettings, lent: Sequence[str]) -> str:
 
 
 def _origins(settings: Settings) -> Origins:
-    """The names of the page. A server that other machines reach has any name, unless the settings list its names."""
+    """Return the names of the page. If other machines can reach it, any name is valid unless the settings list some."""
     urls = (f"//{settings.space.host}" if settings.space else "", settings.root_path)
     hosts = [found for url in urls if (found := urlsplit(url).hostname)]
     here = is_loopback(settings.host) and settings.space is None
@@ -244,7 +244,7 @@ def _origins(settings: Settings) -> Origins:
 
 
 def trusted_proxies(settings: Settings) -> str:
-    """The proxies whose headers are believed. A Space is reached only through the hub's, whose address is not known."""
+    """Return the trusted proxies. On a Space these are all, because only the hub's proxy can reach it."""
     return os.environ.get("FORWARDED_ALLOW_IPS", ANY if settings.space else "127.0.0.1").strip()
 
 
@@ -255,6 +255,6 @@ async def _store(settings: Settings) -> HistoryStore:
 
 
 def _tools(settings: Settings) -> list[Tool | Toolset]:
-    """The tools that the settings name, as `agent.tools.presets.load_presets` takes them. Raises `ConfigError`."""
+    """Load the tools that the settings name (see `agent.tools.presets.load_presets`). Raises `ConfigError`."""
     public = settings.public
     return [load_presets(name) for name in settings.tools if public is None or name in public.tools]

@@ -4,7 +4,7 @@ Slow or surplus connections must not cost other visitors anything. Uvicorn has n
 none for an answer that nobody reads, and no cap on connections. asyncio logs one line for each connection that it
 cannot accept, which can be thousands per second.
 
-Connections are shared like the page's events (`agent.web.gradio_compat.event_queue`): a network address may hold as
+Connections are shared like the page's events (`agent.web.gradio_compat.event_queue`): a network address can hold as
 many connections as are free.
 """
 
@@ -32,7 +32,7 @@ UNSENT_BYTES = 65_536
 """Bytes of an answer that the system buffers for a slow client. It asks for more when half of them are sent."""
 MOST_CONNECTIONS = 4096
 ALWAYS = 64
-"""Connections that one network address may always have, unless the server is full."""
+"""Connections that one network address can always have, unless the server is full."""
 RESERVED_FILES = 256
 """Open files reserved for everything but connections, at most half of the allowed number."""
 LOG_SECONDS = 10.0

@@ -1,4 +1,4 @@
 """The one name of all visitors without a cookie, because they cannot be told apart."""
 
 GUEST = "guest"
-"""Stands for the visitor's id in their sessions, in the shares that they have together, and before their owners."""
+"""Replaces the visitor's id in the sessions and the common shares of guests. The ids of their owners begin with it."""

@@ -6,7 +6,7 @@ from time import monotonic
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BODY_SECONDS = 30.0
-"""Seconds that a body may pause, and that the server waits for every body in total."""
+"""The most seconds between two pieces of a body, and the seconds that every body has in total."""
 BODY_BYTES_PER_SECOND = 2_000
 """The lowest average rate of a body that takes longer than `BODY_SECONDS`."""
 
@@ -59,7 +59,7 @@ class BodyTimeout:
 
 
 class _TimedBody:
-    """A body that is received with a time limit. Only the time counts in which the server waits for more of it."""
+    """A body that is received with a time limit. Only the time that the server waits for more of it counts."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive

@@ -1,4 +1,4 @@
-"""The routes of our own beside the page: health, manifest, icons, and the files of conversations."""
+"""Our own routes beside the page: health, manifest, icons, and the files of conversations."""
 
 from collections.abc import Awaitable, Callable
 

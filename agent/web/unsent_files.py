@@ -1,6 +1,6 @@
 """Files that visitors attached but have not sent: their disk quota and their removal.
 
-They are in a folder that belongs to this process alone, so nobody needs what an ended process left behind.
+Each process has its own folder for them, so the folder of an ended process can be removed.
 """
 
 import asyncio
@@ -152,7 +152,7 @@ class UnsentFiles:
 
     @contextmanager
     def using(self, paths: Collection[Path]) -> Generator[None]:
-        """Protect these files from removal within the block. The collection may grow meanwhile."""
+        """Protect these files from removal within the block. The collection can grow meanwhile."""
         self._in_use.append(paths)
         try:
             yield

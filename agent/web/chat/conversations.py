@@ -44,7 +44,7 @@ WINDOW = 30
 
 
 class Conversations:
-    """All operations of a page on conversations. Owns the running answers."""
+    """All operations of a page on conversations. Owns the live runs."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Conversations:
         self.tools = tuple(tools)
         self.transcriber = Transcriber(settings.local.cache_dir, downloads=settings.local.downloads)
         self.reading_limits = PUBLIC_READING if settings.public else ReadingLimits()
-        # On a private page every answer is finished; `run_seconds` bounds it.
+        # A private page finishes every answer, within `run_seconds`.
         self.live_runs = LiveRuns(settings.grace_seconds if settings.public else None, media)
         self._store = store
         self._quota = quota or StorageQuota(None, store, media, settings.data_dir)
@@ -97,7 +97,7 @@ class Conversations:
         return first
 
     async def view(self, owner: str, conversation: str | None, window: int = WINDOW) -> ChatView:
-        """Return the newest turns of a stored conversation, or an empty view if this owner has no such conversation."""
+        """Return the newest turns of a stored conversation. The view is empty if this owner does not have it."""
         try:
             entries, has_earlier = await self._newest(owner, conversation, window)
         except NotFound:
@@ -129,8 +129,8 @@ class Conversations:
     ) -> LiveRun | None:
         """Store a message and begin the answer. Return the live run once the message is stored.
 
-        `report` is called while files are read. If an answer waits for a person, the text is the reply; the result is
-        None if it asks for more. Raises an `AgentError` with a message; then nothing was stored.
+        `report` is called while files are read. If a suspended run has a question, the text is the reply to it, and the
+        result is None if more questions are left. Raises an `AgentError` with a message; then nothing was stored.
         """
         self._check_not_busy(conversation)
         owner, files = visitor.owner, (value or {}).get("files")
@@ -257,7 +257,7 @@ class Conversations:
         return Record(owner=owner)
 
     async def _newest(self, owner: str, conversation: str | None, window: int) -> tuple[list[Entry], bool]:
-        """Return enough entries for `window` bubbles, and True if more can be stored. Raises `NotFound`."""
+        """Return enough entries for `window` bubbles, and True if there can be older ones. Raises `NotFound`."""
         if conversation is None:
             raise NotFound("there is no conversation")
         most = window * 2  # a question and its answer show at least one bubble each
@@ -301,7 +301,7 @@ class Conversations:
         await self._start(branch(record, entry.parent_id), parts, choices, grant)
 
     async def _waits_for_answer(self, owner: str, conversation: str) -> bool:
-        """Return True if the last answer is suspended and waits for a person, as the note of its last message says."""
+        """Return True if the last answer is suspended and waits for a person. The note of the last message says so."""
         with suppress(NotFound):
             entries = await self._store.history(await self._store.get(conversation, owner=owner), limit=1)
             return bool(entries) and entries[-1].note.ended == "suspended"
@@ -314,7 +314,7 @@ class Conversations:
         run = start.agent.run(prompt, context=start.context, options=start.options, journal=start.journal)
         live = self._launch(record, run, start, grant)
         try:
-            # The run goes on if the caller is cancelled, so only now is it known whether the message is stored.
+            # If the caller is cancelled, the run goes on. Only the first write shows whether the message is stored.
             await run_to_completion(start.journal.wait_for_first_write(run))
         finally:
             grant.is_stored = start.journal.has_written

@@ -28,7 +28,7 @@ class Reservation:
     """A reservation of one answer or one fetch. The `with` block releases it at its end, unless it was handed over.
 
     `uncount` removes a message from the count of all visitors in this minute. It is called if a message is refused
-    before anything costly was done. Otherwise refusals that cost nothing would use up everybody's minute.
+    before any costly work. Otherwise refusals that cost nothing would use up the limit of all visitors.
     """
 
     def __init__(self, release: Release, uncount: Release | None = None) -> None:
@@ -176,7 +176,7 @@ class _Counts:
     ) -> Reservation:
         """Count once in each bucket of this visitor, or raise `Limited` and count in none.
 
-        With `refusals_free`, what is refused before anything costly happens does not count for all visitors.
+        With `refusals_free`, a message that is refused before any costly work does not count for all visitors.
         """
         bounds = {visitor.rate_limit_key: each}
         if visitor.address is not None:

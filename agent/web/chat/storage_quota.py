@@ -23,11 +23,11 @@ _FULL = _("There is no room for this message at the moment, so it was not sent. 
 MESSAGE_BYTES = 2048
 """Bytes that a message counts for besides its text and files."""
 MOST_DELETED = 1000
-"""The most guests whose conversations are deleted for one message."""
+"""The most guests that lose their conversations for one message."""
 ALWAYS = 0.01
-"""The part of all storage that the visitors of a network address can always have."""
+"""The fraction of all storage that the visitors of one network address can always use."""
 MOST_ADDRESSES = 100_000
-"""The most visitors whose network address is remembered."""
+"""The most visitors with a remembered network address."""
 FAR_FUTURE = datetime.max.replace(tzinfo=UTC)
 
 log = logging.getLogger(__name__)
@@ -39,9 +39,9 @@ Reserve = Callable[[int], Awaitable[None]]
 class StorageQuota:
     """Reserves room for messages before they are stored. Without limits it refuses nothing and deletes nothing.
 
-    A visitor over the limit per visitor is refused, and so are the visitors of an address that has its share. If
-    guests, or all visitors together, have too much, the guests that were away for longest lose their conversations,
-    because nobody can come back to them. Nothing else is deleted.
+    A message is refused if its visitor, or the visitors of its network address together, would have too much. If the
+    guests or all visitors together would have too much, the guests that were away for longest lose their conversations,
+    because nobody can come back to these. Nothing else is deleted.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class StorageQuota:
 
     @asynccontextmanager
     async def reservation(self, visitor: Visitor, busy: Busy) -> AsyncGenerator[Reserve]:
-        """Allow a message to be stored within the block. The reservation counts until its end, then the stored size."""
+        """Allow a message to be stored in the block. Its reservation counts until the block ends."""
         reserved = 0
 
         async def reserve(size: int) -> None:
@@ -94,7 +94,7 @@ class StorageQuota:
                 await self._delete_guest(owner, records, busy)
 
     async def _check_visitor(self, limits: PublicSettings, visitor: Visitor, size: int) -> None:
-        """Raise `Limited` if a visitor with a cookie, or the visitors of their address, would have too much."""
+        """Raise `Limited` if a visitor with a cookie, or all visitors at their address, would have too much."""
         most_each = limits.stored_mb_per_visitor
         if await self._used(visitor.owner) + size > most_each * MB:
             raise Limited(
@@ -167,7 +167,7 @@ class StorageQuota:
         return sum(found) + await self._store.size(owners=owners)
 
     async def _used_from(self, address: str, visitor: str) -> int:
-        """Return the bytes of this visitor and of all that were last seen at this address."""
+        """Return the bytes of this visitor and of all visitors that were last seen at this address."""
         owners = {visitor, *(owner for owner, seen in self._addresses.items() if seen == address)}
         texts, files = await self._store.sizes(), await self._media.sizes()
         return sum(texts.get(owner, 0) + files.get(owner, 0) + self._reserved[owner] for owner in owners)

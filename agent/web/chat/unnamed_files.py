@@ -15,7 +15,7 @@ DAY = 24 * 3600.0
 
 
 class UnnamedFiles:
-    """The chore that keeps the stored files and the messages in step. `clock` returns Unix time in seconds."""
+    """The housekeeping of stored files. `clock` returns Unix time in seconds."""
 
     def __init__(self, store: HistoryStore, media: MediaStore, clock: Callable[[], float] = time) -> None:
         self._store, self._media, self._clock = store, media, clock

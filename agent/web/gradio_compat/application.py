@@ -20,7 +20,7 @@ STATIC_FILES = Path(BUILD_PATH_LIB)
 
 
 def root_url(request: Request, root_path: str) -> str:
-    """The public URL of the page that this request asks for, without a slash at its end."""
+    """Return the public URL of the page that this request asks for, without a slash at its end."""
     return get_root_url(request, request.url.path, root_path)
 
 
@@ -36,15 +36,15 @@ def without_applications() -> Generator[None]:
 
 
 def prepare_queue(page: gr.Blocks, streams: int, watch_events: Sequence[str]) -> BoundedQueue:
-    """Give the page its event queue, for `streams` answers at once. `watch_events` are the events that follow one."""
+    """Give the page a queue for `streams` events at once. `watch_events` are the names of those that show an answer."""
     page.max_threads = streams
     page.state_session_capacity = 500
     page.queue(default_concurrency_limit=None, api_open=False)
     queue = bound_queue(page, streams, tuple(watch_events))
     # Gradio looks for queued events every millisecond, which costs 3 % of a core for ever. Nobody notices 10 ms.
     queue.sleep_when_free = 0.01
-    # After each event Gradio copies the last 10,000 events and sums them up with pandas, for a page that is off here.
-    # (One of the names is misspelt there.)
+    # After each event Gradio copies the last 10,000 events and sums them up with pandas, for its monitoring page, which
+    # is off here. (Gradio misspells one of the names.)
     cast(Any, queue).ANAYLTICS_CACHE_FREQUENCY, queue.ANALYTICS_MAX_EVENTS = math.inf, 1
     release_memory(queue)
     return queue

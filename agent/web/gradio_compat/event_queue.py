@@ -1,6 +1,6 @@
 """Gradio's event queue with bounds: no visitor takes all its slots or memory, and it never stops for good.
 
-Cookies are free, so a share per visitor is not enough. A network address may therefore have at most as many events as
+Cookies are free, so a share per visitor is not enough. A network address can therefore have at most as many events as
 there are free slots. This is half of all slots if the address is alone, a third if one other address takes its full
 share, and so on. Hundreds of people behind one address still have room, and others always find free slots.
 
@@ -30,10 +30,10 @@ from agent.web.guests import GUEST
 
 EVENTS_PER_VISITOR = 32
 EVENTS_OF_GUESTS = 64
-"""Events that may wait or run at once for one visitor, and for all guests together."""
+"""The most events that wait or run at once for one visitor, and for all guests together."""
 EVENTS_ALWAYS = 8
 GUEST_EVENTS_ALWAYS = 4
-"""Events that one network address may always have at once: of all its visitors, and of its guests."""
+"""Events that one network address can always have at once: of all its visitors, and of its guests."""
 WATCHES_PER_PAGE = 4
 """The most events per page session that show a conversation at once. A page needs one.
 
@@ -46,7 +46,7 @@ SESSIONS_OF_GUESTS = 256
 SESSIONS = 5000
 """Sessions with stored messages. Those without events are dropped first, and the same visitor's before others'."""
 UNREAD_BYTES = 8_000_000
-"""Unread bytes per session. The newest message does not count and may have any size."""
+"""The most unread bytes per session. The newest message does not count and can have any size."""
 UNREAD_MESSAGES = 2
 """An event pauses while its page has more than this many unread messages."""
 UNREAD_SECONDS = 60.0
@@ -75,7 +75,7 @@ class Unread(asyncio.Queue[EventMessage]):
     def _put(self, item: EventMessage) -> None:
         try:
             size = _size(item)
-        except TypeError as error:  # the stream could not carry it either and would end for the whole page
+        except TypeError as error:  # the stream would fail on it, too, and end for the whole page
             log.error("an event gave what JSON cannot carry: %s", error)
             item = ProcessCompletedMessage(event_id=item.event_id, output={"error": FAILED}, success=False)
             size = _size(item)
@@ -206,7 +206,7 @@ class BoundedQueue(Queue):
         self._cancel_asyncio_tasks()
 
     def _cancel_asyncio_tasks(self) -> None:
-        # Gradio calls this whenever the loop ends. A failure of the loop need not end the running events.
+        # Gradio calls this whenever the loop ends, but a failure of the loop must not end the running events.
         if self._closed:
             super()._cancel_asyncio_tasks()
 

@@ -1,7 +1,7 @@
 """Logs visitors in to Hugging Face with Gradio's button and session.
 
-Gradio gives a visitor's token only to handlers with a parameter of type `gr.OAuthToken`. Here every handler needs it,
-with the rest of the page session, so it is read from the request.
+Gradio gives a visitor's token only to handlers with a parameter of type `gr.OAuthToken`. Here every handler needs the
+token as a part of the page session, so this module reads it from the request.
 """
 
 import os

@@ -46,10 +46,10 @@ async def _noted(*given: Any, **named: Any) -> Any:
 
 
 def _drop_tracebacks(error: BaseException) -> None:
-    """Drop the tracebacks of an exception and of all that it came from, which frees the frames that ended.
+    """Drop the tracebacks of an exception and of all its causes, which frees the frames that have ended.
 
-    The frames are not cleared, because several tasks can share an exception, and to clear the frame of a coroutine that
-    waits closes the coroutine.
+    Don't clear the frames: several tasks can share an exception, and clearing the frame of a waiting coroutine closes
+    the coroutine.
     """
     left, seen = list[BaseException | None]([error]), set[int]()
     while left:

@@ -3,8 +3,8 @@
 Gradio accepts a session hash, an event id or the path of an upload from anyone who knows it. This middleware prefixes
 each session hash with the visitor's id, so the same hash from another visitor is another session. An event id or a path
 works only for the visitor that received it. The middleware rebuilds each request from the checked values, so that no
-second parser reads it differently, and closes all routes of Gradio that the page does not need. It knows HTTP alone.
-`visitor_cookie` says who the visitor is.
+second parser reads it differently, and closes all routes of Gradio that the page does not need. It knows only HTTP.
+`visitor_cookie` identifies the visitor.
 """
 
 import json
@@ -41,9 +41,9 @@ Passed = tuple[Scope, Receive, Send]
 class IsolationMiddleware:
     """The middleware. Owns the tables of `uploads` and `event_ids`, by the visitor that received them.
 
-    `root_path` is the path or URL at which a proxy shows the page; requests arrive without it. `framed_by` are origins
-    that may show the page in a frame, besides the hub's own. `login`: visitors may log in to the hub. `origins` are the
-    page's own names, `icons` the paths of its icons, and `events` the number of inputs of each event (or None).
+    `root_path` is the path or URL at which a proxy shows the page. `framed_by` are origins that can show the page in a
+    frame, besides the hub's own. `login`: visitors can log in to the hub. `origins` are the page's own names, `icons`
+    the paths of its icons, and `events` has the number of inputs of each event (None: not checked).
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class IsolationMiddleware:
             case "upload_progress":
                 return with_query(scope, upload_id=_session(visitor, *query.getlist("upload_id")))
             case "info":
-                # Without a page Gradio keeps the first asker's Host header in the answer, for everybody.
+                # Without `page`, Gradio caches the first answer for everybody, with the Host header of its request.
                 every = {"all_endpoints": "1"} if "all_endpoints" in query else {}
                 return with_query(scope, page="", **every)
             case "startup-events" | "theme.css" | "app_id":
@@ -197,7 +197,7 @@ class IsolationMiddleware:
                 raise RequestRefused
 
     def _home(self, scope: Scope) -> Scope:
-        """Return the request for the page without deep links. Raises `RequestRefused` for any second page."""
+        """Return the request for the page without deep links. Raises `RequestRefused` if it names a page."""
         query = QueryParams(scope["query_string"])
         if query.get("page"):
             raise RequestRefused
@@ -214,7 +214,7 @@ class IsolationMiddleware:
             return
         if number not in self._events:
             raise RequestRefused
-        if len(cast(list[Any], data)) < self._events[number]:  # Gradio would print what there is, with a traceback
+        if len(cast(list[Any], data)) < self._events[number]:  # Gradio would print the data, with a traceback
             raise RequestRefused(400)
 
 
@@ -248,7 +248,7 @@ def _number(value: Any) -> int:
 
 
 def _paths(value: Any) -> Iterator[Any]:
-    """Yield the `path` of everything in a message that can be a file."""
+    """Yield each `path` in a message, because it can be a file."""
     left: list[Any] = [value]
     while left:
         found = left.pop()
@@ -262,7 +262,7 @@ def _paths(value: Any) -> Iterator[Any]:
 
 
 def _issuing(send: Send, ids: IssuedIds, owner: str | None, read: Callable[[Any], list[Any]]) -> Send:
-    """Wrap `send`: note that `owner` may use the ids in a small JSON answer when it is sent."""
+    """Wrap `send`: when it sends a small JSON answer, note in `ids` that `owner` can use the ids in it."""
     seen = bytearray()
 
     async def issuing(message: Message) -> None:
