@@ -98,7 +98,7 @@ class LocalModelError(AgentError):
 
 
 class WeightsMismatch(LocalModelError):
-    """A weights file whose sha256 is not the pinned one."""
+    """The sha256 of a weights file is not the pinned one."""
 
 
 class Limited(AgentError):

@@ -172,7 +172,7 @@ class HistoryStore(Protocol):
     async def sizes(self, *, owners: str = "") -> Mapping[str, int]:
         """Return the same number for each of these owners.
 
-        The first owner is the one whose last conversation expires first.
+        The owners are sorted by the time when their last conversation expires, the earliest first.
         """
         ...
 

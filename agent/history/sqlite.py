@@ -260,7 +260,7 @@ class SqliteStore:
 
 
 def _from_columns(row: sqlite3.Row) -> Record:
-    """Return what the columns of a row of `_EXPIRING` say of its record, whose text is damaged."""
+    """Return a record with the columns of a row of `_EXPIRING`, because the record's text is damaged."""
     ends = datetime.fromtimestamp(row[5], UTC)
     return Record(id=row[1], owner=row[2], revision=row[3], head_id=row[4], expires_at=ends)
 

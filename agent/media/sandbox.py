@@ -28,7 +28,7 @@ _LAUNCHER = Path(__file__).with_name("sandbox_limits.py")
 
 @dataclass(frozen=True, slots=True)
 class SandboxProgram:
-    """A module whose `main` function runs in the sandbox.
+    """A module with a `main` function that runs in the sandbox.
 
     `memory` is in bytes of data and `seconds` is processor time; the system enforces both. `timeout_seconds` is
     wall-clock time and `max_output` is bytes; a process that exceeds one of them is killed.

@@ -77,9 +77,9 @@ def client_address(scope: Scope) -> str | None:
 
 
 def has_full_share(used: int, *, free: int, always: int) -> bool:
-    """Return True if an address that uses so many slots gets no other one.
+    """Return True if an address that uses this number of slots gets no other one.
 
-    An address can use as many slots as are free, and at least `always`. Alone it gets half of all slots, beside one
+    An address can use as many slots as are `free`, and at least `always`. Alone it gets half of all slots, beside one
     other full address a third, and so on, so the next address always finds free ones.
     """
     return used >= max(free, always)

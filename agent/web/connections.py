@@ -158,7 +158,7 @@ class HttpConnection(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Answer 400 to bytes that are no HTTP, or only close the connection if another answer has begun."""
         cycle = cast(Any, self.cycle)
-        if cycle is not None:  # tell the application, whose answer could not be sent any more
+        if cycle is not None:  # tell the application, because its answer cannot be sent any more
             cycle.disconnected = True
             cycle.message_event.set()
         if self.conn.our_state.__name__ in ("IDLE", "SEND_RESPONSE"):

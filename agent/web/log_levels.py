@@ -34,7 +34,7 @@ LOG_SECONDS = 60.0
 MOST_FAILURES = 1
 """Entries about the same failed request in a period. Each has kilobytes of traceback."""
 MOST_LINES = 10
-"""Other lines that one place in the code may log in a period."""
+"""The most other lines that one place in the code logs in a period."""
 MOST_KINDS = 200
 """The number of different kinds that are counted."""
 

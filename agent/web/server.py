@@ -35,11 +35,11 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
     config = uvicorn.Config(
         app,
         log_level="warning",
-        timeout_graceful_shutdown=2,  # what streams has been ended before
+        timeout_graceful_shutdown=2,  # all streams have been ended before
         timeout_keep_alive=75,
         http=cast(Any, ConnectionLimits(raise_file_limit(), trusted_proxies(settings)).protocol),
         ws="none",
-        backlog=128,  # asyncio tries to accept so many at once, and logs each that fails
+        backlog=128,  # asyncio accepts up to this number at once, and logs each failure
         proxy_headers=True,
         forwarded_allow_ips=trusted_proxies(settings),
     )

@@ -32,7 +32,7 @@ SOUND_SUFFIXES = (".m4a", ".opus", ".webm")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingLimits:
-    """How many files of one message are transcribed at most, and the seconds for reading all its files together.
+    """The most files of one message that are transcribed, and the seconds for reading all its files together.
 
     The message holds a place for an answer while its files are read.
     """
@@ -162,7 +162,7 @@ def check_length(text: str) -> None:
 def check_files(files: Sequence[Path], max_bytes: int) -> None:
     """Raise `InputError` if one message cannot have these files. Reads none of them.
 
-    A file named twice would be in memory twice. All files together may have twice the size of one.
+    A file named twice would be in memory twice. All files together can have twice `max_bytes`.
     """
     if len(files) > MAX_FILES:
         raise InputError(

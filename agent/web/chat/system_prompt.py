@@ -45,8 +45,8 @@ def own_prompt(text: str, settings: Settings, specs: Iterable[ModelSpec]) -> str
 def adapt_prompt(text: str, settings: Settings, spec: ModelSpec | None, specs: Iterable[ModelSpec]) -> str:
     """Return the visitor's text for the model `spec`.
 
-    If the text begins with the default prompt of one of `specs`, that of `spec` replaces this beginning. So a sentence
-    that was added to the default prompt stays, and the prompt names the right model.
+    If the text begins with the default prompt of one of `specs`, the default prompt of `spec` replaces this beginning.
+    So a sentence that was added to the default prompt stays, and the prompt names the right model.
     """
     default, own = default_prompt(settings, spec).strip(), text.strip()
     if spec is None or not default:

@@ -13,7 +13,7 @@ def open_tunnel(port: int) -> str:
 def close_tunnels() -> None:
     """End the tunnels of this process."""
     for tunnel in tunneling.CURRENT_TUNNELS:
-        process, tunnel.proc = tunnel.proc, None  # Gradio's own way to end it prints
+        process, tunnel.proc = tunnel.proc, None  # not `tunnel.kill`, which prints a line
         if process is not None:
             process.terminate()
             process.wait(5)

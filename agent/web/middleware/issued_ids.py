@@ -57,5 +57,5 @@ class IssuedIds:
 
 
 def _account(owner: str | None) -> str:
-    """Return the visitor whose share counts the ids of an owner."""
+    """Return the visitor with the share that counts the ids of this owner."""
     return (owner or GUEST).partition("-")[0]

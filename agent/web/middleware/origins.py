@@ -1,4 +1,4 @@
-"""Decides under which host names a page is served and which origins may post to it. Knows only HTTP."""
+"""Decides under which host names a page is served and which origins can post to it. Knows only HTTP."""
 
 import re
 from collections.abc import Iterable

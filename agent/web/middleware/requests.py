@@ -36,7 +36,7 @@ class RequestRefused(Exception):
 def locate(scope: Scope, prefix: str) -> Scope:
     """Return the request with its path below `prefix`, for both the checks and the routing. Raises `RequestRefused`.
 
-    A proxy may remove the prefix or keep it. Gradio removes it once more if a path still begins with it. Such paths are
+    A proxy can remove the prefix or keep it. Gradio removes it once more if a path still begins with it. Such paths are
     refused, because they would be checked as one path and routed as another.
     """
     path: str = scope["path"]

@@ -1,4 +1,4 @@
-"""The headers of every response: what a browser may load, show and keep. Knows only HTTP."""
+"""The headers of every response: what a browser can load, show and keep. Knows only HTTP."""
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import Message, Send

@@ -24,7 +24,7 @@ class UploadForm:
 
     Each file gets its own folder under `folder`, so its path cannot be guessed. `name` is the name of the newest file.
     Raises `Limited` for too many files or a file that is too large, and `InputError` for an invalid form. `write` and
-    `discard` may be called from different threads.
+    `discard` can be called from different threads.
     """
 
     def __init__(self, boundary: bytes, folder: Path, *, most_files: int, most_bytes: int) -> None:

@@ -19,9 +19,9 @@ from agent.web.middleware.requests import refuse
 LISTENERS_PER_VISITOR = 4
 LISTENERS_OF_GUESTS = 32
 LISTENERS = 256
-"""Requests that may listen at once: of one visitor, of all guests together and in all."""
+"""The most requests that listen at once: of one visitor, of all guests together and in all."""
 LISTENERS_ALWAYS = 4
-"""Listeners that one network address may always have. Otherwise it may have as many as are free."""
+"""Listeners that one network address can always have. Beyond these, it can have as many as are free."""
 BEGIN_SECONDS = 3.0
 """Seconds that a listener waits for its upload to begin, because the page requests both at once."""
 PAUSE_SECONDS = 0.1
@@ -101,7 +101,7 @@ class UploadProgress:
             self._listeners.remove(listener)
 
     async def _find(self, upload_id: str) -> Upload | None:
-        """Return the upload with this id. Waits briefly, because it may be about to begin."""
+        """Return the upload with this id. Waits briefly, because it can be about to begin."""
         with suppress(TimeoutError):
             async with asyncio.timeout(BEGIN_SECONDS):
                 while upload_id not in self._uploads:

@@ -96,7 +96,7 @@ def _portable(value: Any) -> Any:
 
 async def _options(model: str, options: dict[str, Any]) -> Choices:
     """Return the options as choices. Converts nothing, so the text "false" is not accepted as a bool."""
-    if "read_here" in options:  # the name until version 0.1
+    if "read_here" in options:  # its old name, accepted only in this version
         log.warning("the option read_here is called extract_text now")
         options = {**options, "extract_text": options["read_here"]}
         del options["read_here"]

@@ -28,7 +28,7 @@ OTHERS = 3
 Given = dict[Any, Any]
 """Gradio's value for inputs given as a set: the values by widget."""
 Updates = dict[gr.Component, Any]
-"""What a handler returns: new values or properties by widget. All other widgets stay as they are."""
+"""The return value of a handler: new values or properties by widget. All other widgets stay as they are."""
 
 TOOL_SUPPORT = {
     "native": _("It may calculate, tell the time, convert units and ask you."),
