@@ -194,7 +194,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 
 def _local(given: Mapping[str, Any], env: Mapping[str, str]) -> LocalSettings:
     if (answers := _count("answers", given.get("answers", 4))) < 1:
-        raise ConfigError("local.answers must be 1 or more: so many answers are written at once")
+        raise ConfigError("local.answers must be 1 or more: it is the number of answers written at once")
     return LocalSettings(
         cache_dir=_path("cache_dir", env.get("SWITCHBOARD_CACHE") or given.get("cache_dir", ".cache")),
         vllm_base_url=_url(env.get("VLLM_BASE_URL")),

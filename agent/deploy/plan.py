@@ -116,8 +116,8 @@ def check_secrets(plan: DeployPlan, secrets: Mapping[str, str], token: str) -> N
             raise ConfigError(f"{_variable(name)} is shorter than {SHORTEST_SECRET} characters, which is no secret.")
         if value == token:
             raise ConfigError(
-                f"{_variable(name)} is the very token that deploys, which may change all that is yours: "
-                "make one for the Space that may do less."
+                f"{_variable(name)} is the token that deploys. It can change everything in your account: "
+                "make one with fewer rights for the Space."
             )
     for name, value in {**secrets, "token": token}.items():
         if place := next((path for path, data in plan.files.items() if value.encode() in data), None):

@@ -160,5 +160,5 @@ def _in_module(name: str) -> Tool | Toolset:
     if isinstance(found, Toolset):
         return found
     if not callable(found):
-        raise ConfigError(f"the tool {name!r} is no function, but {type(found).__name__}")
+        raise ConfigError(f"the tool {name!r} must be a function, and is of the type {type(found).__name__}")
     return as_tool(found)

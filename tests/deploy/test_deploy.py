@@ -555,7 +555,7 @@ NOTHING_SENT: dict[str, tuple[dict[str, str], str]] = {
     "missing": ({"OPENAI_API_KEY": "sk-open-sesame-1234"}, "does not have: set SPACE_HF_TOKEN."),
     "all missing": ({}, "set OPENAI_API_KEY, SPACE_HF_TOKEN."),
     "too short": (SECRETS | {"OPENAI_API_KEY": "short"}, "OPENAI_API_KEY is shorter than 8"),
-    "the deploying token": (SECRETS | {"SPACE_HF_TOKEN": TOKEN}, "SPACE_HF_TOKEN is the very token that deploys"),
+    "the deploying token": (SECRETS | {"SPACE_HF_TOKEN": TOKEN}, "SPACE_HF_TOKEN is the token that deploys"),
     "in a file": (SECRETS | {"OPENAI_API_KEY": "print('app')"}, "app.py holds the value of OPENAI_API_KEY"),
     "in the front matter": (SECRETS | {"OPENAI_API_KEY": "Switchboard: "}, "README.md holds the value"),
 }

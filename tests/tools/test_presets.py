@@ -179,7 +179,7 @@ MISSING = {
     "agent.tools.builtin:nothing": "cannot be imported",
     "agent.nothing:nothing": "cannot be imported",
     ":": "cannot be imported",
-    "agent.tools.builtin:MAX_NAME": "is no function, but int",
+    "agent.tools.builtin:MAX_NAME": "must be a function, and is of the type int",
 }
 
 
