@@ -2,7 +2,7 @@
 
 Mark a sentence with `_`, or with `ngettext` if it depends on a number. Both return a `LocalizedText`: a string in
 English that remembers its sentence and its values. `agent.i18n.translator` looks it up in a catalogue (`de.po`, ...).
-Mark a sentence that is only stored in a table with `N_`.
+Mark a sentence that is only stored in a table with `N_` or `ngettext_noop`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +10,8 @@ from functools import reduce
 from gettext import NullTranslations
 
 Value = str | int | float
+Plural = tuple[str, str]
+"""The singular and the plural of a sentence in English."""
 _ENGLISH = NullTranslations()
 
 
@@ -55,6 +57,11 @@ def ngettext(singular: str, plural: str, count: int, /, **values: Value) -> Loca
 def N_(message: str, /) -> str:
     """Mark a sentence for translation and return it unchanged."""
     return message
+
+
+def ngettext_noop(singular: str, plural: str, /) -> Plural:
+    """Mark a sentence in its two forms and return them unchanged."""
+    return singular, plural
 
 
 def joined(texts: Iterable[str]) -> str:

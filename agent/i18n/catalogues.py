@@ -18,7 +18,7 @@ from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import PoFileError, read_po, write_po
 
 PACKAGE = Path(__file__).resolve().parents[1]
-KEYWORDS = {"_": None, "N_": None, "ngettext": (1, 2)}
+KEYWORDS = {"_": None, "N_": None, "ngettext": (1, 2), "ngettext_noop": (1, 2)}
 """The functions that mark a sentence, as in `agent.i18n`."""
 
 _NOT_WRITTEN = (b'"Project', b'"Report', b'"POT', b'"PO-', b'"Last', b'"Language-Team', b'"Generated')

@@ -12,7 +12,7 @@ from time import monotonic
 from types import TracebackType
 
 from agent.errors import AgentError, Limited
-from agent.i18n import N_, LocalizedText, _, joined
+from agent.i18n import LocalizedText, Plural, _, joined, ngettext_noop
 from agent.settings import PublicSettings
 from agent.web.chat.visitor import Visitor
 
@@ -61,6 +61,59 @@ class Reservation:
             release()
 
 
+ANSWERS_OF_VISITOR = ngettext_noop(
+    "{count} of your answers is being written at this moment, which is the most for each "
+    "visitor. Try again when one is done.",
+    "{count} of your answers are being written at this moment, which is the most for each "
+    "visitor. Try again when one is done.",
+)
+MESSAGES_OF_VISITOR = ngettext_noop(
+    "This public page gives each visitor {count} message a minute. Try again in {seconds} s.",
+    "This public page gives each visitor {count} messages a minute. Try again in {seconds} s.",
+)
+ANSWERS_OF_ADDRESS = ngettext_noop(
+    "{count} answer is being written for your network address at this moment, which is the most. Try again soon.",
+    "{count} answers are being written for your network address at this moment, which is the most. Try again soon.",
+)
+MESSAGES_OF_ADDRESS = ngettext_noop(
+    "This public page gives each network address {count} message a minute. Try again in {seconds} s.",
+    "This public page gives each network address {count} messages a minute. Try again in {seconds} s.",
+)
+ANSWERS_OF_ALL = ngettext_noop(
+    "{count} answer is being written here at this moment, which is the most. Try again soon.",
+    "{count} answers are being written here at this moment, which is the most. Try again soon.",
+)
+MESSAGES_OF_ALL = ngettext_noop(
+    "This public page gives all visitors together {count} message a minute. Try again in {seconds} s.",
+    "This public page gives all visitors together {count} messages a minute. Try again in {seconds} s.",
+)
+FETCHES_OF_VISITOR = ngettext_noop(
+    "{count} picture is being fetched at this moment, which is the most for each visitor. Try again soon.",
+    "{count} pictures are being fetched at this moment, which is the most for each visitor. Try again soon.",
+)
+PICTURES_OF_VISITOR = ngettext_noop(
+    "This public page gives each visitor {count} picture from links a minute. Try again in {seconds} s.",
+    "This public page gives each visitor {count} pictures from links a minute. Try again in {seconds} s.",
+)
+FETCHES_OF_ADDRESS = ngettext_noop(
+    "{count} picture is being fetched for your network address at this moment, which is the most. Try again soon.",
+    "{count} pictures are being fetched for your network address at this moment, which is the most. Try again soon.",
+)
+PICTURES_OF_ADDRESS = ngettext_noop(
+    "This public page gives each network address {count} picture from links a minute. Try again in {seconds} s.",
+    "This public page gives each network address {count} pictures from links a minute. Try again in {seconds} s.",
+)
+FETCHES_OF_ALL = ngettext_noop(
+    "{count} picture is being fetched at this moment, which is the most here. Try again soon.",
+    "{count} pictures are being fetched at this moment, which is the most here. Try again soon.",
+)
+PICTURES_OF_ALL = ngettext_noop(
+    "This public page gives all visitors together {count} picture from links a minute. Try again in {seconds} s.",
+    "This public page gives all visitors together {count} pictures from links a minute. Try again in {seconds} s.",
+)
+"""The messages of the limits, for one and for many: at once, and a minute."""
+
+
 class RateLimiter:
     """Reserves places for answers and fetches, or says when to try again. Without limits it refuses nothing."""
 
@@ -76,26 +129,20 @@ class RateLimiter:
         return self._answers.reserve(
             visitor,
             each=_Bound(
-                N_(
-                    "{count} of your answers are being written at this moment, which is the most for "
-                    "each visitor. Try again when one is done."
-                ),
-                N_("This public page gives each visitor {count} messages a minute. Try again in {seconds} s."),
+                ANSWERS_OF_VISITOR,
+                MESSAGES_OF_VISITOR,
                 most.answers_each,
                 most.messages,
             ),
             address=_Bound(
-                N_(
-                    "{count} answers are being written for your network address at this moment, "
-                    "which is the most. Try again soon."
-                ),
-                N_("This public page gives each network address {count} messages a minute. Try again in {seconds} s."),
+                ANSWERS_OF_ADDRESS,
+                MESSAGES_OF_ADDRESS,
                 most.answers_per_address,
                 most.messages_per_address,
             ),
             together=_Bound(
-                N_("{count} answers are being written here at this moment, which is the most. Try again soon."),
-                N_("This public page gives all visitors together {count} messages a minute. Try again in {seconds} s."),
+                ANSWERS_OF_ALL,
+                MESSAGES_OF_ALL,
                 most.answers,
                 most.messages_in_all,
             ),
@@ -110,35 +157,20 @@ class RateLimiter:
         return self._fetches.reserve(
             visitor,
             each=_Bound(
-                N_(
-                    "{count} pictures are being fetched at this moment, which is the most for each "
-                    "visitor. Try again soon."
-                ),
-                N_(
-                    "This public page gives each visitor {count} pictures from links a minute. Try "
-                    "again in {seconds} s."
-                ),
+                FETCHES_OF_VISITOR,
+                PICTURES_OF_VISITOR,
                 FETCHES,
                 most.messages,
             ),
             address=_Bound(
-                N_(
-                    "{count} pictures are being fetched for your network address at this moment, "
-                    "which is the most. Try again soon."
-                ),
-                N_(
-                    "This public page gives each network address {count} pictures from links a "
-                    "minute. Try again in {seconds} s."
-                ),
+                FETCHES_OF_ADDRESS,
+                PICTURES_OF_ADDRESS,
                 most.answers_per_address,
                 most.messages_per_address,
             ),
             together=_Bound(
-                N_("{count} pictures are being fetched at this moment, which is the most here. Try again soon."),
-                N_(
-                    "This public page gives all visitors together {count} pictures from links a "
-                    "minute. Try again in {seconds} s."
-                ),
+                FETCHES_OF_ALL,
+                PICTURES_OF_ALL,
                 most.answers,
                 most.messages_in_all,
             ),
@@ -149,8 +181,8 @@ class RateLimiter:
 class _Bound:
     """The limits of one bucket, at once and per minute. `too_many` and `too_often` are the messages."""
 
-    too_many: str
-    too_often: str
+    too_many: Plural
+    too_often: Plural
     at_once: int
     a_minute: int
 
@@ -186,13 +218,11 @@ class _Counts:
         self._forget(now - MINUTE)
         for bucket, bound in bounds.items():
             if self._now[bucket] >= bound.at_once:
-                raise _limited(
-                    LocalizedText(bound.too_many, {"count": self._now[bucket]}), bound is each and visitor.guest
-                )
+                raise _limited(_text(bound.too_many, count=self._now[bucket]), bound is each and visitor.guest)
             if self._minute[bucket] >= bound.a_minute:
                 oldest = next((one.at for one in self._times if bucket in one.buckets), now)
-                values = {"count": bound.a_minute, "seconds": math.ceil(oldest + MINUTE - now)}
-                raise _limited(LocalizedText(bound.too_often, values), bound is each and visitor.guest)
+                text = _text(bound.too_often, count=bound.a_minute, seconds=math.ceil(oldest + MINUTE - now))
+                raise _limited(text, bound is each and visitor.guest)
         buckets = tuple(bounds)
         self._times.append(counted := _Counted(now, buckets))
         self._minute.update(buckets)
@@ -216,6 +246,11 @@ class _Counts:
             counted.buckets, gone = (), True
         if gone:
             self._minute += Counter()
+
+
+def _text(forms: Plural, **values: int) -> LocalizedText:
+    singular, plural = forms
+    return LocalizedText(singular, values, plural)
 
 
 def _limited(text: LocalizedText, guests: bool) -> Limited:
