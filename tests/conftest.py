@@ -1,4 +1,4 @@
-"""What browser tests stand on: a scripted model server, the real app as a process, real Chromium."""
+"""Fixtures for browser tests: a scripted model server, the real app as a process, and real Chromium."""
 
 import json
 import os
@@ -22,12 +22,12 @@ from tests.support.scripted_server import Config, Running, running
 pytest_plugins = ["tests.tiers"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # So it is in the background of a shell, and processes that tests start would be deaf to Ctrl-C, too.
+    # A shell ignores SIGINT in background jobs, and processes that the tests start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # so it is under nohup
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup ignores it
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-expect.set_options(timeout=30_000)  # the usual 5 s are soon gone on two cores with a page, an app and a browser
+expect.set_options(timeout=30_000)  # the default of 5 s is too short for two cores with a page, an app and a browser
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOTS = ROOT / "tests" / "shots"
@@ -39,7 +39,7 @@ tools = ["agent.tools.builtin:calculate", "tests.support.slow_tools:nap", "tests
 
 
 def becomes(wanted: object, read: Callable[[], object], seconds: float = 30.0) -> None:
-    """Read until it is what is wanted: what a page shows changes a moment after what it knows."""
+    """Read until the value is `wanted`, for up to `seconds`, because the page updates a moment later."""
     end = time.monotonic() + seconds
     while (found := read()) != wanted:
         assert time.monotonic() < end, f"{found!r} is not {wanted!r}"
@@ -48,27 +48,27 @@ def becomes(wanted: object, read: Callable[[], object], seconds: float = 30.0) -
 
 @dataclass
 class App:
-    """The app as a process on loopback; `stop` ends it, `start` starts it again over the same data."""
+    """The app as a process on loopback. `stop` ends it, and `start` starts it again with the same data."""
 
     folder: Path
     env: dict[str, str]
     port: int
     process: subprocess.Popen[bytes] | None = field(default=None)
     prefix: tuple[str, ...] = ()
-    """What runs the app, such as a command that limits it."""
+    """A command that runs the app, for example with limits."""
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """The address of the page."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def log(self) -> str:
-        """All it has said so far."""
+        """All output of the app so far."""
         return (self.folder / "app.log").read_text(errors="replace")
 
     def start(self, seconds: float = 60.0) -> "App":
-        """Start it and return when it answers."""
+        """Start the app and return when it answers."""
         with (self.folder / "app.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [*self.prefix, sys.executable, "app.py"],
@@ -86,7 +86,7 @@ class App:
         raise RuntimeError("the app does not answer:\n" + self.log[-3000:])
 
     def stop(self, how: int = signal.SIGTERM) -> int:
-        """Send a signal and wait; return the exit status."""
+        """Send a signal, wait for the end and return the exit status."""
         if self.process is None:
             return 0
         self.process.send_signal(how)
@@ -101,14 +101,14 @@ class App:
 
 @pytest.fixture(scope="session")
 def model_server() -> Iterator[Running]:
-    """The scripted model server; what it answers is what the page types."""
+    """The scripted model server. Its answers follow from what a test types on the page."""
     with running(Config(rate=200.0)) as server:
         yield server
 
 
 @contextmanager
 def apps(folders: pytest.TempPathFactory, model_server: Running) -> Generator[Callable[..., App]]:
-    """Start apps over folders of their own and the scripted server: `start(config, NAME=value)` adds environment."""
+    """Start apps with a data folder each and the scripted server: `start(config, NAME=value)` adds variables."""
     started: list[App] = []
 
     def start(config: str = CONFIG, **env: str) -> App:
@@ -139,21 +139,21 @@ def apps(folders: pytest.TempPathFactory, model_server: Running) -> Generator[Ca
 
 @pytest.fixture(scope="module")
 def start_app(tmp_path_factory: pytest.TempPathFactory, model_server: Running) -> Iterator[Callable[..., App]]:
-    """Start an app of one's own. It ends with the file: fifteen that idle take a third of a core."""
+    """Start an app for one test file. It ends with the file, because fifteen idle apps take a third of a core."""
     with apps(tmp_path_factory, model_server) as start:
         yield start
 
 
 @pytest.fixture(scope="session")
 def app(tmp_path_factory: pytest.TempPathFactory, model_server: Running) -> Iterator[App]:
-    """The app that most tests share; each of them comes as a visitor of its own."""
+    """The app that most tests share. Each test is a different visitor."""
     with apps(tmp_path_factory, model_server) as start:
         yield start()
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """One Chromium for all tests; each visitor of them has a context of its own."""
+    """One Chromium for all tests. Each visitor has a separate context."""
     with sync_playwright() as playwright:
         browser = launch(playwright.chromium)
         yield browser
@@ -162,7 +162,7 @@ def browser() -> Iterator[Browser]:
 
 @dataclass(frozen=True)
 class Look:
-    """What the browser of a visitor is like."""
+    """The properties of a visitor's browser."""
 
     phone: bool = False
     dark: bool = False
@@ -170,14 +170,14 @@ class Look:
 
 
 MOST_FREE = 3
-"""The most pages of a look that wait for the next test."""
+"""The most pages of one look that are kept for the next tests."""
 
 
 class Pages:
-    """Pages for each look, used by one test after the other: a fresh one would load Gradio's scripts again.
+    """Pages for each look, reused by later tests, because a new page would load Gradio's scripts again.
 
-    Cookies, storage, routes and further pages go between two tests. Listeners and init scripts stay, so tests with
-    these ask for a fresh page.
+    Between two tests, cookies, storage, routes and additional pages are removed. Listeners and init scripts stay, so
+    tests with these ask for a fresh page.
     """
 
     def __init__(self, browser: Browser) -> None:
@@ -249,9 +249,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture
 def visit(shared_pages: Pages, request: pytest.FixtureRequest) -> Iterator[Callable[..., "Visitor"]]:
-    """Open the page as a visitor: `visit(url)`. `like=visitor` is a further page of the same visitor.
+    """Open the page as a visitor: `visit(url)`. With `like=visitor` it is another page of the same visitor.
 
-    `fresh` is a context of one's own, for tests that add listeners or look at caches.
+    `fresh` gives the page a context of its own, for tests that add listeners or look at caches.
     """
 
     def open_page(
@@ -277,11 +277,11 @@ def visit(shared_pages: Pages, request: pytest.FixtureRequest) -> Iterator[Calla
     shared_pages.take_back(reuse=not request.node.stash.get(FAILED, False))
 
 
-LAST_MESSAGE = "window.addressed?.last"  # its id; its text may be that of an earlier one
+LAST_MESSAGE = "window.addressed?.last"  # its id, because an earlier message can have the same text
 
 
 class Visitor:
-    """A person at the page, who finds things the way people do."""
+    """A person at the page. Finds elements the way people do."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -294,11 +294,11 @@ class Visitor:
         self.toast = page.get_by_test_id("toast-body")
 
     def open(self, url: str, *, ready: bool = True) -> None:
-        """Load the page and wait until one can type and, where it is `ready`, a model can be chosen."""
+        """Load the page and wait until the composer is enabled and, if `ready`, a model can be chosen."""
         try:
             self.page.goto(url)
         except Error as error:
-            # A page whose server was away loads itself again when that is back, maybe in the middle of this.
+            # The page reloads itself when its server is back, which can interrupt this navigation.
             if self.page.url == "about:blank" or "ERR_ABORTED" not in error.message:
                 raise
             self.page.goto(url)
@@ -312,12 +312,12 @@ class Visitor:
         self.page.evaluate("localStorage.clear(), sessionStorage.clear()")
 
     def say(self, text: str) -> None:
-        """Type and press Enter."""
+        """Type a message and press Enter."""
         self.box.fill(text)
         self.box.press("Enter")
 
     def ask(self, text: str) -> None:
-        """Say something and wait until its answer is there and the next message can be sent."""
+        """Send a message and wait until its answer is shown and the next message can be sent."""
         before = self.page.evaluate(LAST_MESSAGE)
         self.say(text)
         becomes(True, lambda: self.page.evaluate(LAST_MESSAGE) not in (before, "", None))
@@ -344,16 +344,16 @@ class Visitor:
         expect(self.page.get_by_label("System prompt")).not_to_be_in_viewport()
 
     def allow_tools(self) -> None:
-        """Let the model use tools from now on."""
+        """Let the model use tools."""
         self.open_settings()
         self.page.get_by_label("Tools").check()
         self.close_settings()
 
     def idle(self) -> None:
-        """Wait until nothing is being written."""
+        """Wait until no answer is being written."""
         expect(self.submit).to_be_visible()
 
     def shot(self, name: str) -> None:
-        """A picture to look at."""
+        """Save a screenshot in `SHOTS`."""
         SHOTS.mkdir(exist_ok=True)
         self.page.screenshot(path=SHOTS / f"{name}.png")

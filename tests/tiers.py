@@ -94,10 +94,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class FilesApart(LoadScopeScheduling):
-    """A file's tests run in one process, because they share what they start; those in the browser are a file apart.
+    """Runs a file's tests in one process, because they share what they start. Browser tests of a file count separately.
 
-    The order stays: large ones first, as is usual, would bring browser tests before others. pytest-xdist's own groups
-    are lost on pytest 9.2 (its issue 1386).
+    The order is kept, because the usual order (large files first) would start browser tests before others.
+    pytest-xdist's own groups do not work on pytest 9.2 (its issue 1386).
     """
 
     def __init__(self, config: pytest.Config, log: Any) -> None:
@@ -136,11 +136,11 @@ class Skips:
             self._unlisted.append(f"{report.nodeid}: {reason}")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Look at a test."""
+        """Record a skipped test."""
         self._look(report)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Look at a file, which can be skipped as a whole."""
+        """Record a file that is skipped as a whole."""
         self._look(report)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -149,7 +149,7 @@ class Skips:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Name the tests."""
+        """Print the names of the skipped tests."""
         for line in self._unlisted:
             terminalreporter.write_line(f"SKIPPED but not in .ci/skips: {line}", red=True)
 
@@ -187,7 +187,7 @@ class Weights:
         self._new: dict[str, str] = {}
 
     def pytest_configure_node(self, node: Any) -> None:
-        """Hand the hashes to a process of the run."""
+        """Pass the hashes to a process of the run."""
         node.workerinput["passed_weights"] = self._before
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -198,7 +198,7 @@ class Weights:
                 self._new[report.nodeid] = _inputs(ROOT / report.nodeid.partition("::")[0]) if passed else ""
 
     def pytest_sessionfinish(self) -> None:
-        """Write the file anew, as another run may have changed it."""
+        """Write the file again from its current state, because another run can have changed it."""
         if self._new and PASSED.parent.is_dir():
             now = json.loads(PASSED.read_text()) if PASSED.exists() else {}
             part = PASSED.with_suffix(f".{os.getpid()}")
@@ -209,7 +209,7 @@ class Weights:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register what hears of all tests, in the first process."""
+    """Register the plugins that see all tests, in the first process."""
     if hasattr(config, "workerinput"):
         return
     config.pluginmanager.register(Weights(config))

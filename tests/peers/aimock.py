@@ -1,4 +1,4 @@
-"""aimock as a process on loopback: says what its fixtures tell it to, and keeps its own reading of each request."""
+"""Runs aimock as a process on loopback. It plays its fixtures and keeps its own reading of each request."""
 
 import json
 import re
@@ -19,14 +19,14 @@ ENDS_WITHIN = 3.0
 
 
 class Aimock:
-    """A running aimock. Its journal has a line for each request, the dialect read into the terms of Chat."""
+    """A running aimock. Its journal has a line for each request, translated to the terms of Chat Completions."""
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self._open = build_opener(ProxyHandler({})).open  # whatever the environment says of proxies
+        self._open = build_opener(ProxyHandler({})).open  # ignore the environment's proxies
 
     def journal(self) -> list[dict[str, Any]]:
-        """What it was asked since `forget`."""
+        """Return the requests since `forget`."""
         with self._open(f"http://127.0.0.1:{self.port}/__aimock/journal", timeout=5) as answer:
             return json.load(answer)
 
@@ -39,7 +39,7 @@ class Aimock:
 
 @contextmanager
 def aimock(fixtures: Sequence[Mapping[str, Any]]) -> Iterator[Aimock]:
-    """Run one with these fixtures on a free port of loopback; a request that none of them matches is refused."""
+    """Run aimock with these fixtures on a free port of loopback. It refuses a request that matches none of them."""
     assert PROGRAM.is_file(), "aimock is not installed: `make test` does that"
     with TemporaryDirectory() as folder:
         said, log = Path(folder) / "fixtures.json", Path(folder) / "log"
@@ -53,7 +53,7 @@ def aimock(fixtures: Sequence[Mapping[str, Any]]) -> Iterator[Aimock]:
             yield Aimock(_port(process, log))
         finally:
             process.terminate()
-            with suppress(subprocess.TimeoutExpired):  # it waits for connections that are kept alive
+            with suppress(subprocess.TimeoutExpired):  # it waits for keep-alive connections
                 process.wait(ENDS_WITHIN)
             process.kill()
             process.wait()

@@ -1,4 +1,4 @@
-"""axe-core in a page: what a machine can find that keeps people out."""
+"""Runs axe-core in a page to find accessibility faults."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ GRAVE = ("serious", "critical")
 
 
 def grave(page: Page) -> list[str]:
-    """The serious and critical findings, each with the first elements that it is about."""
+    """Return the serious and critical findings, each with the first elements that it is about."""
     return [_line(one) for one in _violations(page) if one["impact"] in GRAVE]
 
 
 def violations(page: Page) -> list[str]:
-    """All findings, the small ones too."""
+    """Return all findings, including minor ones."""
     return [_line(one) for one in _violations(page)]
 
 

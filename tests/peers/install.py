@@ -1,8 +1,8 @@
-"""Installs the servers of `package-lock.json`, which npm has and PyPI has not; knows which Node.js runs them.
+"""Installs the servers of `package-lock.json`, which are on npm and not on PyPI, and finds a Node.js to run them.
 
     python -m tests.peers.install
 
-npm asks the registry that the machine's own npm is set to; what comes must have the lock file's hash.
+npm uses the registry that the machine's npm is configured for. Each package must have the hash of the lock file.
 """
 
 import os
@@ -21,7 +21,7 @@ NEEDED = (20, 15)
 
 
 def node() -> str:
-    """The Node.js to run: the system's where it is new enough, else that of the development set."""
+    """Return the path of Node.js: the system's if it is new enough, else the one of the development packages."""
     found = shutil.which("node")
     if found and _version(found) >= NEEDED:
         return found
@@ -35,7 +35,7 @@ def _version(program: str) -> tuple[int, ...]:
 
 
 def _npm() -> tuple[list[str], dict[str, str]]:
-    """How to run npm, and in which environment: that of the wheel keeps to the settings of the machine's own."""
+    """Return the command for npm and its environment. The wheel's npm uses the machine's npm settings."""
     env = dict(os.environ)
     own = shutil.which("npm")
     program = node()
@@ -48,7 +48,7 @@ def _npm() -> tuple[list[str], dict[str, str]]:
 
 
 def main() -> int:
-    """Install; the exit status."""
+    """Install the servers and return the exit status."""
     npm, env = _npm()
     done = subprocess.run(
         [*npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"],

@@ -1,10 +1,10 @@
-"""Stands between a client and a server that somebody else wrote: passes every byte on, and keeps each request.
+"""A proxy between a client and somebody else's server: passes every byte on, and keeps each request.
 
     with tee(port) as passed:
         ... point an SDK at passed.url ...
         passed.requests[-1].json
 
-Ready-made servers keep their own reading of a request, or none of its bytes; and do not say when a client hung up.
+Ready-made servers do not keep a request's bytes, and do not say when a client disconnected.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from tests.support.dialect_server import Request
 
 
 class Tee:
-    """A running one; `requests` may be cleared."""
+    """A running proxy. `requests` can be cleared."""
 
     def __init__(self, port: int) -> None:
         self.requests: list[Request] = []
@@ -25,14 +25,14 @@ class Tee:
 
     @property
     def url(self) -> str:
-        """Where it listens, without a path."""
+        """The proxy's address, without a path."""
         return f"http://127.0.0.1:{self.port}"
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, and the one behind it; either end closing closes both."""
+        """Serve one connection and the one behind it. If either end closes, close both."""
         from_server, to_server = await asyncio.open_connection("127.0.0.1", self._behind)
         ways = [asyncio.create_task(self._up(reader, to_server)), asyncio.create_task(_down(from_server, writer))]
-        with suppress(asyncio.CancelledError):  # the end of the program, which asyncio would report as a failure
+        with suppress(asyncio.CancelledError):  # at the end of the program, asyncio would report this as a failure
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         for way in ways:
             way.cancel()
@@ -65,7 +65,7 @@ async def _down(from_server: asyncio.StreamReader, writer: asyncio.StreamWriter)
 
 @contextmanager
 def tee(port: int) -> Iterator[Tee]:
-    """Run one on loopback in front of the server at `port`, in a thread of its own."""
+    """Run a proxy on loopback in front of the server at `port`, in a separate thread."""
     passing = Tee(port)
     loop = asyncio.new_event_loop()
     ready = threading.Event()

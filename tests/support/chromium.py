@@ -1,4 +1,4 @@
-"""Chromium as the tests and the bench start it: the system's where there is one, else Playwright's."""
+"""Starts Chromium for the tests and the bench: the system's, or Playwright's if there is none."""
 
 import shutil
 from functools import cache
@@ -17,16 +17,17 @@ OFF = "--disable-features="
 
 
 def program() -> str | None:
-    """Where the system's Chromium is."""
+    """Return the path of the system's Chromium, or None if there is none."""
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 @cache
 def flags(chromium: BrowserType) -> list[str]:
-    """`FLAGS`, without the page that Chromium's address bar is made of.
+    """Return `FLAGS` plus a flag that turns off the page in Chromium's address bar.
 
-    It loads with each window, seen or not, and takes 1.5 s of a core that the page under test would have had. Of
-    several lists of what is off the last one holds, so Playwright's own is asked for and made longer.
+    That page loads with each window, even a hidden one, and costs 1.5 s of CPU time that the page under test needs.
+    Chromium obeys only the last `--disable-features` flag, so this extends the one that Playwright sets. It answers
+    only with `--enable-automation`.
     """
     with chromium.launch(executable_path=program(), args=[*FLAGS, "--enable-automation"]) as browser:  # or it is silent
         started = browser.new_browser_cdp_session().send("Browser.getBrowserCommandLine")["arguments"]
@@ -35,5 +36,5 @@ def flags(chromium: BrowserType) -> list[str]:
 
 
 def launch(chromium: BrowserType, *more: str) -> Browser:
-    """A Chromium of one's own, with `more` flags; who launches it closes it."""
+    """Launch a Chromium of its own, with `more` flags. The caller closes it."""
     return chromium.launch(executable_path=program(), args=[*flags(chromium), *more])

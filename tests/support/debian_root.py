@@ -1,8 +1,8 @@
-"""A container without a container engine: Debian's packages for a base image, overlays for layers, and namespaces.
+"""Containers without a container engine: Debian's packages as base image, overlays as layers, and namespaces.
 
-`build` follows a Dockerfile; `Container` runs the result as an engine with `--read-only --tmpfs /tmp` does: a tree that
-cannot be written, the image's user and environment, process id 1, a network of its own with nothing but loopback. It
-needs root and Linux, and for the base image apt's access to Debian's packages.
+`build` follows a Dockerfile. `Container` runs the result as an engine with `--read-only --tmpfs /tmp` does: a read-only
+tree, the image's user and environment, process id 1, and a network with loopback only. This needs root and Linux, and
+for the base image apt's access to Debian's packages.
 """
 
 import ctypes
@@ -28,9 +28,9 @@ from tests.support.dockerfile import Step, context, needed, settings, stages
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache"
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
-# What an image of Python brings along.
+# The variables that Python's image sets.
 PYTHON = {"PATH": "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
-# What an engine takes over from the machine for the time of a build.
+# The variables that an engine passes to a build.
 BUILDER = (
     "http_proxy",
     "https_proxy",
@@ -54,12 +54,12 @@ cat /etc/resolv.conf > "$2/etc/resolv.conf"
 
 
 class Unavailable(Exception):
-    """This machine cannot do it; the message says why."""
+    """The machine lacks something that this needs. The message says what."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """What a stage has come to: its layers, the last one first, and what its instructions set."""
+    """The state of a build stage: its layers, the newest first, and what its instructions set."""
 
     layers: tuple[Path, ...]
     env: Mapping[str, str]
@@ -72,14 +72,15 @@ class Image:
 
     @property
     def below(self) -> str:
-        """The layers as an overlay's option."""
+        """The layers as an option of an overlay mount."""
         return "lowerdir=" + ":".join(map(str, self.layers))
 
 
 def base(tag: str) -> Path:
-    """A folder that can stand for the official image `tag` of Python, such as python:3.11-slim-bookworm.
+    """Return a folder that can replace the official Python image `tag`, such as python:3.11-slim-bookworm.
 
-    It is Debian's own Python under the names that the image has. Kept in the project's cache. Raises `Unavailable`.
+    It holds Debian's own Python under the names that the image has, and stays in the project's cache. Raises
+    `Unavailable`.
     """
     version, suite = re.fullmatch(r"python:(\d+\.\d+)-slim-(\w+)", tag).groups()
     if os.geteuid() != 0:
@@ -106,9 +107,9 @@ def _debian(root: Path, suite: str) -> None:
 
 
 def package(name: str) -> Path:
-    """The folder in the project's cache into which Debian's package `name` is unpacked. Raises `Unavailable`."""
+    """Return the folder in the project's cache with Debian's package `name` unpacked. Raises `Unavailable`."""
     unpacked = CACHE / "packages" / name
-    with _alone(unpacked.parent):  # apt's own lists allow one at a time
+    with _alone(unpacked.parent):  # apt's lists allow one process at a time
         if not unpacked.exists():
             _unpack(name, unpacked)
     return unpacked
@@ -118,7 +119,7 @@ def _unpack(name: str, unpacked: Path) -> None:
     with tempfile.TemporaryDirectory(dir=_folder(unpacked.parent)) as made:
         try:
             _asked(["apt-get", "download", "-qq", name], Path(made))
-        except Unavailable:  # its lists may be old, or missing
+        except Unavailable:  # the lists can be old, or missing
             _asked(["apt-get", "update", "-qq"], Path(made))
             _asked(["apt-get", "download", "-qq", name], Path(made))
         _asked(["sh", "-c", "dpkg -x *.deb out"], Path(made))
@@ -127,7 +128,7 @@ def _unpack(name: str, unpacked: Path) -> None:
 
 @contextmanager
 def _alone(kept: Path) -> Iterator[None]:
-    """Hold what is `kept` in the project's cache against the other processes that share the tests."""
+    """Lock `kept` in the project's cache against the other processes of the tests."""
     with (_folder(kept.parent) / f"{kept.name}.lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -146,12 +147,12 @@ def _asked(command: list[str], folder: Path) -> None:
 
 
 def build(dockerfile: Path, target: str, work: Path) -> Image:
-    """Do what the Dockerfile says for `target`, in `work`. Raises `Unavailable`, or `RuntimeError` with a log."""
+    """Build `target` of the Dockerfile in `work`. Raises `Unavailable`, or `RuntimeError` with a log."""
     files = work / "context"
     for path in context(dockerfile.parent):
         _folder((files / path).parent)
         shutil.copy2(dockerfile.parent / path, files / path)
-        (files / path).chmod(0o644)  # not every builder's source knows that a file is a program
+        (files / path).chmod(0o644)  # not every source of a build keeps the executable bit
     images: dict[str, Image] = {}
     for stage in needed(stages(dockerfile.read_text()), target):
         begun = images.get(stage.parent) or Image((base(stage.parent),), PYTHON)
@@ -184,7 +185,7 @@ def _followed(step: Step, image: Image, images: Mapping[str, Image], files: Path
         case "CMD":
             return replace(image, cmd=step.words)
         case _:
-            pass  # EXPOSE only tells
+            pass  # EXPOSE changes nothing
     return image
 
 
@@ -210,7 +211,7 @@ def _run(step: Step, image: Image) -> None:
 
 
 def _argument(name: str) -> str:
-    """What `--build-arg NAME` would give: the environment's, and for the package index also what pip is set to."""
+    """Return the value for `--build-arg NAME`: from the environment, and for the package index also from pip's settings."""
     if name == "PIP_INDEX_URL" and name not in os.environ:
         asked = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
         return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
@@ -239,7 +240,7 @@ done
 
 
 def _in_layer(image: Image, script: str, *given: str) -> None:
-    """Run a shell script with the image mounted, to be written, at $2; `given` begins at $3."""
+    """Run a shell script with the image mounted writable at $2. `given` begins at $3."""
     layer = image.layers[0]
     over = f"lowerdir={':'.join(map(str, image.layers[1:]))},upperdir={layer},workdir={_folder(layer.parent / 'work')}"
     root = _folder(layer.parent / "root")
@@ -257,7 +258,7 @@ _NAMESPACES = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propa
 
 
 class Loopback:
-    """A network of its own, with 127.0.0.1 and nothing else. What is done in it is done by its thread."""
+    """A network namespace that has only 127.0.0.1. Its own thread does all work in it."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1)
@@ -266,17 +267,17 @@ class Loopback:
 
     def _enter(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
-        if libc.unshare(0x40000000):  # CLONE_NEWNET, for this thread and those that it starts
+        if libc.unshare(0x40000000):  # CLONE_NEWNET, for this thread and the threads it starts
             raise Unavailable(f"no network namespace: {os.strerror(ctypes.get_errno())}")
         with socket.socket() as any_socket:  # SIOCSIFFLAGS: up and running
             fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", 0x1 | 0x40))
 
     def do(self, work: Callable[..., Any], *given: Any) -> Any:
-        """What `work(*given)` returns there."""
+        """Call `work(*given)` in the network and return the result."""
         return self._thread.submit(work, *given).result()
 
     def close(self) -> None:
-        """Leave it; it ends with the last process in it."""
+        """Leave the network. It ends with the last process in it."""
         self._thread.shutdown()
 
 
@@ -286,7 +287,7 @@ def _thread_id() -> int:
 
 @dataclass
 class Container:
-    """An image as a process. `volume` keeps what is written to the image's volume, and survives the container."""
+    """A process that runs an image. `volume` keeps the data of the image's volume after the container ends."""
 
     image: Image
     network: Loopback
@@ -296,17 +297,17 @@ class Container:
     process: "subprocess.Popen[bytes] | None" = None
 
     def start(self, *command: str) -> "Container":
-        """Run the image's command, or another."""
+        """Run the image's command, or another one."""
         root = _folder(self.volume.parent / f"{self.volume.name}-root")
         script = MOUNT + 'mount -t tmpfs -o mode=1777,noexec,nosuid tmpfs "$2/tmp"\n'
         for place in self.image.volumes:
-            # A new volume begins as what the image has at its place, owners included.
+            # A new volume starts with the image's files at that path, with their owners.
             script += f'[ -e "$3" ] || cp -a "$2{place}" "$3"; mount --bind "$3" "$2{place}"\n'
         user = f'"{self.image.user}:$(awk -F: -v u={self.image.user} \'$3 == u {{ print $4 }}\' "$2/etc/passwd")"'
         script += f'root=$2; user={user}; shift 3; exec chroot --userspec="$user" --groups= "$root" env -i "$@"'
         given = [f"{name}={value}" for name, value in {**self.image.env, **self.env}.items()]
         given += ["/bin/sh", "-c", f'cd {self.image.workdir} && exec "$0" "$@"', *(command or self.image.cmd)]
-        # A second layer from nowhere, because an overlay that is only read has two at least.
+        # An empty second layer, because a read-only overlay needs at least two.
         layers = f"{self.image.below}:{_folder(root.parent / 'nothing')}"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -318,12 +319,12 @@ class Container:
 
     @property
     def pid(self) -> int:
-        """The process that is number 1 inside, as this machine numbers it."""
+        """The machine's id of the process that is number 1 inside."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return int(children[0])
 
     def run(self, *command: str) -> tuple[int, str]:
-        """Run a command in the running container, as its user; exit status and output."""
+        """Run a command in the container as its user. Return the exit status and the output."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         uid, gid = (re.search(rf"{name}:\t(\d+)", status)[1] for name in ("Uid", "Gid"))
         enter = ["nsenter", "-t", str(self.pid), "-m", "-p", "-n", "-r", "-w", "-S", uid, "-G", gid, "env", "-i"]
@@ -335,7 +336,7 @@ class Container:
         return done.returncode, done.stdout
 
     def healthy(self, seconds: float = 40.0) -> bool:
-        """Whether the image's own check passes within so many seconds."""
+        """Return True if the image's health check passes within `seconds`."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and self.process.poll() is None:
             with suppress(IndexError, OSError):
@@ -345,7 +346,7 @@ class Container:
         return False
 
     def stop(self, seconds: float = 10.0) -> int:
-        """What `docker stop` does: SIGTERM to process 1, and SIGKILL after so many seconds; the exit status."""
+        """Stop as `docker stop` does: SIGTERM to process 1, SIGKILL after `seconds`. Return the exit status."""
         with suppress(IndexError, OSError):
             os.kill(self.pid, signal.SIGTERM)
         try:
@@ -357,7 +358,7 @@ class Container:
 
 @contextmanager
 def container(image: Image, network: Loopback, volume: Path, **env: str) -> Iterator[Container]:
-    """A container of the image's command that ends with the block."""
+    """Run the image's command in a container until the block ends."""
     running = Container(image, network, volume, env, _folder(volume.parent) / f"{volume.name}.log").start()
     try:
         yield running

@@ -1,11 +1,11 @@
-"""A server that plays what it is told, byte for byte, and keeps every request: for what ready-made ones cannot say.
+"""A server that plays given replies byte for byte and keeps every request. Ready-made servers cannot play all cases.
 
     with playing() as server:
         server.play(Reply(sse=[{"type": "message_start", ...}, ...], named=True))
         ... point an SDK at server.url ...
         server.requests[-1].json
 
-Replies are played in order, one for each POST; where none is left the answer is 501. A GET is answered 404.
+Replies are played in order, one for each POST. The answer is 501 if none is left. A GET is answered with 404.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """One answer.
+    """One reply.
 
-    `sse` holds events: a dict is one `data:` line (with `event:` from its "type" where `named`), bytes go out as they
-    are. `body` is sent instead where the answer is no stream. Afterwards the connection ends as `end` says: whole, cut
-    without the last chunk, reset, or silent until the client goes. `pause` is in seconds, between two events.
+    `sse` holds events: a dict becomes one `data:` line (with `event:` from its "type" if `named`), bytes are sent
+    unchanged. `body` is sent instead if the reply is no stream. `end` says how the connection ends: whole, cut without
+    the last chunk, reset, or silent until the client closes it. `pause` is in seconds, between two events.
     """
 
     sse: Sequence[Mapping[str, Any] | bytes] = ()
@@ -37,7 +37,7 @@ class Reply:
     pause: float = 0.0
 
     def chunks(self) -> Iterator[bytes]:
-        """The bytes of the stream, event by event."""
+        """Yield the bytes of the stream, event by event."""
         newline = "\r\n" if self.crlf else "\n"
         for event in self.sse:
             if isinstance(event, bytes):
@@ -49,7 +49,7 @@ class Reply:
 
 @dataclass(kw_only=True)
 class Request:
-    """What was asked: `raw` are the bytes of the body, `left` is set once the client has closed the connection."""
+    """A received request: `raw` is the body, and `left` is set when the client has closed the connection."""
 
     method: str
     path: str
@@ -59,7 +59,7 @@ class Request:
 
     @property
     def json(self) -> Any:
-        """The body, read."""
+        """The parsed body."""
         return json.loads(self.raw)
 
 
@@ -74,20 +74,20 @@ class Playing:
 
     @property
     def url(self) -> str:
-        """Where it listens, without a path."""
+        """The server's address, without a path."""
         return f"http://127.0.0.1:{self.port}"
 
     def play(self, *replies: Reply) -> None:
-        """Add answers."""
+        """Add replies."""
         self._replies.extend(replies)
 
     def clear(self) -> None:
-        """Forget answers and requests."""
+        """Forget replies and requests."""
         self._replies.clear()
         self.requests.clear()
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, which may ask several times."""
+        """Serve one connection, which can carry several requests."""
         self._open.add(writer)
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             while head := await reader.readuntil(b"\r\n\r\n"):
@@ -107,7 +107,7 @@ class Playing:
         writer.close()
 
     async def hang_up(self) -> None:
-        """Close what clients left open."""
+        """Close the connections that clients left open."""
         for writer in list(self._open):
             writer.transport.abort()
             with suppress(ConnectionError):
@@ -148,12 +148,12 @@ class Playing:
         finally:
             if gone is not None:
                 gone.cancel()
-        return not stream  # after a stream one byte may have been taken from the next request: begin anew
+        return not stream  # after a stream, a byte of the next request can be lost, so close
 
 
 @contextmanager
 def playing() -> Iterator[Playing]:
-    """Run a server on loopback, in a thread of its own."""
+    """Run a server on loopback, in a separate thread."""
     server = Playing()
     loop, stop, ready = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
 
@@ -166,7 +166,7 @@ def playing() -> Iterator[Playing]:
         await server.hang_up()
 
     def run() -> None:
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:  # ends what is left over, and closes the loop
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:  # cancels remaining tasks and closes the loop
             runner.run(serve())
 
     thread = threading.Thread(target=run, daemon=True)

@@ -1,6 +1,6 @@
-"""What the tests of the vendors' dialects share: the server that plays wire sequences, and how what came is judged.
+"""Helpers for the tests of the vendors' dialects: a server that plays wire sequences, and checks of the result.
 
-A module takes the fixture by its name: `running_server, server = dialects.running_server, dialects.server`.
+A module takes the fixtures by their names: `running_server, server = dialects.running_server, dialects.server`.
 """
 
 import json
@@ -26,13 +26,13 @@ def running_server() -> Iterator[Playing]:
 
 @pytest.fixture
 def server(running_server: Playing) -> Playing:
-    """The module's server, which remembers nothing of the tests before."""
+    """The module's server, without replies and requests of earlier tests."""
     running_server.clear()
     return running_server
 
 
 async def trouble(connection: Connection) -> ProviderError:
-    """What a connection says of one request that fails."""
+    """Send one request that fails and return the connection's explanation."""
     with pytest.raises(Exception) as failed:  # noqa: PT011, PT012 - whichever the library raises
         async with model_request_stream(connection.model(), [ModelRequest.user_text_prompt("Hello")]) as stream:
             async for _ in stream:
@@ -41,7 +41,7 @@ async def trouble(connection: Connection) -> ProviderError:
 
 
 def bubbles(responses: Sequence[Any]) -> list[tuple[str, Any]]:
-    """What was said, each bubble as its type and its whole content."""
+    """Join the responses to bubbles, each as its type and its whole content."""
     out: list[tuple[str, Any]] = []
     for response in responses:
         if response.is_type_switched:
@@ -54,7 +54,7 @@ def bubbles(responses: Sequence[Any]) -> list[tuple[str, Any]]:
 
 
 def assert_prefixes(bodies: Sequence[bytes], items: str, count: int) -> None:
-    """Each body's items begin with those of the one before it, byte for byte; all else stays as it is."""
+    """Assert that each body only appends `items` to those of the body before it, byte for byte."""
     read = [json.loads(body) for body in bodies]
     assert len(read) == count
     for before, after in pairwise(read):

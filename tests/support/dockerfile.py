@@ -1,6 +1,6 @@
-"""Reads the Dockerfile: its stages, their instructions, which files .dockerignore lets into the build. Runs nothing.
+"""Reads the Dockerfile: stages, instructions, and the files that .dockerignore lets into the build. Runs nothing.
 
-It knows what this project's Dockerfile uses, and refuses everything else, so that no line is passed over in silence.
+It knows only what this project's Dockerfile uses, and refuses everything else, so that it ignores no line.
 """
 
 import json
@@ -16,7 +16,7 @@ KNOWN = ("RUN", "COPY", "ENV", "ARG", "WORKDIR", "USER", "VOLUME", "EXPOSE", "HE
 
 @dataclass(frozen=True)
 class Step:
-    """One instruction: its name, its flags (`--from=page` is `{"from": "page"}`) and the rest of the line."""
+    """An instruction: its name, its flags (`--from=page` is `{"from": "page"}`) and the rest of the line."""
 
     name: str
     flags: Mapping[str, str]
@@ -24,13 +24,13 @@ class Step:
 
     @property
     def words(self) -> list[str]:
-        """The rest as a command line: the exec form where it is one, else as a shell would split it."""
+        """The rest as a command line: in exec form as written, else split as a shell does."""
         return json.loads(self.rest) if self.rest.startswith("[") else shlex.split(self.rest)
 
 
 @dataclass
 class Stage:
-    """What one FROM begins."""
+    """A build stage, which begins with FROM."""
 
     name: str
     parent: str
@@ -38,7 +38,7 @@ class Stage:
 
 
 def stages(text: str) -> dict[str, Stage]:
-    """The stages by name, in the order of the file. Raises `ValueError` for what is not known here."""
+    """Return the stages by name, in the order of the file. Raises `ValueError` for unknown syntax."""
     found: dict[str, Stage] = {}
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
     for line in "\n".join(lines).replace("\\\n", "").splitlines():
@@ -60,7 +60,7 @@ def stages(text: str) -> dict[str, Stage]:
 
 
 def needed(all_stages: Mapping[str, Stage], target: str) -> list[Stage]:
-    """The stages that a build of `target` goes through, in the order of the file."""
+    """Return the stages that a build of `target` needs, in the order of the file."""
     wanted, left = set[str](), [target]
     while left:
         name = left.pop()
@@ -71,16 +71,16 @@ def needed(all_stages: Mapping[str, Stage], target: str) -> list[Stage]:
 
 
 def settings(step: Step, before: Mapping[str, str]) -> dict[str, str]:
-    """What an ENV sets over `before`, which its values may refer to."""
+    """Return the variables that an ENV sets. Their values can refer to `before`."""
     pairs = (word.split("=", 1) for word in step.words)
     return {name: re.sub(r"\$\{?(\w+)\}?", lambda found: before.get(found[1], ""), value) for name, value in pairs}
 
 
 def context(root: Path) -> Iterator[Path]:
-    """The files that a build of the folder `root` sees, relative to it."""
+    """Yield the files that a build of the folder `root` can read, relative to it."""
     rules = [line for line in (root / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
     tops = {rule[1:].split("/")[0] for rule in rules if rule.startswith("!")}
-    for top in sorted(tops):  # nothing else is let in, and a folder of gigabytes need not be walked for that
+    for top in sorted(tops):  # everything else is excluded, so large folders need not be walked
         for path in [root / top] if (root / top).is_file() else sorted((root / top).rglob("*")):
             relative = path.relative_to(root)
             if path.is_file() and not _ignored(relative, rules):
@@ -92,7 +92,7 @@ def _ignored(path: Path, rules: list[str]) -> bool:
     ignored = False
     for rule in rules:
         pattern = rule.removeprefix("!")
-        # The last rule that fits wins; one that fits a folder fits all in it.
+        # The last matching rule wins. A rule that matches a folder applies to everything in it.
         if (
             any(fnmatch(Path(name).name, pattern[3:]) for name in names)
             if pattern.startswith("**/")

@@ -1,6 +1,6 @@
-"""A model that plays parts and tool calls from memory, for laws that want hundreds of streams a second.
+"""A fake model that plays parts and tool calls from memory, for property tests with hundreds of streams a second.
 
-Its stream is built by pydantic-ai's own parts manager, as those of real providers are; only the wire is missing.
+pydantic-ai's own parts manager builds its stream, as for real providers. Only the network is missing.
 """
 
 import asyncio
@@ -24,20 +24,20 @@ SPEC = ModelSpec(id="fake:parts", name="parts", label="Parts", provider="fake", 
 
 @dataclass(frozen=True)
 class Words:
-    """A part of the answer, in chunks; without chunks, an empty part."""
+    """A part of the answer in chunks. Without chunks it is an empty part."""
 
     kind: Literal["output_text", "reasoning"]
     chunks: Sequence[str]
 
     @property
     def text(self) -> str:
-        """The text that the chunks are cut from; a chunk may end within a surrogate pair."""
+        """The text of all chunks. A chunk can end within a surrogate pair."""
         return "".join(self.chunks).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
 
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call; its arguments stream in pieces of three characters."""
+    """A tool call. Its arguments stream in pieces of three characters."""
 
     name: str
     arguments: str
@@ -46,9 +46,10 @@ class Call:
 
 @dataclass(frozen=True)
 class Act:
-    """Something that happens in mid-stream.
+    """An event in the middle of a stream.
 
-    `run.cancel()` while more is coming, a fault of the provider, or silence until `run.cancel()` comes from elsewhere.
+    "cancel" calls `run.cancel()` while more is coming, "fail" is a fault of the provider, and "hang" is silence until
+    `run.cancel()` is called elsewhere.
     """
 
     do: Literal["cancel", "fail", "hang"]
@@ -56,7 +57,7 @@ class Act:
 
 @dataclass(frozen=True)
 class Step:
-    """One model response: what it streams, and its finish reason (None: it ends without one)."""
+    """One model response: the items that it streams, and its finish reason (None: it ends without one)."""
 
     items: Sequence[Words | Call | Act]
     finish: FinishReason | None = "stop"
@@ -104,7 +105,7 @@ class Parts(StreamedResponse):
         self.finish_reason = self.step.finish
 
     async def close_stream(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because nothing is open."""
 
     @property
     def model_name(self) -> str:
@@ -124,7 +125,7 @@ class Parts(StreamedResponse):
 
 
 class PartsModel(Model):
-    """Plays one step a request, and "done" after the last; notes what it was sent, and with which settings."""
+    """Plays one step for each request, and "done" after the last. Records the messages and settings it receives."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         super().__init__()
@@ -163,7 +164,7 @@ class PartsModel(Model):
 
 @dataclass
 class FakeConnection:
-    """A `Connection` to a `PartsModel`; `failure` is what its faults are explained as."""
+    """A `Connection` to a `PartsModel`. `explain` returns `failure` for every fault."""
 
     steps: Sequence[Step]
     spec: ModelSpec = SPEC
@@ -174,7 +175,7 @@ class FakeConnection:
         self.played = PartsModel(self.steps)
 
     def check(self) -> None:
-        """It needs no key."""
+        """Do nothing, because no key is needed."""
 
     def model(self) -> Model:
         return self.played
@@ -192,4 +193,4 @@ class FakeConnection:
         return self.failure
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because nothing is open."""

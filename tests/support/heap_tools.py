@@ -1,4 +1,4 @@
-"""Tools that look for secrets in the memory of the process they run in, and at who may read it."""
+"""Tools that look for secrets in the memory of their own process, and check who can read that memory."""
 
 import ctypes
 import gc
@@ -10,7 +10,7 @@ from types import FrameType, ModuleType
 from typing import Any, cast
 
 KEY_LENGTH = 32
-"""Hexadecimal digits behind the prefix of a made-up key."""
+"""Hexadecimal digits after the prefix of a made-up key."""
 DEPTH = 40
 
 
@@ -27,13 +27,13 @@ def find_keys(prefix: str) -> str:
     """
     text = re.compile(re.escape(prefix) + rf"[0-9a-f]{{{KEY_LENGTH}}}")
     data = re.compile(text.pattern.encode())
-    gc.unfreeze()  # what is frozen is on no list
+    gc.unfreeze()  # frozen objects are on no list of the collector
     others = gc.get_objects()
     parents: dict[int, Any] = {}
     waiting = deque[Any]()
     parents |= dict.fromkeys(map(id, (others, parents, waiting)))
     found = list[str]()
-    for root in (*_frames(), *sys.modules.values(), *others):  # the last are held by what no list shows
+    for root in (*_frames(), *sys.modules.values(), *others):  # `others` come last, as their holders are on no list
         if id(root) not in parents:
             parents[id(root)] = None
             waiting.append(root)
@@ -59,7 +59,7 @@ def _frames() -> Iterator[FrameType]:
 
 
 def _way(held: object, parents: dict[int, Any]) -> str:
-    """The types of the objects on the way to this one, without what they say."""
+    """Return the types of the objects on the way to this one, without their content."""
     steps = [type(held).__name__]
     while (parent := parents.get(id(held))) is not None and len(steps) < DEPTH:
         steps.append(_named(parent, held))

@@ -1,6 +1,6 @@
-"""A model hub on loopback that keeps Spaces as the real one does, for the real huggingface_hub client to talk to.
+"""A model hub on loopback that keeps Spaces as the real one does, for the real huggingface_hub client.
 
-It keeps every request as it came. What it does not know it answers with 404, and a test that meets that fails.
+It records every request. It answers unknown ones with 404, so a test that makes one fails.
 """
 
 import base64
@@ -20,7 +20,7 @@ OWNER = "ada"
 
 
 class Asked(NamedTuple):
-    """One request as it came."""
+    """A recorded request."""
 
     method: str
     path: str
@@ -30,7 +30,7 @@ class Asked(NamedTuple):
 
 @dataclass
 class Stored:
-    """One Space. `stages` are what the next looks see, the last of them for ever."""
+    """A Space. `stages` are the stages that the next polls report. The last one is reported forever."""
 
     private: bool
     sdk: str
@@ -46,13 +46,13 @@ class Stored:
 
     @property
     def sha(self) -> str:
-        """The newest commit's name."""
+        """The id of the newest commit."""
         return hashlib.sha1(repr(self.commits).encode()).hexdigest()
 
 
 @dataclass
 class Hub:
-    """What the hub holds, and how it behaves.
+    """The hub's state and behaviour.
 
     `build` are the stages after each commit. `refuse` maps "METHOD path" (a regular expression) to status and message;
     `logs` are those of builds and runs; `hold_logs` keeps their streams open, and alive. `page` is the page's status.
@@ -71,16 +71,16 @@ class Hub:
     url: str = ""
 
     def seen(self, pattern: str) -> list[Asked]:
-        """The requests whose "METHOD path" matches."""
+        """Return the requests that match "METHOD path"."""
         return [one for one in self.asked if re.fullmatch(pattern, f"{one.method} {one.path}")]
 
     def changes(self) -> list[str]:
-        """The requests that could have changed something, as "METHOD path"."""
+        """Return the requests that could have changed something, as "METHOD path"."""
         return [f"{one.method} {one.path}" for one in self.asked if one.method not in ("GET", "HEAD")]
 
 
 class Refused(Exception):
-    """An answer that is an error."""
+    """An error answer."""
 
     def __init__(self, status: int, message: str, code: str = "") -> None:
         super().__init__(message)
@@ -88,7 +88,7 @@ class Refused(Exception):
 
 
 def blob_id(data: bytes) -> str:
-    """What git calls this content."""
+    """Return git's id of this content."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
 
@@ -192,7 +192,7 @@ def serving(**how: Any) -> Iterator[Hub]:
                     raise Refused(404, f"no such endpoint: {self.command} {what}")
 
         def tree(self, name: str, space: Stored) -> None:
-            """Ten files a page, so that a client that reads but one of them is found out."""
+            """Send ten files a page, which reveals a client that reads only one page."""
             files = [
                 {"type": "file", "path": path, "size": len(data), "oid": blob_id(data)}
                 for path, data in sorted(space.files.items())
@@ -249,7 +249,7 @@ def serving(**how: Any) -> Iterator[Hub]:
 
 
 def create(hub: Hub, given: dict[str, Any]) -> dict[str, Any]:
-    """A new Space, with what the hub itself puts into one."""
+    """Create a Space with the files that the hub itself adds."""
     name = f"{given['organization'] or OWNER}/{given['name']}"
     if given["organization"] not in (None, OWNER):
         raise Refused(403, f"You don't have the rights to create a space under the namespace {given['organization']!r}")
@@ -268,13 +268,13 @@ def create(hub: Hub, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def plan_of(space: Stored, asked: dict[str, Any]) -> dict[str, Any]:
-    """How a file shall be sent, and what is there in its place."""
+    """Return how to send a file, and what is there at its path."""
     there = {"oid": blob_id(space.files[asked["path"]])} if asked["path"] in space.files else {}
     return {"path": asked["path"], "uploadMode": "regular", "shouldIgnore": False} | there
 
 
 def commit(hub: Hub, name: str, space: Stored, lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """All of a commit or nothing; afterwards the Space is built."""
+    """Apply a commit as a whole or not at all. Afterwards the Space is built."""
     header, operations = lines[0]["value"], lines[1:]
     if header.get("parentCommit") not in (None, space.sha):
         raise Refused(412, "A commit has happened since. Please refresh and try again.")
@@ -299,7 +299,7 @@ def commit(hub: Hub, name: str, space: Stored, lines: list[dict[str, Any]]) -> d
 
 
 def runtime(hub: Hub, space: Stored, *, look: bool = True) -> dict[str, Any]:
-    """How a Space is; each look goes one stage on, and the last stage has the newest commit running."""
+    """Return the state of a Space. Each poll moves it on one stage, and in the last stage the newest commit runs."""
     stage = space.stages.pop(0) if look and len(space.stages) > 1 else space.stages[0]
     if look and len(space.stages) == 1 and stage == space.stages[0] == "RUNNING":
         space.running = space.sha

@@ -1,4 +1,4 @@
-"""Programs in place of vLLM and llama.cpp, for tests of our launchers: they note how they were started, and answer."""
+"""Programs in place of vLLM and llama.cpp, for tests of the launchers. They record how they were started, and answer."""
 
 import json
 import sys
@@ -79,19 +79,19 @@ class Server:
 
 @dataclass(frozen=True)
 class Started:
-    """Where a program notes how it was started."""
+    """The file in which a program records how it was started."""
 
     log: Path
 
     @property
     def how(self) -> dict[str, Any]:
-        """Its arguments as `argv`, and its `variables` or `parameters`."""
+        """Return its arguments as `argv`, and its `variables` or `parameters`."""
         return json.loads(self.log.read_text())
 
 
 @contextmanager
 def vllm(folder: Path, gpu: int = 0) -> Iterator[Started]:
-    """Put a `vllm` alone on the PATH, with an `nvidia-smi` that reports a GPU of so many MiB, if any."""
+    """Put a fake `vllm` on an otherwise empty PATH, and an `nvidia-smi` that reports a GPU of `gpu` MiB, unless 0."""
     log, programs = folder / "vllm.json", folder / "bin"
     texts = {"vllm": VLLM.format(python=sys.executable, log=str(log))}
     if gpu:
@@ -107,7 +107,7 @@ def vllm(folder: Path, gpu: int = 0) -> Iterator[Started]:
 
 @contextmanager
 def llama_cpp(folder: Path) -> Iterator[Started]:
-    """Let the child process of llama.cpp import this program instead of it."""
+    """Let the child process import this program in place of llama.cpp."""
     log, module = folder / "llama.json", folder / "modules" / "xllamacpp.py"
     module.parent.mkdir()
     module.write_text(LLAMA.format(log=str(log)))

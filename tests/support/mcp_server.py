@@ -1,6 +1,6 @@
-"""A real MCP server for tests, by the SDK's own server: `python -m tests.support.mcp_server stdio`, or `http PORT`.
+"""A real MCP server for tests, built with the SDK: `python -m tests.mcp_server stdio`, or `http PORT`.
 
-`stubborn` ends for no closed stdin and no SIGTERM, `chatty` first prints what is no message.
+`stubborn` ignores a closed stdin and SIGTERM. `chatty` first prints a line that is no message.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ def odd() -> str:
 
 
 def main() -> None:
-    """Play the part that the first argument names."""
+    """Run in the mode that the first argument names."""
     match sys.argv[1]:
         case "http":
             server.run("streamable-http", port=int(sys.argv[2]))

@@ -1,4 +1,4 @@
-"""Pictures and sounds for tests: real files with something to recognise in them, and files made to do harm."""
+"""Pictures and sounds for tests: real files with recognisable content, and harmful files."""
 
 import io
 import struct
@@ -22,7 +22,7 @@ SECRET = "Somebody's camera"
 
 
 def drawn(size: tuple[int, int] = (64, 48), mode: str = "RGB") -> Image.Image:
-    """A blue picture whose upper left quarter is red, so that one sees which way up it is."""
+    """Return a blue picture with a red upper left quarter, which shows how it is turned."""
     image = Image.new("RGB", size, BLUE)
     image.paste(RED, (0, 0, size[0] // 2, size[1] // 2))
     if mode in ("RGBA", "LA"):
@@ -34,7 +34,7 @@ def drawn(size: tuple[int, int] = (64, 48), mode: str = "RGB") -> Image.Image:
 
 
 def encoded(image: Image.Image, format_: str, **options: Any) -> bytes:
-    """The bytes of a picture, as Pillow or libheif writes them."""
+    """Return a picture as bytes, encoded by Pillow or libheif."""
     out = io.BytesIO()
     if format_ == "HEIF":
         pillow_heif.from_pillow(image).save(out, quality=80, **options)
@@ -44,12 +44,12 @@ def encoded(image: Image.Image, format_: str, **options: Any) -> bytes:
 
 
 def picture(format_: str, size: tuple[int, int] = (64, 48), mode: str = "RGB", **options: Any) -> bytes:
-    """A drawn picture in that format."""
+    """Return the drawn picture in that format."""
     return encoded(drawn(size, mode), format_, **options)
 
 
 def exif(turn: int = 1) -> bytes:
-    """The metadata of a camera: where it was, whose it is, and how it was held."""
+    """Return a camera's metadata: where the picture was taken, who owns it, and how the camera was held."""
     found = Image.Exif()
     found[0x0112], found[0x010F] = turn, SECRET
     found.get_ifd(0x8825).update(GPS)
@@ -57,7 +57,7 @@ def exif(turn: int = 1) -> bytes:
 
 
 def red_corner(image: Image.Image) -> str:
-    """The corner in which it is red, "" where in none or several."""
+    """Return the corner that is red, or "" if none or several are."""
     wide, high = image.size
     small = image.convert("RGB")
     spots = {"upper left": (0.2, 0.2), "upper right": (0.8, 0.2), "lower left": (0.2, 0.8), "lower right": (0.8, 0.8)}
@@ -69,11 +69,11 @@ def red_corner(image: Image.Image) -> str:
     return found[0] if len(found) == 1 else ""
 
 
-# --- made to do harm --------------------------------------------------------------------------------------------------
+# --- harmful files ----------------------------------------------------------------------------------------------------
 
 
 def png_of(width: int, height: int, depth: int = 1, *more: bytes, rows: int | None = None) -> bytes:
-    """A PNG of that size, all black, with its data (so many rows) really there, a thousandth of it."""
+    """Return a black PNG of that size. Its data (of `rows` rows) is complete, and compressed to a thousandth."""
     row = b"\0" * (1 + (width * depth + 7) // 8)
     pack = zlib.compressobj(9)
     body = b"".join([pack.compress(row) for _ in range(height if rows is None else rows)]) + pack.flush()
@@ -87,7 +87,7 @@ def _chunk(name: bytes, body: bytes) -> bytes:
 
 
 def jpeg_of(width: int, height: int) -> bytes:
-    """A JPEG whose header claims that size."""
+    """Return a JPEG with that size in its header."""
     data = bytearray(picture("JPEG"))
     at = data.index(b"\xff\xc0") + 5
     data[at : at + 4] = struct.pack(">HH", height, width)
@@ -95,14 +95,14 @@ def jpeg_of(width: int, height: int) -> bytes:
 
 
 def jpeg_of_scans(count: int) -> bytes:
-    """A progressive JPEG that goes over all of a large picture again and again, a few bytes each time."""
+    """Return a progressive JPEG with many scans over a large picture, each of a few bytes."""
     data = encoded(Image.new("RGB", (2000, 2000)), "JPEG", progressive=True)
     last = data.rindex(b"\xff\xda")
     return data[:last] + data[last:-2] * count + b"\xff\xd9"
 
 
 def gif_of(screen: tuple[int, int], frame: tuple[int, int]) -> bytes:
-    """A GIF with that screen and a frame of that size."""
+    """Return a GIF with that screen size and a frame of that size."""
     data = bytearray(picture("GIF", mode="P"))
     data[6:10] = struct.pack("<HH", *screen)
     at = data.index(b"\x2c")
@@ -111,7 +111,7 @@ def gif_of(screen: tuple[int, int], frame: tuple[int, int]) -> bytes:
 
 
 def webp_of(width: int, height: int) -> bytes:
-    """A WebP whose canvas claims that size."""
+    """Return a WebP with that canvas size in its header."""
     inner = picture("WEBP")[12:]
     canvas = b"VP8X" + struct.pack("<I", 10) + b"\0\0\0\0" + (width - 1).to_bytes(3, "little")
     whole = b"WEBP" + canvas + (height - 1).to_bytes(3, "little") + inner
@@ -119,7 +119,7 @@ def webp_of(width: int, height: int) -> bytes:
 
 
 def box_of(format_: str, claimed: tuple[int, int], real: tuple[int, int] = (64, 64)) -> bytes:
-    """A HEIC or AVIF of one size that claims another."""
+    """Return a HEIC or AVIF of size `real` that claims another size."""
     data = bytearray(encoded(Image.new("RGB", real), format_))
     at = data.index(b"ispe") + 8
     data[at : at + 8] = struct.pack(">II", *claimed)
@@ -127,12 +127,12 @@ def box_of(format_: str, claimed: tuple[int, int], real: tuple[int, int] = (64, 
 
 
 def ico_of(png: bytes) -> bytes:
-    """An icon that holds a PNG."""
+    """Return an icon that holds a PNG."""
     return struct.pack("<HHHBBBBHHII", 0, 1, 1, 0, 0, 0, 0, 1, 32, len(png), 22) + png
 
 
 def harmful_pictures() -> dict[str, bytes]:
-    """Files that unpack to far more than they are, by name."""
+    """Return files by name that unpack to far more than their size."""
     large = png_of(60_000, 60_000, rows=6_000)
     text = _chunk(b"zTXt", b"Comment\0\0" + zlib.compress(b"a" * 50_000_000, 9))
     profile = _chunk(b"iCCP", b"p\0\0" + zlib.compress(b"a" * 50_000_000, 9))
@@ -176,13 +176,13 @@ FORMATS = {
 
 
 def tone(seconds: float = 1.0, *, hertz: float = 1000, rate: int = 48_000, loud: float = 0.4) -> Samples:
-    """A tone, from -1 to 1; louder than 1 it is cut off there."""
+    """Return a tone from -1 to 1. A tone louder than 1 is clipped."""
     time = np.arange(int(seconds * rate)) / rate
     return np.clip(loud * np.sin(2 * np.pi * hertz * time), -1, 1).astype(np.float32)
 
 
 def sound(format_: str, samples: Samples | None = None, *, rate: int = 48_000) -> bytes:
-    """The samples, else a tone, in one of `FORMATS`. Several rows are channels."""
+    """Return the samples, or a tone, in one of `FORMATS`. Several rows are channels."""
     samples = tone(rate=rate) if samples is None else samples
     container, codec = FORMATS[format_]
     out = io.BytesIO()
@@ -202,7 +202,7 @@ def sound(format_: str, samples: Samples | None = None, *, rate: int = 48_000) -
 
 
 def ready(samples: Samples | None = None) -> bytes:
-    """A WAV as every model takes it."""
+    """Return a WAV in the form that every model accepts."""
     out = io.BytesIO()
     with wave.open(out, "wb") as file:
         file.setparams((1, 2, 16_000, 0, "NONE", ""))
@@ -211,14 +211,14 @@ def ready(samples: Samples | None = None) -> bytes:
 
 
 def heard(wav: bytes) -> tuple[float, float]:
-    """How long a sound is, in seconds, and which frequency is the loudest in it, in hertz."""
+    """Return the length of a sound in seconds, and its loudest frequency in hertz."""
     samples, rate = soundfile.read(io.BytesIO(wav), always_2d=True)
     spectrum = np.abs(np.fft.rfft(samples[:, 0]))
     return len(samples) / rate, float(np.fft.rfftfreq(len(samples), 1 / rate)[int(spectrum.argmax())])
 
 
 def hours_of_opus(hours: float, *, container: str = "ogg", **options: str) -> bytes:
-    """Silence, of which each 20 ms have three bytes."""
+    """Return silence, with three bytes for each 20 ms."""
     out = io.BytesIO()
     with av.open(out, "w", format=container, options=options) as file:
         stream: Any = file.add_stream("libopus", rate=48_000, layout="mono")
@@ -233,7 +233,7 @@ def hours_of_opus(hours: float, *, container: str = "ogg", **options: str) -> by
 
 
 def m4a_of(samples: int) -> bytes:
-    """An M4A whose table claims so many samples of one size, each of which costs its reader a few bytes."""
+    """Return an M4A with a table that claims `samples` samples of one size. Each costs its reader a few bytes."""
     data = bytearray(sound("m4a"))
     at = data.index(b"stsz") + 8
     data[at : at + 8] = struct.pack(">II", 1, samples)
@@ -244,14 +244,14 @@ def m4a_of(samples: int) -> bytes:
 
 
 def wav_of(*, rate: int = 16_000, channels: int = 1, claimed: int = 1 << 31) -> bytes:
-    """A WAV of a few samples whose header claims other figures."""
+    """Return a WAV of a few samples with other figures in its header."""
     head = struct.pack("<4sI4s4sIHHIIHH4sI", b"RIFF", claimed, b"WAVE", b"fmt ", 16, 1, channels, rate,
                        rate * channels * 2 % 2**32, channels * 2 % 65536, 16, b"data", claimed)  # fmt: skip
     return head + b"\0\1" * 16_000
 
 
 def harmful_sounds() -> dict[str, bytes]:
-    """Files that unpack to far more than they are, or claim to, by name."""
+    """Return files by name that unpack to far more than their size, or claim to."""
     return {
         "opus, two hours": hours_of_opus(2),
         "webm, two hours": hours_of_opus(2, container="webm"),
@@ -263,4 +263,4 @@ def harmful_sounds() -> dict[str, bytes]:
 
 
 PNG, WAV, MP3 = picture("PNG", (8, 8)), ready(), sound("mp3", tone(0.1))
-"""What goes to any model as it is; the MP3 to those that take MP3."""
+"""Files that every model accepts without conversion. Only some accept the MP3."""

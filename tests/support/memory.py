@@ -1,17 +1,17 @@
-"""What a process has held of memory; imports nothing that would add to it."""
+"""The memory use of a process. Imports nothing that would add to it."""
 
 import re
 from pathlib import Path
 
 
 def most_memory() -> int:
-    """The most that this process has held, in KB.
+    """Return the peak memory of this process in KB.
 
-    `ru_maxrss` would not do: it begins with that of the process by which this one was started.
+    `ru_maxrss` is not usable, because it starts with the value of the parent process.
     """
     return int(re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[0])
 
 
 def held_memory(pid: int) -> int:
-    """What another process holds now, in bytes."""
+    """Return the current memory of another process, in bytes."""
     return int(re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[0]) * 1024

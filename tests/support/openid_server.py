@@ -1,9 +1,9 @@
-"""A stand-in for the hub as an OpenID provider: it asks who one is, and gives that person's token.
+"""A stand-in for the hub as an OpenID provider: it asks who the visitor is, and returns that person's token.
 
     with provider() as hub:
         ... OPENID_PROVIDER_URL=hub.url, OAUTH_CLIENT_ID=CLIENT, OAUTH_CLIENT_SECRET=SECRET ...
 
-A code is good once, for the client that asked and the address that it named, as the hub has it.
+As at the hub, a code is valid once, for the client and the redirect address that requested it.
 """
 
 import base64
@@ -27,7 +27,7 @@ PEOPLE = ("ann", "bob")
 
 @dataclass
 class Provider:
-    """One that runs. `codes` are those given and not yet used; `seconds` is how long a token is good."""
+    """A running provider. `codes` are the unused codes. A token is valid for `seconds`."""
 
     url: str = ""
     seconds: int = 8 * 3600
@@ -36,7 +36,7 @@ class Provider:
 
     @property
     def env(self) -> dict[str, str]:
-        """What the hub sets in a Space with `hf_oauth: true`."""
+        """The variables that the hub sets in a Space with `hf_oauth: true`."""
         return {
             "OAUTH_CLIENT_ID": CLIENT,
             "OAUTH_CLIENT_SECRET": SECRET,
@@ -46,11 +46,11 @@ class Provider:
 
     @staticmethod
     def token(person: str) -> str:
-        """The token that a person's login gives."""
+        """Return the token that a person's login gives."""
         return f"hf_oauth_of_{person}_0123456789abcdefghijklmnop"
 
     def get(self, path: str, query: dict[str, str]) -> tuple[int, Any]:
-        """The answer to a GET: status, and JSON, a page, or where to go."""
+        """Answer a GET: return the status, and JSON, a page, or a redirect address."""
         match path:
             case "/.well-known/openid-configuration":
                 return 200, {
@@ -76,7 +76,7 @@ class Provider:
                 return 404, "Nothing here."
 
     def post(self, path: str, authorization: str, form: dict[str, str]) -> tuple[int, Any]:
-        """The answer to a POST: the token for a code."""
+        """Answer a POST: return the token for a code."""
         asked = self.codes.pop(form.get("code", ""), None)
         client = "Basic " + base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
         if path != "/oauth/token" or asked is None or authorization != client:
@@ -112,7 +112,7 @@ class Provider:
 
 @contextmanager
 def provider() -> Iterator[Provider]:
-    """A provider on loopback, gone at the end of the block."""
+    """Run a provider on loopback until the block ends."""
     state = Provider()
 
     class Handler(BaseHTTPRequestHandler):

@@ -11,7 +11,7 @@ _ports = iter(random.Random(os.getpid()).sample(range(_FIRST, _END), _END - _FIR
 
 
 def free_port() -> int:
-    """Return a free port, never the same one twice. Another process of the tests hardly gets it meanwhile."""
+    """Return a free port, never the same one twice. Another process of the tests is unlikely to take it."""
     for port in _ports:
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port

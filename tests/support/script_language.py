@@ -1,4 +1,4 @@
-"""What the scripted model server answers: a pure function from a chat request to a plan of actions.
+"""The language of the scripted model server: a pure function from a chat request to a plan of actions.
 
 The script is named in the last user message, so that a person or a browser test can drive it by typing. A message that
 begins with `!` and a known name is a list of commands, and a new one starts at every further ` !name`; anything else
@@ -38,7 +38,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Deltas:
-    """Deltas to stream, `rate` a second (0: as fast as they go)."""
+    """Deltas to stream, `rate` a second (0: as fast as possible)."""
 
     items: Sequence[Json]
     rate: float
@@ -46,14 +46,14 @@ class Deltas:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Silence of so many seconds; infinite is a stall."""
+    """Silence for some seconds. Infinite is a stall."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Hush:
-    """Silence for ever before anything is sent, not even the headers."""
+    """Silence forever before anything is sent, including the headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +67,21 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A line of the event stream, sent as it stands."""
+    """A line of the event stream, sent unchanged."""
 
     line: str
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The finish reason, usage and the end mark; None leaves the reason out."""
+    """The finish reason, usage and the end mark. None omits the reason."""
 
     reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """An ending that no healthy server makes."""
+    """An ending that no healthy server produces."""
 
     how: Literal["cut", "reset", "error-event"]
 
@@ -92,7 +92,7 @@ ENDINGS = (Hush, Refuse, Finish, Break)
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command of a script, with everything that was typed after its name."""
+    """One command of a script, with the text after its name."""
 
     name: str
     text: str = ""
@@ -100,7 +100,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a command may look at: the request, the results of the tools it called, and how often it came before."""
+    """The input of a command: the request, the results of the tools it called, and the number of its attempts."""
 
     body: Json
     results: Sequence[str]
@@ -109,7 +109,7 @@ class Scene:
 
 
 def plan(body: Json, *, attempt: int = 1, rate: float = 100.0) -> list[Action]:
-    """Decide the whole answer to a chat request; `attempt` counts requests with these same messages from 1."""
+    """Decide the whole answer to a chat request. `attempt` counts requests with the same messages from 1."""
     messages: list[Json] = body.get("messages") or []
     at = _last_prompt(messages)
     text = message_text(messages[at]) if at >= 0 else ""
@@ -133,7 +133,7 @@ def plan(body: Json, *, attempt: int = 1, rate: float = 100.0) -> list[Action]:
 
 
 def parse(text: str) -> list[Command]:
-    """Split a script into commands; empty where the text is not a script."""
+    """Split a script into commands. Return an empty list if the text is not a script."""
     commands: list[Command] = []
     text = text.strip()
     found = NAME.match(text)
@@ -149,7 +149,7 @@ def parse(text: str) -> list[Command]:
 
 
 def token(i: int) -> str:
-    """The i-th token of `!tokens`: always the word `word<i>`, in markdown that changes every few dozen tokens."""
+    """Return token `i` of `!tokens`: always the word `word<i>`, in Markdown that changes every few dozen tokens."""
     word, at = f"word{i} ", i % 200
     if at < 6:  # a heading
         return ("\n\n## " if at == 0 and i else "## " if at == 0 else "") + word + ("\n\n" if at == 5 else "")
@@ -165,7 +165,7 @@ def token(i: int) -> str:
 
 
 def message_text(message: Json) -> str:
-    """The text of a message, whose content is a string or a list of parts."""
+    """Return the text of a message. Its content is a string or a list of parts."""
     content = message.get("content") or ""
     if isinstance(content, str):
         return content
@@ -173,12 +173,12 @@ def message_text(message: Json) -> str:
 
 
 def error_body(message: str, kind: str, code: int | str, param: str | None = None) -> Json:
-    """An error as OpenAI and vLLM send it."""
+    """Return an error in the shape that OpenAI and vLLM use."""
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 def _last_prompt(messages: list[Json]) -> int:
-    """Where the prompt stands; a user message that only carries a tool's file is not one (Chat has no other place)."""
+    """Return the index of the last prompt. A user message that only carries a tool's file is not one."""
     for at in range(len(messages) - 1, -1, -1):
         if messages[at].get("role") != "user":
             continue
@@ -189,7 +189,7 @@ def _last_prompt(messages: list[Json]) -> int:
 
 
 def _commands_of_step(commands: list[Command], step: int) -> list[Command] | None:
-    """The commands of one model request of a run, empty where the script has none left; None: not a script."""
+    """Return the commands of one model request: an empty list after the script's end, None if it is not a script."""
     if not commands:
         return None
     if any(command.name == "loop" for command in commands):
@@ -215,7 +215,7 @@ def _friendly(text: str, before: Sequence[Json], prompt: Json) -> str:
     return f'Hello! You said: "{text.strip()}".{also} Before it I was sent {count} messages.'
 
 
-# The commands: each returns its actions; Deltas with a negative rate take the rate of the script.
+# The commands. Each returns its actions. Deltas with a negative rate take the rate of the script.
 
 
 def _text(text: str, scene: Scene) -> list[Action]:
@@ -323,7 +323,7 @@ COMMANDS: dict[str, Callable[[str, Scene], list[Action]]] = {
     "echo": _echo,
     "tokens": _tokens,
     "think": _think,
-    "pace": _wait,  # never called: `plan` takes it
+    "pace": _wait,  # never called, because `plan` handles it
     "wait": _wait,
     "stall-before": _stall_before,
     "stall-after": _after_tokens(Wait(float("inf"))),
@@ -354,7 +354,7 @@ ERRORS: dict[int, tuple[str, str, str]] = {
 
 
 def _call(text: str, scene: Scene, index: int) -> tuple[str, str]:
-    """Name and raw arguments of a typed call; where no name was typed, the offered tool at `index`."""
+    """Return name and raw arguments of a typed call. Without a typed name, take the offered tool at `index`."""
     name, _, arguments = text.strip().partition(" ")
     if name and not name.startswith("{"):
         return name, arguments.strip() or "{}"
@@ -363,7 +363,7 @@ def _call(text: str, scene: Scene, index: int) -> tuple[str, str]:
 
 
 def _call_deltas(calls: Sequence[tuple[str, str]], scene: Scene) -> list[Json]:
-    """A call's id and name come first, then its arguments in pieces of 4 characters, so that cuts fall anywhere."""
+    """Stream each call's id and name, then its arguments in pieces of 4 characters, so that cuts fall anywhere."""
     deltas: list[Json] = []
     for index, (name, arguments) in enumerate(calls):
         head = {"index": index, "id": f"chatcmpl-tool-{scene.step}-{index}", "type": "function"}
@@ -374,7 +374,7 @@ def _call_deltas(calls: Sequence[tuple[str, str]], scene: Scene) -> list[Json]:
 
 
 def _words(text: str, name: str = "content") -> list[Json]:
-    """Cut text about as a tokenizer does: words with the space before them, long ones in pieces."""
+    """Cut text roughly as a tokenizer does: words with the space before them, long words in pieces."""
     return [{name: piece} for piece in re.findall(r"\s*\S{1,8}|\s+", text)]
 
 
@@ -394,9 +394,9 @@ def _number(text: str, default: float) -> float:
 
 
 def _after_json(text: str, start: int) -> int:
-    """Where the first JSON value that is typed after `start` ends; `start` itself where there is none.
+    """Return the end of the first JSON value after `start`, or `start` if there is none.
 
-    Looking for the next command only behind it lets a command's JSON contain the text of another command.
+    Searching for the next command only after it lets a command's JSON contain the text of another command.
     """
     opening = re.compile(r"[^!{\[]*(?=[{\[])").match(text, start)
     if not opening:
@@ -420,7 +420,7 @@ def _shortened(value: Any, limit: int = 200) -> Any:
 
 
 def pieces(actions: Sequence[Action]) -> Iterator[Json]:
-    """All deltas of a plan, for a test that wants to know what a client should have read."""
+    """Yield all deltas of a plan, which is what a client should have read."""
     for action in actions:
         match action:
             case Deltas(items=items):

@@ -1,10 +1,10 @@
-"""A small OpenAI-Chat model server on loopback that plays scripts (`script_language.py`) and keeps a journal.
+"""A small Chat Completions server on loopback that plays scripts (`script_language.py`) and keeps a journal.
 
-It speaks HTTP over a bare asyncio protocol, because tests of stopping and of endings need what frameworks hide: the
-moment a silent client goes away, a connection reset, an end without a last chunk. Tokens are paced by absolute
-deadlines; what is due is sent on a grid of 5 ms, so 200 tokens a second cost about one short wake-up each.
+It speaks HTTP on a bare asyncio protocol, because tests of stopping and of endings need what frameworks hide: the
+moment a silent client disconnects, a connection reset, an end without a last chunk. Absolute deadlines pace the tokens.
+Tokens are sent on a grid of 5 ms, so 200 tokens a second cost about one short wake-up each.
 
-    python -m tests.support.scripted_server --port 9000            prints its base URL once it listens
+    python -m tests.scripted_server --port 9000            prints its base URL when it listens
     with running() as server: server.base_url, server.journal()
 """
 
@@ -42,13 +42,13 @@ MARK_EVERY = 50
 
 
 def _moment() -> Json:
-    """Now on both clocks: epoch milliseconds for pages, monotonic seconds for other processes of this machine."""
+    """Return the time on both clocks: epoch ms for pages, monotonic seconds for other processes of this machine."""
     return {"epoch_ms": time.time() * 1000, "mono": time.monotonic()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What the server claims to be. `rate` is the pace, in tokens a second, of scripts that name none."""
+    """The server's configuration. `rate`, in tokens a second, applies to scripts that set none."""
 
     models: Sequence[str] = ("Qwen/Qwen3-8B",)
     max_model_len: int = 32768
@@ -58,10 +58,10 @@ class Config:
 
 @dataclass(slots=True, kw_only=True)
 class Exchange:
-    """One chat request and what became of it: a line of the journal.
+    """One chat request and its outcome: a line of the journal.
 
-    `ended` is None while it runs, else a finish reason, the name of a broken ending, `status 429`, or `client_closed`;
-    `closed` is when the client went away before the end.
+    `ended` is None while it runs, else a finish reason, the name of a broken ending, `status 429`, or `client_closed`.
+    `closed` is the time when the client disconnected before the end.
     """
 
     id: int
@@ -77,7 +77,7 @@ class Exchange:
     ended: str | None = None
 
     def count(self, deltas: Sequence[Json]) -> None:
-        """Note that these deltas went out just now."""
+        """Record that these deltas were sent now."""
         if not deltas:
             return
         now, before = _moment(), self.sent
@@ -88,13 +88,13 @@ class Exchange:
             self.marks.append({"n": n * MARK_EVERY, **now})
 
     def shown(self, *, body: bool = True) -> Json:
-        """The journal's JSON; `finished` says that the server came to the end it had planned."""
+        """Return the journal's JSON. `finished` says that the server reached its planned end."""
         finished = self.ended is not None and self.ended != "client_closed"
         names = ("id", "authorization", "at", "sent", "first", "last", "marks", "closed", "ended")
         return {name: getattr(self, name) for name in names} | {"finished": finished, "body": self.body if body else {}}
 
     def usage(self) -> Json:
-        """Prompt tokens are a guess of four characters each; completion tokens are the deltas sent."""
+        """Return the usage. Prompt tokens are estimated at four characters each, and each delta is a completion token."""
         prompt = len(json.dumps(self.body.get("messages", []))) // 4
         total = {"prompt_tokens": prompt, "completion_tokens": self.sent, "total_tokens": prompt + self.sent}
         return total | {"completion_tokens_details": {"reasoning_tokens": self.reasoning}}
@@ -102,7 +102,7 @@ class Exchange:
 
 @dataclass(slots=True)
 class Server:
-    """The journal and the answers of one server; connections share it."""
+    """The journal and the answers of one server. Its connections share it."""
 
     config: Config
     exchanges: list[Exchange] = field(default_factory=list[Exchange])
@@ -118,7 +118,7 @@ class Server:
         return exchange
 
     def plan(self, body: Json, authorization: str | None) -> list[Action]:
-        """The answer to a request: refused for its key or model, else as its script says."""
+        """Plan the answer to a request: refuse a wrong key or model, else follow the script."""
         if self.config.api_key and authorization != f"Bearer {self.config.api_key}":
             return [Refuse(401, {"error": "Unauthorized"})]  # vLLM's own body: a string, not an object
         if (model := body.get("model")) not in self.config.models:
@@ -131,11 +131,11 @@ class Server:
             return [Refuse(400, error_body(f"That script does not work: {error}", "BadRequestError", 400))]
 
     def journal(self, *, after: int = 0, bodies: bool = True) -> list[Json]:
-        """The journal's lines with an id above `after`."""
+        """Return the journal's lines with an id above `after`."""
         return [exchange.shown(body=bodies) for exchange in list(self.exchanges) if exchange.id > after]
 
     def models(self) -> Json:
-        """`/v1/models` as vLLM shapes it."""
+        """Return `/v1/models` in vLLM's shape."""
         data = [
             {"id": name, "object": "model", "created": 0, "owned_by": "vllm", "root": name, "parent": None}
             | {"max_model_len": self.config.max_model_len, "permission": []}
@@ -145,7 +145,7 @@ class Server:
 
 
 class Connection(asyncio.Protocol):
-    """One client connection: parses a request, plays the answer in a task, then waits for the next."""
+    """One client connection: parses a request, plays the answer in a task, then waits for the next request."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -171,7 +171,7 @@ class Connection(asyncio.Protocol):
         self._gone()
 
     def _gone(self) -> None:
-        """The client left. Between two requests that is how connections end; within one the journal has the time."""
+        """Handle a disconnect. Between two requests it is normal. During one, record the time in the journal."""
         if self.exchange and self.exchange.ended is None:
             self.exchange.closed, self.exchange.ended = _moment(), "client_closed"
         if self.task:
@@ -229,7 +229,7 @@ class Connection(asyncio.Protocol):
             await self._whole(exchange, actions)
 
     async def _whole(self, exchange: Exchange, actions: Sequence[Action]) -> None:
-        """The same plan for a client that does not stream: it waits as long, and gets one message."""
+        """Play the same plan for a client that does not stream: wait as long, and send one message."""
         message: Json = {"role": "assistant", "content": None}
         reason: str | None = None
         for action in actions:
@@ -269,7 +269,7 @@ class _Streamed:
         self.exchange = exchange
         self.opened = False
         envelope = json.dumps(_envelope(exchange, "chat.completion.chunk"))[:-1]
-        # A chunk is built from strings around the delta: encoding the envelope per token would double the cost.
+        # Build a chunk from strings around the delta: encoding the envelope for each token would double the cost.
         self.before = f'data: {envelope}, "choices": [{{"index": 0, "delta": '
         self.after = ', "finish_reason": null}]}\n\n'
 
@@ -291,7 +291,7 @@ class _Streamed:
                     return await self._break(how)
                 case Hush():
                     await _silence(math.inf)
-                case Refuse(body=refusal):  # too late for a status: the stream says it
+                case Refuse(body=refusal):  # it is too late for a status, so the stream reports the error
                     return await self._break("error-event", refusal)
                 case _:
                     assert_never(action)
@@ -326,7 +326,7 @@ class _Streamed:
 
     async def _break(self, how: str, error: Json | None = None) -> None:
         if how == "reset":
-            await asyncio.sleep(0.02)  # let the client read what was sent: a reset may overtake it
+            await asyncio.sleep(0.02)  # let the client read what was sent, because a reset can overtake it
             self.exchange.ended = how
             return _reset(self.transport)
         if how == "error-event":
@@ -344,7 +344,7 @@ class _Streamed:
 
 
 def _next_tick(start: float, deadline: float, now: float) -> float:
-    """Seconds to sleep until the first point of the 5 ms grid at or after `deadline` (both from `start`) and now."""
+    """Return the seconds until the first 5 ms grid point at or after `deadline` and `now` (counted from `start`)."""
     ticks = math.ceil(max(deadline, now - start) / TICK - 1e-6)
     return start + ticks * TICK - now
 
@@ -356,7 +356,7 @@ async def _silence(seconds: float) -> None:
 
 
 def _take_request(buffer: bytearray) -> tuple[str, str, dict[str, str], bytes] | None:
-    """Remove one whole request from the buffer: method, target, headers, body. None: not all of it is here yet."""
+    """Remove one whole request from the buffer: method, target, headers, body. Return None if it is incomplete."""
     end = buffer.find(b"\r\n\r\n")
     if end < 0:
         return None
@@ -382,7 +382,7 @@ def _envelope(exchange: Exchange, kind: str) -> Json:
 
 
 def _reset(transport: asyncio.Transport) -> None:
-    """Close with a TCP reset: lingering for zero seconds drops what is queued and sends RST instead of FIN."""
+    """Close with a TCP reset: lingering for zero seconds drops the queue and sends RST instead of FIN."""
     transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     transport.abort()
 
@@ -401,7 +401,7 @@ def _merge(message: Json, delta: Json) -> None:
 
 
 async def listen(server: Server, port: int = 0) -> tuple[asyncio.Server, int]:
-    """Listen on loopback in the running loop; returns the asyncio server and its port."""
+    """Listen on loopback in the running loop. Return the asyncio server and its port."""
     listener = await asyncio.get_running_loop().create_server(lambda: Connection(server), "127.0.0.1", port)
     return listener, listener.sockets[0].getsockname()[1]
 
@@ -415,15 +415,15 @@ class Running:
 
     @property
     def base_url(self) -> str:
-        """What `VLLM_BASE_URL` should be."""
+        """The value for `VLLM_BASE_URL`."""
         return f"{self.url}/v1"
 
     def journal(self, *, after: int = 0) -> list[Json]:
-        """The journal, oldest first."""
+        """Return the journal, oldest line first."""
         return self.server.journal(after=after)
 
     def wait_for(self, holds: Callable[[list[Json]], Any], seconds: float = 20.0) -> list[Json]:
-        """The journal as soon as `holds(journal)`; raises TimeoutError with the journal's endings."""
+        """Return the journal once `holds(journal)` is true. Raises TimeoutError with the journal's endings."""
         until = time.monotonic() + seconds
         while not holds(journal := self.journal()):
             if time.monotonic() > until:
@@ -434,7 +434,7 @@ class Running:
 
 @contextmanager
 def running(config: Config | None = None, *, port: int = 0) -> Iterator[Running]:
-    """A server in its own thread and event loop, gone at the end of the block."""
+    """Run a server in a separate thread and event loop until the block ends."""
     server = Server(config or Config())
     ready: list[int] = []
     started = threading.Event()
@@ -453,7 +453,7 @@ def running(config: Config | None = None, *, port: int = 0) -> Iterator[Running]
         loop.run_forever()
         listener.close()
         for connection in list(server.connections):
-            connection.transport.abort()  # which cancels what it was answering
+            connection.transport.abort()  # this cancels the running answer
         while server.connections or asyncio.all_tasks(loop):
             loop.run_until_complete(asyncio.sleep(0))
         loop.close()

@@ -1,4 +1,4 @@
-"""Tools that take their time, for tests of stop."""
+"""Slow tools, for tests of stop."""
 
 import asyncio
 import time

@@ -1,7 +1,7 @@
-"""A web site on loopback that says exactly the bytes that a test wants, and keeps what it was asked.
+"""A web site on loopback that sends exactly the bytes that a test wants, and records its requests.
 
-It speaks HTTP/1.1 by hand, because tests of guards need answers that no framework would give: lengths that lie, bodies
-without end, compressed bombs.
+It speaks HTTP/1.1 without a framework, because tests of guards need answers that no framework would give: wrong
+lengths, endless bodies, compression bombs.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import Any, cast
 
 @dataclass(frozen=True)
 class Asked:
-    """A request as it came."""
+    """A recorded request."""
 
     method: str
     target: str
@@ -30,7 +30,7 @@ Handler = Callable[[Asked], Said]
 
 @dataclass
 class Site:
-    """Where it is, what it was asked, and what it says: `handlers` by path, or `handlers["*"]`."""
+    """The site's address, its recorded requests, and its `handlers` by path; `handlers["*"]` serves all other paths."""
 
     port: int
     handlers: dict[str, Handler]
@@ -38,19 +38,19 @@ class Site:
 
     @property
     def host(self) -> str:
-        """As in a guard's `allow`."""
+        """The host in the form of a guard's `allow`."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def url(self) -> str:
-        """Its root, without a slash."""
+        """The root URL, without a slash."""
         return f"http://{self.host}"
 
 
 def answer(
     body: bytes | str = b"", *, status: int = 200, kind: str = "text/plain", headers: Mapping[str, str] | None = None
 ) -> bytes:
-    """A whole answer; `headers` may add to what it says of itself, or lie."""
+    """Return a complete answer. `headers` can extend or contradict the correct ones."""
     data = body.encode() if isinstance(body, str) else body
     said = {"Content-Type": kind, "Content-Length": str(len(data)), "Connection": "close", **(headers or {})}
     lines = "".join(f"{name}: {value}\r\n" for name, value in said.items())
@@ -58,23 +58,23 @@ def answer(
 
 
 def as_json(value: Any, **more: Any) -> bytes:
-    """A whole answer in JSON."""
+    """Return a complete answer in JSON."""
     return answer(json.dumps(value), kind="application/json", **more)
 
 
 def zipped(data: bytes, **more: Any) -> bytes:
-    """A whole answer, compressed."""
+    """Return a complete, compressed answer."""
     return answer(gzip.compress(data), headers={"Content-Encoding": "gzip"}, **more)
 
 
 def to(location: str, status: int = 302) -> bytes:
-    """A redirect."""
+    """Return a redirect."""
     return answer(status=status, headers={"Location": location})
 
 
 @asynccontextmanager
 async def site(tls: ssl.SSLContext | None = None, **handlers: Handler) -> AsyncGenerator[Site]:
-    """Serve on a free port; a handler's name is its path without the slash, `star` stands for every other path."""
+    """Serve on a free port. A handler's name is its path without the slash; `star` serves all other paths."""
     paths = {"*" if name == "star" else f"/{name}": handler for name, handler in handlers.items()}
     here = Site(0, paths)
 
@@ -110,7 +110,7 @@ async def site(tls: ssl.SSLContext | None = None, **handlers: Handler) -> AsyncG
                         await writer.drain()
                 finally:
                     if isinstance(said, AsyncGenerator):
-                        await said.aclose()  # at once, for tests that wait until nobody listens any more
+                        await said.aclose()  # close at once, for tests that wait until nothing listens any more
 
     server = await asyncio.start_server(talk, "127.0.0.1", 0, ssl=tls)
     here.port = server.sockets[0].getsockname()[1]

@@ -1,4 +1,4 @@
-"""What stands before a Space: a proxy that speaks https, from another address than the app's, and a page with a frame.
+"""A stand-in for the hub in front of a Space: an https proxy with its own address, and a page that shows it in a frame.
 
     with fronted(secure=True) as front:
         front.app = port
@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 SOURCE = "127.0.0.2"
-"""Where the proxy comes from: on loopback, and yet no address that a server at home trusts."""
+"""The proxy's source address: on loopback, but not one that a server at home trusts."""
 PAGE = """<!doctype html><title>Another site</title><style>body {{ margin: 0; font-family: sans-serif }}
 header {{ padding: 8px 16px; background: #eee }} iframe {{ border: 0; width: 100%; height: calc(100vh - 40px) }}</style>
 <header>Another site</header><iframe name="space" src="{src}" allow="microphone; clipboard-write"></iframe>"""
@@ -32,7 +32,7 @@ header {{ padding: 8px 16px; background: #eee }} iframe {{ border: 0; width: 100
 
 @dataclass
 class Front:
-    """A proxy that runs. `app` is the port of what stands behind it."""
+    """A running proxy. `app` is the port of the app behind it."""
 
     secure: bool
     port: int = 0
@@ -42,33 +42,33 @@ class Front:
 
     @property
     def host(self) -> str:
-        """What the hub would call SPACE_HOST."""
+        """The value that the hub sets as SPACE_HOST."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def url(self) -> str:
-        """The page itself."""
+        """The URL of the page itself."""
         return f"{'https' if self.secure else 'http'}://{self.host}"
 
     @property
     def origin(self) -> str:
-        """The other site."""
+        """The origin of the other site."""
         return f"{'https' if self.secure else 'http'}://localhost:{self.port}"
 
     @property
     def outer(self) -> str:
-        """Its page with the frame."""
+        """The URL of the other site's page with the frame."""
         return self.origin + "/outer"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Serve one connection."""
         with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             first, *lines = head.rstrip("\r\n").split("\r\n")
             path, names = first.split(" ")[1], {line.split(":")[0].lower(): line for line in lines}
             if path == "/outer":
                 writer.write(_page(PAGE.format(src=self.url)))
-            elif path == "/probe":  # a cookie of the old kind, as third parties set it
+            elif path == "/probe":  # an old-style cookie, as third parties set it
                 more = "Set-Cookie: probe=1; SameSite=None; Secure; Path=/probe\r\n"
                 writer.write(_page(names.get("cookie", "no cookie"), more))
             elif path == "/toss":
@@ -87,7 +87,7 @@ class Front:
         asked = asyncio.create_task(_copy(reader, there))
         answered = asyncio.create_task(_copy(back, writer))
         try:
-            # Either end may go first: who leaves takes the other along.
+            # Either end can close first. Then close the other one.
             await asyncio.wait((asked, answered), return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in (asked, answered):
@@ -98,7 +98,7 @@ class Front:
 
 @contextmanager
 def fronted(*, secure: bool) -> Iterator[Front]:
-    """A proxy on loopback in a thread of its own, gone at the end of the block."""
+    """Run a proxy on loopback in a separate thread until the block ends."""
     front, loop, ready = Front(secure), asyncio.new_event_loop(), threading.Event()
 
     async def run(end: asyncio.Future[None], context: ssl.SSLContext | None) -> None:
@@ -111,7 +111,7 @@ def fronted(*, secure: bool) -> Iterator[Front]:
             for task in others:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
-            for _ in range(3):  # turns of the loop in which an aborted connection, https over TCP, is lost
+            for _ in range(3):  # an aborted https connection is gone after three turns of the loop
                 await asyncio.sleep(0)
 
     end: asyncio.Future[None] = loop.create_future()
@@ -146,7 +146,7 @@ def _page(body: str, headers: str = "") -> bytes:
 
 
 def _context() -> ssl.SSLContext:
-    """A certificate that signs itself, for both names of this machine."""
+    """Return a TLS context with a self-signed certificate for both names of this machine."""
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "here")])
     names = [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
     now, pem = datetime.now(UTC), serialization.Encoding.PEM

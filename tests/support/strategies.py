@@ -24,7 +24,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
-# Halves of surrogate pairs are left out: they cannot be sent to anyone, and stores replace them.
+# Half surrogate pairs are excluded, because they cannot be sent, and stores replace them.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.sampled_from(
     [
         "",
@@ -50,7 +50,7 @@ DETAILS = st.none() | st.dictionaries(NAMES, JSON, min_size=1, max_size=3)
 
 
 def binaries() -> st.SearchStrategy[BinaryContent]:
-    """Images, sound and files; an image has pydantic-ai's narrower class, as it has after loading."""
+    """Images, sound and files. An image has pydantic-ai's narrower class, as it has after loading."""
     kinds = st.sampled_from(["image/png", "image/jpeg", "audio/wav", "application/pdf", "application/octet-stream"])
     return st.builds(
         lambda data, kind: BinaryContent.narrow_type(BinaryContent(data, media_type=kind)),
@@ -67,7 +67,7 @@ def user_prompts() -> st.SearchStrategy[UserPromptPart]:
 
 
 def tool_calls() -> st.SearchStrategy[ToolCallPart]:
-    """Calls with arguments as a dict, as the text that a provider streamed, or none."""
+    """Calls with arguments as a dict, as streamed text, or without arguments."""
     return st.builds(
         ToolCallPart,
         tool_name=NAMES,
@@ -93,12 +93,12 @@ def tool_returns() -> st.SearchStrategy[ToolReturnPart]:
 
 
 def texts() -> st.SearchStrategy[TextPart]:
-    """Text of an answer, with what a provider wants back beside it."""
+    """Text of an answer, with the data that a provider wants back."""
     return st.builds(TextPart, TEXT, id=st.none() | NAMES, provider_name=st.none() | NAMES, provider_details=DETAILS)
 
 
 def thoughts() -> st.SearchStrategy[ThinkingPart]:
-    """Reasoning with a signature; its text may be empty, as encrypted reasoning is."""
+    """Reasoning with a signature. Its text can be empty, as for encrypted reasoning."""
     return st.builds(
         ThinkingPart,
         TEXT,
@@ -122,7 +122,7 @@ def usages() -> st.SearchStrategy[RequestUsage]:
 
 
 def requests() -> st.SearchStrategy[ModelRequest]:
-    """What goes to a model: prompts and tool results."""
+    """Requests to a model: prompts and tool results."""
     parts: st.SearchStrategy[ModelRequestPart] = user_prompts() | tool_returns()
     return st.builds(
         ModelRequest,
@@ -135,7 +135,7 @@ def requests() -> st.SearchStrategy[ModelRequest]:
 
 
 def responses() -> st.SearchStrategy[ModelResponse]:
-    """What comes from a model: text, reasoning, tool calls, usage and the provider's own data."""
+    """Responses of a model: text, reasoning, tool calls, usage and the provider's own data."""
     parts: st.SearchStrategy[ModelResponsePart] = texts() | thoughts() | tool_calls()
     return st.builds(
         ModelResponse,
@@ -151,10 +151,10 @@ def responses() -> st.SearchStrategy[ModelResponse]:
 
 
 def messages() -> st.SearchStrategy[ModelMessage]:
-    """One message, either way."""
+    """One message, a request or a response."""
     return requests() | responses()
 
 
 def conversations(max_size: int = 5) -> st.SearchStrategy[list[ModelMessage]]:
-    """Messages in a row; their order has no meaning and their calls no results."""
+    """Messages in a random order, with calls that have no results."""
     return st.lists(messages(), min_size=1, max_size=max_size)

@@ -1,4 +1,4 @@
-"""A Whisper model of a megabyte, in the format of the real one, that hears the same sentence in every sound."""
+"""A Whisper model of a megabyte, in the format of the real one. It hears the same sentence in every sound."""
 
 import hashlib
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def whisper(says: str) -> dict[str, bytes]:
 
 
 def pinned(files: dict[str, bytes]) -> tuple[Pinned, ...]:
-    """Return what describes these files, kept by the hub in org/whisper."""
+    """Return the pins for these files at org/whisper on the hub."""
     return tuple(
         Pinned(
             file=f"toy-whisper/{name}",
@@ -59,7 +59,7 @@ def _tokenizer(words: Sequence[str]) -> Tokenizer:
 
 
 def _model(words: Sequence[str]) -> Any:
-    """Build layers that change nothing, and positions of the decoder that each stand for the token after them."""
+    """Build layers that change nothing, and decoder positions that each stand for the token after them."""
     spec = whisper_spec.WhisperSpec(1, 1, 1, 1)
     tokens = [*dict.fromkeys((*BYTES, *words)), *SPECIAL, *TIMES]
     spec.register_vocabulary(tokens)

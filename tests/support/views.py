@@ -1,4 +1,4 @@
-"""What a page shows of a conversation, without a page, and the widgets of a page."""
+"""Views of a conversation without a page, and the widgets of a page."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing

@@ -30,7 +30,7 @@ from tests.support.ports import free_port
 MODEL = "smollm2-135m"
 CONTEXT_TOKENS = 2048
 MARKS = [pytest.mark.vllm, pytest.mark.timeout(600)]
-"""The first test waits for the server: half a minute on a quiet machine, some minutes on a crowded one."""
+"""The first test waits for the server: half a minute on an idle machine, some minutes on a busy one."""
 
 _ENVIRONMENT = ROOT / ".venv-vllm"
 _CACHE = ROOT / ".cache"
@@ -39,7 +39,7 @@ _START_SECONDS = 480.0
 
 @dataclass(frozen=True, slots=True)
 class VllmServer:
-    """A running server. `url` ends in /v1; what lies beside that (/health, /metrics) is at `root` and needs no key."""
+    """A running server. `url` ends in /v1. `root` serves paths beside it (/health, /metrics), which need no key."""
 
     root: str
     key: str = field(repr=False)
@@ -53,16 +53,16 @@ class VllmServer:
         return f"{self.root}/v1"
 
     def running_requests(self) -> int:
-        """How many requests the engine works on at this moment, by its own count."""
+        """Return the number of requests that the engine processes now, by its own count."""
         return int(self.metric("vllm:num_requests_running"))
 
     def metric(self, name: str) -> float:
-        """The sum of a metric over its labels; 0 while it has not been counted yet."""
+        """Return the sum of a metric over its labels, or 0 before its first count."""
         text = httpx2.get(f"{self.root}/metrics", trust_env=False).raise_for_status().text
         return sum(float(value) for value in re.findall(rf"^{re.escape(name)}(?:{{.*}})? (\S+)$", text, re.MULTILINE))
 
     def wait_until_idle(self, seconds: float = 5.0) -> float:
-        """Wait until the engine works on nothing and return how long that took. Raises `TimeoutError`."""
+        """Wait until the engine is idle and return how long that took, in seconds. Raises `TimeoutError`."""
         start = time.monotonic()
         while running := self.running_requests():
             if time.monotonic() - start > seconds:
@@ -73,8 +73,8 @@ class VllmServer:
 
 @pytest.fixture(scope="session")
 def vllm(request: pytest.FixtureRequest) -> VllmServer:
-    """The one server of this test session, ended with it."""
-    # A fixture that several modules take counts as several; the session's own shelf keeps it to one server.
+    """The one server of this test session. It ends with the session."""
+    # Each module that imports a fixture gets a separate one, so the session's stash holds the one server.
     config = request.config
     if _STARTED not in config.stash:
         running = serving()
@@ -88,7 +88,7 @@ _STARTED = pytest.StashKey[VllmServer]()
 
 @contextmanager
 def serving() -> Iterator[VllmServer]:
-    """Start `vllm serve` and yield it once it is healthy; nothing of it is left afterwards.
+    """Start `vllm serve` and yield it once it is healthy. Afterwards all its processes are gone.
 
     Raises `RuntimeError` with the end of its log if it cannot start.
     """
@@ -114,12 +114,12 @@ def serving() -> Iterator[VllmServer]:
 
 
 def converted() -> Path:
-    """The folder of SmolLM2's weights as vLLM reads them, made at the first call (20 s, 260 MB)."""
+    """Return the folder of SmolLM2's weights in vLLM's format, made at the first call (20 s, 260 MB)."""
     folder = _CACHE / "smollm2-hf"
     if folder.exists():
         return folder
     gguf = asyncio.run(fetch(SMOLLM2, _CACHE, report=lambda _have, _all: None))
-    # Under another name until it is whole, so that an interrupted conversion is never served.
+    # Under another name until complete, so that an interrupted conversion is never served.
     part = folder.with_suffix(f".part{os.getpid()}")
     try:
         done = subprocess.run(
@@ -148,7 +148,7 @@ def _flags(port: int) -> list[str]:
 
 def _variables(key: str) -> dict[str, str]:
     return {
-        "VLLM_API_KEY": key,  # not a flag: a command line is there for everybody to read
+        "VLLM_API_KEY": key,  # not a flag, because everybody can read a command line
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CACHE_ROOT": str(_CACHE / "vllm"),
         "VLLM_NO_USAGE_STATS": "1",
@@ -157,7 +157,7 @@ def _variables(key: str) -> dict[str, str]:
 
 
 def _with_us() -> list[str]:
-    """What ends vLLM when the tests are killed, where the system has it; else it would stay, with its 3 GB."""
+    """Return a prefix that ends vLLM when the tests are killed, if the system has one. Else it keeps its 3 GB."""
     return ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
 
 
@@ -176,7 +176,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError, subprocess.TimeoutExpired):
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(timeout=20)
-    # Its workers, should they have outlived it: they are of the same group.
+    # Its workers are in the same group, and can outlive it.
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

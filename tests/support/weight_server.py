@@ -1,4 +1,4 @@
-"""A model hub on loopback that holds what a test gives it, and misbehaves when told to."""
+"""A model hub on loopback that holds what a test gives it, and misbehaves if told to."""
 
 import asyncio
 import hashlib
@@ -17,7 +17,7 @@ SPEC = ModelSpec(id="local:toy", name="toy", label="Toy", provider="llama.cpp", 
 
 
 def from_hub(data: bytes, *, sha256: str | None = None, spec: ModelSpec = SPEC, kv_bytes: int = 1000) -> Weights:
-    """Weights whose content is `data`, kept by the hub at /org/toy/resolve/rev/toy.gguf."""
+    """Return pinned weights with the content `data`, kept by the hub at /org/toy/resolve/rev/toy.gguf."""
     digest = sha256 or hashlib.sha256(data).hexdigest()
     hub = HubFile("org/toy", "rev", "toy.gguf")
     return Weights(spec=spec, file="toy.gguf", size=len(data), sha256=digest, kv_bytes=kv_bytes, hub=hub)
@@ -25,7 +25,7 @@ def from_hub(data: bytes, *, sha256: str | None = None, spec: ModelSpec = SPEC, 
 
 @dataclass
 class Server:
-    """What is served, and how. `breaks` cuts so many answers after `breaks_after` bytes; `gate` holds bodies back."""
+    """The served files and their faults. `breaks` answers are cut after `breaks_after` bytes; `gate` delays bodies."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     breaks: int = 0
@@ -90,7 +90,7 @@ def serving(**how: Any) -> Iterator[Server]:
 
 
 async def until(true: Callable[[], object], *, seconds: float = 40.0) -> None:
-    """Wait for what must come; `TimeoutError` if it does not."""
+    """Wait until `true()` holds. Raises `TimeoutError` after `seconds`."""
     async with asyncio.timeout(seconds):
         while True:
             if true():
