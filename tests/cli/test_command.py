@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the editable installation; its dependencies are those of this Python."""
+    """A folder with the editable installation. Its dependencies are those of this Python."""
     folder = tmp_path_factory.mktemp("installed")
     options = ["--quiet", "--offline", "--no-deps", "--no-build-isolation", "--python", sys.executable]
     subprocess.run([".ci/uv", "pip", "install", *options, "--target", folder, "-e", "."], cwd=ROOT, check=True)
@@ -24,13 +24,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def environment(installed: Path, **more: str) -> dict[str, str]:
-    """The path that Python itself would read from the installation."""
+    """Return an environment with the import path that Python would read from the installation."""
     (path,) = installed.glob("*.pth")
     return {**os.environ, "PYTHONPATH": path.read_text().strip(), **more}
 
 
 def switchboard(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in a folder of its own."""
+    """Run the command in an empty folder."""
     return subprocess.run(
         [installed / "bin" / "switchboard", *arguments],
         env=environment(installed),

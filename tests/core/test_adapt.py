@@ -1,4 +1,4 @@
-"""What a model is sent of a history that others wrote: only what it can take, the same bytes from turn to turn."""
+"""Sending a history that other models wrote: only parts that the model supports, the same bytes on each turn."""
 
 import asyncio
 import json
@@ -55,7 +55,7 @@ IDS = st.sampled_from(["a", "toolu_1", "functions.f:0", "x" * 70, "\u00e9", ""])
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[ModelMessage]:
-    """Any messages, each of them, and each of their parts, by one of the vendors or by nobody."""
+    """Draw messages. Each one, and each of its parts, comes from one of the vendors or has no provider name."""
 
     def by(part: Any) -> Any:
         if isinstance(part, TextPart | ThinkingPart | ToolCallPart):
@@ -83,7 +83,7 @@ def hello(text: str = "And now?") -> ModelRequest:
 
 
 def sent(messages: Sequence[ModelMessage], model: ModelSpec) -> list[str]:
-    """What goes out, one JSON text a message."""
+    """Return what is sent, one JSON text for each message."""
     return [json.dumps(one) for one in to_openai(adapt_and_prepare(messages, model, "Be brief."))]
 
 
@@ -119,7 +119,7 @@ def test_next_request_extends_the_previous(messages: list[ModelMessage], model: 
 
 
 def _taken_for_own(new: object, old: ThinkingPart, model: ModelSpec) -> bool:
-    """Reasoning that nobody signed goes back in the field where the server's own stands."""
+    """Return True if unsigned reasoning is sent in the field of the server's own reasoning."""
     return isinstance(new, ThinkingPart) and (new.content, new.provider_name) == (old.content, model.provider)
 
 

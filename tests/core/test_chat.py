@@ -1,4 +1,4 @@
-"""A chat keeps one conversation: in plain scripts, in running loops, across loops; what moves it, what refuses it."""
+"""A chat keeps one conversation: in scripts, in running loops and across loops, with its actions and its refusals."""
 
 import asyncio
 import gc
@@ -64,7 +64,7 @@ def said(chat: Chat) -> list[Any]:
 
 
 def going(chat: Chat) -> None:
-    """Wait until its run has said something."""
+    """Wait until the chat's run has its first response."""
     until = time.monotonic() + 10
     while not chat._run or not chat._run.responses:
         assert time.monotonic() < until
@@ -88,7 +88,7 @@ def test_script_continues_one_conversation(chat: Chat, server: Running) -> None:
     ]
     assert first is not None
     assert chat.result is not None
-    assert first.note.run_id != chat.result.note.run_id, "each run has an id of its own"
+    assert first.note.run_id != chat.result.note.run_id, "each run has its own id"
     assert said(chat) == [
         "Be brief.",
         "!text One.",
@@ -103,7 +103,7 @@ def test_script_continues_one_conversation(chat: Chat, server: Running) -> None:
 
 async def test_notebook_asks_inside_running_loop(agent: Agent) -> None:
     with Chat(agent) as chat:
-        assert text(chat.query("!text One.")) == "One.", "here, in the thread of a running loop"
+        assert text(chat.query("!text One.")) == "One.", "this runs in the thread of a running loop"
         assert "".join([str(one.content) async for one in chat.stream("!text Two.")]) == "Two."
         assert (await chat.ask("!text Three.")).text == "Three."
         assert said(chat)[1:] == ["!text One.", "One.", "!text Two.", "Two.", "!text Three.", "Three."]
@@ -157,7 +157,7 @@ def test_context_is_continued_and_handed_on(agent: Agent, chat: Chat) -> None:
     assert len(chat.messages) == 3
 
 
-# --- what moves it ----------------------------------------------------------------------------------------------------
+# --- actions ----------------------------------------------------------------------------------------------------------
 
 
 @tool
@@ -186,7 +186,7 @@ def test_conversation_advances_unless_run_fails(server: Running, script: str, en
         assert chat.result is not None
         assert chat.result.finish_reason == ending
         assert (responses[-1].type == "error") == (ending in ("error", "limit"))
-        assert (chat.context == before) == (kept is None), "after an error the last good state is there"
+        assert (chat.context == before) == (kept is None), "an error restores the last good state"
         if kept is not None:
             assert said(chat)[-1] == kept
         assert text(chat.query("!text After.")) == "After."
@@ -235,7 +235,7 @@ def test_cancel_works_from_any_thread(chat: Chat) -> None:
     chat.cancel()  # no run is active
 
 
-# --- what refuses it --------------------------------------------------------------------------------------------------
+# --- refusals ---------------------------------------------------------------------------------------------------------
 
 
 async def test_second_concurrent_run_is_refused(agent: Agent, server: Running) -> None:
@@ -259,8 +259,8 @@ async def test_runs_queue_in_order(agent: Agent) -> None:
     async with Chat(agent, queue=True) as chat:
         numbers = range(8)
         results = await asyncio.gather(*(chat.ask(f"!text {number}.") for number in numbers))
-        assert [result.text for result in results] == [f"{number}." for number in numbers], "each got its own"
-        assert said(chat)[2::2] == [f"{number}." for number in numbers], "each went on from the one before"
+        assert [result.text for result in results] == [f"{number}." for number in numbers], "each call has its answer"
+        assert said(chat)[2::2] == [f"{number}." for number in numbers], "each run continued the one before"
 
 
 async def test_queued_callers_get_their_own_answers(agent: Agent) -> None:
@@ -278,7 +278,7 @@ def test_single_run_refuses_a_second(agent: Agent, server: Running) -> None:
     with Chat(agent, single_run=True) as chat:
         with pytest.raises(InputError):
             list(chat.query(""))
-        assert text(chat.query("!text One.")) == "One.", "what never ran does not count"
+        assert text(chat.query("!text One.")) == "One.", "a run that never started does not count"
         seen, before = len(server.journal()), chat.context
         with pytest.raises(SingleRun, match="Make another Chat"):
             list(chat.query("!text Two."))
@@ -331,11 +331,11 @@ def test_suspended_chat_takes_another_prompt(server: Running) -> None:
             list(chat.resume({call: Refuse("No.")}))
 
 
-# --- what is opened and closed ----------------------------------------------------------------------------------------
+# --- opening and closing ----------------------------------------------------------------------------------------------
 
 
 class Counting:
-    """A toolset that counts its sessions and notes in which loop each was used."""
+    """A toolset that counts its sessions and records the loop of each."""
 
     name = "counting"
 
@@ -363,7 +363,7 @@ class Counting:
 def test_tool_sessions_live_as_long_as_chat(server: Running) -> None:
     toolset = Counting()
     with Chat(Agent(connect(SPEC, Endpoint(server.base_url)), tools=[quick, toolset])) as chat:
-        assert toolset.opened == 0, "not before the first run"
+        assert toolset.opened == 0, "nothing opens before the first run"
         assert "1" in text(chat.query("!tool count {}"))
         assert "1" in asyncio.run(chat.ask("!tool count {}")).text
         assert (toolset.opened, toolset.closed, len(toolset.loops)) == (1, 0, 1)
@@ -384,7 +384,7 @@ def test_failed_toolset_ends_run_not_chat(server: Running) -> None:
 def test_thread_ends_with_chat(agent: Agent, how: str) -> None:
     assert threads() == []
     chat = Chat(agent)
-    assert threads() == [], "none before it is needed"
+    assert threads() == [], "no thread starts before it is needed"
     list(chat.query("!text Yes."))
     assert threads() == ["chat"]
     if how == "forgotten":
@@ -400,7 +400,7 @@ def test_thread_ends_with_chat(agent: Agent, how: str) -> None:
         }
         ways[how]()
         ways[how]()
-        assert said(chat)[-1] == "Yes.", "what was said can still be read"
+        assert said(chat)[-1] == "Yes.", "a closed chat is still readable"
         with pytest.raises(AgentError, match="closed"):
             next(iter(chat.query("!text No.")))
     assert threads() == []

@@ -1,4 +1,4 @@
-"""What a terminal shows of responses: each type in its own way, and nothing that a model says does anything there."""
+"""The display of responses in a terminal: each type in its own way. Model output cannot control the terminal."""
 
 import io
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def server() -> Iterator[Running]:
 
 
 def paper(*, terminal: bool = False, encoding: str = "utf-8") -> Console:
-    """A console that writes to memory."""
+    """Return a console that writes to memory."""
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True)
     return Console(file=file, force_terminal=terminal, width=80, color_system="standard" if terminal else None)
 
@@ -55,7 +55,7 @@ def test_each_type_has_its_display(response: Response, words: str, style: str | 
     display(response, console=plain)
     display(response, console=coloured)
     assert words in shown(plain)
-    assert "\x1b" not in shown(plain), "no codes where there is no terminal"
+    assert "\x1b" not in shown(plain), "escape codes without a terminal"
     assert (style or "") in shown(coloured)
     assert ("\x1b" in shown(coloured)) == (style is not None)
 
@@ -118,7 +118,7 @@ async def test_run_is_shown_while_it_runs(server: Running) -> None:
     out = shown(console)
     order = ["Hm.", "calls add", '{"a": 1, "b": 2}', "add gave", "│ 3 ", "Three.\n", "## word0 word1", "broke off"]
     assert sorted(order, key=out.index) == order
-    assert out.count("broke off") == 1, "an error is said once"
+    assert out.count("broke off") == 1, "an error is shown once"
     assert withheld.note.detail in out
 
 

@@ -1,4 +1,4 @@
-"""What README and examples/ show is run as it stands, and every public name says what it is."""
+"""The code in README and examples/ runs as written, and every public name has a docstring."""
 
 import inspect
 import io
@@ -30,13 +30,13 @@ def server() -> Iterator[Running]:
 
 @pytest.fixture(autouse=True)
 def at_home(server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an empty folder, with the scripted server as the model's."""
+    """Work in an empty folder, with the scripted server as the model's."""
     monkeypatch.setenv("VLLM_BASE_URL", server.base_url)
     monkeypatch.chdir(tmp_path)
 
 
 def run(name: str, *arguments: str, said: str = "", monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Run an example as a program; the names it defines."""
+    """Run an example as a program and return the names that it defines."""
     monkeypatch.setattr(sys, "argv", [name, *arguments])
     monkeypatch.setattr(sys, "stdin", io.StringIO(said))
     return runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
@@ -101,17 +101,17 @@ def test_readme_is_true() -> None:
     assert len(BLOCKS) == 4
     history = next(block for block in BLOCKS if "talk.json" in block)
     body = history.split("async def")[1].split("print(")[0]
-    assert len([line for line in body.splitlines() if line.strip()]) <= 10, "history in ten lines"
+    assert len([line for line in body.splitlines() if line.strip()]) <= 10, "more than ten lines of history"
     linked = set(re.findall(r"\]\(examples/(\w+)\.py\)", SECTION))
     there = {path.stem for path in (ROOT / "examples").glob("*.py")} - {"words_server"}
-    assert linked == there, "each example is named, and each that is named is there"
+    assert linked == there, "the linked and the existing examples differ"
 
 
 # --- what is public ---------------------------------------------------------------------------------------------------
 
 
 def public() -> Iterator[tuple[str, Any]]:
-    """The public names, and the public methods and properties of public classes."""
+    """Yield the public names, and the public methods and properties of public classes."""
     for name in agent.__all__:
         value = getattr(agent, name)
         yield name, value
@@ -124,7 +124,7 @@ def public() -> Iterator[tuple[str, Any]]:
 
 
 ALIASES = {"Effort", "FinishReason", "ResponseType"}
-"""Names for a choice of words, which have no place for a docstring of their own."""
+"""Names for a choice of words, which cannot have a docstring."""
 
 
 @pytest.mark.parametrize(("name", "value"), [pytest.param(*one, id=one[0]) for one in public()])
@@ -134,7 +134,7 @@ def test_public_names_have_docstrings(name: str, value: Any) -> None:
     own = value.__func__ if isinstance(value, staticmethod | classmethod) else value
     text = getattr(own, "__doc__", None) or ""
     assert len(text.split()) >= 3, f"{name} has no docstring"
-    assert not text.startswith(f"{name}("), f"{name} has only the one that dataclasses make"
+    assert not text.startswith(f"{name}("), f"{name} has only the docstring that dataclasses make"
 
 
 def test_public_package_is_complete_and_typed() -> None:

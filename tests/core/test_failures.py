@@ -1,4 +1,4 @@
-"""How a caller learns that a run failed: `failed`, `why`, `checked`, and a key that is missing before any network."""
+"""A caller learns that a run failed from `failed`, `why` and `checked`. A missing key fails before any request."""
 
 import socket
 import threading
@@ -43,7 +43,7 @@ def server() -> Iterator[Running]:
 
 @contextmanager
 def counted() -> Iterator[tuple[str, list[Any]]]:
-    """A listening server's address, and the connections it has accepted."""
+    """Yield a listening server's address, and the connections it has accepted."""
     accepted: list[Any] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -94,7 +94,7 @@ async def test_missing_key_opens_no_socket(kind: Any, id_: str) -> None:
         assert accepted == []
         keyed = Agent(kind(spec, Endpoint(url, "sk-test"), provider), limits=Limits(seconds=1, retries=0))
         await keyed.ask("hi")
-        assert accepted, "with a key it is asked"
+        assert accepted, "with a key, the server is called"
         await keyed.aclose()
 
 

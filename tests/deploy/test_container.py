@@ -1,7 +1,7 @@
-"""The image that the Dockerfile makes, made and run without a container engine (see `debian_root`).
+"""The image that the Dockerfile makes, built and run without a container engine (see `debian_root`).
 
-What runs is the result of the Dockerfile's own lines: as its user, with its environment, on a tree that cannot be
-written, as process 1, in a network where nothing but loopback is.
+It runs as the Dockerfile says: with its user and environment, on a read-only tree, as process 1, in a network with
+loopback only.
 """
 
 import os
@@ -30,7 +30,7 @@ URL = "http://127.0.0.1:7860"
 
 @pytest.fixture(scope="module")
 def image() -> Iterator[Image]:
-    """The target `app`, made once."""
+    """The target `app`, built once."""
     with tempfile.TemporaryDirectory(prefix="switchboard-image-") as work:
         try:
             yield build(DOCKERFILE, "app", Path(work))
@@ -40,7 +40,7 @@ def image() -> Iterator[Image]:
 
 @pytest.fixture(scope="module")
 def network(image: Image) -> Iterator[Loopback]:
-    """A network of its own."""
+    """A network namespace for the tests."""
     try:
         made = Loopback()
     except Unavailable as reason:
@@ -61,7 +61,7 @@ def model_url(network: Loopback) -> Iterator[str]:
 def page(
     image: Image, network: Loopback, model_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Container]:
-    """The container, healthy, over the scripted server."""
+    """Run the container with the scripted server, and wait until it is healthy."""
     volume = tmp_path_factory.mktemp("container") / "data"
     with container(image, network, volume, VLLM_BASE_URL=model_url) as started:
         assert started.healthy(), started.log.read_text()
@@ -69,7 +69,7 @@ def page(
 
 
 def answer(text: str) -> dict[str, Any]:
-    """One message to the page and its whole answer."""
+    """Send one message to the page and return its whole answer."""
     client = Client(URL, verbose=False, analytics_enabled=False)
     try:
         return client.predict({"text": text, "files": []}, "", {}, api_name="/chat")
@@ -121,7 +121,7 @@ def test_gpu_image_adds_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.container
 @pytest.mark.timeout(900)  # the first test waits for the build and maybe for the base image
 class TestTheImage:
-    """All that needs the image itself."""
+    """All tests that need the image."""
 
     def test_page_responds(self, page: Container, network: Loopback) -> None:
         value = network.do(answer, "!text Good morning from inside.")

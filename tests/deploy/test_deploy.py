@@ -94,7 +94,7 @@ SENT = {"app.py", "agent/__init__.py", "agent/run.py", "configs/app.toml", "requ
 
 @dataclass
 class Checkout:
-    """A small project under git, from which deploys are made in this process."""
+    """A small project under git. Deploys from it run in this process."""
 
     root: Path
     said: list[str] = field(default_factory=list)
@@ -153,7 +153,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
 
 
 def at(hub: Hub, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Send this process to that hub, with its token, away from the home of whoever runs the tests."""
+    """Use that hub and its token in this process, without the home folder of the user who runs the tests."""
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.setattr(constants, "ENDPOINT", hub.url)
     template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
@@ -165,7 +165,7 @@ def at(hub: Hub, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 def command(
     *arguments: str, python: tuple[str, ...] = ("-m", "agent.deploy"), root: Path = ROOT, **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """The command as people run it, on this project or a copy of it."""
+    """Run the command as a user does, in this project or a copy of it."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "SPACE_", "PYTHONPATH"))}
     return subprocess.run(
         [sys.executable, *python, *arguments], cwd=root, env=kept | env, capture_output=True, text=True, timeout=100
@@ -174,7 +174,7 @@ def command(
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """This project as it is, all of it known to git, whatever is at work in the folder itself."""
+    """Copy this project as it is, with all files known to git, so that other work in the folder does not matter."""
     root = tmp_path_factory.mktemp("project")
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     for path in subprocess.run(listed, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0"):
@@ -209,7 +209,7 @@ def test_spacefile_describes_a_space(tmp_path: Path) -> None:
     )
 
 
-HEAD = '# A Space\nname = "a"\ntitle = """\nA"""\n'  # four lines, one statement over two of them
+HEAD = '# A Space\nname = "a"\ntitle = """\nA"""\n'  # four lines, two of them one statement
 MISTAKES = {
     "unknown key": (HEAD + 'colour = "red"\n', 5, "unknown key 'colour'"),
     "unknown table": (HEAD + "\n[varaibles]\nA = 'b'\n", 6, "unknown key 'varaibles'"),
@@ -549,7 +549,7 @@ def test_sent_files_are_enough_to_load(project: Path, tmp_path: Path) -> None:
     assert (loaded.stdout.strip(), loaded.stderr) == (str(tmp_path / "space/agent/__init__.py"), "")
 
 
-# What goes wrong
+# Failures
 
 NOTHING_SENT: dict[str, tuple[dict[str, str], str]] = {
     "missing": ({"OPENAI_API_KEY": "sk-open-sesame-1234"}, "does not have: set SPACE_HF_TOKEN."),
@@ -631,7 +631,7 @@ def test_unreachable_hub_is_reported(checkout: Checkout, monkeypatch: pytest.Mon
 
 
 def test_lost_hub_is_reported(checkout: Checkout, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Failed polls are repeated for a while, and the last failure is the reason."""
+    """Failed polls are repeated for a while. The last failure is reported as the reason."""
     monkeypatch.setattr(hub_module, "REQUEST_SECONDS", 1.0)
     assert checkout.deploy(PLAIN) == 0
     hub.refuse = {"GET .*/runtime": (503, "Gone.")}
@@ -736,7 +736,7 @@ VALUES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=8, max
 def test_secret_reaches_only_its_endpoint(
     key: str, ending: str, checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: Any, caplog: Any
 ) -> None:
-    """No output, log line or other request holds it, although the hub's log and errors repeat it."""
+    """No output, log line or other request contains it, although the hub's log and errors repeat it."""
     monkeypatch.setattr(constants, "HF_DEBUG", True)
     spacefile = SPACEFILE.replace(', "HF_TOKEN"', "")
     with serving(build=["BUILDING", ending]) as hub:

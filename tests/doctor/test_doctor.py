@@ -1,4 +1,4 @@
-"""The doctor: every fault is made for real, is found, named, and given its cure; no key is printed, and no trace."""
+"""The doctor finds every real fault, names it and says how to fix it. It prints no key and no traceback."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ Env = dict[str, str]
 
 @dataclass
 class ModelServer:
-    """A model server whose answers a test chooses: to a request with tools, and to one without."""
+    """A model server with answers that a test chooses: one for requests with tools, one for requests without."""
 
     url: str = ""
     version: Any = field(default_factory=lambda: {"version": "0.32.1"})
@@ -46,7 +46,7 @@ class ModelServer:
 
 @pytest.fixture
 def model() -> Iterator[ModelServer]:
-    """A vLLM as it should be, until a test says otherwise."""
+    """A healthy vLLM, until a test changes it."""
     plan = ModelServer()
 
     class Answers(BaseHTTPRequestHandler):
@@ -81,7 +81,7 @@ def model() -> Iterator[ModelServer]:
 
 @pytest.fixture
 def env(tmp_path: Path, model: ModelServer) -> Env:
-    """An environment in which nothing is wrong."""
+    """An environment without faults."""
     return {
         "PATH": os.environ["PATH"],
         "VLLM_BASE_URL": model.url,
@@ -93,7 +93,7 @@ def env(tmp_path: Path, model: ModelServer) -> Env:
 
 
 async def found(env: Env, **how: bool) -> dict[str, Check]:
-    """The checks by name; of two with one name the worse."""
+    """Return the findings by name. Of two with the same name, the worse one counts."""
     checks: dict[str, Check] = {}
     async for one in examine(env, **how):
         if one.name not in checks or checks[one.name].state == "ok":
@@ -103,18 +103,18 @@ async def found(env: Env, **how: bool) -> dict[str, Check]:
 
 
 def run(env: Env, *arguments: str, within: tuple[str, ...] = (), **more: Any) -> subprocess.CompletedProcess[str]:
-    """The doctor at the command line."""
+    """Run the doctor at the command line."""
     command = [*within, sys.executable, "-m", "agent.doctor", *arguments]
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=90, check=False, **more)
 
 
 def checks(ended: subprocess.CompletedProcess[str]) -> dict[str, dict[str, str]]:
-    """What `--json` printed, by name."""
+    """Return the findings that `--json` printed, by name."""
     assert "Traceback" not in ended.stdout + ended.stderr
     return {one["name"]: one for one in json.loads(ended.stdout)}
 
 
-# Nothing is wrong
+# No faults
 
 
 async def test_sandbox_without_landlock_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_each_check_prints_one_line(env: Env, tmp_path: Path) -> None:
     whole = run(env)
     assert whole.returncode == 0, whole.stdout + whole.stderr
     assert {line.split()[0] for line in whole.stdout.splitlines()} <= {"ok", "warning"}
-    assert not list(tmp_path.glob("**/history.sqlite")), "it leaves nothing behind"
+    assert not list(tmp_path.glob("**/history.sqlite")), "it leaves files behind"
     broken = run(env | {"VLLM_BASE_URL": f"http://127.0.0.1:{free_port()}"})
     assert broken.returncode == 1
     (line,) = [line for line in broken.stdout.splitlines() if line.startswith("fault")]
@@ -282,7 +282,7 @@ async def test_keys_are_tried_only_on_request(env: Env) -> None:
     assert "Check HF_TOKEN" in wrong.fix
 
 
-# Keeping
+# Storage
 
 
 async def test_existing_history_is_tested_unchanged(env: Env, tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ async def test_unusable_history_is_reported(
     assert said.state == "fault"
     assert part in said.message
     assert said.fix.startswith(cure)
-    assert not before or path.read_bytes() == before, "what is damaged is not made worse"
+    assert not before or path.read_bytes() == before, "a damaged file has changed"
 
 
 async def test_history_in_memory_is_reported(env: Env) -> None:
@@ -338,7 +338,7 @@ async def test_history_in_memory_is_reported(env: Env) -> None:
 
 
 def mounting(command: str) -> tuple[str, ...]:
-    """Run what follows where `command` has mounted something, which nobody else sees."""
+    """Return a command prefix that runs `command`, which mounts something that no other process sees."""
     within = ("unshare", "--mount", "sh", "-c", f'{command} && exec "$@"', "sh")
     if subprocess.run([*within, "true"], capture_output=True, check=False).returncode:
         pytest.skip("nothing may be mounted here")
@@ -390,7 +390,7 @@ async def test_address_of_another_machine_is_reported(env: Env) -> None:
 
 
 def local(env: Env) -> Env:
-    """The same without a server: a model of this machine would answer."""
+    """The environment without a server: a local model would answer."""
     return {name: value for name, value in env.items() if name != "VLLM_BASE_URL"} | {"SWITCHBOARD_OFFLINE": "1"}
 
 

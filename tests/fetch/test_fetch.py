@@ -1,4 +1,4 @@
-"""The guard for URLs that people and models give: addresses by tables and properties, all else over real sockets."""
+"""The guard for URLs from people and models: addresses by tables and properties, everything else over real sockets."""
 
 import asyncio
 import gzip
@@ -83,13 +83,13 @@ def test_ipv4_behind_6to4_relay_is_not_public(inside: IPv4Address) -> None:
     assert not is_public(IPv6Address((0x2002 << 112) | (int(inside) << 80) | 1))
 
 
-# --- where it goes --------------------------------------------------------------------------------------------------
+# --- connections -----------------------------------------------------------------------------------------------------
 
 Get = Callable[..., "asyncio.Future[fetch.Fetched]"]
 
 
 def names(*ways: Sequence[str], **known: str) -> Callable[[str, int], "asyncio.Future[Sequence[str]]"]:
-    """A resolver: by name, else by turns of `ways`, the last for ever, else the system's."""
+    """Return a resolver: by `known` names, else by `ways` in turn (the last one repeats), else the system's."""
     turns = list(ways)
 
     async def resolve(host: str, port: int) -> Sequence[str]:
@@ -103,12 +103,12 @@ def names(*ways: Sequence[str], **known: str) -> Callable[[str, int], "asyncio.F
 
 
 def only(*public: str) -> Callable[[Address], bool]:
-    """A rule by which a few loopback addresses stand for the public internet."""
+    """Return a rule that treats a few loopback addresses as the public internet."""
     return lambda address: str(address) in public
 
 
 def open_to(*sites: Site, **more: object) -> Guard:
-    """A guard to which 127.0.0.1 is public, and these ports the web's."""
+    """Return a guard that treats 127.0.0.1 as public, and these sites' ports as web ports."""
     given = {"public": only("127.0.0.1"), "ports": frozenset(one.port for one in sites), **more}
     return Guard(**given)  # pyright: ignore[reportArgumentType]
 
@@ -210,7 +210,7 @@ async def test_allowed_host_needs_exact_name_and_port(here: Site) -> None:
 
 
 def certificate(folder: Path, name: str) -> Path:
-    """A certificate for a host of this name, with its key, that vouches for itself."""
+    """Write a self-signed certificate for this host name, with its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
@@ -295,11 +295,11 @@ async def test_redirect_is_checked_and_carries_no_secrets() -> None:
         assert (await send("relative")).data == b"three"
         assert sent(public.asked[-1]) == {"authorization", "x-key"}
         assert (await send("back")).data == b"three"
-        assert sent(public.asked[-1]) == set()  # secrets do not return after a foreign host
+        assert sent(public.asked[-1]) == set()  # secrets are not sent again after a redirect to a foreign host
         assert (await send("away", "POST")).status == 307
 
 
-# --- what comes back ------------------------------------------------------------------------------------------------
+# --- answers ---------------------------------------------------------------------------------------------------------
 
 
 async def endless(asked: Asked) -> AsyncIterator[bytes]:

@@ -47,7 +47,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Clock:
-    """A clock that goes on, and can be put forward."""
+    """A clock that runs, and can be set forward."""
 
     ahead = timedelta()
 
@@ -102,7 +102,7 @@ def chain(*messages: ModelMessage, after: str | None = None) -> list[Entry]:
 
 
 async def started(store: HistoryStore, *texts: str, owner: str = ALICE) -> tuple[Record, list[Entry]]:
-    """A stored conversation of these prompts."""
+    """Store a conversation with these prompts."""
     entries = chain(*map(prompt, texts or ("Hello",)))
     return await store.save(Record(owner=owner, head_id=entries[-1].id), entries), entries
 
@@ -115,7 +115,7 @@ def texts(entries: list[Entry]) -> list[Any]:
     return [part.content for entry in entries for part in entry.message.parts if isinstance(part, UserPromptPart)]
 
 
-# What goes in comes out
+# Round trips
 
 
 async def test_saved_history_is_read_back(store: HistoryStore) -> None:
@@ -312,7 +312,7 @@ async def test_concurrent_saves_of_conversations_succeed(store: HistoryStore) ->
 
 
 def spoilt() -> dict[str, Callable[[str], Entry]]:
-    """Entries that cannot be stored, by what is wrong; each is made to follow the id given."""
+    """Return functions that make an invalid entry, by its fault. Each entry follows the given id."""
     junk: Any = ["no part"]
     circular: dict[str, Any] = {}
     circular["self"] = circular
@@ -661,7 +661,7 @@ CHILD = "\n".join(
 
 
 def python(script: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """Another process that runs `script`, with the store and this suite's helpers at hand."""
+    """Start another process that runs `script`, which can import the store and this suite's helpers."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", CHILD + script, *arguments]
     return subprocess.Popen(command, env=environment, cwd=ROOT, text=True, stdout=subprocess.PIPE, **options)

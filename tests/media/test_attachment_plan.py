@@ -1,4 +1,4 @@
-"""What becomes of attachments is said before they are sent, and costs neither the text nor the other files."""
+"""The page says before a send how each attachment is handled. A bad one loses neither the text nor other files."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ def own(start_app: Callable[..., App], server: Running) -> App:
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
-    """A small picture, a large photograph of a telephone, and one that is cut short."""
+    """A small picture, a large photograph from a phone, and a truncated picture."""
     (tmp_path / "small.png").write_bytes(media_files.picture("PNG"))
     (tmp_path / "photo.heic").write_bytes(media_files.picture("HEIF", (2000, 1500)))
     (tmp_path / "broken.png").write_bytes(media_files.picture("PNG", (300, 300))[:200])

@@ -1,4 +1,4 @@
-"""The table of models: every name people type is found, its facts hold together and agree with the libraries'."""
+"""The catalogue of models: it finds every usual name, and its facts are consistent and agree with the libraries."""
 
 import time
 from collections.abc import Callable
@@ -30,7 +30,7 @@ SPECS = tuple(CATALOG.models.values())
 TODAY = date(2026, 11, 20)
 
 GONE, CURRENT = "gone", None
-"""Gone: since a day that nobody's list shows. Current: no end is known."""
+"""GONE: shut down on a day that no list shows. CURRENT: no shutdown is announced."""
 
 TYPED: dict[str, tuple[str, str | None, str]] = {
     # name: (provider, shutdown day, the vendor's replacement or "")
@@ -109,7 +109,7 @@ PROFILES: dict[str, Callable[[str], Any]] = {
 }
 HOSTED = [spec for spec in SPECS if spec.provider in PROFILES]
 NO_EFFORT = {"grok-4", "grok-4-fast", "grok-4-1-fast", "grok-4.20", "grok-code-fast-1"}
-"""They reason, but cannot be told how much, which is what the library's profile speaks of."""
+"""Models that reason but have no setting for the effort, which is what the library's profile means."""
 
 
 def named(specs: list[ModelSpec] | tuple[ModelSpec, ...]) -> Any:
@@ -293,7 +293,7 @@ def test_any_name_is_found_or_explained(typed: str, provider: str | None) -> Non
         assert found.id.startswith(f"{found.provider}:")
 
 
-# --- what is said of the end of a model -----------------------------------------------------------------------------
+# --- the end of a model -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

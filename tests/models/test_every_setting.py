@@ -1,7 +1,7 @@
-"""Every setting does something: each key of app.toml and each variable of the documentation has one visible effect.
+"""Every setting has an effect: each key of app.toml and each documented variable changes something visible.
 
-The whole server, the whole page or the whole model manager is built from the settings, in this process. `shows` notes
-which settings a test is about, and the last tests compare that table with the settings and with the documentation.
+The whole server, page or model manager is built from the settings, in this process. `shows` records which settings a
+test is about. The last tests compare that table with the settings and with the documentation.
 """
 
 import asyncio
@@ -61,14 +61,14 @@ LIMITED = "[public]\non = true\n"
 CALCULATE = "agent.tools.builtin:calculate"
 HOSTED = [provider for provider in load_catalog().providers.values() if provider.base_url]
 TOUCHED = set[str]()
-"""The settings that the tests below are about."""
+"""The settings that the tests below cover."""
 
 Test = TypeVar("Test", bound=Callable[..., object])
 Write = Callable[..., Settings]
 
 
 def shows(*names: str) -> Callable[[Test], Test]:
-    """Note that a test shows the effect of these settings."""
+    """Record that a test shows the effect of these settings."""
     TOUCHED.update(names)
     return lambda test: test
 
@@ -81,13 +81,13 @@ def server() -> Iterator[Running]:
 
 @pytest.fixture(autouse=True)
 def _no_other_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Remove the variables of whoever runs the tests. Nothing is downloaded unless a test says so."""
+    """Remove the variables of the user who runs the tests. Nothing is downloaded unless a test allows it."""
     for name in documented():
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub-cache"))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "unsent"))  # the app sets it, and pytest sets it back
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "unsent"))  # the app sets it, and pytest restores it
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Running) -> W
 
 @dataclass
 class Page:
-    """A running page of this process, without a socket."""
+    """A running page in this process, without a socket."""
 
     app: FastAPI
     http: httpx.AsyncClient
@@ -117,7 +117,7 @@ class Page:
         return self.app.state.conversations
 
     async def ask(self, text: str = "!text Hi.", who: Visitor = ANN, **choices: Any) -> RunResult:
-        """Send a message in a new conversation, and wait for the answer's end."""
+        """Send a message in a new conversation, and wait for the end of the answer."""
         live = await self.conversations.send(who, None, {"text": text}, Choices(**choices))
         assert live is not None
         async with asyncio.timeout(30):
@@ -134,7 +134,7 @@ class Page:
 
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncIterator[Page]:
-    """Build the app and start what runs beside it."""
+    """Build the app and start its background tasks."""
     said, before = list[str](), gc.get_threshold()
     app = await create_app(settings, say=said.append)
     transport = httpx.ASGITransport(app=app)
@@ -145,19 +145,19 @@ async def opened(settings: Settings) -> AsyncIterator[Page]:
         ):
             await app.state.conversations.models.local.ready()
             yield Page(app, http, said)
-    finally:  # the app sets the collector up for itself
+    finally:  # the app changes the garbage collector's settings
         gc.unfreeze()
         gc.set_threshold(*before)
 
 
 def sent(server: Running) -> dict[str, Any]:
-    """The last request to the model."""
+    """Return the last request to the model."""
     return server.journal()[-1]["body"]
 
 
 @pytest.fixture(autouse=True)
 def unlimited_log() -> Iterator[None]:
-    """Remove the limit that a served page sets on the handlers of this process, which are pytest's."""
+    """Undo the limit that a served page sets on this process's log handlers, which belong to pytest."""
     yield
     for handler in logging.getLogger().handlers + logging.getLogger("uvicorn").handlers:
         for limit in [one for one in handler.filters if isinstance(one, LogLimit)]:
@@ -194,7 +194,7 @@ def test_host_and_port_are_listened_on(write: Write, where: str) -> None:
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """Undo at the end what a server sets for its whole process."""
+    """Undo at the end the settings that a server makes for its whole process."""
     signals, before = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP), gc.get_threshold()
     handlers = [signal.getsignal(one) for one in signals]
     try:
@@ -374,7 +374,7 @@ UPLOADS: dict[str, tuple[str, list[tuple[int, ...]], bool, str]] = {
     "mb_in_all": ("0.5", [(300_000,), (300_000,)], False, "There is no room for more files at the moment."),
     "disk_percent": ("0", [(1,)], False, "There is no room for more files at the moment."),
 }
-"""The settings of [uploads]: a value, requests by the sizes of their files, whether by a guest, and the last answer."""
+"""The settings of [uploads]: a value, file sizes for each request, if a guest sends them, and the last answer."""
 
 
 @shows(*(f"uploads.{name}" for name in UPLOADS))
@@ -469,7 +469,7 @@ RATES: dict[str, tuple[tuple[Visitor, ...], bool]] = {
     "answers_per_address": ((ANN, BOB), True),
     "answers": ((ANN, ZOE), True),
 }
-"""The rates of [public]: whose second answer is refused if the limit is 1, and whether the first still goes on."""
+"""The rates of [public]: two visitors (the second is refused at limit 1), and if the first answer still runs."""
 
 
 @shows(*(f"public.{name}" for name in RATES))
@@ -494,7 +494,7 @@ STORED: dict[str, tuple[int, Visitor]] = {
     "stored_mb_in_all": (0, ANN),
     "stored_disk_percent": (0, ANN),
 }
-"""The storage limits of [public]: a value, and whose message is refused because of it."""
+"""The storage limits of [public]: a value, and the visitor it refuses."""
 
 
 @shows(*(f"public.{name}" for name in STORED))
@@ -650,7 +650,7 @@ def test_program_takes_config_and_log_level(tmp_path: Path) -> None:
 
 
 def documented() -> set[str]:
-    """The variables in the tables of the README and of docs/configuration.md, and those of the providers."""
+    """Return the variables in the tables of the README and of docs/configuration.md, and the providers' variables."""
     pages = [(ROOT / name).read_text() for name in ("README.md", "docs/configuration.md")]
     cells = [row.split("|")[1] for page in pages for row in re.findall(r"^\| `[A-Z].*\|$", page, re.MULTILINE)]
     return {name for cell in cells for name in re.findall(r"`([A-Z][A-Z_]+)(?:=1)?`", cell)} | {
@@ -659,7 +659,7 @@ def documented() -> set[str]:
 
 
 def keys(file: Path) -> set[str]:
-    """The keys that the settings take, by asking for each name in each section."""
+    """Return the keys that the settings accept, by trying each name in each section."""
     sections = tomllib.loads((ROOT / "configs" / "app.toml").read_text())
     names = {field.name for kind in (Settings, LocalSettings, UploadSettings, PublicSettings) for field in fields(kind)}
     names |= {key for section in sections.values() for key in section}
@@ -689,7 +689,7 @@ def test_every_key_is_in_the_file(tmp_path: Path) -> None:
 
 
 class Asked(dict[str, str]):
-    """An environment that notes what it is asked for."""
+    """An environment that records which names are read."""
 
     def __init__(self) -> None:
         self.names = set[str]()
@@ -702,4 +702,4 @@ class Asked(dict[str, str]):
 def test_every_variable_of_the_settings_is_documented(tmp_path: Path) -> None:
     env = Asked()
     load_settings(tmp_path / "none.toml", env)
-    assert env.names - documented() == {"SPACE_ID"}  # which the hub sets
+    assert env.names - documented() == {"SPACE_ID"}  # the hub sets it

@@ -1,4 +1,4 @@
-"""Which message an edit, a retry, an undo or a pressed answer changes: the one that was shown, whatever came since."""
+"""An edit, a retry, an undo or a pressed answer changes the message that the page showed, whatever came since."""
 
 import asyncio
 import sqlite3
@@ -28,18 +28,18 @@ SEES = "Qwen/Qwen3-VL-8B-Instruct"
 
 
 def texts(content: Any) -> list[str]:
-    """The texts of a message as a model server gets it."""
+    """Return the texts of a message in a request."""
     return [content] if isinstance(content, str) else [part["text"] for part in content if part["type"] == "text"]
 
 
 def prompts(server: Running) -> list[str]:
-    """What the visitor said, in the newest request to the model server."""
+    """Return the visitor's messages in the newest request to the model server."""
     messages = server.journal()[-1]["body"]["messages"]
     return [text for message in messages if message["role"] == "user" for text in texts(message["content"])]
 
 
 def shown(visitor: Visitor) -> list[str]:
-    """The visitor's messages on the page; of each its first part."""
+    """Return the visitor's messages on the page, the first part of each."""
     rows = visitor.chat.locator(".user-row").all()
     return [(row.locator('[data-testid="user"]').first.text_content() or "").strip() for row in rows]
 
@@ -52,7 +52,7 @@ def open_edit(visitor: Visitor, number: int) -> None:
 
 
 def submit_edit(visitor: Visitor, server: Running, text: str) -> None:
-    """Write into the open box, submit, and wait for the answer."""
+    """Write into the open edit box, submit, and wait for the answer."""
     before = len(server.journal())
     visitor.page.locator("textarea.edit-textarea").first.fill(text)
     visitor.chat.get_by_role("button", name="Submit").click()
@@ -64,7 +64,7 @@ def submit_edit(visitor: Visitor, server: Running, text: str) -> None:
 
 
 def assert_edited(visitor: Visitor, server: Running, before: list[str], number: int, text: str) -> None:
-    """The model, the page and, after a reload, the store have the new text in the place of the old one, and no more."""
+    """Assert that only this text has changed: for the model, on the page and, after a reload, in the store."""
     kept = before[:number]
     assert shown(visitor)[-1 - len(kept) :] == [*kept, text]  # older messages can be visible now
     sent = prompts(server)
@@ -77,7 +77,7 @@ def assert_edited(visitor: Visitor, server: Running, before: list[str], number: 
 
 
 def seed(app: App, title: str, turns: int) -> None:
-    """Add stored turns to the conversation of that title until it has so many."""
+    """Add stored turns to the conversation of that title until it has `turns`."""
     with ThreadPoolExecutor(1) as thread:  # this thread runs the browser's event loop
         thread.submit(asyncio.run, _seed(app.folder / "data" / "history.sqlite", title, turns)).result()
 

@@ -1,4 +1,4 @@
-"""How answers look: tables, task lists, formulas, code, pictures; and what axe finds in them."""
+"""The look of answers: tables, task lists, formulas, code and pictures, also checked with axe."""
 
 from collections.abc import Callable
 
@@ -43,7 +43,7 @@ def own(start_app: Callable[..., App]) -> App:
 
 
 def ticks(visitor: Visitor) -> list[bool]:
-    """Which task boxes show a tick."""
+    """Return for each task box if it shows a tick."""
     style = "boxes => boxes.map(box => getComputedStyle(box, '::before').content !== 'none')"
     return visitor.bubbles.locator("input[type=checkbox]").evaluate_all(style)
 

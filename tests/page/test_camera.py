@@ -1,4 +1,4 @@
-"""The composer's sources follow the chosen model: pictures from clipboard, mouse and camera, sound."""
+"""The composer's sources of pictures (clipboard, mouse, camera) and sound follow the chosen model."""
 
 import base64
 import io
@@ -35,7 +35,7 @@ def own(start_app: Callable[..., App], server: Running) -> App:
 
 @pytest.fixture
 def with_camera(browser: Browser, own: App) -> Iterator[Callable[..., Visitor]]:
-    """Open the page as somebody who lets it use the camera, or not."""
+    """Open the page as a visitor who allows or denies the camera."""
     contexts: list[BrowserContext] = []
 
     def open_page(*, allowed: bool = True, phone: bool = False, dark: bool = False, before: str = "") -> Visitor:
@@ -73,7 +73,7 @@ def choose(visitor: Visitor, model: str) -> None:
 
 
 def received(server: Running) -> bytes:
-    """The one picture of the newest message that the model was given."""
+    """Return the one picture in the newest message to the model."""
     (part,) = [one for one in server.journal()[-1]["body"]["messages"][-1]["content"] if one["type"] == "image_url"]
     return base64.b64decode(part["image_url"]["url"].partition(",")[2])
 
@@ -113,7 +113,7 @@ def test_camera_picture_reaches_model(
     with Image.open(io.BytesIO(received(server))) as picture:
         assert picture.format == "JPEG"
         assert picture.width * size[1] == picture.height * size[0] > 0
-        assert len(picture.convert("RGB").resize((64, 64)).getcolors(4096) or []) > 2, "nothing is on it"
+        assert len(picture.convert("RGB").resize((64, 64)).getcolors(4096) or []) > 2, "the picture is empty"
 
 
 @pytest.mark.parametrize("key", ["Escape", "Cancel"])

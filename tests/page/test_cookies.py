@@ -1,7 +1,7 @@
 """Another site cannot make a visitor chat as somebody else, in real Chromium: sibling hosts, ports, share links.
 
-The other site is a page of the same proxy under another name, or of another proxy on another port. Names are mapped to
-this machine.
+The other site is a page of the same proxy under another name, or of another proxy on another port. The browser maps
+all names to this machine.
 """
 
 import sqlite3
@@ -22,14 +22,14 @@ HOSTS = 'hosts = ["chat.example.test", "abc.gradio.live"]'
 
 @pytest.fixture(scope="module")
 def named(browser: Browser) -> Iterator[Browser]:
-    """A Chromium that finds the names of this module on this machine, and believes every certificate."""
+    """A Chromium that resolves this module's names to this machine, and accepts every certificate."""
     other = chromium.launch(browser.browser_type, f"--host-resolver-rules={RULES}", "--ignore-certificate-errors")
     yield other
     other.close()
 
 
 def owner_of(app: App, word: str) -> str | None:
-    """The owner of the conversation with this word in it."""
+    """Return the owner of the conversation that contains this word."""
     with sqlite3.connect(f"file:{app.folder}/data/history.sqlite?mode=ro", uri=True) as db:
         found = db.execute(
             "SELECT owner FROM conversations JOIN entries ON conversation_id = conversations.id WHERE entry LIKE ?",
@@ -40,7 +40,7 @@ def owner_of(app: App, word: str) -> str | None:
 
 
 def toss(visitor: Visitor, front: Front, host: str, value: str, names: tuple[str, ...], *scopes: str) -> None:
-    """Have the visitor's browser look at a page of `host` that sets cookies of ours in every way it can."""
+    """Open a page of `host` in the visitor's browser that sets our cookies in every way it can."""
     front.tossed = tuple(f"{name}={value}; {scope}" for name in names for scope in scopes)
     page = visitor.page.context.new_page()
     page.goto(f"{'https' if front.secure else 'http'}://{host}:{front.port}/toss")
@@ -48,7 +48,7 @@ def toss(visitor: Visitor, front: Front, host: str, value: str, names: tuple[str
 
 
 def say(visitor: Visitor, app: App) -> str:
-    """Send a message, wait for its answer, and return the owner of the conversation it is in."""
+    """Send a message, wait for its answer, and return the owner of its conversation."""
     word = marker()
     visitor.ask(f"!text {word}")
     expect(visitor.chat).to_contain_text(word)

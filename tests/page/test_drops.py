@@ -1,4 +1,4 @@
-"""Files dropped anywhere on the page are attached; nothing that is dropped makes the browser leave the page."""
+"""Files dropped anywhere on the page are attached. A drop never makes the browser leave the page."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ def own(start_app: Callable[..., App]) -> Iterator[App]:
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[str]:
-    """A picture, a text and a kind of file that is not taken."""
+    """A picture, a text and a file of an unsupported type."""
     (tmp_path / "shot.png").write_bytes(media_files.picture("PNG"))
     (tmp_path / "notes.txt").write_text("hello")
     (tmp_path / "tool.exe").write_bytes(b"MZ")
@@ -35,14 +35,14 @@ def files(tmp_path: Path) -> list[str]:
 
 
 class Mouse:
-    """Drags something from outside of the browser, as the system does: what the page leaves to the browser happens."""
+    """Drags something into the browser, as the operating system does. The browser handles a drop if the page does not."""
 
     def __init__(self, visitor: Visitor) -> None:
         self._page = visitor.page
         self._cdp: Any = visitor.page.context.new_cdp_session(visitor.page)
 
     def move(self, over: Locator, *, files: list[str] | None = None, text: str = "", link: str = "") -> None:
-        """Bring it over the middle of `over`."""
+        """Move it over the middle of `over`."""
         box = over.bounding_box()
         assert box
         kinds = {"text/plain": text, "text/uri-list": link}
@@ -53,12 +53,12 @@ class Mouse:
             self._cdp.send("Input.dispatchDragEvent", {"type": kind, **self._at})
 
     def drop(self, over: Locator, **what: Any) -> None:
-        """Bring it there and let go."""
+        """Move it over `over` and drop it."""
         self.move(over, **what)
         self._cdp.send("Input.dispatchDragEvent", {"type": "drop", **self._at})
 
     def leave(self) -> None:
-        """Take it away again."""
+        """Move it out of the page."""
         self._cdp.send("Input.dispatchDragEvent", {"type": "dragCancel", **self._at})
 
 

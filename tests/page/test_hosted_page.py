@@ -1,4 +1,4 @@
-"""Hosted models on the page: what they need, keys that are used and never seen again, switching in mid-conversation."""
+"""Hosted models on the page: what they need, keys that are used and never shown, and switching in a conversation."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -54,7 +54,7 @@ def fresh(openai: Playing, anthropic: Playing) -> None:
 
 
 def chosen(visitor: Visitor, label: str) -> None:
-    """Wait until the page says which model it is."""
+    """Wait until the page shows this model."""
     expect(visitor.page.locator("#about")).to_contain_text(label)
 
 
@@ -221,7 +221,7 @@ def test_stop_ends_wait(hosted: App, visit: Visit, anthropic: Playing) -> None:
 
 
 def responses(text: str) -> Reply:
-    """An answer of the Responses dialect."""
+    """Return an answer in the Responses dialect."""
     item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed"}
     content = [{"type": "output_text", "text": text, "annotations": []}]
     at = {"item_id": "msg_1", "output_index": 0}
@@ -239,7 +239,7 @@ def responses(text: str) -> Reply:
 
 
 def messages(text: str, thinking: str = "", call: dict[str, Any] | None = None, arguments: str = "") -> Reply:
-    """An answer of the Messages dialect, a tool call at its end where there is one."""
+    """Return an answer in the Messages dialect, with a tool call at its end if `call` is given."""
     start = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-5-5", "content": []}
     usage = {"input_tokens": 12, "output_tokens": 1}
     events: list[dict[str, Any]] = [{"type": "message_start", "message": {**start, "usage": usage}}]
@@ -265,11 +265,11 @@ def messages(text: str, thinking: str = "", call: dict[str, Any] | None = None, 
 
 
 def thinking_of(request: Request) -> list[str]:
-    """The thinking that was sent back to Claude."""
+    """Return the thinking that was sent back to Claude."""
     blocks = [block for message in request.json["messages"] for block in message["content"] if isinstance(block, dict)]
     return [block["thinking"] for block in blocks if block["type"] == "thinking"]
 
 
 def written(folder: Path, text: str) -> list[Path]:
-    """The files under `folder` that hold the text."""
+    """Return the files under `folder` that contain the text."""
     return [path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]

@@ -82,7 +82,7 @@ LAYERS = (
 """From top to bottom: a module imports from its own layer and from those below. A package stands for all in it."""
 
 PRIVATE_PACKAGES = ("agent.providers", "agent.tools", "agent.history", "agent.suspension.ledgers")
-"""Packages with a public `__init__`: other packages import nothing else of them ..."""
+"""Packages with a public `__init__`. Other packages import only that ..."""
 
 COMPOSITION_ROOTS = ("app", "agent.__main__", "agent.web.app", "agent.doctor.storage", "agent.doctor.models")
 """... except for the modules that build concrete objects ..."""
@@ -93,13 +93,13 @@ EXCEPTIONS = {
     ("agent.local.launch", "agent.providers.discovery"),
     ("agent.local.manager", "agent.providers.discovery"),
 }
-"""... and for these."""
+"""... and except for these imports."""
 
 INDEPENDENT = (
     tuple(f"agent.history.{name}" for name in ("memory", "json_files", "sqlite", "redis", "postgres")),
     ("agent.suspension.ledgers.files", "agent.suspension.ledgers.sqlite"),
 )
-"""Siblings that never import each other. What two of them share lies beside them."""
+"""Siblings that never import each other. Code that two of them share is in a module beside them."""
 
 APPLICATIONS = ("agent.web", "agent.cli", "agent.deploy", "agent.doctor")
 """Packages that are built on the library. The library never imports them."""
@@ -128,7 +128,7 @@ HOMES = {
     "faster_whisper": (),
     "ctranslate2": (),
 }
-"""Packages that cost much or may be missing, and the modules that may import them at import time."""
+"""Packages that are large or can be missing, and the modules that import them at import time."""
 
 DIALECTS = ("chat_completions", "openai_responses", "anthropic_messages", "google_generate_content")
 LAZY = {
@@ -138,7 +138,7 @@ LAZY = {
     ("agent.tools.presets", "agent.tools.mcp"),
     ("agent.media.sandbox_limits", "agent.system.rlimits"),
 }
-"""Own modules that are imported late, inside a function or by name: only the provider that is asked for is loaded.
+"""Modules that are imported late, inside a function or by name, so that only the requested provider is loaded.
 
 The launcher of sandboxed processes must name the project's packages before it imports from them.
 """
@@ -409,7 +409,7 @@ def _private_names(parsed: ast.AST) -> Iterator[str]:
             case ast.ImportFrom(module="gradio", names=names):
                 yield from (f"gradio.{alias.name}" for alias in names if alias.name not in exported)
             case ast.Constant(value=str(text)) if text.startswith("gradio.") and " " not in text:
-                yield text  # a module that is imported by its name
+                yield text  # a module that is imported by name
             case ast.Attribute(value=ast.Name(id=base), attr=attr) if base in gradios and attr not in exported:
                 yield f"gradio.{attr}"
             case ast.Attribute(value=value, attr=attr) if attr.startswith("_") and not attr.startswith("__"):
@@ -420,7 +420,7 @@ def _private_names(parsed: ast.AST) -> Iterator[str]:
 
 
 def _is_own(value: ast.expr) -> bool:
-    """Whether this names the object or the class itself."""
+    """Return True for `self`, `cls` and `super()`."""
     if isinstance(value, ast.Call):
         return isinstance(value.func, ast.Name) and value.func.id == "super"
     return isinstance(value, ast.Name) and value.id in ("self", "cls")

@@ -1,4 +1,4 @@
-"""Every dialect against aimock, a model server that nobody here wrote: what is said, and what we were heard to say."""
+"""Every dialect against aimock, an independent model server: how we read its answers, and how it reads our requests."""
 
 import base64
 import json
@@ -35,11 +35,11 @@ JSON = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """A model by which a dialect is tried.
+    """A model for the tests of one dialect.
 
-    `base` is its endpoint's path, `asked` what is asked in the end, `key` the header that holds the key. `user` finds
-    what the user said last in a body; `picture` and `sound` are the parts that attachments become, None where the
-    model takes none.
+    `base` is its endpoint's path, `asked` the path of a request, `key` the header with the API key. `user` finds the
+    user's last message in a body. `picture` and `sound` are the parts that attachments become, None if the model
+    supports none.
     """
 
     model: str
@@ -52,7 +52,7 @@ class Dialect:
     needs_sound: bool = False
 
     def says(self, text: str) -> list[Any]:
-        """A message that this model takes."""
+        """Return a prompt that this model accepts."""
         return [text, BinaryContent(WAV, media_type="audio/wav")] if self.needs_sound else [text]
 
 
@@ -112,7 +112,7 @@ DIALECTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What aimock is told to say to a message that is the case's name, and what must come of it."""
+    """An answer of aimock, played when the prompt is the case's name, and the expected result."""
 
     says: JSON
     bubbles: Bubbles = field(default_factory=list[tuple[str, Any]])
@@ -123,7 +123,7 @@ class Case:
 
 
 def refusal(status: int, type_: str, code: str | None = None, **more: Any) -> JSON:
-    """An HTTP error that quotes the key, as some vendors do."""
+    """Return an HTTP error that quotes the key, as some vendors do."""
     return {"error": {"message": f"No: {KEY}.", "type": type_, "code": code}, "status": status, **more}
 
 
@@ -157,7 +157,7 @@ CANNOT = {
     ("length", "xai"): "it sends `response.completed` without a reason where xAI sends `response.incomplete`",
     ("quota", "generate"): "Google tells it from a rate limit by `details`, which aimock does not send",
 }
-"""What aimock cannot say for a dialect, and why; such a case must fail, so that it is taken up once aimock can."""
+"""Cases that aimock cannot play for a dialect, with the reason. They must fail, so that a newer aimock is noticed."""
 
 CALLS = [
     {"id": "call_one", "name": "add", "arguments": {"a": 2, "b": 3}},
@@ -177,7 +177,7 @@ def greet(name: str) -> str:
 
 
 def fixtures() -> Iterator[JSON]:
-    """The tables above as aimock reads them."""
+    """Yield the tables above in aimock's format."""
     for name, case in CASES.items():
         yield {"match": {"userMessage": name}, "response": case.says}
     for name, calls in (("call once", CALLS[:1]), ("call twice", CALLS)):
@@ -225,7 +225,7 @@ def connected(dialect: Dialect, passed: Tee) -> Agent:
 
 
 def heard(server: Aimock, status: int = 200) -> list[JSON]:
-    """The messages of the last request as aimock read them."""
+    """Return the messages of the last request as aimock read them."""
     line = server.journal()[-1]
     assert line["response"]["status"] == status
     return [{**message, "content": _text(message["content"])} for message in line["body"]["messages"]]
@@ -236,7 +236,7 @@ def _text(content: Any) -> Any:
 
 
 def explained(agent: Agent) -> list[ProviderError]:
-    """What the connection will explain from now on."""
+    """Return a list that will hold all errors that the connection explains."""
     said: list[ProviderError] = []
     explain = agent.connection.explain
 
@@ -317,7 +317,7 @@ async def test_tool_loop_takes_following_turns(
 
 
 def answered(messages: Sequence[JSON]) -> list[tuple[str, Any, Any]]:
-    """Name, arguments and result of each call in a conversation, each with one result, right after the calls."""
+    """Return name, arguments and result of each call. Each call has one result, right after it."""
     found: list[tuple[str, Any, Any]] = []
     waiting: dict[str, JSON] = {}
     for message in messages:
@@ -333,7 +333,7 @@ def answered(messages: Sequence[JSON]) -> list[tuple[str, Any, Any]]:
 
 
 def _plain(result: str) -> str:
-    """A result as the tool gave it: Gemini wants an object around it."""
+    """Return a result as the tool gave it, without the object that Gemini needs around it."""
     return next(iter(json.loads(result).values())) if result.startswith("{") else result
 
 
@@ -379,7 +379,7 @@ async def test_stop_closes_connection(dialect: Dialect, agent: Agent, passed: Te
 
 
 def unsigned(result: RunResult) -> Context:
-    """The conversation with the signatures of its reasoning lost."""
+    """Return the conversation without the signatures of its reasoning."""
 
     def without(message: Any) -> Any:
         if not isinstance(message, ModelResponse):

@@ -1,4 +1,4 @@
-"""Claude: what comes out of each wire sequence, and what is really sent, byte for byte the same from turn to turn."""
+"""Claude: the responses to each wire sequence, and the exact bytes of each request, stable from turn to turn."""
 
 import asyncio
 import base64
@@ -126,7 +126,7 @@ SUNNY = {"id": "toolu_1", "name": "weather"}
 
 @dataclass(frozen=True)
 class Case:
-    """`said` are the bubbles, joined; of an `error` only that it is one."""
+    """`said` are the joined bubbles. For an `error` only the type is compared."""
 
     replies: Sequence[Reply]
     said: Sequence[tuple[str, Any]]
@@ -412,7 +412,7 @@ async def test_failure_closes_socket(server: Playing, last: Event) -> None:
     server.play(reply(begin(), text(0, "a"), last, end="stall"))
     async with Agent(connect(SPEC, Endpoint(server.url, KEY))) as agent:
         result = await agent.ask("Hello")
-        assert await asyncio.to_thread(server.requests[0].left.wait, 2), "before the agent is closed"
+        assert await asyncio.to_thread(server.requests[0].left.wait, 2), "not closed before the agent is"
     assert result.finish_reason == "error"
 
 
@@ -424,7 +424,7 @@ def sent(server: Playing) -> list[Any]:
 
 
 async def ask(server: Playing, prompt: Any, spec: ModelSpec = SPEC, **more: Any) -> RunResult:
-    """Ask with the tool, in a run that plays what the server has been told."""
+    """Ask with the tool, in a run against the server's replies."""
     context = more.pop("context", None)
     async with Agent(connect(spec, Endpoint(server.url, KEY)), tools=[weather], system_message="Be brief.") as agent:
         return await agent.ask(prompt, context=context, **more)
@@ -522,7 +522,7 @@ async def test_earlier_turns_keep_their_bytes(server: Playing) -> None:
 
 
 def foreign(by: str | None) -> list[ModelMessage]:
-    """A turn that another vendor wrote, or that people handed in."""
+    """Return a turn that another vendor wrote, or that the caller supplied."""
     theirs = [ThinkingPart("Theirs.", id="rs_1", signature="gAAA", provider_name=by)] if by else []
     return [
         ModelRequest(parts=[UserPromptPart(["And ", "\n", "this?"])]),

@@ -1,4 +1,4 @@
-"""The provider for OpenAI-compatible servers: what it sends, what it reads and how, and its sentences for people."""
+"""The provider for OpenAI-compatible servers: its requests, how it reads answers, and its error messages."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ async def connection(server: Running) -> AsyncIterator[ChatCompletionsConnection
 
 
 class Heard:
-    """A connection that notes what it was asked to explain, and what it said."""
+    """A connection that records the errors it explains, and its explanations."""
 
     def __init__(self, inner: ChatCompletionsConnection) -> None:
         self._inner = inner
@@ -264,11 +264,11 @@ async def test_reasoning_and_usage_are_read(server: Running, connection: ChatCom
     assert (cut.estimated, cut.output_tokens) == (True, 4)
 
 
-# --- reading in gulps -------------------------------------------------------------------------------------------------
+# --- reading in batches -----------------------------------------------------------------------------------------------
 
 
 class Trickle(httpx2.AsyncByteStream):
-    """A network: chunks come at their times, and what has come since the last look is handed over at once."""
+    """A network on which chunks arrive at set times. A read returns everything that has arrived since the last read."""
 
     def __init__(self, count: int, every: float, after: float = 0.0) -> None:
         self._count, self._every, self._after = count, every, after
@@ -291,7 +291,7 @@ class Trickle(httpx2.AsyncByteStream):
 
 
 class Ready(httpx2.AsyncByteStream):
-    """A network that has everything there already, in many chunks."""
+    """A network on which all chunks have already arrived."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for number in range(3000):
@@ -304,7 +304,7 @@ async def test_batched_reader_is_complete_and_wakes_seldom() -> None:
     data = b"".join([chunk async for chunk in gulps])
     await gulps.aclose()
     assert data == b"".join(b"%d," % number for number in range(200))
-    assert network.looks < 40, "a look for each token would be 200"
+    assert network.looks < 40, "one read for each token would be 200"
     assert network.closed
 
 
@@ -323,7 +323,7 @@ async def test_available_bytes_are_read_without_pause(monkeypatch: pytest.Monkey
     monkeypatch.setattr(http.asyncio, "sleep", sleep)
     data = b"".join([chunk async for chunk in http._BatchedStream(Ready())])
     assert data.count(b",") == 3000
-    assert len(pauses) < 300, "only where the machine itself made a pause"
+    assert len(pauses) < 300, "it pauses although the bytes are there"
 
 
 async def test_real_connection_is_read_in_batches(
@@ -339,7 +339,7 @@ async def test_real_connection_is_read_in_batches(
     monkeypatch.setattr(http.asyncio, "sleep", counted)
     result = await Agent(connection).ask("!tokens 1200 @1000")
     assert result.text == "".join(token(number) for number in range(1200))
-    assert 5 < pauses < 600, "one for each token is 1200"
+    assert 5 < pauses < 600, "one pause for each token would be 1200"
 
 
 async def test_stop_closes_connection_of_sleeping_reader(

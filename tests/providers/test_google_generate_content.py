@@ -1,4 +1,4 @@
-"""Gemini: what comes out of each wire sequence, and what is really sent, byte for byte the same from turn to turn."""
+"""Gemini: the responses to each wire sequence, and the exact bytes of each request, stable from turn to turn."""
 
 import asyncio
 import base64
@@ -99,7 +99,7 @@ BAD_KEY = {
 
 @dataclass(frozen=True)
 class Case:
-    """`said` are the bubbles, joined; of an `error` only that it is one; of a call the id is left out."""
+    """`said` are the joined bubbles. For an `error` only the type is compared, and call ids are omitted."""
 
     replies: Sequence[Reply]
     said: Sequence[tuple[str, Any]]
@@ -211,7 +211,7 @@ async def test_stream_is_decoded(server: Playing, case: Case) -> None:
 
 
 def bubbles(responses: Sequence[Any]) -> list[tuple[str, Any]]:
-    """What was said, without the ids, which are made here."""
+    """Return the bubbles without their ids, which differ in each run."""
     said = dialects.bubbles(responses)
     return [(type_, content if isinstance(content, str) else {**content} | {"id": None}) for type_, content in said]
 
@@ -268,7 +268,7 @@ async def test_failure_closes_socket(server: Playing, last: Event) -> None:
     server.play(reply(chunk(text("a")), last, end="stall"))
     async with Agent(connect(SPEC, Endpoint(server.url, KEY))) as agent:
         result = await agent.ask("Hello")
-        assert await asyncio.to_thread(server.requests[0].left.wait, 2), "before the agent is closed"
+        assert await asyncio.to_thread(server.requests[0].left.wait, 2), "not closed before the agent is"
     assert result.finish_reason == "error"
 
 
@@ -278,7 +278,7 @@ async def test_leaving_stream_closes_socket(server: Playing) -> None:
     async with model_request_stream(connection.model(), [ModelRequest.user_text_prompt("Hello")]) as stream:
         events = aiter(stream)
         await anext(events)
-    assert await asyncio.to_thread(server.requests[0].left.wait, 2), "not when the garbage is collected"
+    assert await asyncio.to_thread(server.requests[0].left.wait, 2), "closed only by the garbage collector"
     await connection.aclose()
     del events
 
@@ -302,7 +302,7 @@ async def test_failed_connection_is_given_up_soon(server: Playing) -> None:
 
 
 def sent(server: Playing) -> list[Any]:
-    """The bodies as they are documented: the API takes either spelling of a name, either alphabet of base64."""
+    """Return the bodies in one form: the API accepts two spellings of a name and two alphabets of Base64."""
     return [documented(request.json) for request in server.requests]
 
 
@@ -318,7 +318,7 @@ def documented(value: Any, name: str = "") -> Any:
 
 
 async def ask(server: Playing, prompt: Any, spec: ModelSpec = SPEC, **more: Any) -> RunResult:
-    """Ask with the tool, in a run that plays what the server has been told."""
+    """Ask with the tool, in a run against the server's replies."""
     context = more.pop("context", None)
     async with Agent(connect(spec, Endpoint(server.url, KEY)), tools=[weather], system_message="Be brief.") as agent:
         return await agent.ask(prompt, context=context, **more)

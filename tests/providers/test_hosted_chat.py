@@ -1,4 +1,4 @@
-"""Chat Completions where it is hosted, and where servers differ: what comes out of each wire sequence, what is sent."""
+"""Chat Completions at hosted providers and their differences: responses to each wire sequence, and requests."""
 
 import asyncio
 import base64
@@ -40,7 +40,7 @@ def sound() -> str:
     return "Moo."
 
 
-# --- what the server says ---------------------------------------------------------------------------------------------
+# --- the server's replies ---------------------------------------------------------------------------------------------
 
 
 def chunk(*, finish: str | None = None, **delta: Any) -> Chunk:
@@ -332,7 +332,7 @@ def agent(server: Playing, spec: ModelSpec = ROUTER, **more: Any) -> Agent:
 
 
 def seen(run: Run) -> list[Bubble]:
-    """The bubbles, with ids that the server gave."""
+    """Return the bubbles, with the server's call ids."""
     return [
         (
             type_,
@@ -367,7 +367,7 @@ async def test_stop_closes_socket(server: Playing) -> None:
         assert await asyncio.to_thread(server.requests[0].left.wait, 5)
 
 
-# --- what is sent -----------------------------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 TOOL = {
     "type": "function",

@@ -211,7 +211,7 @@ def _run(step: Step, image: Image) -> None:
 
 
 def _argument(name: str) -> str:
-    """Return the value for `--build-arg NAME`: from the environment, and for the package index also from pip's settings."""
+    """Return the value for `--build-arg NAME`: from the environment, and for the package index also from pip."""
     if name == "PIP_INDEX_URL" and name not in os.environ:
         asked = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
         return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()

@@ -1,4 +1,4 @@
-"""Programs in place of vLLM and llama.cpp, for tests of the launchers. They record how they were started, and answer."""
+"""Programs in place of vLLM and llama.cpp, for tests of the launchers. They record their start, and answer."""
 
 import json
 import sys

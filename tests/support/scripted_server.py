@@ -94,7 +94,7 @@ class Exchange:
         return {name: getattr(self, name) for name in names} | {"finished": finished, "body": self.body if body else {}}
 
     def usage(self) -> Json:
-        """Return the usage. Prompt tokens are estimated at four characters each, and each delta is a completion token."""
+        """Return the usage: prompt tokens estimated at four characters each, completion tokens as the deltas sent."""
         prompt = len(json.dumps(self.body.get("messages", []))) // 4
         total = {"prompt_tokens": prompt, "completion_tokens": self.sent, "total_tokens": prompt + self.sent}
         return total | {"completion_tokens_details": {"reasoning_tokens": self.reasoning}}

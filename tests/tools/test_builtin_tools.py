@@ -1,4 +1,4 @@
-"""The tools without network: exact where exactness can be had, bounded, and clear when they refuse."""
+"""The built-in tools that need no network: exact where possible, bounded, and clear when they refuse."""
 
 import asyncio
 import contextlib

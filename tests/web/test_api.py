@@ -1,19 +1,19 @@
-"""The page for programs, as `gradio_client` uses it.
+"""The page's API for programs, through `gradio_client`.
 
     client = Client("http://127.0.0.1:7860")
     client.predict(message, model, options, api_name="/chat")       # the last value
     for value in client.submit(...): ...                            # each value as it comes
 
-- `message`: `{"text": "...", "files": [handle_file("picture.png"), ...]}`; files are uploaded by the client, and a URL
-  is refused: the server fetches nothing on anybody's behalf.
-- `model`: the id of a model that answers now, such as `"vllm:Qwen/Qwen3-8B"`; `""` is the first one.
+- `message`: `{"text": "...", "files": [handle_file("picture.png"), ...]}`. The client uploads the files. A URL is
+  refused, because the server fetches nothing for programs.
+- `model`: the id of a model that answers now, such as `"vllm:Qwen/Qwen3-8B"`. `""` is the first one.
 - `options`: any of system_message (str), reasoning (bool), temperature (float), max_tokens (int), tools (bool) and new
-  (bool: begin a new conversation). What is unknown is refused by name.
-- each value: `{"text": all text so far, "bubbles": [{"type", "content"}, ...], "finish_reason": None}`; in the last
-  one finish_reason says how it ended ("stop", "length", ...).
+  (bool: begin a new conversation). An unknown option is refused by name.
+- each value: `{"text": all text so far, "bubbles": [{"type", "content"}, ...], "finish_reason": None}`. In the last
+  one finish_reason says how the run ended ("stop", "length", ...).
 
-One `Client` is one visitor and one conversation: the next call goes on where the last one ended. `job.cancel()` ends
-the run and its connection to the model server. No other event is listed, and being unlisted is not what protects one.
+One `Client` is one visitor with one conversation, which each call continues. `job.cancel()` ends the run and its
+connection to the model server. No other event is listed, but events are not protected by being unlisted.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,20 +37,20 @@ Connect = Callable[[], Client]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
-    """Two models, the first of which sees pictures."""
+    """Run two models. The first one sees pictures."""
     with running(Config(models=(PICTURES, TEXT), rate=200.0)) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def own(start_app: Callable[..., App], server: Running) -> App:
-    """An app of this module's."""
+    """Start an app for this module."""
     return start_app(VLLM_BASE_URL=server.base_url)
 
 
 @pytest.fixture(scope="module")
 def connect(own: App) -> Iterator[Connect]:
-    """Become a client; all are closed at the end."""
+    """Yield a function that connects a client. All clients are closed at the end."""
     clients: list[Client] = []
 
     def client() -> Client:
@@ -58,17 +58,17 @@ def connect(own: App) -> Iterator[Connect]:
         return clients[-1]
 
     yield client
-    with ThreadPoolExecutor(64) as closing:  # each waits a second for its heartbeat
+    with ThreadPoolExecutor(64) as closing:  # each one waits a second for its heartbeat
         list(closing.map(Client.close, clients))
 
 
 def chat(client: Client, text: str, *files: Any, model: str = "", **options: Any) -> dict[str, Any]:
-    """One message and its answer."""
+    """Send one message and return its answer."""
     return client.predict({"text": text, "files": list(files)}, model, options, api_name="/chat")
 
 
 def asked(server: Running) -> dict[str, Any]:
-    """What the model server was asked last."""
+    """Return the last request to the model server."""
     return server.journal()[-1]["body"]
 
 
@@ -208,7 +208,7 @@ def test_only_chat_is_listed(connect: Connect, own: App) -> None:
 
 
 def test_unlisted_event_cannot_touch_others(connect: Connect, own: App, server: Running) -> None:
-    """`test_isolation.py` checks what each event refuses, for every id."""
+    """`test_isolation.py` checks each event's refusals for every id."""
     client, before = connect(), len(server.journal())
     job = client.submit({"text": "!tokens 4000 @100"}, "", {}, api_name="/chat")
     server.wait_for(lambda journal: len(journal) > before and journal[before]["sent"] >= 5)
@@ -218,7 +218,7 @@ def test_unlisted_event_cannot_touch_others(connect: Connect, own: App, server: 
     with httpx.Client(base_url=f"{own.url}/gradio_api", cookies=connect().cookies, trust_env=False) as other:
         for event in events:
             body = {"data": [None] * len(event["inputs"]), "fn_index": event["id"], "session_hash": client.session_hash}
-            joined = other.post("/queue/join", json=body).status_code  # in its own session
+            joined = other.post("/queue/join", json=body).status_code  # with its own session hash
             assert joined == 200 or (joined == 503 and event["api_name"].startswith("watch"))  # few can watch
             assert other.post("/cancel", json={**body, "event_id": job.communicator.event_id}).status_code == 404
     assert server.journal()[before]["closed"] is None

@@ -1,4 +1,4 @@
-"""Keys that people typed: who holds them, for how long, and what is refused as one."""
+"""API keys that visitors typed: who has access, for how long, and which values are refused."""
 
 import asyncio
 

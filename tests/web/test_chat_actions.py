@@ -1,4 +1,4 @@
-"""What the verbs of a conversation do besides their limits: during an answer, with attachments, and when refused."""
+"""The actions of a conversation besides their limits: during an answer, with attachments, and when refused."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import closing
@@ -45,7 +45,7 @@ def server() -> Iterator[Running]:
 
 @pytest.fixture
 async def page(server: Running, tmp_path: Path) -> AsyncIterator[Conversations]:
-    """The conversations of a page that downloads nothing, so nothing can be transcribed."""
+    """The conversations of a page that downloads nothing, so that it can transcribe nothing."""
     models = Models(served=(ServedModel(SEES, Endpoint(server.base_url)),))
     settings = Settings(local=LocalSettings(cache_dir=tmp_path, downloads=False))
     made = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=[ask_user])
@@ -54,7 +54,7 @@ async def page(server: Running, tmp_path: Path) -> AsyncIterator[Conversations]:
 
 
 async def first(page: Conversations, text: str, *files: Path, **choices: Any) -> tuple[str, str]:
-    """Send a message. Return its conversation and its id."""
+    """Send a message. Return the ids of its conversation and of the message."""
     message = {"text": text, "files": [str(file) for file in files]}
     live = await page.send(ANN, None, message, Choices(**choices))
     assert live is not None
@@ -63,7 +63,7 @@ async def first(page: Conversations, text: str, *files: Path, **choices: Any) ->
 
 
 async def settle(page: Conversations) -> None:
-    """Wait until no answer is written any more."""
+    """Wait until no answer is being written."""
     await page.live_runs.close(60)
     page.live_runs.closing = False
 
@@ -140,7 +140,7 @@ async def test_reply_to_one_of_two_questions_meets_the_limits(page: Conversation
 
 @dataclass(frozen=True)
 class Widget:
-    """What a handler sees of a widget."""
+    """A widget as a handler receives it."""
 
     elem_id: str
 
@@ -160,7 +160,7 @@ async def by_program(page: Conversations, message: dict[str, Any], switch: bool,
 
 
 async def by_older_program(page: Conversations, message: dict[str, Any], switch: bool, request: gr.Request) -> None:
-    """Call the endpoint with the option's old name."""
+    """Call the endpoint with the option's former name."""
     async for _ in ChatApi(page).chat(message, "", {"read_here": switch}, request):
         pass
 
@@ -170,7 +170,7 @@ async def by_older_program(page: Conversations, message: dict[str, Any], switch:
 async def test_switch_for_transcription_reaches_the_message(
     page: Conversations, tmp_path: Path, way: Callable[..., Awaitable[None]], switch: bool
 ) -> None:
-    """The model cannot hear, and the program that could is not on this disk: only who asked for it is told so."""
+    """The model cannot hear, and the transcriber is not on this disk. Only a visitor who requested it is told so."""
     file = tmp_path / "said.wav"
     file.write_bytes(sound("wav"))
     isolation = IsolationMiddleware(Request({"type": "http"}), VisitorCookies("key"))

@@ -1,4 +1,4 @@
-"""Connections that are slow, half open or too many do not keep others from the server."""
+"""Connections that are slow, half open or too many do not block others."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ FILES = 256
 
 
 class Echo:
-    """Answers with the body. `begun` counts the requests that have begun."""
+    """Answers with the request's body. `begun` counts the requests that have begun."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Semaphore(0)
@@ -58,7 +58,7 @@ async def echo(receive: Receive, send: Send) -> None:
 
 @asynccontextmanager
 async def serving(most: int = 100, app: ASGIApp | None = None) -> AsyncIterator[int]:
-    """A server that answers with the body; its port."""
+    """Run a server that answers with the request's body. Yield its port."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         BodyTimeout(app or Echo()), http=cast(Any, ConnectionLimits(most).protocol), lifespan="off", log_level="warning"
@@ -109,7 +109,7 @@ async def test_servers_own_delay_is_not_counted(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(request_body, "BODY_SECONDS", 0.5)
 
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
-        await asyncio.sleep(1.5)  # while the whole body waits
+        await asyncio.sleep(1.5)  # while the whole body is buffered
         await echo(receive, send)
 
     async with serving(app=slow) as port, httpx.AsyncClient(trust_env=False) as client:
@@ -130,7 +130,7 @@ async def test_late_body_does_not_change_begun_answer(
         await send({"type": "http.response.body", "body": b"Long"})
 
     async with serving(app=early) as port:
-        monkeypatch.setattr(logging.getLogger("uvicorn"), "propagate", True)  # uvicorn has set it
+        monkeypatch.setattr(logging.getLogger("uvicorn"), "propagate", True)  # uvicorn turns it off
         reader, writer = await say(port, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n", b"x")
         answer = await asyncio.wait_for(reader.readuntil(b"Long"), 10)
         assert answer.startswith(b"HTTP/1.1 413")
@@ -218,7 +218,7 @@ async def test_heartbeat_makes_room() -> None:
 
 
 class Endless:
-    """Answers with chunks for ever, or with `whole` at once. `sent` counts the bytes that the server took."""
+    """Answers with chunks for ever, or with `whole` at once. `sent` counts the bytes that the server accepted."""
 
     def __init__(self, whole: bytes = b"") -> None:
         self.whole, self.sent = whole, 0
@@ -251,7 +251,7 @@ def _is_reset(one: socket.socket) -> bool:
 
 
 async def slow_reader(port: int) -> socket.socket:
-    """A connection with a tiny receive buffer that asks for an answer and reads nothing by itself."""
+    """Return a connection with a tiny receive buffer that requests an answer and does not read it."""
     one = socket.socket()
     one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     one.setblocking(False)
@@ -283,7 +283,7 @@ async def test_slow_reader_gets_whole_answer(monkeypatch: pytest.MonkeyPatch) ->
         one, received, began = await slow_reader(port), 0, monotonic()
         while received < 600_000:
             data = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(one, 8192), 20)
-            assert data, f"cut after {received} bytes"
+            assert data, f"connection closed after {received} bytes"
             received += len(data)
             await asyncio.sleep(0.04)
         assert monotonic() - began > 2 * connections.WRITE_SECONDS

@@ -1,4 +1,4 @@
-"""The page's event queue survives its own failures, and says so."""
+"""The page's event queue survives its own failures, and reports them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ from agent.web.gradio_compat.event_queue import FAILED, UNREAD_MESSAGES, Bounded
 
 @asynccontextmanager
 async def processing(queue: BoundedQueue) -> AsyncIterator[None]:
-    """While the queue processes events."""
+    """Let the queue process events inside the block."""
     task = asyncio.create_task(queue.start_processing())
     try:
         yield
@@ -35,7 +35,7 @@ async def queue() -> BoundedQueue:
 
 
 def event(session: str) -> Event:
-    """An event of a session, as far as messages need one."""
+    """Return an event with only the fields that messages need."""
     fn = SimpleNamespace(concurrency_id="one", fn=None)
     return Event(session, cast(Any, fn), cast(Any, None), None)
 
@@ -78,7 +78,7 @@ async def test_unread_session_is_bounded(queue: BoundedQueue, monkeypatch: pytes
     other = queue.pending_messages_per_session["bob-page"] = Unread()
     mine, others = event("ann-page"), event("bob-page")
     queue.active_jobs = [[mine], [others]]
-    queue.send_message(mine, update("x" * 5000))  # one message can be long
+    queue.send_message(mine, update("x" * 5000))  # a single message can be long
     assert mine.alive
     queue.send_message(others, update("x"))
     queue.send_message(mine, update("x"))

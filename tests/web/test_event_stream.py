@@ -15,7 +15,7 @@ TEXT = b'data: {"msg":"process_generating","output":{"data":["\\"msg\\":\\"close
 
 
 class Gradio:
-    """As much of Gradio as the middleware sees: a stream that says something and ends, a join that is answered."""
+    """A stand-in for Gradio: a stream that sends something and ends, and a join that is answered."""
 
     def __init__(self, says: bytes) -> None:
         self.says = says
@@ -33,13 +33,13 @@ class Gradio:
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> float:
-    """A pause that is seen also where the machine is busy."""
+    """Set a pause that is noticeable even on a busy machine."""
     monkeypatch.setattr(event_stream, "SETTLE", 10.0)
     return 10.0
 
 
 async def order(says: bytes, *, sessions: tuple[str, str]) -> tuple[list[str], float]:
-    """In which order the page reads the end of its stream and the answer to its join, and how long that took."""
+    """Return the order in which the page reads the end of its stream and the answer to its join, and the seconds."""
     read: list[str] = []
     app = EventStreamMiddleware(Gradio(says))
 

@@ -1,4 +1,4 @@
-"""How long conversations are kept, and that those whose time is over are gone with their files, and no others."""
+"""Expiry: conversations are deleted with their files after their retention period, and no others are."""
 
 import os
 import sqlite3
@@ -47,7 +47,7 @@ def test_lifetimes_come_from_settings(settings: Settings, owner: str, running: b
 
 
 class House:
-    """A store and files, with a clock that can be put forward."""
+    """A store and files, with a clock that tests can set forward."""
 
     def __init__(self, folder: Path, kind: type[MemoryStore] = MemoryStore) -> None:
         self.ahead = timedelta()
@@ -57,7 +57,7 @@ class House:
         self.expired = ExpiredConversations(self.store, self.media, lambda id_: id_ in self.busy)
 
     async def talk(self, owner: str, lifetimes: RetentionPeriods, *, ended: str | None = "stop") -> Record:
-        """A conversation with a picture of the visitor's and one of the model's."""
+        """Store a conversation with a picture from the visitor and one from the model."""
         journal = StoreJournal(self.store, self.media, Record(owner=owner), Omitted(), lifetimes)
         mine = await self.media.add(owner, png(), "image/png")
         made = BinaryContent.narrow_type(BinaryContent(png(), media_type="image/png"))
@@ -153,7 +153,7 @@ async def test_damaged_file_name_deletes_nothing_else(house: House) -> None:
 
 
 class ReadingStore(MemoryStore):
-    """A store in which something happens after entries are read."""
+    """A store that calls a function after it has read entries."""
 
     meanwhile: Callable[[Record], Awaitable[None]] | None = None
 
@@ -213,10 +213,10 @@ async def test_failures_stop_nothing_behind_them(tmp_path: Path, caplog: pytest.
         assert sum(rounds) == 6
         assert {record.owner for record in await store.expiring(at + HOUR)} == {"guest-stuck"}
         assert await expired.delete(at=at + HOUR * 3, limit=2) == 0
-        assert caplog.text.count("could not be deleted") == 3, "each is logged once"
+        assert caplog.text.count("could not be deleted") == 3, "each failure is logged once"
         assert caplog.text.count("cannot be read") == 2
         await store._writer.execute_fetchall("DROP TRIGGER stuck")
-        assert await expired.delete(at=at + HOUR * 3.5) == 0, "not yet"
+        assert await expired.delete(at=at + HOUR * 3.5) == 0, "it is not expired yet"
         assert await expired.delete(at=at + HOUR * 5) == 3
 
 
@@ -230,7 +230,7 @@ async def test_damaged_conversation_stops_no_expiry(tmp_path: Path) -> None:
 
 
 def rows(app: App) -> dict[str, int]:
-    """How many conversations each owner has."""
+    """Return the number of conversations of each owner."""
     with closing(sqlite3.connect(f"file:{app.folder}/data/history.sqlite?mode=ro", uri=True)) as base:
         return dict(base.execute("SELECT owner, count(*) FROM conversations GROUP BY owner"))
 
@@ -268,11 +268,11 @@ PRAGMA user_version = 1;
 PRAGMA journal_mode = WAL;
 """
 DAYS_AGO = {"old": 40, "new": 20, f"{GUEST_PREFIX}old": 2, f"{GUEST_PREFIX}new": 0}
-"""When each owner's last message was."""
+"""The days since each owner's last message."""
 
 
 def write_old_database(data: Path) -> None:
-    """Write a history as the version did that knew no expiry: each owner has a conversation of one message."""
+    """Write a history as the last version without expiry did: each owner has a conversation of one message."""
     data.mkdir(parents=True)
     with closing(sqlite3.connect(data / "history.sqlite")) as base:
         base.executescript(OLD_SCHEMA)

@@ -1,6 +1,6 @@
-"""One visitor cannot take the server from the others: floods of events, sessions, unread streams and connections.
+"""One visitor cannot block the server for others: floods of events, sessions, unread streams and connections.
 
-Each test attacks the real app over raw HTTP, within bounds, and shows that another visitor is served meanwhile.
+Each test makes a bounded attack on the real app over raw HTTP, and shows that another visitor is served meanwhile.
 """
 
 import json
@@ -22,7 +22,7 @@ StartApp = Callable[..., App]
 
 
 class Client:
-    """A visitor over raw HTTP. With `cookie=False` it is a guest. A proxy on this machine gives its `address`."""
+    """A visitor over raw HTTP. With `cookie=False` it is a guest. A proxy on this machine forwards its `address`."""
 
     def __init__(self, url: str, *, cookie: bool = True, address: str = "") -> None:
         limits = httpx.Limits(max_keepalive_connections=16)
@@ -41,7 +41,7 @@ class Client:
         return self.http.post(API + "queue/join", json=body)
 
     def read(self, session: str = "") -> str:
-        """All messages of a session until its events have ended."""
+        """Return all messages of a session until its events have ended."""
         return self.http.get(API + "queue/data", params={"session_hash": session or self.session}).text
 
     def begin(self, text: str, session: str = "") -> httpx.Response:
@@ -55,7 +55,7 @@ class Client:
 
     @staticmethod
     def last(messages: str) -> str:
-        """The message that ended the last event."""
+        """Return the message that ended the last event."""
         return re.findall(r"^data: (.*process_completed.*)$", messages, re.M)[-1]
 
     def open(self, session: str) -> httpx.Response:
@@ -80,7 +80,7 @@ def clients() -> Iterator[Callable[..., Client]]:
 
 
 def is_served(client: Client) -> bool:
-    """Whether a short message is answered, and the app says that it takes messages."""
+    """Return True if a short message is answered, and the app reports that it is ready."""
     answered = json.loads(client.say("!text here"))["output"]["data"][0]
     return "here" in json.dumps(answered) and client.http.get("/readyz").status_code == 200
 

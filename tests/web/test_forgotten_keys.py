@@ -1,4 +1,4 @@
-"""A key that was typed and is forgotten again: no object in the server's memory holds it any more."""
+"""When a typed key is forgotten, no object in the server's memory holds it any more."""
 
 import json
 import os
@@ -30,14 +30,14 @@ def provider() -> Iterator[Playing]:
 
 @pytest.fixture
 def start(start_app: Callable[..., App], provider: Playing) -> Callable[[float], App]:
-    """Start an app that forgets a key so many seconds after the last sign of its page."""
+    """Start an app that forgets a key some seconds after the last sign of its page."""
     provider.clear()
     address = {"OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": "", "LOG_LEVEL": "DEBUG"}
     return lambda key_seconds: start_app(f"{SETTINGS}{key_seconds}", **address)
 
 
 def event(program: Program, widget: str, kind: str) -> int:
-    """The number of what happens at a widget."""
+    """Return the number of an event of a widget."""
     ids = {one["props"].get("elem_id"): one["id"] for one in program.config.json["components"]}
     wanted = [ids[widget], kind]
     return next(one["id"] for one in program.events if wanted in one["targets"])

@@ -1,4 +1,4 @@
-"""Which `$...$` of an answer are formulas: as most models write them, without prices, names of variables and code."""
+"""Finding formulas among the `$...$` of an answer, as most models write them. Prices and code are no formulas."""
 
 import time
 
@@ -10,7 +10,7 @@ from agent.web.ui.formulas import LEFT, MARK, RIGHT, mark_formulas
 
 
 def formulas(text: str) -> list[str]:
-    """The formulas that are marked in a text."""
+    """Return the formulas that are marked in a text."""
     return [piece.partition(RIGHT)[0] for piece in mark_formulas(text).split(LEFT)[1:]]
 
 

@@ -1,4 +1,4 @@
-"""What one visitor sends never makes another wait: attacks on a running app, and what somebody else sees meanwhile."""
+"""No visitor's input makes others wait: attacks on a running app, while another visitor measures its answers."""
 
 import json
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from tests.support.scripted_server import Config, running
 from tests.web.test_isolation import Program
 
 SECONDS = 8.0
-"""The longest that another visitor may wait for a short answer, on a machine that is busy with tests."""
+"""The longest wait of another visitor for a short answer, in seconds, on a machine that is busy with tests."""
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def own(start_app: Callable[..., App]) -> App:
 
 
 def seconds_of_another(own: App, attack: Callable[[], object]) -> tuple[object, float]:
-    """What the attack returns, and the longest that another visitor waits for an answer while it goes on."""
+    """Return the attack's result, and the longest that another visitor waits for an answer meanwhile, in seconds."""
     other, longest = Program(own.url), 0.0
     with ThreadPoolExecutor(1) as pool:
         attacking = pool.submit(attack)

@@ -1,4 +1,4 @@
-"""Guards of `agent/web/gradio_compat`: each fails with a sentence if Gradio works differently or needs us no longer.
+"""Guards of `agent/web/gradio_compat`: each fails with a clear message if Gradio has changed or a workaround can go.
 
 `test_gradio_names.py` checks the names, `test_lazy.py` guards the import hook, and `test_event_queue.py` shows what the
 bounded queue does.
@@ -48,7 +48,7 @@ QUEUE_ATTRIBUTES = (
 
 
 def fresh(name: str) -> ModuleType:
-    """A second copy of a module of Gradio, without our changes to the first."""
+    """Import a second copy of a module of Gradio, without our changes."""
     spec = importlib.import_module(name).__spec__
     assert spec is not None
     assert spec.loader is not None
@@ -59,7 +59,7 @@ def fresh(name: str) -> ModuleType:
 
 @contextmanager
 def counted_applications(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
-    """The applications that Gradio creates inside the block."""
+    """Yield a list of the applications that Gradio creates inside the block."""
     made: list[object] = []
     by_itself = App.__dict__["create_app"].__func__
 

@@ -1,4 +1,4 @@
-"""What the page says of models that come and go; the models themselves are played, the page's rules are real."""
+"""The page's handlers as models come and go: the models are fake, the handlers are real."""
 
 import asyncio
 from contextlib import aclosing
@@ -35,7 +35,7 @@ LARGE = ModelSpec(id="local:large", name="large", label="Large", provider="llama
 
 @dataclass
 class Models:
-    """What `LocalModels` says, without a model."""
+    """A fake `LocalModels` without a model."""
 
     status: Status = field(default_factory=lambda: Status("starting", "Looking.", None))
     served: tuple[ServedModel, ...] = ()
@@ -60,12 +60,12 @@ async def handlers(models: Models, tmp_path: Path) -> Handlers:
 
 
 def anyone() -> gr.Request:
-    """A request of one and the same page of a visitor."""
+    """Return a request, always from the same page of the same visitor."""
     return gr.Request(Request({"type": "http", "headers": [], "state": {"visitor": "ann"}}), session_hash="page")
 
 
 def said(update: Any) -> dict[str, Any]:
-    """What an update sets."""
+    """Return the properties that an update sets."""
     return update if isinstance(update, dict) else dict(update._constructor_args[0])
 
 
@@ -117,7 +117,7 @@ def test_model_refresh_undoes_nothing(handlers: Handlers, models: Models, named:
 
 async def test_own_prompt_stays(handlers: Handlers, models: Models) -> None:
     prompt = handlers.widgets.settings.system
-    assert prompt not in handlers.refresh_models(None, anyone()), "there is no model yet, and somebody may be typing"
+    assert prompt not in handlers.refresh_models(None, anyone()), "there is no model yet, and the visitor may be typing"
     models.serve(LARGE, SMALL)
     default = handlers.refresh_models(None, anyone())[prompt]
     assert "You are Large" in default
@@ -255,7 +255,7 @@ async def test_typed_names_do_not_pile_up_connections(handlers: Handlers, monkey
     assert not own
     assert (await offers.connect("bob", "openai:gpt-6-luna"))[0] is kept
     for number in range(3):
-        assert (await offers.connect("ann", f"openai:gpt-of-{number}"))[1], "closed after its run"
+        assert (await offers.connect("ann", f"openai:gpt-of-{number}"))[1], "not closed after its run"
     assert len(offers._connections) == 1
 
 

@@ -1,4 +1,4 @@
-"""Housekeeping in its own time: how long an unsent file can stay with the settings that ship."""
+"""Housekeeping on a simulated clock: how long an unsent file can stay with the default settings."""
 
 import asyncio
 import heapq
@@ -14,7 +14,7 @@ AFTER = [seconds + 0.001 for seconds in range(0, 1200, 20)]
 
 
 class Timeline:
-    """A clock that goes on to the next sleeper as soon as all tasks sleep."""
+    """A clock that jumps to the next sleeper as soon as all tasks sleep."""
 
     def __init__(self, tasks: int) -> None:
         self.now, self._tasks = 0.0, tasks
@@ -25,7 +25,7 @@ class Timeline:
         return self.now
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep until the clock says so."""
+        """Sleep until the clock reaches that time."""
         self._count += 1
         wake = asyncio.Event()
         heapq.heappush(self._sleepers, (self.now + seconds, self._count, wake))
@@ -50,9 +50,9 @@ class Timeline:
 
 
 async def lifetime(folder: Path, *, work: float, other_work: float, after: float) -> float:
-    """How long an unsent file stays that is uploaded so many seconds `after` the start.
+    """Return the lifetime of an unsent file that is uploaded `after` seconds after the start, in seconds.
 
-    Each round at the uploads takes `work` seconds, each round at something else `other_work`.
+    Each round on the uploads takes `work` seconds, and each round on something else `other_work`.
     """
     settings, time = load_settings(ROOT / "configs" / "app.toml", {}), Timeline(tasks=2)
     uploads = UnsentFiles(folder, settings.uploads, clock=time)
