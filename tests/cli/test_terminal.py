@@ -1,4 +1,4 @@
-"""The chat in the terminal, as a real child process at a real terminal: typed at, stopped, left, and come back to."""
+"""The chat in the terminal, as a real child process at a real terminal: typing, stopping, leaving and resuming."""
 
 import asyncio
 import fcntl
@@ -34,7 +34,7 @@ from tests.tiers import examples
 
 MODEL = "Qwen/Qwen3-VL-8B-Instruct"
 PATIENCE = 60.0
-# Each test starts processes, and each of these imports the whole package.
+# Each test starts processes, and each process imports the whole package.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 CTRL_C, CTRL_D, CTRL_U = "\x03", "\x04", "\x15"
 
@@ -62,7 +62,7 @@ def environment(base_url: str, folder: Path) -> dict[str, str]:
 
 
 class Typed:
-    """A process at a terminal of its own. `said` is all that it has shown, what was typed included."""
+    """A process at its own terminal. `said` is everything shown, including typed text."""
 
     def __init__(self, argv: list[str], env: Mapping[str, str], folder: Path) -> None:
         self.said, self._seen = "", 0
@@ -74,35 +74,35 @@ class Typed:
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 400, 0, 0))
 
     def until(self, pattern: str) -> re.Match[str]:
-        """Wait until it has shown this, after what was waited for before."""
+        """Wait until the pattern is shown, after the previous match."""
         end = monotonic() + PATIENCE
         while not (found := re.compile(pattern).search(self.said, self._seen)):
-            assert monotonic() < end, f"{pattern!r} does not come: {self.said[self._seen :]!r}"
+            assert monotonic() < end, f"{pattern!r} is not shown: {self.said[self._seen :]!r}"
             if not self._read():
                 raise AssertionError(f"it ended before {pattern!r}: {self.said[self._seen :]!r}")
         self._seen = found.end()
         return found
 
     def type(self, text: str) -> None:
-        """Type a line at the prompt, and wait until it stands there."""
+        """Type a line at the prompt, and wait until it is shown."""
         os.write(self._terminal, f"{text}\n".encode())
         self.until(re.escape(text))
 
     def press(self, key: str) -> None:
-        """Press it once the process waits: Python does not hear of a Ctrl-C between its prompt and that."""
+        """Press a key once the process waits. Python misses a Ctrl-C between its prompt and its read."""
         end, before = monotonic() + PATIENCE, ""
         while (now := self._doing()) != before or now == "running":
-            assert monotonic() < end, "it does not come to rest"
+            assert monotonic() < end, "it is always busy"
             before = now
             select.select([], [], [], 0.05)
         os.write(self._terminal, key.encode())
 
     def _doing(self) -> str:
-        """The system call that its main thread is in, with its arguments, or "running"."""
+        """Return the system call of its main thread, with arguments, or "running"."""
         return Path(f"/proc/{self.pid}/syscall").read_text().strip()
 
     def ended(self) -> int:
-        """Its exit status, once it is gone; -n where signal n ended it."""
+        """Wait for the end and return the exit status, or -n after signal n."""
         while self._read():
             pass
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
@@ -115,7 +115,7 @@ class Typed:
 
     def _read(self) -> bool:
         ready, _, _ = select.select([self._terminal], [], [], PATIENCE)
-        assert ready, f"nothing comes any more after {self.said[-500:]!r}"
+        assert ready, f"no more output after {self.said[-500:]!r}"
         try:
             data = os.read(self._terminal, 65536)
         except OSError:  # Linux reports a closed peer this way

@@ -1,6 +1,6 @@
 """The laws of the response stream as properties of the real code: run, journal, store, render.
 
-What a run should say is worked out here a second time, from the script alone, and compared to the character.
+The expected responses are computed a second time from the script alone, and compared exactly.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ QUICK = settings(deadline=None, max_examples=examples(80), suppress_health_check
 OWNER = "visitor:alice"
 Said = tuple[str, Any]
 
-# --- what is drawn ----------------------------------------------------------------------------------------------------
+# --- strategies -------------------------------------------------------------------------------------------------------
 
 SNIPPETS = [
     *("\n", "\n\n", " ", "\t", "  indented", "word", " two words", "```py\n\tx = 1\n```\n", "| a | b |", "$x^2$"),
@@ -66,7 +66,7 @@ TEXTS = st.lists(st.sampled_from(SNIPPETS), max_size=5).map("".join)
 
 @st.composite
 def chunks(draw: st.DrawFn) -> list[str]:
-    """A text cut anywhere: between the letters of a word, after a base letter, in the middle of a surrogate pair."""
+    """Draw a text that is cut anywhere: within a word, after a base letter, or within a surrogate pair."""
     units = draw(TEXTS).encode("utf-16-le")
     length = len(units) // 2
     cuts = sorted(draw(st.lists(st.integers(0, length), max_size=6)))
@@ -83,7 +83,7 @@ ACTS = st.builds(Act, st.sampled_from(["cancel", "fail", "hang"]))
 
 @st.composite
 def steps(draw: st.DrawFn) -> list[Step]:
-    """Up to two steps with calls, then one that ends in any way; a fault or a stop anywhere among the parts."""
+    """Draw up to two steps with calls, then one with any ending, and a fault or a stop anywhere."""
     out: list[Step] = []
     for _ in range(draw(st.integers(0, 2))):
         items = draw(st.lists(WORDS, max_size=3)) + draw(st.lists(CALLS, min_size=1, max_size=3))
@@ -100,7 +100,7 @@ def steps(draw: st.DrawFn) -> list[Step]:
 
 LIMITS = st.integers(1, 4).map(lambda number: Limits(steps=number, tool_seconds=0.01, retries=0))
 
-# --- playing it -------------------------------------------------------------------------------------------------------
+# --- playing scripts --------------------------------------------------------------------------------------------------
 
 
 def tools(cancel: Callable[[], None]) -> list[Any]:
@@ -134,7 +134,7 @@ REASONS = {"broken": "LookupError: no luck", "slow": "took longer than 0.01 s", 
 
 
 def fails(call: Call) -> bool:
-    """Whether the result must be marked as an error."""
+    """Return True if the result must be marked as an error."""
     takes = '{"x": 3}' if call.name == "typed" else "{}"
     return call.name in ("broken", "slow", "no_such_tool", "stopper") or call.arguments not in (
         takes,
@@ -144,7 +144,7 @@ def fails(call: Call) -> bool:
 
 @dataclass
 class Played:
-    """A run that has ended, what a reader saw of it, and what the store has."""
+    """A finished run, what a reader saw of it, and what the store has."""
 
     run: Run
     bubbles: list[Bubble]
@@ -179,11 +179,11 @@ def played(script: Sequence[Step], limits: Limits) -> Played:
     return asyncio.run(play(script, limits, MemoryStore()))
 
 
-# --- what should have been said ---------------------------------------------------------------------------------------
+# --- expected responses -----------------------------------------------------------------------------------------------
 
 
 def spoken(words: Sequence[Words]) -> Iterator[Said]:
-    """The bubbles of parts of words, by the words of the law."""
+    """Yield the expected bubbles of text and reasoning parts."""
     runs: list[tuple[str, list[str]]] = []
     for part in words:
         text = (
@@ -199,7 +199,7 @@ def spoken(words: Sequence[Words]) -> Iterator[Said]:
 
 
 def expected(script: Sequence[Step], limits: Limits) -> tuple[list[Said], str]:
-    """Every bubble of the run and its finish reason; results stand in the order of their calls."""
+    """Return every bubble of the run and its finish reason. Results are in the order of their calls."""
     out: list[Said] = []
     for step in [*script, Step([Words("output_text", ["done"])])][: limits.steps]:
         act = next((at for at, item in enumerate(step.items) if isinstance(item, Act)), None)
@@ -225,7 +225,7 @@ def shown(bubble: Bubble) -> Said:
 
 
 def in_order_of_calls(said: list[Said]) -> list[Said]:
-    """Results come as the tools finish; within a step they are a set."""
+    """Sort the results within a step, because they arrive as the tools finish."""
     out: list[Said] = []
     group: list[Said] = []
     for one in said:
@@ -293,7 +293,7 @@ def test_finished_message_equals_its_stream(message: ModelResponse) -> None:
 
 
 def live_wire(done: Played) -> list[dict[str, Any]]:
-    """The last view that a page showed while the run was live."""
+    """Return the last view of the page while the run was live."""
     assert done.run.result is not None
     run = done.run
     return render_turn(Turn(user=done.entries[0], bubbles=done.bubbles, note=run.result.note, reasoning=run.reasoning))
@@ -352,7 +352,7 @@ async def test_parallel_calls_overlap() -> None:
     met = [asyncio.Event(), asyncio.Event(), asyncio.Event()]
 
     async def meet(who: int) -> str:
-        """Return when everybody is here."""
+        """Return when all callers are here."""
         met[who].set()
         await asyncio.gather(*(event.wait() for event in met))
         return f"met {who}"
@@ -408,7 +408,7 @@ def test_error_is_last_and_only_in_errors(script: list[Step], limits: Limits) ->
 
 
 def accepted(messages: Sequence[Mapping[str, Any]]) -> None:
-    """Assert what the strictest chat template and API ask of a conversation in OpenAI's format."""
+    """Assert the rules of the strictest chat template and API for a conversation in OpenAI's format."""
     before = "start"
     waiting: list[str] = []
     for number, message in enumerate(messages):
@@ -427,7 +427,7 @@ def accepted(messages: Sequence[Mapping[str, Any]]) -> None:
             case "assistant":
                 assert before in ("user", "tool")
                 calls = message.get("tool_calls") or []
-                assert calls or (message.get("content") or "").strip(), "an assistant that says nothing"
+                assert calls or (message.get("content") or "").strip(), "an empty assistant message"
                 waiting = [call["id"] for call in calls]
                 assert all(waiting)
                 assert len(set(waiting)) == len(waiting)
@@ -443,7 +443,7 @@ def accepted(messages: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _is_content(content: object) -> bool:
-    """Return True for a text, or for the parts of a result with media, which keep their place in this format."""
+    """Return True for a text, or for the parts of a result with media, which stay in place in this format."""
     if isinstance(content, list):
         return bool(content) and all(
             part["type"] in ("text", "image_url", "input_audio", "file") and part[part["type"]] for part in content
@@ -452,7 +452,7 @@ def _is_content(content: object) -> bool:
 
 
 def wired(messages: Sequence[ModelMessage]) -> list[str]:
-    """What a provider is sent, one JSON text a message, checked."""
+    """Return the checked messages for a provider, one JSON text each."""
     out = to_openai(prepare_messages(messages, "Be brief."))
     accepted(out)
     return [json.dumps(message) for message in out]
@@ -499,7 +499,7 @@ def test_next_run_extends_what_was_sent(script: list[Step], limits: Limits, more
 
 
 def one_prompt_each(messages: list[ModelMessage]) -> list[ModelMessage]:
-    """People may give several prompts in one message; a strict template would refuse that, and it is theirs to say."""
+    """Keep one prompt in each message. Several are allowed, but a strict template refuses them."""
     out: list[ModelMessage] = [hello("Hello")]
     for message in messages:
         if isinstance(message, ModelRequest):
@@ -552,13 +552,13 @@ def test_results_follow_their_calls(parts: list[Any]) -> None:
         assert not any(isinstance(part, UserPromptPart) for part in mended[2].parts[:2])
 
 
-# --- what fits --------------------------------------------------------------------------------------------------------
+# --- context window ---------------------------------------------------------------------------------------------------
 
 SIZES = st.lists(st.integers(0, 400), min_size=1, max_size=12)
 
 
 def conversation(sizes: Sequence[int]) -> list[ModelMessage]:
-    """One turn for each size: a prompt, a call, its result, an answer."""
+    """Return one turn for each size: a prompt, a call, its result, an answer."""
     out: list[ModelMessage] = []
     for number, size in enumerate(sizes):
         call = ToolCallPart("f", "{}", tool_call_id=f"c{number}")
@@ -573,7 +573,7 @@ def conversation(sizes: Sequence[int]) -> list[ModelMessage]:
 def test_newest_whole_turns_are_kept(sizes: list[int], budget: int) -> None:
     messages = conversation(sizes)
     kept = keep_newest(messages, budget)
-    assert kept, "the newest turn is always kept"
+    assert kept, "the newest turn was dropped"
     assert _same(kept, messages[len(messages) - len(kept) :])
     assert len(kept) % 4 == 0
     accepted(to_openai(prepare_messages(kept)))
@@ -586,7 +586,7 @@ def test_newest_whole_turns_are_kept(sizes: list[int], budget: int) -> None:
     for count in range(1, len(sizes) + 1):
         part = messages[: 4 * count]
         starts.append((len(part) - len(keep_newest(part, budget))) // 4)
-    assert starts == sorted(starts), "a turn that was given up never comes back"
+    assert starts == sorted(starts), "a dropped turn came back"
 
 
 def test_turns_are_dropped_in_blocks() -> None:
@@ -597,11 +597,11 @@ def test_turns_are_dropped_in_blocks() -> None:
     assert len(set(moves)) < 8 < max(moves) // 4
 
 
-# --- all of it over HTTP ----------------------------------------------------------------------------------------------
+# --- everything over HTTP ---------------------------------------------------------------------------------------------
 
 
 SERVERS: list[Running] = []
-"""The server of this module's tests; a fixture's value would be printed whole with each example that fails."""
+"""The server of this module's tests. A fixture's value would be printed with each failing example."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -623,7 +623,7 @@ TYPED_CALLS = st.lists(
 
 
 def over_the_wire(words: Sequence[Words]) -> list[Words]:
-    """As Chat Completions has no parts, neighbours of one kind are one, and empty deltas are nothing."""
+    """Join neighbours of one kind and drop empty deltas, because Chat Completions has no parts."""
     out: list[Words] = []
     for part in words:
         if part.text and out and out[-1].kind == part.kind:
@@ -640,7 +640,7 @@ def deltas(words: Sequence[Words], *more: dict[str, Any]) -> str:
 
 @dataclass
 class OneServer:
-    """In the place of `LocalModels`: one model that answers."""
+    """A stand-in for `LocalModels` with one model that answers."""
 
     served: tuple[Any, ...]
 

@@ -1,4 +1,4 @@
-"""One vendor costs one SDK, and all of them together cost no more than a small machine has."""
+"""A model's provider loads only its own SDK, and all SDKs together fit in a small machine's memory."""
 
 import subprocess
 import sys
@@ -147,7 +147,7 @@ def test_all_vendors_together_stay_small(
 
 
 def generated(text: str) -> Reply:
-    """An answer of the generateContent dialect."""
+    """Return an answer in the generateContent dialect."""
     said = {"content": {"role": "model", "parts": [{"text": text}]}, "finishReason": "STOP", "index": 0}
     usage = {"promptTokenCount": 3, "candidatesTokenCount": 2, "totalTokenCount": 5}
     return Reply(sse=[{"candidates": [said], "usageMetadata": usage, "modelVersion": "gemini-3.8-flash"}], crlf=True)

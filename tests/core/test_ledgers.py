@@ -1,4 +1,4 @@
-"""What every ledger promises: of an id one use is the first, whoever asks, in whichever process, and however many."""
+"""The promise of every ledger: exactly one use of an id is the first, across callers and processes."""
 
 import asyncio
 import subprocess
@@ -50,7 +50,7 @@ async def test_only_expired_ids_are_forgotten(ledger: Ledger) -> None:
     assert await ledger.use(gone, now() - timedelta(seconds=1))
     assert await ledger.use(kept, now() + timedelta(hours=1))
     assert await ledger.use(for_ever, None)
-    assert await ledger.use(gone, None), "who asks refuses what has expired; it need not be remembered"
+    assert await ledger.use(gone, None), "the caller refuses expired ids, so they need not be stored"
     assert not await ledger.use(kept, None)
     assert not await ledger.use(for_ever, None)
 

@@ -1,8 +1,8 @@
-"""No parser and no pattern takes more than linear time, whatever somebody sends: each on texts of 10, 100 and 1,000 KB.
+"""No parser and no pattern takes more than linear time for any input: each is run on 10, 100 and 1,000 KB.
 
-`PARSERS` lists the functions that read untrusted text. The patterns are found in the source: a new one is tested
-without being listed, by texts made of its own literals. One that can't be read from the source needs an entry in
-`COMPUTED`, one whose text is short by other means an entry in `BOUNDED`.
+`PARSERS` lists the functions that read untrusted text. The patterns are found in the source, so a new one is tested
+without being listed, on texts made of its own literals. A pattern that cannot be read from the source needs an entry
+in `COMPUTED`, and one with text that is short for another reason an entry in `BOUNDED`.
 """
 
 import ast
@@ -44,13 +44,13 @@ from agent.web.ui.formulas import mark_formulas
 pytestmark = pytest.mark.slow
 
 SIZES = (10_000, 100_000, 1_000_000)
-"""Characters. Those of the last take at most 40 times as long as those of the one before."""
+"""Characters. Each size takes at most 40 times as long as the one before."""
 SLACK = 0.3
-"""Seconds for whatever else the machine does. What takes quadratic time for 1,000,000 characters takes minutes."""
+"""Seconds for other work of the machine. Quadratic time for 1,000,000 characters would be minutes."""
 
 
 def seconds(work: Callable[[str], object], text: str) -> float:
-    """The shortest of two runs, or the first where it is long already."""
+    """Return the shorter of two runs in seconds, or the first if it takes more than 1 s."""
     best = float("inf")
     for _ in range(2):
         start = perf_counter()
@@ -62,7 +62,7 @@ def seconds(work: Callable[[str], object], text: str) -> float:
 
 
 def assert_linear(work: Callable[[str], object], seeds: Mapping[str, Callable[[int], str]]) -> None:
-    """The slowest of these texts, of each size, takes linear time."""
+    """Assert linear time for the slowest three of these texts in each size."""
     slow = sorted(seeds, key=lambda name: _once(work, seeds[name](5_000)), reverse=True)[:3]
     for name in slow:
         before = _once(work, seeds[name](SIZES[0] // 4)) * 4
@@ -136,7 +136,7 @@ TEXTS = {piece: repeated(piece) for piece in ALPHABETS}
 
 
 def quiet(work: Callable[[str], object]) -> Callable[[str], object]:
-    """The work, where a refusal in a sentence is as good as a result."""
+    """Wrap `work` so that a refusal counts as a result."""
 
     def run(text: str) -> object:
         try:
@@ -188,7 +188,7 @@ def guarded(text: str) -> object:
 
 
 def messages(role: str, **more: Any) -> Callable[[str], object]:
-    """So many messages of one role as fill a text of that length."""
+    """Return a parser of a list of messages of one role, which together hold the text."""
     return lambda text: from_openai(
         [{"role": role, "content": text[at : at + 40], **more} for at in range(0, len(text), 40)]
     )
@@ -284,7 +284,7 @@ METHODS = ("search", "match", "fullmatch", "sub", "split", "findall", "finditer"
 
 @dataclass
 class Found:
-    """A pattern in the source, and the methods that it is used with."""
+    """A pattern in the source, and the methods that are called on it."""
 
     where: str
     pattern: re.Pattern[Any]
@@ -292,7 +292,7 @@ class Found:
 
 
 def constants(*names: str) -> Callable[[], list[Any]]:
-    """What these names of modules ("agent.media.store:_ID") hold: one pattern, or a table with patterns."""
+    """Return a function that reads these names of modules ("agent.media.store:_ID")."""
 
     def read() -> list[Any]:
         return [getattr(import_module(module), name) for module, _, name in (each.partition(":") for each in names)]
@@ -314,10 +314,10 @@ COMPUTED: dict[tuple[str, str], Callable[[], list[Any]]] = {
     ("agent.web.chat.system_prompt", "*"): constants("agent.web.chat.system_prompt:DATE"),
     ("agent.deploy.plan", "*"): lambda: [re.compile("|".join(["a secret", "another"]))],
 }
-"""Patterns that are made when the program runs, by module and expression ("*": whichever)."""
+"""Patterns that are built at run time, by module and expression ("*": any)."""
 
 BOUNDED: dict[str, int] = {}
-"""Patterns that may take longer, by where they are, and the most characters that they are ever given."""
+"""Patterns that are not linear, by place, with the most characters that they are ever applied to."""
 
 
 @cache
@@ -328,7 +328,7 @@ def sources() -> dict[str, str]:
 
 
 def patterns() -> Iterator[Found]:
-    """Every pattern of the package."""
+    """Yield every pattern of the package."""
     for module, source in sources().items():
         tree = ast.parse(source)
         assigned = {
@@ -349,7 +349,7 @@ def patterns() -> Iterator[Found]:
 
 
 def _used(name: str) -> set[str]:
-    """The methods of a compiled pattern that are called anywhere; all, where that can't be told."""
+    """Return the methods that are called on a compiled pattern, or the usual two if it has no name."""
     short = re.escape(name.rpartition(".")[2])
     everything = "\n".join(sources().values())
     return set(re.findall(rf"\b{short}\.({'|'.join(METHODS)})\(", everything)) if name else {"search", "fullmatch"}
@@ -373,7 +373,7 @@ def _found(module: str, call: ast.Call, methods: set[str]) -> Iterator[Found]:
 
 
 def literals(pattern: re.Pattern[Any]) -> list[str]:
-    """The runs of literal characters in a pattern, and one character of each class."""
+    """Return the runs of literal characters in a pattern, and one character of each class."""
     out: list[str] = []
 
     def walk(tree: Any) -> None:

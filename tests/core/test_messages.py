@@ -1,4 +1,4 @@
-"""What people pass in becomes messages, and a conversation goes out in OpenAI's format and comes back."""
+"""Prompts become messages, and a conversation round-trips through OpenAI's format."""
 
 import asyncio
 import json
@@ -120,7 +120,7 @@ TURN = st.tuples(PROMPT, st.lists(STEP, max_size=2), ANSWER)
 
 
 def conversation(turns: Any) -> list[ModelMessage]:
-    """A conversation as runs write it: questions, steps of parallel calls, answers, some broken off."""
+    """Return a conversation as runs write it: questions, steps of parallel calls, answers, some broken off."""
     out: list[ModelMessage] = []
 
     def thought(text: str) -> list[ModelResponsePart]:
@@ -155,7 +155,7 @@ Wire = Callable[[list[ModelMessage], str], Any]
 
 @pytest.fixture(scope="module")
 def wire() -> Iterator[Wire]:
-    """What the provider is sent of a conversation: the body's messages, by the library's own hand."""
+    """Return a function to the messages of the request body, made by the library's own code."""
     connection = connect(SPEC, Endpoint("http://127.0.0.1:9/v1"))
 
     async def messages(given: list[ModelMessage], system: str) -> Any:
@@ -175,7 +175,7 @@ def test_round_trip_sends_the_same(wire: Wire, turns: Any, system: str) -> None:
     out = json.loads(json.dumps(to_openai(messages, system)))
     back = from_openai(out)
     assert to_openai(back) == out
-    assert to_openai(back, system) == out, "the system message is there once"
+    assert to_openai(back, system) == out, "the system message is repeated"
 
     assert wire(back, system) == wire(messages, system)
 
@@ -190,7 +190,7 @@ def test_nothing_is_dropped(turns: Any) -> None:
 
 
 def _items(messages: list[ModelMessage]) -> list[Any]:
-    """What stands in prompts and results, one by one."""
+    """Return the items of prompts and results, one by one."""
     contents: list[Any] = [
         part.content for one in messages for part in one.parts if isinstance(part, UserPromptPart | ToolReturnPart)
     ]
@@ -257,7 +257,7 @@ def test_whole_conversation_in_openai_format() -> None:
         {"role": "assistant", "content": "It is\n\n3."},
     ]
     assert to_openai([ModelResponse([call])])[0]["content"] is None
-    assert to_openai([ModelResponse([])])[0]["content"] == "", "no content is only for calls"
+    assert to_openai([ModelResponse([])])[0]["content"] == "", "content is None only beside calls"
 
 
 # --- what is sent -----------------------------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ def test_call_id_can_repeat_in_later_turn() -> None:
 
 def test_fitting_newest_turn_is_kept() -> None:
     history = [hello("x" * 150), said(""), hello("x" * 240), said("")]
-    assert keep_newest(history, 100) == history[2:], "80 of 100 tokens: more than the block's 70 %, and yet it fits"
+    assert keep_newest(history, 100) == history[2:], "80 of 100 tokens fit, although they are more than 70 %"
 
 
 def test_oversized_newest_turn_is_still_sent() -> None:
@@ -340,7 +340,7 @@ def test_new_message_gets_room() -> None:
     history = [hello("x" * 150), said(""), hello("x" * 90), said("")]
     assert keep_newest(history, 100, beside=20) == history
     assert keep_newest(history, 100, beside=30) == history[2:]
-    assert keep_newest(history, 100, beside=75) == history[2:], "its 30 tokens are a cautious count"
+    assert keep_newest(history, 100, beside=75) == history[2:], "the estimate of 30 tokens is cautious"
     assert keep_newest(history, 100, beside=80) == []
 
 

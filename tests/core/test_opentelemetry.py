@@ -1,4 +1,4 @@
-"""Spans by the GenAI conventions, read from the real SDK; none, and nothing of what was said, unless asked for."""
+"""Spans by the GenAI conventions, read from the real SDK: off by default, and texts only on request."""
 
 import asyncio
 import json
@@ -66,7 +66,7 @@ async def ask(server: Running, prompt: str, watched: Telemetry | None, **more: A
 
 
 def tree(spans: InMemorySpanExporter) -> list[tuple[str, str | None]]:
-    """Each span with its parent, by their names, in the order in which they began."""
+    """Return each span with its parent, by name, in order of their start."""
     found = sorted(spans.get_finished_spans(), key=lambda span: span.start_time or 0)
     names = {span.context.span_id: span.name for span in found if span.context}
     return [(span.name, names[span.parent.span_id] if span.parent else None) for span in found]

@@ -1,4 +1,4 @@
-"""The options of a run: each one is checked before any request, and the message names the values there are."""
+"""The options of a run: each one is checked before any request, and the error lists the valid values."""
 
 import math
 import subprocess

@@ -1,4 +1,4 @@
-"""The end of a run: free reasons for cancelling, and a result for every reader whatever fails on the way."""
+"""The end of a run: cancellation with any reason, and a result for every reader despite any failure."""
 
 import asyncio
 import sys
@@ -38,7 +38,7 @@ ASK = '!tool ask_user {"question": "Which?"} !text Done.'
 
 
 class Odd(BaseException):
-    """Neither an Exception nor anything that asyncio knows."""
+    """Neither an Exception nor known to asyncio."""
 
 
 FAILURES = [RuntimeError("injected"), asyncio.CancelledError("injected"), Odd("injected")]
@@ -57,7 +57,7 @@ async def agent(server: Running) -> AsyncIterator[Agent]:
 
 
 class Notes:
-    """A journal in memory; `failure` is raised by the write of the message that ends the run."""
+    """A journal in memory. The write of the last message raises `failure`."""
 
     def __init__(self, failure: BaseException | None = None) -> None:
         self.last: Note | None = None
@@ -71,7 +71,7 @@ class Notes:
 
 
 class Watcher:
-    """An observer that raises `failure` when it is told a `kind` of event."""
+    """An observer that raises `failure` on a `kind` of event."""
 
     def __init__(self, kind: type, failure: BaseException) -> None:
         self.events: list[Event] = []
@@ -84,7 +84,7 @@ class Watcher:
 
 
 async def read(run: Run, *, cancel: bool = False) -> RunResult:
-    """Read the run in every way at once, the page's among them; all readers must wake and agree."""
+    """Read the run in every way at once, as the page does too. All readers must wake and agree."""
     table = LiveRuns(60.0)
     live = table.start("conversation", "owner", run)
 
@@ -129,7 +129,7 @@ async def read(run: Run, *, cancel: bool = False) -> RunResult:
 
 
 async def free(table: LiveRuns) -> None:
-    """Wait until the table has no run any more."""
+    """Wait until the table has no runs."""
     while table.count:
         await asyncio.wait(table._ends or [asyncio.ensure_future(asyncio.sleep(0))])
 
@@ -146,7 +146,7 @@ def fail(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, failure: BaseEx
     monkeypatch.setattr(owner, name, failing)
 
 
-# --- every step of the ending -----------------------------------------------------------------------------------------
+# --- each step of the ending ------------------------------------------------------------------------------------------
 
 
 results_module = sys.modules["agent.runtime.result_builder"]
@@ -218,12 +218,12 @@ async def test_observer_cannot_break_a_run(agent: Agent, kind: type, failure: Ba
         run._stream.observers.add(observer)
     result = await read(run)
     assert (result.finish_reason, result.text) == ("stop", "Hello.")
-    assert [type(event) for event in failing.events].count(kind) == 1, "it is told nothing more"
+    assert [type(event) for event in failing.events].count(kind) == 1, "it received more events"
     assert isinstance(other.events[-1], RunEnded)
 
 
 class Broken:
-    """Tools that cannot be closed."""
+    """Tools that fail to close."""
 
     name = "broken"
 
@@ -251,7 +251,7 @@ async def test_failing_release_changes_nothing(
     assert (result.finish_reason, result.text) == ("stop", "Hello.")
 
 
-# --- tasks that others cancel -----------------------------------------------------------------------------------------
+# --- tasks cancelled by others ----------------------------------------------------------------------------------------
 
 
 def others() -> set["asyncio.Task[Any]"]:

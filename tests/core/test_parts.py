@@ -1,4 +1,4 @@
-"""Pictures and sound as parts of a prompt: from bytes, files, Pillow, the web; what cannot be read is refused."""
+"""Pictures and sound as parts of a prompt: from bytes, files, Pillow and the web. Unreadable ones are refused."""
 
 import asyncio
 import io

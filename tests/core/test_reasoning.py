@@ -1,4 +1,4 @@
-"""How hard a model is asked to reason: what each provider is sent of it, what the result says, what people are told."""
+"""The effort of reasoning: what each provider receives, what the result records, and what people are told."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,7 +24,7 @@ ASKED = (None, True, False, *EFFORTS)
 
 
 def of(body: dict[str, Any]) -> Any:
-    """What the body of a request says of reasoning, read from the wire alone."""
+    """Return the reasoning setting in a request body, read independently of the code."""
     if "reasoning" in body:
         return body["reasoning"].get("effort")
     if "thinking" in body:
@@ -78,7 +78,7 @@ async def test_result_notes_the_sent_effort(server: Playing, name: str) -> None:
             if asked is True:
                 assert result.notes == ()
             elif isinstance(asked, str) and asked != "none" and result.effort != asked:
-                assert len(result.notes) == 1, "what was collapsed is told"
+                assert len(result.notes) == 1, "the lost setting is not reported"
                 assert asked in result.notes[0]
 
 

@@ -1,4 +1,4 @@
-"""Run records on the page: played from the owner's folder under their bare names, and from nowhere else."""
+"""Run records on the page: replayed from the owner's folder under their bare names, and from nowhere else."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -25,7 +25,7 @@ ASKED = '!reasoning Hm. !text Adding. !tool calculate {"expression": "17+25"} !t
 
 @pytest.fixture
 async def page(tmp_path: Path) -> AsyncIterator[Conversations]:
-    """The page of an owner who recorded one answer of a server that is gone."""
+    """The page of an owner who recorded one answer. The server of that answer is gone."""
     folder = tmp_path / "records"
     folder.mkdir()
     with running(Config(rate=0)) as server:

@@ -1,4 +1,4 @@
-"""What is recorded has no key in it, however a stream cuts it, and everything else just as it was."""
+"""Records contain no key, however a stream cuts it, and everything else unchanged."""
 
 import json
 from collections.abc import Sequence
@@ -85,7 +85,7 @@ def test_values_are_redacted_by_name() -> None:
 
 
 def streamed(parts: Sequence[Sequence[str]]) -> list[RecordedPiece]:
-    """The parts' deltas, taken in turn, through a stream that is read to its end."""
+    """Feed the parts' deltas in turn through a stream, and return all output."""
     stream, out = RedactedStream(CLEANER), list[RecordedPiece]()
     for at in range(max(map(len, parts), default=0)):
         for number, deltas in enumerate(parts):

@@ -1,4 +1,4 @@
-"""Run records: what was played live is played again to the letter, without network, tools or keys."""
+"""Run records replay a live run exactly, without network, tools or keys."""
 
 import asyncio
 import json
@@ -29,11 +29,11 @@ from tests.support.scripted_server import running
 from tests.tiers import examples
 
 KEY = "sk-abcdefgh-87654321-zyxw"
-"""What stands for a key of a provider."""
+"""A fake key of a provider."""
 
 
 def bubbles(responses: Sequence[Response]) -> list[tuple[str, Any]]:
-    """The responses with the deltas of one bubble joined."""
+    """Return the responses with the deltas of each bubble joined."""
     out: list[tuple[str, Any]] = []
     for response in responses:
         if response.is_type_switched:
@@ -80,7 +80,7 @@ def test_replay_repeats_the_record(script: list[Step], limits: Limits) -> None:
         asyncio.run(play(Path(folder)))
 
 
-# --- a real server, and then none -------------------------------------------------------------------------------------
+# --- with a real server, then without ---------------------------------------------------------------------------------
 
 SCRIPT = "!reasoning Let me see. !text One moment. !tool count {} !pace 40 !text It is done, all of it, at last."
 
@@ -129,7 +129,7 @@ async def test_provider_failure_replays_without_waiting(tmp_path: Path) -> None:
 
 @dataclass
 class Canned(FakeConnection):
-    """A source of runs that is no replay."""
+    """A source of runs that is not a replay."""
 
     tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
     limits: Limits = field(default_factory=lambda: Limits(steps=1))
@@ -149,7 +149,7 @@ async def test_source_of_runs_brings_tools_and_limits() -> None:
 
     source = Canned([Step([Call("look", "{}", "a")], "tool_call")] * 3, tools={"look": look})
     agent = Agent(source, tools=[tool(name="look")(other)], limits=Limits(steps=9))
-    result = await agent.ask(Image.from_bytes(PIXEL))  # which the model cannot see
+    result = await agent.ask(Image.from_bytes(PIXEL))  # the model cannot see it
     assert (calls, result.finish_reason) == (["the source's"], "limit")
 
 
@@ -194,7 +194,7 @@ async def test_file_holds_pictures_but_no_key(tmp_path: Path) -> None:
     assert bubbles(replayed.responses)[1][1] == "It is …, I say"
 
 
-# --- how it ended -----------------------------------------------------------------------------------------------------
+# --- endings ----------------------------------------------------------------------------------------------------------
 
 CHILD = """
 import asyncio, sys
@@ -251,7 +251,7 @@ async def test_suspended_run_replays_with_its_resumption(tmp_path: Path) -> None
     assert [one for one in bubbles(again.responses) if one[0] != "tool_call"] == bubbles(resumed.responses)
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- refusals ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A request that failed is made again where that may help: when, after how long, and without a trace of it."""
+"""Failed requests are retried if that can help: which failures, after what pause, and without a trace in the run."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", p
 OVERLOADED = ProviderError("OpenAI is overloaded. Try again in a moment.", kind="overloaded", status=503)
 
 
-# --- when, and after how long -----------------------------------------------------------------------------------------
+# --- which failures, and after what pause -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -115,18 +115,18 @@ def test_too_long_pause_is_not_waited_for() -> None:
     assert next_wait(failure, tried=1, retries=3, now=0.0) is None
 
 
-# --- nobody can tell afterwards ---------------------------------------------------------------------------------------
+# --- no trace ---------------------------------------------------------------------------------------------------------
 
 QUIET = st.lists(
     st.builds(Words, st.sampled_from(["output_text", "reasoning"]), st.just(()))
     | st.builds(Call, st.just("fine"), st.just('{"x": 1'), st.just("half"))
 )
-"""What may come of an answer before anything of it is seen: empty parts, half a call."""
+"""Parts that can arrive before anything is visible: empty parts, or half a call."""
 AT_ONCE = ProviderError("Too many at once.", kind="rate_limit", status=429, retry_after=0.0)
 
 
 def outcome(done: Played) -> list[Any]:
-    """All that a run leaves behind, but for its ids and times."""
+    """Return all that a run leaves behind, except ids and times."""
     result = done.run.result
     assert result is not None
     assert result.note.timings is not None
@@ -142,7 +142,7 @@ def as_sent(messages: Sequence[ModelMessage]) -> list[Any]:
 
 
 def in_any_order(items: Sequence[Any], loose: Callable[[Any], bool]) -> list[Any]:
-    """Results come as their tools finish; each unbroken run of them is a set."""
+    """Sort each unbroken group of results, because they arrive as their tools finish."""
     out: list[Any] = []
     for is_loose, group in groupby(items, loose):
         some = list(group)
@@ -177,7 +177,7 @@ def test_failed_tries_leave_no_trace_in_run(script: list[Step], limits: Limits, 
 
 
 def known(item: Any, id_: str) -> Any:
-    """A call with an id of its own: those that are made up for it would differ from run to run."""
+    """Return a call with a fixed id. A generated id would differ from run to run."""
     return replace(item, id=id_) if isinstance(item, Call) else item
 
 
@@ -316,11 +316,11 @@ async def test_unreachable_server_is_retried() -> None:
     assert result.note.detail.endswith(" It was tried 2 times.")
 
 
-# --- while it waits ---------------------------------------------------------------------------------------------------
+# --- during the pause -------------------------------------------------------------------------------------------------
 
 
 async def until_waiting(run: Run) -> None:
-    """Return in the pause; `news` wakes for its beginning, long before its own time is over."""
+    """Return when the run pauses. `wait_for_update` wakes at the pause's start, long before its own timeout."""
     at = time.monotonic()
     await run.wait_for_update(0, timeout=30)
     assert run.waiting is not None
@@ -407,7 +407,7 @@ async def test_failed_try_leaves_nothing(scene: Playing) -> None:
 
 
 class Written:
-    """A journal that notes what it is given."""
+    """A journal that records its messages and notes."""
 
     def __init__(self) -> None:
         self.messages: list[ModelMessage] = []

@@ -1,4 +1,4 @@
-"""How a run ends: stopped wherever it is, limited, broken; and how runs keep apart. Against the scripted server."""
+"""The end of a run: stopped anywhere, limited or broken. Runs do not affect each other. Uses the scripted server."""
 
 import asyncio
 import gc
@@ -49,7 +49,7 @@ def with_tools(agent: Agent, *tools: Any, **limits: Any) -> Agent:
 
 
 async def go_on(agent: Agent, server: Running, run: Run) -> None:
-    """The next message on the same context works, and what it sends is in order."""
+    """Assert that the next message on the same context works and sends a valid history."""
     again = await agent.ask("!text Yes.", context=run.context)
     assert (again.finish_reason, again.text) == ("stop", "Yes.")
     accepted(server.journal()[-1]["body"]["messages"])
@@ -66,7 +66,7 @@ def by_thread(run: Run) -> None:
 
 
 async def closed_line(server: Running, seen: int) -> dict[str, Any]:
-    """The journal's line of the one request after `seen`, once its connection is closed."""
+    """Return the journal's line of the one request after `seen`, when its connection is closed."""
     lines = await asyncio.to_thread(server.wait_for, lambda lines: lines[seen:] and lines[seen]["closed"], 1.0)
     return lines[seen]
 
@@ -110,7 +110,7 @@ async def test_run_stopped_before_start_still_ends(agent: Agent, server: Running
     result = await asyncio.wait_for(run._result(), 1)
     assert (result.finish_reason, result.text, run.responses) == ("cancelled", "", [])
     assert server.journal()[seen:] == []
-    assert len(run.context.messages) == 2, "what was asked is kept, with an empty answer"
+    assert len(run.context.messages) == 2, "the prompt is not stored with an empty answer"
     await go_on(agent, server, run)
 
 
@@ -144,13 +144,13 @@ async def test_stop_at_last_moment_gives_result() -> None:
 
 @tool
 async def waits() -> None:
-    """Wait for ever."""
+    """Wait forever."""
     await asyncio.get_running_loop().create_future()
 
 
 @tool
 async def deaf() -> None:
-    """Wait for ever, whatever anybody says."""
+    """Wait forever and ignore cancellation."""
     await for_ever_and_deaf()
 
 
@@ -209,7 +209,7 @@ async def test_stop_ends_or_abandons_tools(
     await go_on(agent, server, run)
     RELEASE.set()
     await asyncio.sleep(0.05)
-    assert len(run.responses) == before, "a tool that was left behind is not heard any more"
+    assert len(run.responses) == before, "an abandoned tool was still heard"
 
 
 async def test_leaving_the_loop_stops_run(agent: Agent, server: Running) -> None:
@@ -245,7 +245,7 @@ async def test_cancelled_waiter_stops_run(agent: Agent, server: Running) -> None
 
 
 class Shelf:
-    """A toolset that notes what happens to it; `opens` and `closes` are awaited, and may be deaf to cancellation."""
+    """A toolset that records its sessions. It awaits `opens` and `closes`, which can ignore cancellation."""
 
     name = "the shelf"
 
@@ -284,7 +284,7 @@ async def test_run_opens_and_closes_its_toolsets(agent: Agent, server: Running) 
     assert [one["function"]["name"] for one in server.journal()[-1]["body"]["tools"]] == ["blocks", "quick", "waits"]
     opened = able.with_tools(quick)
     assert (await opened.ask("!tool quick {} !text Done.")).text == "Done."
-    assert first.events == ["open", "close"] * 2, "who opened the tools before leaves them open"
+    assert first.events == ["open", "close"] * 2, "the run closed tools that others had opened"
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ async def test_stop_ends_opening_of_toolset(
     assert (result.finish_reason, result.text, run.responses) == ("cancelled", "", [])
     await go_on(agent, server, run)
     await asyncio.wait_for(shelf.over.wait(), 5)
-    assert shelf.events == ["open", "close"], "what was deaf is closed when it has opened at last"
+    assert shelf.events == ["open", "close"], "the toolset was not closed after its late opening"
 
 
 async def test_preparing_a_prompt_can_wait_or_refuse(agent: Agent, server: Running) -> None:
@@ -469,7 +469,7 @@ def test_withheld_reason_is_a_short_sentence(details: dict[str, Any], sentence: 
     assert explain_filter(details) == sentence
 
 
-# --- what a request is asked with, and what it costs ------------------------------------------------------------------
+# --- requests and their cost ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("may_be_set", "sent"), [(True, 0.3), (False, None)])
@@ -509,7 +509,7 @@ async def test_run_price_matches_table(server: Running) -> None:
     assert (broken.cost, unpriced.cost) == (None, None)
 
 
-# --- readers and neighbours -------------------------------------------------------------------------------------------
+# --- readers and concurrent runs --------------------------------------------------------------------------------------
 
 
 async def test_two_readers_get_everything(agent: Agent) -> None:
@@ -520,7 +520,7 @@ async def test_two_readers_get_everything(agent: Agent) -> None:
 
     first, second = await asyncio.gather(read(), read())
     assert first == second == run.responses
-    assert [response async for response in run] == first, "and so does who comes late"
+    assert [response async for response in run] == first, "a late reader misses something"
 
 
 async def test_hundred_runs_of_one_agent_do_not_mix(agent: Agent, server: Running) -> None:
@@ -568,7 +568,7 @@ async def test_open_streams_exceed_default_pool(agent: Agent, server: Running) -
 
 
 class SlowJournal:
-    """Notes what it is given, a write at a time, each of which takes a while."""
+    """A journal that records its writes. Each write takes a while, and only one can run at a time."""
 
     def __init__(self, *, fail_at: int | None = None) -> None:
         self.written: list[tuple[ModelMessage, Note]] = []
@@ -577,7 +577,7 @@ class SlowJournal:
         self._busy = False
 
     async def write(self, message: ModelMessage, note: Note) -> None:
-        assert not self._busy, "a write has begun before the one before it ended"
+        assert not self._busy, "a write began before the previous one ended"
         self._busy = True
         self.writing.set()
         await asyncio.sleep(0.05)
@@ -623,7 +623,7 @@ async def test_refusing_store_ends_run_with_its_reason(agent: Agent, at: int) ->
     assert "It was changed elsewhere." in str(run.responses[-1].content)
 
 
-# --- what goes in and comes out ---------------------------------------------------------------------------------------
+# --- prompts and results ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("prompt", ["", " \n", [], [{"role": "assistant", "content": "x"}], [3], [{"role": "cook"}]])

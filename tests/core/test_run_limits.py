@@ -1,4 +1,4 @@
-"""What happens about each kind of failure: the table, and a scene for every row that shows it, on the real server."""
+"""The handling of each kind of failure: the table, and a scene for each row on the real server."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ async def breaks(x: int = 0) -> str:
 
 @tool
 async def slow() -> None:
-    """Take for ever."""
+    """Never return."""
     await asyncio.get_running_loop().create_future()
 
 
@@ -62,7 +62,7 @@ def server() -> Iterator[Running]:
 
 @pytest.fixture
 async def made(server: Running) -> AsyncIterator[Callable[..., Agent]]:
-    """Makes an agent with these limits."""
+    """Yield a function that makes an agent with these limits."""
     agents: list[Agent] = []
 
     def make(price: Price | None = None, extra: Sequence[Any] = (), **limits: Any) -> Agent:
@@ -84,7 +84,7 @@ def looks(*numbers: int) -> str:
 
 
 def notes(result: RunResult) -> list[str]:
-    """What the model was told beside the results."""
+    """Return the notes for the model beside the results."""
     parts = [part for message in result.context.messages for part in message.parts if isinstance(part, ToolReturnPart)]
     return [str(part.content).partition("\n\n[")[2].rstrip("]") for part in parts]
 
@@ -103,7 +103,7 @@ def test_docs_command_prints_limits_page() -> None:
 
 @dataclass(frozen=True)
 class Scene:
-    """A script that brings a failure about, the limits it needs, how the run ends and what it says then."""
+    """A script that causes a failure, its limits, the end of the run and its message."""
 
     script: str
     ends: str
@@ -162,7 +162,7 @@ async def test_table_describes_behaviour(made: Callable[..., Agent], server: Run
     requests = len(server.journal()) - seen
     assert (result.finish_reason, result.note.detail[:0]) == (scene.ends, "")
     assert scene.says in result.note.detail
-    assert bool(result.note.detail) is (scene.ends != "stop"), "a run that ends early says why"
+    assert bool(result.note.detail) is (scene.ends != "stop"), "the end of the run has no reason"
     assert scene.requests in (None, requests)
     assert [r.type for r in run.responses].count("error") == (scene.ends in ("limit", "error"))
     if "tell the model" in actions and scene.told:
@@ -177,7 +177,7 @@ async def test_table_describes_behaviour(made: Callable[..., Agent], server: Run
 
 
 async def _asks(agent: Agent, scene: Scene) -> None:
-    """Where somebody can be asked the run is suspended, and goes on with the limit given anew, or ends there."""
+    """Assert that a run that can ask somebody suspends, and continues with a renewed limit or ends there."""
     run = agent.run(scene.script)
     result = await run
     assert (result.finish_reason, result.suspension is not None) == ("suspended", True)
@@ -194,7 +194,7 @@ async def _asks(agent: Agent, scene: Scene) -> None:
         assert (ended.finish_reason, scene.says in ended.note.detail) == ("limit", True)
 
 
-# --- circles ----------------------------------------------------------------------------------------------------------
+# --- loops ------------------------------------------------------------------------------------------------------------
 
 
 async def test_polling_tool_can_repeat(made: Callable[..., Agent]) -> None:
@@ -223,7 +223,7 @@ IDLE = 1000
 
 
 def watched(pattern: Sequence[int], repeats: int = 3) -> tuple[list[bool], int]:
-    """At which steps the model is told, and after how many the run ends, when it makes these calls."""
+    """Return at which steps the model is warned, and after how many the run ends, if it makes these calls."""
     watch = Budget(Limits(steps=10**6, repeats=repeats, idle=IDLE), BudgetUsed())
     told: list[bool] = []
     for number, x in enumerate(pattern):

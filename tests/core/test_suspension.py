@@ -1,6 +1,6 @@
-"""A run that waits for people: what it says, that its answer is the result of the call, that it is resumed once.
+"""A run that waits for people: its question, the answer as the call's result, and that it is resumed only once.
 
-Against the scripted server; the second process is a real one.
+Uses the scripted server. The second process is a real one.
 """
 
 import asyncio
@@ -86,19 +86,19 @@ async def agent(server: Running) -> AsyncIterator[Agent]:
 
 
 def other(agent: Agent, *tools: Any, limits: Limits | None = None, **more: Any) -> Agent:
-    """An agent with the same connection."""
+    """Return an agent with the same connection."""
     return Agent(agent.connection, tools=tools or (ask_user, pay, look, waits), limits=limits, **more)
 
 
 def sent(server: Running) -> list[dict[str, Any]]:
-    """What the last request held; checked."""
+    """Return the checked messages of the last request."""
     messages = server.journal()[-1]["body"]["messages"]
     accepted(messages)
     return messages
 
 
 def results(result: RunResult) -> dict[str, str]:
-    """The results in the conversation, by the names of their tools."""
+    """Return the results in the conversation, by tool name."""
     parts = [part for message in result.context.messages for part in message.parts]
     return {part.tool_name: str(part.content) for part in parts if isinstance(part, ToolReturnPart)}
 
@@ -157,7 +157,7 @@ async def test_approval_or_refusal_is_the_call_result(
     assert (again.text, PAID, results(again)["pay"]) == ("Done.", paid, says)
     assert resumed.responses[0].content["is_error"] is failed  # type: ignore[index]
     call = next(part for m in again.context.messages for part in m.parts if isinstance(part, ToolCallPart))
-    assert call.args_as_dict() == {"amount": 3}, "what the model wrote stays"
+    assert call.args_as_dict() == {"amount": 3}, "the model's call has changed"
     sent(server)
 
 
@@ -183,7 +183,7 @@ async def test_conversation_continues_without_resuming(agent: Agent, server: Run
     run = agent.run(f"!tools {calls}")
     result = await run
     run.cancel()
-    assert (result.finish_reason, run.cancel_reason) == ("suspended", None), "it has ended; there is nothing to stop"
+    assert (result.finish_reason, run.cancel_reason) == ("suspended", None), "an ended run has no cancel reason"
     assert run.context == result.context
     again = await agent.ask("!text Never mind.", context=Context.from_json(result.context.to_json()))
     assert again.text == "Never mind."
@@ -220,12 +220,12 @@ async def test_options_and_budget_survive_suspension(agent: Agent, server: Runni
     assert result.note.detail == "Which table?"
     at = len(server.journal())
     result = await careful.resume(result.suspension or "", "daily")
-    assert (result.finish_reason, len(server.journal()) - at) == ("suspended", 1), "two of the three steps were made"
+    assert (result.finish_reason, len(server.journal()) - at) == ("suspended", 1), "two of the three steps were used"
     assert server.journal()[-1]["body"]["temperature"] == 0.25
     assert result.note.detail == "Stopped after 3 steps: the model kept calling tools. Go on?"
 
 
-# --- what is asked wrongly --------------------------------------------------------------------------------------------
+# --- invalid use ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_only_pending_calls_can_be_resumed() -> None:
 
 
 def _split(messages: list[ModelMessage], cut: Callable[[int], bool]) -> list[ModelMessage]:
-    """The same conversation with requests of results cut in several, as after resumptions."""
+    """Return the same conversation with result requests split, as after resumptions."""
     out: list[ModelMessage] = []
     for message in messages:
         if isinstance(message, ModelRequest) and all(isinstance(part, ToolReturnPart) for part in message.parts):
@@ -433,7 +433,7 @@ def flipped(value: Any) -> Any:
 
 
 def forged(change: Callable[[Any], None]) -> str:
-    """The sealed run with a changed record under the old signature, as long as it says."""
+    """Return the sealed run with a changed record, the right length and the old signature."""
     name, _, _, signature = SEALED.split(".")
     changed = record(SEALED)
     change(changed)
@@ -449,7 +449,7 @@ def test_seal_returns_what_was_sealed() -> None:
     assert canonical(opened) == canonical(SEALS.open(signed(canonical(opened), "k2", KEYS["k2"])))
     assert opened.messages[1].parts[1] == sample().messages[1].parts[1]
     assert set(SEALED) <= {*string.ascii_letters, *string.digits, *"-_."}
-    assert forged(lambda _: None) == SEALED, "what the tests below forge is well made"
+    assert forged(lambda _: None) == SEALED, "`forged` has a bug"
 
 
 @pytest.mark.parametrize("path", list(leaves(record(SEALED))), ids=lambda path: ".".join(map(str, path)))

@@ -1,4 +1,4 @@
-"""The examples of tools from outside, run as their readers run them."""
+"""The examples of external tools, run as a reader would run them."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 async def shown(example: str, question: str, **env: str) -> list[str]:
-    """The lines that an example prints."""
+    """Return the lines that an example prints."""
     with running() as server:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, f"examples/{example}.py", question),

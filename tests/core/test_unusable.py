@@ -1,4 +1,4 @@
-"""Images and audio that the model cannot take: refused in the prompt, listed where the history is sent without them."""
+"""Images and audio that the model does not support: refused in a prompt, listed if omitted from the history."""
 
 import base64
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The figures under an answer: what was seen to come is timed, what was not is only counted."""
+"""The figures under an answer: visible output is timed, hidden output is only counted."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from agent.runtime.usage_meter import UsageMeter
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time, which a test sets."""
+    """A clock that a test sets."""
     now = [0.0]
     monkeypatch.setattr(usage_meter, "monotonic", lambda: now[0])
     return now
@@ -39,7 +39,7 @@ def test_hidden_step_counts_tokens_not_pace(clock: list[float]) -> None:
     one.delta("output_text")
     clock[0] = 9.2
     one.delta("output_text")
-    one.step(RequestUsage(output_tokens=12))  # a word of text in the router's JSON
+    one.step(RequestUsage(output_tokens=12))  # a word of text in the JSON of emulated tools
     timings = one.timings()
     assert (timings.output_tokens, timings.generated, timings.generating) == (57, 0, 0.0)
 

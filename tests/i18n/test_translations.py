@@ -81,7 +81,7 @@ def test_update_keeps_translations_and_drops_what_is_unused(tmp_path: Path) -> N
 
 
 def test_new_language_is_one_file(tmp_path: Path) -> None:
-    """A sixth language, in a copy of the package: the page offers it as soon as its catalogue is there."""
+    """A sixth language, in a copy of the package: the page offers it once its catalogue exists."""
     shutil.copytree(ROOT / "agent", tmp_path / "agent", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "configs", tmp_path / "configs")
     with (ROOT / "agent/i18n/fr.po").open("rb") as file:
@@ -102,7 +102,7 @@ print(words.language, i18n().translations["it"]["new_chat"], '"it": {' in script
 
 
 def test_each_sentence_gets_its_values() -> None:
-    """A value that is missing would be an error only when the sentence is shown."""
+    """A missing value would be an error only when the sentence is shown."""
     for path in (ROOT / "agent").rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("_", "ngettext"):
@@ -176,7 +176,7 @@ def test_stored_text_is_translated_as_before(text: str) -> None:
 
 
 def test_older_notes_are_read() -> None:
-    """Notes once kept the English sentence, and beside it a key and the values."""
+    """Earlier versions stored the English sentence, with a key and the values beside it."""
     note = TypeAdapter(Note).validate_python(
         {"ended": "limit", "detail": "Stopped after 3 steps.", "sayings": [{"key": "steps", "values": {"steps": 3}}]}
     )

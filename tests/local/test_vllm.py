@@ -1,4 +1,4 @@
-"""Our provider and our run against a real vLLM server: what a person at the page would get from one."""
+"""The provider and the run with a real vLLM server: what a visitor of the page would get."""
 
 from dataclasses import replace
 from time import monotonic
@@ -28,7 +28,7 @@ def agent(server: VllmServer, **more: Any) -> Agent:
 
 
 def endless(server: VllmServer) -> Agent:
-    """One whose model goes on until its length: where it ends of itself, a stop has nothing to show."""
+    """Return an agent whose model always continues to its length limit, because a stop needs a long answer."""
     return Agent(connect(spec(server, defaults=(("ignore_eos", True),)), Endpoint(server.url, server.key)))
 
 

@@ -1,4 +1,4 @@
-"""What vLLM itself does over plain HTTP: the facts our provider code stands on, asked of a real server."""
+"""The behaviour of vLLM over plain HTTP that the provider code relies on, checked on a real server."""
 
 import json
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def body(server: VllmServer, text: str = "What is the capital of France?", **mor
 
 
 def chunks(response: httpx2.Response) -> Iterator[dict[str, Any]]:
-    """The events of a stream up to [DONE], which must be there and be the last."""
+    """Yield the events of a stream up to [DONE], which must be the last one."""
     lines = [line for line in response.iter_lines() if line]
     assert lines[-1] == "data: [DONE]"
     for line in lines[:-1]:

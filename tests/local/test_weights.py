@@ -1,4 +1,4 @@
-"""Weights: only the pinned bytes are ever used, wherever they come from and whatever goes wrong on the way."""
+"""Weights: only the pinned bytes are ever used, from any source and despite any failure."""
 
 import asyncio
 import dataclasses
@@ -42,12 +42,12 @@ def quiet(_have: int, _total: int) -> None:
 
 
 def leftovers(cache: Path) -> set[str]:
-    """What a fetch left in the cache, without its locks and markers."""
+    """Return the files that a fetch left in the cache, without its locks and markers."""
     return {path.name for path in (cache / "weights").iterdir() if path.suffix not in (".lock", ".verified")}
 
 
 def kept(cache: Path) -> int:
-    """Bytes on disk under the cache."""
+    """Return the bytes on disk below the cache."""
     return sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
 
 
@@ -140,7 +140,7 @@ async def test_damaged_cached_file_is_not_used(tmp_path: Path, monkeypatch: pyte
 
 
 async def test_verified_file_is_not_hashed_again(tmp_path: Path) -> None:
-    big = 400_000_000  # a sparse file: nothing is written, but hashing takes a moment
+    big = 400_000_000  # a sparse file takes no space, but hashing it takes a moment
     path = tmp_path / "weights" / "toy.gguf"
     path.parent.mkdir()
     with path.open("wb") as file:
@@ -157,7 +157,7 @@ async def test_verified_file_is_not_hashed_again(tmp_path: Path) -> None:
 
 
 def packaged(data: bytes = DATA, *, name: str = "toy_models") -> Pinned:
-    """A file in a package that carries models."""
+    """Return a pinned file in a package that carries models."""
     return Pinned(file="models/toy.bin", size=len(data), sha256=hashlib.sha256(data).hexdigest(), package=name)
 
 
@@ -170,7 +170,7 @@ async def test_installed_package_is_used_and_never_imported(tmp_path: Path, monk
     assert await find(packaged(), tmp_path / "cache") == path
     path.write_bytes(DATA[::-1])
     assert await find(packaged(), tmp_path / "cache") is None
-    assert path.exists(), "it is not ours to delete"
+    assert path.exists(), "a file of another package was deleted"
 
 
 def wheel(folder: Path, data: bytes) -> str:
@@ -192,7 +192,7 @@ def wheel(folder: Path, data: bytes) -> str:
 
 @pytest.fixture
 def with_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A Python that has pip, as that of a Gradio Space, and no index but a folder, which is returned."""
+    """Provide pip, as in a Gradio Space, with a folder as the only index. Return the folder."""
     [bundled] = Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl")
     monkeypatch.syspath_prepend(bundled)
     monkeypatch.setenv("PYTHONPATH", str(bundled))

@@ -1,4 +1,4 @@
-"""Pictures, sounds and files on their way: what reaches each vendor's server, what is kept, what people are told."""
+"""Pictures, sounds and files: the bytes that reach each vendor, what is stored, and what people are told."""
 
 import asyncio
 import base64
@@ -69,12 +69,12 @@ GIVEN = {
 }
 
 
-# --- what reaches a server, by its bytes ------------------------------------------------------------------------------
+# --- the bytes that reach a server ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """A model of it, under which path it is asked, how it answers, and under which key its messages stand."""
+    """A model of the dialect, its path, its answer, and the key of its messages in a body."""
 
     spec: ModelSpec
     path: str
@@ -99,12 +99,12 @@ HEARING = [name for name, dialect in DIALECTS.items() if dialect.spec.audio]
 
 
 def decoded(data: str) -> bytes:
-    """Google's library writes the alphabet of URLs, which JSON for protocol buffers takes as well."""
+    """Decode Base64. Google's library writes the URL alphabet, which JSON for protocol buffers also accepts."""
     return base64.b64decode(data.replace("-", "+").replace("_", "/"), validate=True)
 
 
 def arrived(body: Any) -> Iterator[tuple[str, bytes]]:
-    """Every file in a request, as its dialect writes it: its kind and its bytes."""
+    """Yield type and bytes of every file in a request, in any dialect."""
     match body:
         case str() if body.startswith("data:"):
             head, _, data = body.partition(";base64,")
@@ -146,7 +146,7 @@ async def test_model_sees_upright_picture_in_size(server: Playing, name: str, gi
     assert list(arrived(server.requests[1].json)) == [(kind_, sent)]
     dialects.assert_prefixes([request.raw for request in server.requests], dialect.items, 2)
     kept = first.context.messages[0].parts[0].content
-    assert kept[1].data == data, "the history keeps what was given"
+    assert kept[1].data == data, "the history has other bytes"
 
 
 @pytest.mark.parametrize("name", HEARING)
@@ -265,7 +265,7 @@ async def test_unconverted_messages_are_the_same_objects() -> None:
     assert (content.identifier, content.media_type) == ("drawing", "image/jpeg")
 
 
-# --- what is kept -----------------------------------------------------------------------------------------------------
+# --- what is stored ---------------------------------------------------------------------------------------------------
 
 OWNER, OTHER = "somebody", "else"
 FILES = [
@@ -330,7 +330,7 @@ def scripted() -> Iterator[Running]:
 
 
 def conversations(spec: ModelSpec, endpoint: Endpoint, folder: Path) -> Conversations:
-    """The page's, of one model that has tools."""
+    """Return a page's conversations with one model that has tools."""
     models: Any = OneServer((ServedModel(spec, endpoint),))
     settings = Settings(local=LocalSettings(cache_dir=folder))
     return Conversations(settings, MemoryStore(), MediaStore(folder / "media"), models, [drawing, report])
@@ -395,7 +395,7 @@ async def test_tool_media_match_reload_and_are_served(page: Conversations, scrip
         for text in (part["text"] for message in view.messages for part in message["content"]):
             for id_ in (id_ for id_ in _ids(text) if id_ not in shown):
                 shown.add(id_)
-                assert (await page.media.read(OWNER, id_)).data, "what is shown is there to be fetched"
+                assert (await page.media.read(OWNER, id_)).data, "a shown file is missing"
     assert {id_.rpartition(".")[2] for id_ in shown} == {"png", "wav", "bin"}
     await live.run
     await asyncio.sleep(0)
@@ -403,13 +403,13 @@ async def test_tool_media_match_reload_and_are_served(page: Conversations, scrip
     assert live.run.result is not None
     assert sorted(file.data for file in live.run.result.files) == sorted([PNG, WAV, b"PK"])
     [said] = [one async for one in stream_answer(live)]
-    assert "media/" in json.dumps(said), "a program is told, too"
+    assert "media/" in json.dumps(said), "a program is not told"
     again = await page.send(Visitor(owner=OWNER), live.conversation, {"text": "!text Yes."}, Choices(tools=True))
     assert again is not None
     assert (await again.run).finish_reason == "stop"
     bodies = [line["body"]["messages"] for line in scripted.journal()[-3:]]
     for before, after in pairwise(bodies):
-        assert json.dumps(after).startswith(json.dumps(before)[:-1]), "also what the files are called"
+        assert json.dumps(after).startswith(json.dumps(before)[:-1]), "the names of files have changed"
 
 
 def _ids(text: str) -> list[str]:

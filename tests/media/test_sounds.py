@@ -1,4 +1,4 @@
-"""Sounds as models take them: what is heard stays, what is said of them, and nothing harmful is unpacked to its end."""
+"""Sounds for models: audible content stays, people learn what changed, and harmful files are never fully unpacked."""
 
 import pickle
 import subprocess
@@ -83,7 +83,7 @@ def test_ten_silent_minutes_are_detected_in_sandbox() -> None:
     assert (normal.note, normal.data == data) == (SILENT, True)
     began = process_time()
     assert max(array("h", samples)) == 0
-    assert spent < process_time() - began, "as long as one look at each sample takes"
+    assert spent < process_time() - began, "it took longer than one pass over the samples"
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def test_audio_bomb_is_refused_by_header() -> None:
     assert [name for name, *_ in seen] == names
     for name, outcome, seconds, kilobytes in seen:
         assert outcome == "refused", name
-        assert float(seconds) < 3, f"{name}: of the processor; to decode one of them takes a minute"
+        assert float(seconds) < 3, f"{name}: takes too much CPU time; decoding one takes a minute"
         assert int(kilobytes) < 200 * 1024, name
 
 

@@ -1,4 +1,4 @@
-"""What is read here for models that cannot see or hear: really read, apart from the app, and at no cost in words."""
+"""Text from images and audio for models that cannot see or hear: real readers, in a separate process."""
 
 import asyncio
 import hashlib
@@ -56,7 +56,7 @@ QWEN = load_catalog().find("vllm:Qwen/Qwen3-8B")
 
 
 def written(*lines: str, ink: str = "black", paper: str | tuple[int, ...] = "white", turned: float = 0) -> bytes:
-    """A picture of these lines, turned by so many degrees."""
+    """Return a picture of these lines, turned by `turned` degrees."""
     image = Image.new("RGBA", (640, 80 + 70 * len(lines)), paper)
     draw, font = ImageDraw.Draw(image), ImageFont.load_default(32)
     for number, line in enumerate(lines):
@@ -76,13 +76,13 @@ def quiet(_status: Status | None) -> None:
 
 @pytest.fixture
 def here() -> Transcriber:
-    """Reads with the real model for pictures, which `make setup` installs."""
+    """A transcriber with the real model for pictures, which `make setup` installs."""
     return Transcriber(settings().local.cache_dir)
 
 
 @contextmanager
 def hub_with_whisper() -> Iterator[Server]:
-    """A model hub with a toy of Whisper's format, which hears SAID in every speech."""
+    """Run a model hub with a toy in Whisper's format, which hears SAID in every speech."""
     files = whisper(SAID)
     with pytest.MonkeyPatch.context() as patch, serving(files=paths(files)) as server:
         patch.setitem(transcribe.READERS, "audio", replace(transcribe.SPEECH, files=pinned(files)))
@@ -92,7 +92,7 @@ def hub_with_whisper() -> Iterator[Server]:
 
 @pytest.fixture
 def hears(tmp_path: Path) -> Iterator[Transcriber]:
-    """Reads with the toy."""
+    """A transcriber with the toy."""
     with hub_with_whisper():
         yield Transcriber(tmp_path / "cache")
 
@@ -101,7 +101,7 @@ async def read(here: Transcriber, data: bytes, name: str = "a.png") -> str:
     return await here.text(name, await convert_file(data, None), quiet)
 
 
-# --- really read ------------------------------------------------------------------------------------------------------
+# --- real readers -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.weights
@@ -115,7 +115,7 @@ async def test_text_in_picture_is_read(here: Transcriber, how: dict[str, Any]) -
     found = (await read(here, written(*INVOICE, **how))).splitlines()
     assert sorted(found) == sorted(INVOICE)
     if how.get("turned", 0) < 45:
-        assert found == list(INVOICE), "from the top down"
+        assert found == list(INVOICE), "the lines are out of order"
 
 
 @pytest.mark.weights
@@ -170,11 +170,11 @@ async def test_empty_result_is_explained(hears: Transcriber, name: str, data: by
     assert str(refused.value) == said
 
 
-# --- apart ------------------------------------------------------------------------------------------------------------
+# --- the separate process ---------------------------------------------------------------------------------------------
 
 
 def readers() -> list[psutil.Process]:
-    """The processes that read for this one."""
+    """Return the reader processes of this one."""
     return [
         one
         for one in psutil.Process().children()
@@ -238,14 +238,14 @@ async def test_flood_from_transcriber_is_cut_off(tmp_path: Path, monkeypatch: py
             tracemalloc.stop()
 
 
-# --- fetched once, and only what is pinned ----------------------------------------------------------------------------
+# --- fetched once, and only pinned files ------------------------------------------------------------------------------
 
 TOY = b"no model at all" * 1000
 
 
 @contextmanager
 def hub(monkeypatch: pytest.MonkeyPatch, *, sha256: str = "") -> Iterator[Server]:
-    """A model hub with a toy in the place of the model that reads pictures."""
+    """Run a model hub with a toy in place of the model that reads pictures."""
     pinned = Pinned(
         file="toy.onnx",
         size=len(TOY),
@@ -279,7 +279,7 @@ async def test_two_messages_share_one_download(tmp_path: Path, monkeypatch: pyte
         ended = await asyncio.gather(*both, return_exceptions=True)
     assert [str(one) for one in ended] == [
         "a.png could not be read here: the program that reads it failed, its log has the details."
-    ] * 2, "a toy reads nothing"
+    ] * 2, "the toy read something"
     assert len([path for path, _ in server.asked if path.endswith(".onnx")]) == 1
     assert Status("fetching", "Fetching Toy, once: 0 of 0 MB …", 1.0) in said
     last = said[-1]
@@ -318,7 +318,7 @@ async def test_unreachable_hub_disables_audio(tmp_path: Path, monkeypatch: pytes
     said = "Whisper base is not on this disk, and the model hub cannot be reached."
     assert said in about
     assert "audio" not in about.replace(said, "")
-    assert "image/*" in about, "pictures are read all the same"
+    assert "image/*" in about, "pictures cannot be read"
     assert composer.sources == ["upload"]
     hears = takes(page, replace(QWEN, audio=True), reading=here)
     assert hears[page.composer.box].sources == ["upload", "microphone"]
@@ -328,7 +328,7 @@ async def test_unreachable_hub_disables_audio(tmp_path: Path, monkeypatch: pytes
     assert takes(page, QWEN, reading=here)[page.composer.box].sources == ["upload", "microphone"]
 
 
-# --- what is said before, what is kept, what is sent ------------------------------------------------------------------
+# --- announced, stored, sent ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("switch", [False, True], ids=["off", "on"])
@@ -412,7 +412,7 @@ async def test_message_keeps_picture_and_text(here: Transcriber, tmp_path: Path)
     history = [ModelRequest([UserPromptPart([text, kept, found])])]
     blind, seeing = (adapt(history, replace(QWEN, image=can)) for can in (False, True))
     assert blind.messages[0].parts[0].content == [text, found]
-    assert blind.pictures == 0, "it was sent, as text"
+    assert blind.pictures == 0, "it counts as omitted, but was sent as text"
     assert seeing.messages[0].parts[0].content == [text, kept]
     assert isinstance(found, TextContent)
     assert found.content.startswith("Text in the picture receipt.png, read by OCR; it may have")
@@ -432,4 +432,4 @@ def test_extracted_text_replaces_only_its_source() -> None:
     assert sent[True, False] == [picture, heard, picture]
     assert sent[False, True][:2] == [seen, voice]
     assert sent[False, False][:2] == [seen, heard]
-    assert "cannot see" in sent[False, False][2], "of that one nothing was read"
+    assert "cannot see" in sent[False, False][2], "this picture has no extracted text"

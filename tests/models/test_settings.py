@@ -1,4 +1,4 @@
-"""The settings: what the file says, what the environment says over it, and which setting a refusal names."""
+"""The settings: values of the file, overrides by the environment, and errors that name the setting."""
 
 from pathlib import Path
 from typing import Any

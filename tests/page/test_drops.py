@@ -35,7 +35,7 @@ def files(tmp_path: Path) -> list[str]:
 
 
 class Mouse:
-    """Drags something into the browser, as the operating system does. The browser handles a drop if the page does not."""
+    """Drags something into the browser, as the operating system does. The browser handles what the page does not."""
 
     def __init__(self, visitor: Visitor) -> None:
         self._page = visitor.page

@@ -1,4 +1,4 @@
-"""The page without a mouse and without eyes: keys, input methods, the way of the focus, axe, what is spoken."""
+"""The page without a mouse or a screen: keys, input methods, the order of the focus, axe, and announcements."""
 
 import re
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Visit = Callable[..., Visitor]
 
 
 def asked(server: Running) -> list[str]:
-    """What users said in the newest request."""
+    """Return the users' messages in the newest request."""
     messages = server.journal()[-1]["body"]["messages"]
     return [message["content"] for message in messages if message["role"] == "user"]
 
@@ -37,12 +37,12 @@ def test_enter_sends_and_shift_enter_breaks_line(app: App, visit: Visit, model_s
 
 
 def compose(cdp: Any, text: str) -> None:
-    """What an input method does while a word is being composed."""
+    """Type as an input method does while a word is being composed."""
     cdp.send("Input.imeSetComposition", {"text": text, "selectionStart": len(text), "selectionEnd": len(text)})
 
 
 def enter(cdp: Any, code: int) -> None:
-    """Enter, as browsers report it while a word is composed: with its own code on some systems, with 229 on others."""
+    """Press Enter while a word is composed, as browsers report it: some systems send its own code, others 229."""
     key = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": code}
     cdp.send("Input.dispatchKeyEvent", {"type": "keyDown", "text": "\r", "unmodifiedText": "\r", **key})
     cdp.send("Input.dispatchKeyEvent", {"type": "keyUp", **key})
@@ -126,7 +126,7 @@ def test_shortcuts_are_listed(app: App, visit: Visit) -> None:
     expect(visitor.chat.locator(".caption")).to_contain_text("Stopped;")
 
 
-# The page when nothing moves and all is as it should be
+# The page at rest
 
 MENDED = """() => !document.getAnimations().some((one) => one.effect.getTiming().iterations !== Infinity)
   && !document.querySelector("#chat :is([data-testid=bot]:not([role]), .arrow:not([inert]), textarea:not([aria-label]),"
@@ -134,7 +134,7 @@ MENDED = """() => !document.getAnimations().some((one) => one.effect.getTiming()
 """
 
 
-# The way of the focus
+# The order of the focus
 
 TO_THE_TOP = "() => { document.body.tabIndex = -1; document.body.focus(); document.body.removeAttribute('tabindex') }"
 FOCUSED = """() => {
@@ -153,7 +153,7 @@ FOCUSED = """() => {
 
 
 def walk(visitor: Visitor, steps: int) -> list[str]:
-    """What Tab comes to from the top of the page, each seen to have the focus."""
+    """Press Tab from the top of the page. Return the names of the elements; each one must be visibly focused."""
     visitor.page.evaluate(TO_THE_TOP)
     names: list[str] = []
     for _ in range(steps):
@@ -277,7 +277,7 @@ def test_tab_closes_list_of_models(app: App, visit: Visit) -> None:
         expect(names).to_have_count(0)
 
 
-# What a machine can find
+# Checks by a machine
 
 
 AXE = pytest.mark.gate("Axe finds no fault in any state of the page.")
@@ -328,7 +328,7 @@ def test_axe_finds_nothing_serious_in_any_state(app: App, visit: Visit, dark: bo
     assert not found, "\n".join(f"{state}: {line}" for state, lines in found.items() for line in lines)
 
 
-# What is heard
+# Announcements
 
 SENTENCES = ["The first sentence is here.", "Then a second one, with a number: 3.5 metres!", "And is this the last?"]
 

@@ -1,4 +1,4 @@
-"""The length of an answer: whose limit it is, and how an answer that reached it goes on."""
+"""Limits on the length of an answer: where a limit comes from, and how an answer that reached it continues."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -101,7 +101,7 @@ async def test_answer_is_continued_once_and_counts_as_message(public: Conversati
 @pytest.mark.gate("An answer that was cut can be continued.")
 @pytest.mark.browser
 def test_continue_asks_for_the_rest(start_app: Callable[..., App], visit: Visit) -> None:
-    with running(Config(rate=1.0)) as server:  # what is to be stopped takes long
+    with running(Config(rate=1.0)) as server:  # slow enough for the test to stop it
         app = start_app(VLLM_BASE_URL=server.base_url)
         visitor = visit(app.url)
         go_on = visitor.chat.get_by_role("button", name="Continue", exact=True)

@@ -1,4 +1,4 @@
-"""A link to a picture in the composer: the page asks, the server fetches behind its guard, what came is one's own."""
+"""A link to a picture in the composer: the page asks, the guarded server fetches, and the visitor owns the file."""
 
 import asyncio
 import base64
@@ -32,7 +32,7 @@ PNG = media_files.picture("PNG", (60, 40))
 
 
 class Aside:
-    """Small sites in a loop of their own: the tests' own thread is the browser's."""
+    """Runs small sites in a loop of their own, because the test's thread runs the browser's."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -41,12 +41,12 @@ class Aside:
         self._open: list[AbstractAsyncContextManager[Site]] = []
 
     def site(self, **handlers: Callable[[Asked], Said]) -> Site:
-        """Open one."""
+        """Open a site."""
         self._open.append(opening := site(**handlers))
         return asyncio.run_coroutine_threadsafe(opening.__aenter__(), self._loop).result(20)
 
     def close(self) -> None:
-        """Shut all of them."""
+        """Close all sites."""
         for one in self._open:
             asyncio.run_coroutine_threadsafe(one.__aexit__(None, None, None), self._loop).result(20)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -61,7 +61,7 @@ async def endless(_: Asked) -> AsyncIterator[bytes]:
 
 
 class Slow:
-    """A picture that comes when it is allowed to, or never: `gone` is set when nobody waits for it any more."""
+    """A picture that is sent when the test allows it, or never. `gone` is set when the reader has left."""
 
     def __init__(self) -> None:
         self.may, self.asked, self.gone = threading.Event(), threading.Event(), threading.Event()
@@ -81,7 +81,7 @@ class Slow:
 
 @dataclass
 class World:
-    """The app; a site that its owner allows, one that nobody does, and the model server."""
+    """The app, a site that its owner allows, one that is not allowed, and the model server."""
 
     app: App
     site: Site
@@ -133,7 +133,7 @@ def paste(visitor: Visitor, text: str) -> None:
 
 
 def attach(visitor: Visitor, url: str) -> None:
-    """Paste a link into an empty box and agree to what is asked."""
+    """Paste a link into an empty box and accept the page's question."""
     visitor.box.fill("")
     expect(rows(visitor)).to_have_count(0)
     paste(visitor, url)
@@ -223,7 +223,7 @@ def test_wait_can_be_cancelled(world: World, visit: Visit, how: str) -> None:
     else:
         visitor.box.fill("Never mind.")
     expect(rows(visitor)).to_have_count(0)
-    assert world.slow.gone.wait(20), "the server still fetches"
+    assert world.slow.gone.wait(20), "the server is still fetching"
     attach(visitor, f"{world.site.url}/photo.png")  # the next fetch is not delayed
     expect(thumbnails(visitor)).to_have_count(1)
     expect(visitor.box).to_have_value("")
@@ -374,7 +374,7 @@ def links() -> Callable[..., LinkFetcher]:
 
 
 def open_to(*sites: Site, **more: Any) -> Guard:
-    """A guard to which 127.0.0.1 is public, and these ports the web's."""
+    """Return a guard that treats 127.0.0.1 as public, and these sites' ports as web ports."""
     return Guard(public=lambda one: str(one) == "127.0.0.1", ports=frozenset(one.port for one in sites), **more)
 
 

@@ -1,4 +1,4 @@
-"""How the page looks and moves: one frame for the composer, nothing that jumps, colours one can read, waiting shown."""
+"""The page's look and motion: one frame for the composer, nothing that jumps, readable colours, visible waiting."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -215,7 +215,7 @@ def test_every_send_scrolls_down(sized: Callable[..., Visitor]) -> None:
     log, page, last = visitor.chat.locator(".bubble-wrap"), visitor.page, visitor.chat.locator(".bot-row").last
     for _ in range(2):
         visitor.ask("!tokens 300 @2000")
-    assert visitor.chat.locator(".caption").count() == 2, "a message with the text of an earlier one is waited for, too"
+    assert visitor.chat.locator(".caption").count() == 2, "it did not wait for a message with an earlier text"
 
     def read_above() -> None:
         page.mouse.move(200, 300)
@@ -230,7 +230,7 @@ def test_every_send_scrolls_down(sized: Callable[..., Visitor]) -> None:
         read_above()
         top = log.evaluate("log => log.scrollTop")
         visitor.idle()
-        assert abs(log.evaluate("log => log.scrollTop") - top) < 2, "who scrolls up stays there"
+        assert abs(log.evaluate("log => log.scrollTop") - top) < 2, "the log scrolled away from the reader"
 
     becomes(True, lambda: log.evaluate(BELOW) < 40)
     read_above()
@@ -282,7 +282,7 @@ def test_upload_in_progress_is_shown(sized: Callable[..., Visitor]) -> None:
 
 @pytest.fixture(scope="module")
 def sees(start_app: Callable[..., App]) -> Iterator[tuple[App, Running]]:
-    """An app whose model takes pictures."""
+    """Start an app with a model that sees pictures."""
     with running(Config(models=("Qwen/Qwen3-VL-8B-Instruct",), rate=200.0)) as server:
         yield start_app(VLLM_BASE_URL=server.base_url), server
 

@@ -1,4 +1,4 @@
-"""The page in real Chromium: bubbles, stop, reload, retry, edit, undo, settings. One visitor a test."""
+"""The page in real Chromium: bubbles, stop, reload, retry, edit, undo, settings. Each test is one visitor."""
 
 import re
 import select
@@ -18,7 +18,7 @@ Visit = Callable[..., Visitor]
 
 
 def closed(journal: list[dict[str, object]], text: str) -> object:
-    """When the model server saw the connection of the request that ended with `text` go away."""
+    """Return when the client closed the connection of the request that contains `text`, or None."""
     return next((line["closed"] for line in journal if text in str(line["body"])), None)
 
 
@@ -46,7 +46,7 @@ def test_each_type_starts_a_bubble(app: App, visit: Visit) -> None:
 
 
 HOSTILE = r"<img/src=x/onerror=alert(1)>**b**$$x$$\\(y\\)`c`&amp;www.e.vil"
-"""A name of a tool that a model made up: HTML, Markdown, a link and formulas."""
+"""A tool name that a model made up: HTML, Markdown, a link and formulas."""
 
 
 def test_failed_tool_shows_why_while_collapsed(start_app: Callable[..., App], visit: Visit) -> None:
@@ -173,7 +173,7 @@ def test_stop_ends_run_within_a_second(app: App, visit: Visit, model_server: Run
     if tools:
         expect(visitor.chat).to_contain_text("Tool")
     visitor.stop.click()
-    # The time on the server, as the page's own depends on how busy this machine is.
+    # Measure on the server, because the page's timing depends on the load of this machine.
     expect(visitor.chat.locator(".caption")).to_contain_text(
         re.compile(r"Stopped; the model server was free after \d{1,3} ms")
     )
@@ -338,7 +338,7 @@ def test_kill_9_loses_only_the_tail(start_app: Callable[..., App], visit: Visit)
     expect(visitor.chat).to_contain_text("Onwards.")
 
 
-# What people do to turns
+# Actions on turns
 
 
 @pytest.mark.gate("Retry answers the last message again.")
@@ -475,6 +475,6 @@ def test_earlier_messages_load_on_demand(app: App, visit: Visit) -> None:
 
 
 def everything(visitor: Visitor) -> list[str | None]:
-    """What every bubble holds, in order."""
+    """Return the labels of all bubbles, in order."""
     expect(visitor.chat.locator(".caption, .problem")).not_to_have_count(0)
     return [element.get_attribute("aria-label") for element in visitor.chat.locator("[data-testid]").all()]

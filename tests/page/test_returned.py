@@ -1,4 +1,4 @@
-"""What a tool returns is seen, heard and saved in its bubble, also after a reload, by its owner alone."""
+"""A tool's files are shown, played and saved in its bubble, also after a reload, and only for their owner."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""An answer with nothing in it, and the wait for one: the page says so, and says the same after a reload."""
+"""Empty answers and long waits: the page reports them, and shows the same after a reload."""
 
 import re
 from collections.abc import Callable

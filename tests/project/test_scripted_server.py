@@ -1,4 +1,4 @@
-"""The laws of the scripted model server, which the tests of stop, errors and bubbles and the bench rely on."""
+"""The laws of the scripted model server. The tests of stop, errors and bubbles and the bench rely on them."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ def prompt(text: str, *earlier: dict[str, Any]) -> list[Any]:
 
 
 async def stream(client: openai.AsyncOpenAI, text: str, **more: Any) -> list[Any]:
-    """All chunks of a streamed answer."""
+    """Return all chunks of a streamed answer."""
     answer = await client.chat.completions.create(model=MODEL, messages=prompt(text), stream=True, **more)
     return [chunk async for chunk in answer]
 
@@ -54,7 +54,7 @@ async def test_tokens_arrive_at_set_pace(server: Running, client: openai.AsyncOp
     assert (line["sent"], line["ended"], line["finished"]) == (count, "stop", True)
     assert [mark["n"] for mark in line["marks"]] == list(range(50, count + 1, 50))
     late = [mark["mono"] - line["first"]["mono"] - (mark["n"] - 1) / rate for mark in line["marks"]]
-    # Tokens are never early. On a busy machine some are late, but the delay does not accumulate.
+    # Tokens are never early. On a busy machine some are late, but the delays do not add up.
     assert min(late) > -0.002
     assert min(late) < 0.25
     assert max(late) < 2

@@ -1,4 +1,4 @@
-"""The tiers of the tests: what each runs, in which order and process, and which skips and weights it lets pass."""
+"""The tiers of the tests: their tests, order and processes, and the skips and weights that they allow."""
 
 import re
 import subprocess

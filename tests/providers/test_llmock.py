@@ -1,6 +1,6 @@
-"""Every dialect against llmock, a model server that nobody here wrote: it breaks in many ways and grades its client.
+"""Every dialect against llmock, an independent model server that breaks in many ways and grades its client.
 
-Its fixture `llmock` comes with the package: a real server on loopback, reset for each test.
+Its package brings the fixture `llmock`: a real server on loopback that is reset for each test.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 KEY = "unit0123456789abcdef"
 TEXT = "One word after another, until there are twenty of them: it is not much, but more than can be lost."
-# llmock has Chat alone under /xai/v1, and xAI is asked by Responses, which are the same under /v1.
+# llmock has only Chat Completions under /xai/v1. We use xAI by Responses, which is the same under /v1.
 DIALECTS = {
     "chat": ("huggingface:Qwen/Qwen3-8B", "openai"),
     "responses": ("openai:gpt-6-luna", "openai"),
@@ -32,13 +32,13 @@ WORDS_OF_SIX_CHUNKS = {"chat": 5, "responses": 2, "messages": 3, "generate": 6}
 
 @dataclass
 class Client:
-    """An agent and what its connection had to explain."""
+    """An agent, and the errors that its connection explained."""
 
     agent: Agent
     failures: list[ProviderError]
 
     def patient(self, retries: int = 2) -> Agent:
-        """The same agent, which tries again."""
+        """Return the same agent with retries."""
         return Agent(self.agent.connection, tools=[weather], limits=Limits(retries=retries))
 
 
@@ -63,7 +63,7 @@ async def client(request: pytest.FixtureRequest, llmock: LLMock) -> AsyncIterato
 
 
 def grade(llmock: LLMock) -> list[str]:
-    """The codes of what llmock holds against its client."""
+    """Return the codes of llmock's complaints about its client."""
     return [finding.code for finding in llmock.verdict().findings]
 
 

@@ -1,4 +1,4 @@
-"""OpenAI and xAI over Responses: what comes out of each wire sequence, and what is really sent, turn after turn."""
+"""OpenAI and xAI through Responses: the responses to each wire sequence, and the exact requests, turn after turn."""
 
 import asyncio
 import base64
@@ -50,7 +50,7 @@ def weather(city: str) -> str:
     return f"Sunny in {city}."
 
 
-# --- what the vendor says ---------------------------------------------------------------------------------------------
+# --- the vendor's replies ---------------------------------------------------------------------------------------------
 
 
 def event(kind: str, **fields: Any) -> Event:
@@ -150,7 +150,7 @@ def reply(*events: Sequence[Event | bytes], **more: Any) -> Reply:
 ANSWER = reply(created(), text("Done."), completed())
 
 
-# --- what comes out ---------------------------------------------------------------------------------------------------
+# --- responses --------------------------------------------------------------------------------------------------------
 
 Bubble = tuple[str, Any]
 
@@ -396,7 +396,7 @@ async def test_stop_closes_socket(server: Playing) -> None:
         assert await asyncio.to_thread(server.requests[0].left.wait, 5)
 
 
-# --- what is sent -----------------------------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 TOOL = {
     "type": "function",
@@ -578,9 +578,9 @@ async def test_vendors_never_get_foreign_seals(server: Playing) -> None:
     sent = server.requests[2].raw.decode()
     for bound in ("gAAA", "rs_1", "fc_1", "msg_1", "Hm."):
         assert bound not in sent
-    assert '"call_1"' in sent, "calls and results stay"
+    assert '"call_1"' in sent, "calls and results were dropped"
     await asked(server, XAI, "Again?", second.context)
-    assert "gAAA" in server.requests[3].raw.decode(), "switching back restores it"
+    assert "gAAA" in server.requests[3].raw.decode(), "switching back does not restore it"
 
 
 async def test_unsealed_reasoning_is_not_sent(server: Playing) -> None:
@@ -591,7 +591,7 @@ async def test_unsealed_reasoning_is_not_sent(server: Playing) -> None:
             await run.wait_for_update(len(run.responses), timeout=5)
         run.cancel()
         stopped = await run
-        assert any(isinstance(part, ThinkingPart) for part in stopped.context.messages[-1].parts), "it is kept"
+        assert any(isinstance(part, ThinkingPart) for part in stopped.context.messages[-1].parts), "it is not stored"
         await one.ask("Go on.", context=stopped.context)
     assert server.requests[1].json["input"] == [
         {"role": "user", "content": "Hello"},
@@ -638,7 +638,7 @@ async def test_earlier_turns_keep_their_bytes(server: Playing, spec: ModelSpec) 
         assert len(after) > len(before)
     raw = [request.raw.decode() for request in server.requests]
     tools = {line[line.index('"tools"') : line.index('"input"')] for line in raw}
-    assert len(tools) == 1, "the tools stand before the conversation in the vendor's prompt"
+    assert len(tools) == 1, "the tools come first in the vendor's prompt, so they must not change"
 
 
 async def test_sdk_does_not_walk_long_history(server: Playing, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Failures of every vendor, told: the kind, the sentence, the pause that was asked for; and what the log may hold."""
+"""Failures of every vendor: the kind, the message, the requested pause, and what the log can contain."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ from tests.support.dialect_server import Playing, Reply
 from tests.tiers import examples
 
 KEY = "opensesame-4711-opensesame"
-"""Of no form that a pattern would know."""
+"""A key in a form that no pattern recognises."""
 
 OPENAI, CLAUDE, GEMINI = "openai:gpt-6-luna", "anthropic:claude-sonnet-5-5", "google:gemini-3.8-flash"
 XAI, ROUTER, VLLM = "xai:grok-4.6", "huggingface:Qwen/Qwen3-8B", "vllm:Qwen/Qwen3-8B"
@@ -52,7 +52,7 @@ def quota(id_: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Failure:
-    """What a vendor answers, and what is to be made of it; `words` begin the sentence."""
+    """A vendor's answer and the expected error. `words` begin the message."""
 
     name: str
     model: str
@@ -389,7 +389,7 @@ running_server, server = dialects.running_server, dialects.server
 
 
 async def failed(server: Playing, model: str, reply: Reply, prompt: Any = "Hello") -> ProviderError:
-    """What becomes of a reply on its way through the SDK, the library, the connection and the run."""
+    """Return the error that a reply becomes on its way through SDK, library, connection and run."""
     spec = load_catalog().find(model)
     connection = connect(spec, Endpoint(server.url + TEXT.get(spec.provider, TEXT[""]), KEY))
     told: list[ProviderError] = []
@@ -496,7 +496,7 @@ async def test_missing_key_sends_no_request() -> None:
             await agent.ask("Hello")
 
 
-# --- what is hidden ---------------------------------------------------------------------------------------------------
+# --- redaction --------------------------------------------------------------------------------------------------------
 
 SECRETS = [
     KEY,
@@ -605,9 +605,9 @@ async def test_log_has_details_but_no_key(server: Playing, model: str, caplog: p
     for detail in ("418", "TEAPOT", "odd", load_catalog().find(model).provider, "ModelHTTPError", "request req-1"):
         assert detail in warning.getMessage()
     names = {one.name.partition(".")[0] for one in caplog.records}
-    assert {"agent", "httpcore2"} <= names, "they were listened to"
+    assert {"agent", "httpcore2"} <= names, "the loggers were silent"
     everything = caplog.text + "".join(repr(one.__dict__) for one in caplog.records)
-    assert any("Traceback" in one.getMessage() for one in caplog.records), "the trace is there for those who ask"
+    assert any("Traceback" in one.getMessage() for one in caplog.records), "the trace is missing at DEBUG"
     assert KEY not in everything
     assert "sk-proj-abcdefgh" not in everything
 

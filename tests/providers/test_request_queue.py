@@ -1,4 +1,4 @@
-"""The line in front of a server that writes few answers at once: visitors take turns, no place is ever lost."""
+"""The queue in front of a server that writes few answers at once: visitors take turns, and no slot is ever lost."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", p
 
 
 class Guest:
-    """Somebody who wants a place: `told` is what they heard, `inside` whether they have it."""
+    """A waiting request: `told` are the positions it was told, and `inside` says if it has a slot."""
 
     def __init__(self, line: RequestQueue) -> None:
         self.told: list[int] = []
@@ -43,12 +43,12 @@ class Guest:
 
 
 async def settled() -> None:
-    """All that was set off has happened."""
+    """Let all pending tasks proceed."""
     for _ in range(6):
         await asyncio.sleep(0)
 
 
-# A number lets the guest of that number, among those who are there, leave, served or not; None: another comes.
+# None adds a guest. A number lets one of the present guests leave, served or not.
 EVENTS = st.lists(st.one_of(st.none(), st.integers(0, 5)), max_size=30)
 
 
@@ -80,7 +80,7 @@ def test_waiting_runs_know_their_position(places: int, events: list[int | None])
 
 
 class Of(Guest):
-    """A guest who comes for a visitor."""
+    """A guest on behalf of a visitor."""
 
     def __init__(self, line: RequestQueue, visitor: str) -> None:
         self.visitor = visitor
@@ -89,7 +89,7 @@ class Of(Guest):
 
 
 async def order_of(line: RequestQueue, first: Sequence[Of], waiting: list[Of]) -> list[str]:
-    """Whose turn it is, one after the other, as those inside leave."""
+    """Return the visitors in the order in which they get a slot, as the guests inside leave."""
     served, inside = list[str](), list(first)
     while waiting:
         await inside.pop(0).leave("done")
@@ -109,7 +109,7 @@ async def test_visitors_take_turns() -> None:
     await settled()
     waiting = [Of(line, visitor) for visitor in "aaabbc"]
     await settled()
-    assert waiting[0].told[-1] == 3, "one of each other visitor is before it"
+    assert waiting[0].told[-1] == 3, "one guest of each other visitor is before it"
     assert await order_of(line, [first], waiting) == ["b", "c", "a", "b", "a", "a"]
 
 
@@ -234,14 +234,14 @@ async def until(run: Run, true: Callable[[], bool]) -> None:
 
 
 async def served(agent: Agent, script: str = "!stall-after 2") -> Run:
-    """A run that has the place."""
+    """Return a run that has the slot."""
     run = agent.run(script).start()
     await until(run, lambda: bool(run.responses))
     return run
 
 
 async def in_line(agent: Agent, before: int, script: str = "!text Hello", **limits: float) -> Run:
-    """A run that waits behind so many."""
+    """Return a run that waits behind `before` others."""
     agent = Agent(agent.connection, limits=Limits(retries=0, **limits)) if limits else agent  # pyright: ignore
     run = agent.run(script).start()
     await until(run, lambda: run.waiting is not None and run.waiting.ahead == before)

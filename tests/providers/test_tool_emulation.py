@@ -1,4 +1,4 @@
-"""Tool calling by schema: the text is exact however it was cut, a call comes once, and real models take part."""
+"""Tool calling by schema: the text is exact however it is cut, each call comes once, and real models can do it."""
 
 import asyncio
 import json
@@ -368,7 +368,7 @@ def test_rewritten_history_alternates() -> None:
     assert [part.content for part in last.parts] == ['{"name": "reply", "text": "x"}\n{"name": "reply", "text": "y"}']  # type: ignore[union-attr]
 
 
-# --- the real thing -------------------------------------------------------------------------------------------------
+# --- a real model -----------------------------------------------------------------------------------------------------
 
 ROOT = Path(__file__).parents[2]
 SERVE = """
@@ -387,7 +387,7 @@ os._exit(0)
 
 
 def gguf(weights: Weights) -> Path:
-    """The file, from the repository's cache or else fetched into it; there is no silent skip."""
+    """Return the file from the repository's cache. Fetch it if necessary, and never skip silently."""
     return asyncio.run(fetch(weights, ROOT / ".cache", report=lambda _have, _total: None))
 
 
@@ -419,7 +419,7 @@ async def smollm(smollm_url: str) -> AsyncIterator[ToolEmulationModel]:
 
 @asynccontextmanager
 async def served(url: str) -> AsyncIterator[ToolEmulationModel]:
-    """A client of its own for each test, since a client belongs to its event loop."""
+    """A client for each test, because a client belongs to its event loop."""
     async with httpx2.AsyncClient(trust_env=False) as client:
         provider = OpenAIProvider(base_url=url, api_key="none", http_client=client)
         yield ToolEmulationModel(OpenAIChatModel("local", provider=provider))

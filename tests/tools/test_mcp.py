@@ -1,4 +1,4 @@
-"""MCP servers as toolsets: the SDK's own server as a child process and over HTTP, in sickness and in health."""
+"""MCP servers as toolsets: the SDK's own server as a child process and over HTTP, healthy and failing."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def things(part: str = "stdio", **more: Any) -> McpServer:
 
 
 def script(code: str, **more: Any) -> McpServer:
-    """A program that is no server."""
+    """Return a program that is no MCP server."""
     return McpServer.stdio(sys.executable, ["-ISc", f"import sys, time\n{code}"], name="things", **more)
 
 
@@ -87,12 +87,12 @@ def test_server_name_must_fit(name: str) -> None:
         McpServer.stdio("true", name=name)
 
 
-# --- both ways ------------------------------------------------------------------------------------------------------
+# --- both transports --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """A server over HTTP."""
+    """Run a server over HTTP and yield its address."""
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.mcp_server", "http", str(port)], cwd=ROOT, stderr=subprocess.DEVNULL
@@ -199,7 +199,7 @@ async def test_agent_uses_mcp_tools(server: McpServer) -> None:
     assert returned.content == "42"
 
 
-# --- each its own way -----------------------------------------------------------------------------------------------
+# --- one transport only -----------------------------------------------------------------------------------------------
 
 
 async def test_each_session_has_its_own_clean_process(
@@ -338,7 +338,7 @@ asyncio.run(main())
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a server has only its closed stdin to go by")
 @pytest.mark.parametrize("how", [signal.SIGTERM, None], ids=str)
 async def test_no_server_outlives_its_parent(how: signal.Signals | None) -> None:
-    more = [] if how else ["over"]  # without a signal everything is cancelled at the end, even the close
+    more = [] if how else ["over"]  # without a signal, everything is cancelled at the end, even the close
     process = subprocess.Popen(  # noqa: ASYNC220 - it is only started
         [sys.executable, "-c", HOLD, *more], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )

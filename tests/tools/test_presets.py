@@ -1,4 +1,4 @@
-"""Tools by reference: the presets that are shipped, on servers that answer in their shapes; files that are wrong."""
+"""Tools from presets: the shipped presets on servers that answer in their shapes, and faulty preset files."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ async def call(tool: Tool | Toolset, **arguments: Any) -> ToolReturnPart:
 
 
 def moved(name: str, there: Site, folder: Path) -> Tool | Toolset:
-    """A shipped preset with nothing changed but its base URL, and that one on loopback allowed."""
+    """Return a shipped preset with only its base URL changed, and that one allowed on loopback."""
     text = (FOLDER / f"{name}.toml").read_text(encoding="utf-8")
     base = urlsplit(text.partition('url = "')[2].partition('"')[0])
     path = folder / f"{name}.toml"
@@ -34,7 +34,7 @@ def moved(name: str, there: Site, folder: Path) -> Tool | Toolset:
 
 
 def frankfurter(asked: Asked) -> bytes:
-    """Answers in the shape of https://api.frankfurter.dev/v1/."""
+    """Answer in the shape of https://api.frankfurter.dev/v1/."""
     query = dict(parse_qsl(urlsplit(asked.target).query))
     rates = {"EUR": 0.86133, "JPY": 156.42, "GBP": 0.7603}
     if query["base"] not in (*rates, "USD"):

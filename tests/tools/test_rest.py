@@ -1,4 +1,4 @@
-"""REST tools against a real server on loopback: what it is asked, what the model reads, and what nobody ever sees."""
+"""REST tools with a real server on loopback: the requests, what the model reads, and what nobody sees."""
 
 import asyncio
 import base64
@@ -31,7 +31,7 @@ async def there() -> AsyncIterator[Site]:
 
 
 def made(there: Site, url: str = "/", **more: Any) -> Tool:
-    """A tool for a page of the site."""
+    """Return a tool for a page of the site."""
     given = {"description": "Look something up.", "guard": Guard(allow=(there.host,)), **more}
     return rest_tool("look", there.url + url, **given)
 
@@ -44,7 +44,7 @@ def parameters(*names: str, **known: Parameter) -> dict[str, Parameter]:
     return {name: Parameter() for name in names} | known
 
 
-# --- what is sent ---------------------------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------------------------
 
 
 def test_schema_has_types_descriptions_and_choices() -> None:
@@ -161,7 +161,7 @@ def test_bad_description_is_refused_at_creation(description: dict[str, Any], sen
     assert "'look'" in str(refused.value)
 
 
-# --- what comes back ------------------------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------------------------
 
 DATA = {"rates": {"EUR": 0.9, "JPY": [1, 2]}, "name": "ü", "none": None}
 GOOD: dict[str, tuple[Callable[[Asked], Said], str, Any]] = {
@@ -257,7 +257,7 @@ KINDS = {
 
 
 def everything(asked: Asked) -> str:
-    """All that a server could say back about a request, in several spellings."""
+    """Return all that a server could echo of a request, in several encodings."""
     said = {"target": asked.target, "headers": dict(asked.headers)}
     coded = asked.headers.get("authorization", "").removeprefix("Basic ")
     plain = (
@@ -292,7 +292,7 @@ async def test_secret_is_sent_and_shown_nowhere(
         tool = made(there, "/?a=1", auth=auth, env={"K": secret}, result=path)
         result = await call(tool)
         assert has_it(there.asked[0])
-    # The HTTP library's own DEBUG trace holds the server's headers.
+    # The HTTP library's own DEBUG trace contains the server's headers.
     logged = [one.getMessage() for one in caplog.records]
     logged = [line for line in logged if not line.startswith("receive_response_headers")]
     told = f"{result.content} {result!r} {tool!r} {tool.definition!r}"

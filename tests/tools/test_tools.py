@@ -1,4 +1,4 @@
-"""What a function becomes as a tool, and that a call of it always has a result, whatever the function does."""
+"""Functions as tools: their schema, and that every call has a result, whatever the function does."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from tests.tiers import examples
 
 
 async def call(function: Any, arguments: Any = None, *, seconds: float = 5.0) -> ToolReturnPart:
-    """The result of one call of a tool, through the door that runs use."""
+    """Return the result of one tool call, executed as runs do."""
     made = as_tool(function)
     args = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
     result = await execute({made.name: made}, ToolCallPart(made.name, args, tool_call_id="c1"), timeout=seconds)
@@ -107,7 +107,7 @@ def test_bad_signature_is_refused_by_name() -> None:
         tool(strange)
 
 
-# --- what comes back --------------------------------------------------------------------------------------------------
+# --- results ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -168,7 +168,7 @@ async def test_object_without_json_form_becomes_text() -> None:
     assert (await call(tool(name="odd")(lambda: {"it": Odd()}))).content == '{"it":"odd"}'
 
 
-# --- what goes wrong --------------------------------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------------------------------
 
 
 def loop_of_itself() -> list[Any]:
@@ -216,7 +216,7 @@ async def test_any_exception_becomes_a_result(
 ) -> None:
     result = await call(make(error))
     assert result.outcome == "failed"
-    if not (make is raising_later and isinstance(error, StopIteration)):  # Python turns it into a RuntimeError
+    if not (make is raising_later and isinstance(error, StopIteration)):  # Python raises it as a RuntimeError
         assert words in result.content
 
 

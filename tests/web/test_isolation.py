@@ -1,11 +1,11 @@
-"""Two visitors never see or move anything of each other, whatever ids and requests one of them replays.
+"""No visitor sees or changes anything of another visitor, whatever ids and requests one of them replays.
 
-`Program` is a visitor who speaks raw HTTP with a cookie of its own, somebody's, a forged one or none. The laws:
+`Program` is a visitor who speaks raw HTTP with its own cookie, another one's, a forged one or none. The laws:
 
-- an id of somebody else's gets the answer that a made-up id gets (`MATRIX`: object, verb, principal);
-- nothing of the first visitor's is in any answer to the second, and nothing of the first's stops or grows;
-- a request is read in one way only: what a wall checked is what Gradio gets;
-- every answer has the headers, every table an end, and no body takes the process down.
+- another visitor's id gets the same answer as a made-up id (`MATRIX`: object, verb, principal);
+- no answer to the second visitor contains data of the first, and nothing of the first's stops or grows;
+- a request has one meaning only: Gradio gets exactly what the middleware checked;
+- every answer has the headers, every table a limit, and no body ends the process.
 """
 
 import asyncio
@@ -53,12 +53,12 @@ LONG_RUNS = CONFIG.replace("run_seconds = 60", "run_seconds = 600") + "[server]\
 
 
 def marker() -> str:
-    """A word that nobody else says."""
+    """Return a word that no other test uses."""
     return f"amber{uuid4().hex}"
 
 
 def png() -> bytes:
-    """A picture that no other test has."""
+    """Return a picture that no other test has."""
     out = BytesIO()
     Image.new("RGB", (8, 8), tuple(random.randbytes(3))).save(out, "PNG")
     return out.getvalue()
@@ -66,7 +66,7 @@ def png() -> bytes:
 
 @dataclass
 class Said:
-    """An answer, as far as it came."""
+    """An answer, as far as it arrived."""
 
     status: int
     headers: httpx.Headers
@@ -78,10 +78,10 @@ class Said:
 
 
 class Program:
-    """A visitor over raw HTTP. `cookie` None: one without; left out: a newcomer who is given one."""
+    """A visitor over raw HTTP. `cookie` None means no cookie; without the argument the app gives it one."""
 
     def __init__(self, url: str, cookie: str | None = "", *, verify: ssl.SSLContext | bool = True) -> None:
-        limits = httpx.Limits(max_keepalive_connections=0)  # leaves no connection to close
+        limits = httpx.Limits(max_keepalive_connections=0)  # so that no connection is left to close
         self.http = httpx.Client(base_url=url, timeout=60, trust_env=False, limits=limits, verify=verify)
         self.session = uuid4().hex[:11]
         self.config = self.ask("GET", "/config")
@@ -93,7 +93,7 @@ class Program:
         self.events: list[dict[str, Any]] = self.config.json["dependencies"]
 
     def ask(self, method: str, path: str, *, seconds: float = 30.0, **more: Any) -> Said:
-        """Ask, and read until the answer ends or `seconds` are over."""
+        """Send a request, and read until the answer ends or `seconds` are over."""
         text, until = "", monotonic() + seconds
         more.setdefault("timeout", seconds)
         with self.http.stream(method, path, **more) as answer:
@@ -110,7 +110,7 @@ class Program:
         return self.ask("POST", f"{API}queue/join", json=body)
 
     def listen(self, session: str = "", seconds: float = 10.0) -> str:
-        """All that comes out of a session until its events are done."""
+        """Return all messages of a session until its events have ended."""
         query = {"session_hash": session or self.session}
         return self.ask("GET", f"{API}queue/data", params=query, seconds=seconds).text
 
@@ -130,18 +130,18 @@ class Program:
         return self.listen()
 
     def upload(self, name: str, data: bytes, **more: Any) -> str:
-        """Bring a file; its path at the server."""
+        """Upload a file. Return its path on the server."""
         return self.ask("POST", f"{API}upload", files={"files": (name, data)}, **more).json[0]
 
 
 def cookie_name(url: str) -> str:
-    """The name of the visitor's cookie at a page."""
+    """Return the name of the visitor's cookie at a page."""
     found = urlsplit(url)
     return CookieJar(found.scheme == "https", found.hostname or "", found.port, found.path.rstrip("/")).name
 
 
 def forged(cookie: str) -> str:
-    """The cookie with one character of its signature changed."""
+    """Return the cookie with one changed character in its signature."""
     return cookie[:-5] + ("A" if cookie[-5] != "A" else "B") + cookie[-4:]
 
 
@@ -154,19 +154,19 @@ PRINCIPALS: dict[str, Callable[[App, str], Program]] = {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
-    """A model that sees pictures."""
+    """Run a model that sees pictures."""
     with running(Config(models=(PICTURES,), rate=500.0)) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def own(start_app: Callable[..., App], server: Running) -> App:
-    """An app of this module's, whose runs may be long and whose uploads are small."""
+    """Start an app for this module that allows long runs and only small uploads."""
     return start_app(LONG_RUNS, VLLM_BASE_URL=server.base_url)
 
 
 def stored(app: App) -> dict[str, tuple[str, int]]:
-    """Every conversation: its owner and how many entries it has."""
+    """Return every conversation with its owner and its number of entries."""
     with sqlite3.connect(f"file:{app.folder}/data/history.sqlite?mode=ro", uri=True) as db:
         rows = db.execute(
             "SELECT c.id, c.owner, count(*) FROM conversations c JOIN entries e ON conversation_id = c.id GROUP BY c.id"
@@ -176,7 +176,7 @@ def stored(app: App) -> dict[str, tuple[str, int]]:
 
 
 def owner_in(cookie: str) -> str:
-    """The visitor that a cookie names, which anybody can read in it."""
+    """Return the visitor that a cookie names. The name is not encrypted."""
     payload = cookie.split(".")[0]
     return json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
 
@@ -186,7 +186,7 @@ def owner_in(cookie: str) -> str:
 
 @dataclass
 class Scene:
-    """What the first visitor has: an answer being written, one that is finished, an upload, a picture."""
+    """The first visitor's state: a running answer, a finished one, an upload and a picture."""
 
     program: Program
     marker: str
@@ -200,7 +200,7 @@ class Scene:
         return {id_: row for id_, row in stored(self.app).items() if row[0] == self.ids["owner"]}
 
     def untouched(self) -> None:
-        """The run goes on and the conversations are as they were."""
+        """Assert that the run still goes on and the conversations have not changed."""
         line = next(line for line in self.server.journal() if self.long in str(line["body"]))
         assert line["ended"] is None
         assert line["closed"] is None
@@ -209,7 +209,7 @@ class Scene:
 
 @contextmanager
 def reading(program: Program) -> Iterator[None]:
-    """Read the events of its session all the time. The app cancels what nobody reads for a minute."""
+    """Read the events of the visitor's session all the time. The app cancels events that nobody reads for a minute."""
 
     def read() -> None:
         query = {"session_hash": program.session}
@@ -230,7 +230,7 @@ def reading(program: Program) -> Iterator[None]:
 
 @contextmanager
 def at_work(app: App, server: Running, first: Program) -> Iterator[Scene]:
-    """A visitor who has said something with files and whose next answer is being written."""
+    """Yield a visitor who has sent files and whose next answer is being written."""
     word = marker()
     sent, picture = first.upload(f"{word}.txt", word.encode()), first.upload("p.png", png())
     assert word in first.say(f"!text {word}", sent, picture, system_message=word)
@@ -262,20 +262,20 @@ def at_work(app: App, server: Running, first: Program) -> Iterator[Scene]:
 
 @pytest.fixture(scope="module")
 def scene(own: App, server: Running) -> Iterator[Scene]:
-    """The first visitor at work."""
+    """The first visitor, with a running answer."""
     with at_work(own, server, Program(own.url)) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def below(start_app: Callable[..., App], server: Running) -> App:
-    """An app that a proxy shows below /chat."""
+    """Start an app that a proxy serves below /chat."""
     return start_app(LONG_RUNS, VLLM_BASE_URL=server.base_url, GRADIO_ROOT_PATH="/chat")
 
 
 @pytest.fixture(scope="module")
 def scene_below(below: App, server: Running) -> Iterator[Scene]:
-    """The first visitor at work in that app."""
+    """The first visitor in that app, with a running answer."""
     with at_work(below, server, Program(below.url)) as made:
         yield made
 
@@ -329,7 +329,7 @@ def filled(template: str, ids: dict[str, str]) -> str:
 
 
 def play(program: Program, row: tuple[Any, ...], ids: dict[str, str]) -> Said:
-    """Do what a row says with these ids; of a session that was begun, listen to it too."""
+    """Make the request of a row with these ids. If it starts an event, also read the session."""
     _, _, method, path, body, _ = row
     ids = ids | {"seat": filled(SEAT, ids)}
     path, content = filled(path if path.startswith("/") else API + path, ids), filled(body, ids) if body else None
@@ -342,7 +342,7 @@ def play(program: Program, row: tuple[Any, ...], ids: dict[str, str]) -> Said:
 
 
 def plain(said: Said, ids: dict[str, str]) -> tuple[int, str]:
-    """The answer without what a request brings itself and what differs from one time to the next."""
+    """Return the answer without the request's own ids and the values that change from time to time."""
     text = said.text
     for id_ in ids.values():
         if len(id_) > 5:
@@ -380,7 +380,7 @@ def test_owner_gets_only_their_own(scene: Scene, row: tuple[Any, ...]) -> None:
 
 
 def made_up_like(id_: str) -> str:
-    """An id of the same form that nobody has, always the same for one id: an earlier row may have used both."""
+    """Return an id of the same form that nobody has. It is always the same for one id, as rows can share ids."""
     return re.sub(r"[0-9a-f]{11,}", lambda found: sha256(SALT + found[0].encode()).hexdigest()[: len(found[0])], id_)
 
 
@@ -394,7 +394,7 @@ POST /gradio_api/run/predict/|POST /gradio_api/component_server/|GET /gradio_api
 
 
 def closed_requests() -> list[tuple[str, str]]:
-    """Method and path of what the page does not need."""
+    """Return method and path of the requests that the page does not need."""
     return [(method, path) for method, path in (line.split(" ") for line in CLOSED.replace("\n", "|").split("|"))]
 
 
@@ -406,7 +406,7 @@ def test_unneeded_routes_are_closed(own: App) -> None:
         assert "set-cookie" not in said.headers, path
 
 
-# The same below a root path, which Gradio takes off a path once more than a proxy does
+# The same below a root path, which Gradio removes from a path once more than a proxy does
 
 
 @pytest.mark.parametrize("prefix", ["", "/chat", "/chat/chat", "/chat/chat/chat"])
@@ -465,7 +465,7 @@ async def test_root_path_can_be_a_url() -> None:
 
 
 async def status_of(app: isolation.IsolationMiddleware, path: str) -> int:
-    """The status of a GET whose path nobody tidies up."""
+    """Return the status of a GET with an unnormalised path."""
     said: list[Any] = []
 
     async def receive() -> Any:
@@ -479,7 +479,7 @@ async def status_of(app: isolation.IsolationMiddleware, path: str) -> int:
     return said[0]["status"]
 
 
-# A request is read in one way only
+# A request has one meaning only
 
 
 PATHS = [
@@ -515,7 +515,7 @@ QUERIES = [
 
 
 def raw(app: App, method: str, target: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], str]:
-    """A request whose target nobody tidies up; its answer for half a second."""
+    """Send a request with an unnormalised target. Return its answer within half a second."""
     connection = http.client.HTTPConnection("127.0.0.1", app.port, timeout=0.5)
     try:
         connection.putrequest(method, target, skip_host="host" in headers, skip_accept_encoding=True)
@@ -549,7 +549,7 @@ def test_no_url_spelling_reads_foreign_session(scene: Scene) -> None:
 
 
 def joins(theirs: str, mine: str, owner: str, chat: int) -> list[tuple[str, bytes, str]]:
-    """Bodies that try to act in another's session: target, body, content type."""
+    """Return bodies that try to act in another visitor's session: target, body, content type."""
     message = [{"text": "!text intruder", "files": []}, "", {"new": True}, None]
     body = {"data": message, "fn_index": chat}
     data = json.dumps(message)
@@ -911,7 +911,7 @@ async def test_cookie_is_hidden_from_scripts_and_other_sites(proto: str) -> None
 
 
 async def _echo(scope: Any, receive: Any, send: Any) -> None:
-    """An application that says who asks."""
+    """An application that answers with its visitor."""
     if scope["path"] == "/media/broken":
         raise RuntimeError("broken")
     body = json.dumps({"visitor": isolation.visitor_id_of(scope)}).encode()
@@ -1094,7 +1094,7 @@ async def test_many_events_evict_no_upload(monkeypatch: pytest.MonkeyPatch) -> N
         assert (await http_.get(f"{API}file={path}")).status_code == 404
 
 
-# Files of our own
+# The app's own files
 
 
 A, B, C = "a" * 32, "b" * 32, "c" * 32 + ".png"
@@ -1123,7 +1123,7 @@ async def test_only_its_owner_reads_a_picture(tmp_path: Any) -> None:
     assert (tmp_path / A).stat().st_mode & 0o077 == 0
 
 
-# Many at once, and nonsense
+# Many requests at once, and invalid ones
 
 
 async def test_fifty_sessions_hear_only_themselves(own: App) -> None:
@@ -1156,14 +1156,14 @@ async def test_fifty_sessions_hear_only_themselves(own: App) -> None:
 
 
 class NoCookies(http.cookiejar.DefaultCookiePolicy):
-    """Keeps none: each session says its own."""
+    """Stores no cookies. Each session sends its own."""
 
     def set_ok(self, cookie: Any, request: Any) -> bool:
         return False
 
 
 def nonsense(dice: random.Random, program: Program) -> bytes:
-    """A body like one of the page's, bent somewhere."""
+    """Return a body similar to one of the page's, with a random fault."""
     odd: list[Any] = [
         None, True, -1, 2**70, 1e308, "", "\ud800", "\0", [], {}, [[]], {"path": "/etc/passwd"}, "x" * 5000,
         {"text": "\ud800"}, {"text": ["x"], "files": "x"}, {"index": [], "value": {}}, {"index": -5, "value": None},
@@ -1215,7 +1215,7 @@ def test_no_body_crashes_the_process(own: App) -> None:
 
 
 class Beacon(BaseHTTPRequestHandler):
-    """Answers all that is asked, and notes it."""
+    """Answers all requests and records them."""
 
     def do_GET(self) -> None:
         self.server.hits.append(self.path)  # type: ignore[attr-defined]
@@ -1231,7 +1231,7 @@ class Beacon(BaseHTTPRequestHandler):
 
 
 class beacon:
-    """Somebody else's server on loopback: its URL and what it was asked."""
+    """Another site's server on loopback: its URL and its recorded requests."""
 
     def __enter__(self) -> tuple[str, list[str]]:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Beacon)
@@ -1248,7 +1248,7 @@ class beacon:
 
 @dataclass
 class Wire:
-    """A page and everything that it sent and got."""
+    """A page with all its requests and responses."""
 
     visitor: Visitor
     sent: list[Request] = field(default_factory=list)
@@ -1256,7 +1256,7 @@ class Wire:
     ids: set[str] = field(default_factory=set)
 
     def keep(self) -> None:
-        """Note the ids in what was answered, before the page goes and the answers with it."""
+        """Collect the ids in the responses before the page is closed and the responses are lost."""
         for answer in self.got:
             if re.search("queue/join|upload$|upload[?]", answer.url) and answer.ok:
                 self.ids |= set(re.findall(r'"([^"]{12,})"', answer.text()))
@@ -1268,7 +1268,7 @@ class Wire:
 
 
 def look(browser: Browser, app: App) -> Wire:
-    """Open the page as a new visitor and listen in."""
+    """Open the page as a new visitor and record its traffic."""
     page = browser.new_context(viewport={"width": 1100, "height": 900}).new_page()
     wire = Wire(Visitor(page))
     page.on("request", lambda request: wire.sent.append(request))
@@ -1279,7 +1279,7 @@ def look(browser: Browser, app: App) -> Wire:
 
 @pytest.fixture(scope="module")
 def pages(browser: Browser, own: App, server: Running) -> Iterator[tuple[Wire, str, Wire, str]]:
-    """Two visitors at their pages; the first one has done everything, and an answer to them is being written."""
+    """Two visitors at their pages. The first one has used everything, and an answer to it is being written."""
     first, second, word, other = look(browser, own), look(browser, own), marker(), marker()
     for wire, mine in ((first, word), (second, other)):
         visitor = wire.visitor
@@ -1311,7 +1311,7 @@ def pages(browser: Browser, own: App, server: Running) -> Iterator[tuple[Wire, s
 
 
 def replayed(request: Request, word: str) -> tuple[str, str, bytes | None, str]:
-    """The request as another sends it: the ids are the first's, the words their own."""
+    """Return the request as another visitor sends it: with the first visitor's ids and its own texts."""
     target, content = request.url, request.post_data_buffer
     kind = request.headers.get("content-type", "")
     if content and "json" in kind:

@@ -1,4 +1,4 @@
-"""A running answer and the pages that watch it: the last view comes at once, and only the owner has any."""
+"""A running answer and the pages that watch it: the last view comes at once, and only the owner gets views."""
 
 import asyncio
 import selectors
@@ -18,7 +18,7 @@ from tests.tiers import examples
 
 
 class Clock(selectors.DefaultSelector):
-    """A selector that never waits: where a loop would sleep, its clock jumps ahead."""
+    """A selector that never waits. Its clock jumps ahead if a loop would sleep."""
 
     now = 0.0
 
@@ -30,7 +30,7 @@ class Clock(selectors.DefaultSelector):
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """An event loop on that clock."""
+    """An event loop with that clock."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -48,7 +48,7 @@ async def nap(seconds: float) -> str:
 
 
 async def watched(steps: Sequence[Step]) -> tuple[list[tuple[float, str]], float, str]:
-    """Watch a run: the times and texts of all views, when the run ended, and the end of its text."""
+    """Watch a run. Return the times and texts of all views, the time of the run's end, and the end of its text."""
     loop = asyncio.get_running_loop()
     live = LiveRun(Agent(FakeConnection(steps), tools=[nap]).run("Hi.").start(), "c", "ann", None, Omitted())
 

@@ -1,4 +1,4 @@
-"""Nothing that a visitor says, sets, attaches or types as a key is in the log, at any level."""
+"""The log contains no visitor's messages, settings, attachments or keys, at any level."""
 
 import logging
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def test_no_message_content_at_debug(
     assert "DEBUG" in log
     found = [line[:300] for line in log.splitlines() if MARK in line]
     assert not found
-    assert "an event failed with" in log, "Gradio could not read some of them"
+    assert "an event failed with" in log, "Gradio failed on no event"
 
 
 def test_repeated_failure_is_logged_once_a_minute(
@@ -85,7 +85,7 @@ def test_lines_of_one_place_are_limited(caplog: pytest.LogCaptureFixture, monkey
         logger.info("asked for")
         logger.warning(f"line {number}")
     for record in caplog.records:
-        assert limit.filter(record), "another handler passes the same entries"
+        assert limit.filter(record), "the other handler stops the same entries"
     lines = [record.getMessage() for record in caplog.records]
     assert lines.count("asked for") == 560
     assert [line for line in lines if line != "asked for"] == [

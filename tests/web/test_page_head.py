@@ -1,4 +1,4 @@
-"""What a link to the page shows, its icons and its loading screen: ours, and none of Gradio's."""
+"""The preview of a link to the page, its icons and its loading screen are ours, not Gradio's."""
 
 import re
 from collections.abc import Callable
@@ -19,7 +19,7 @@ TITLE = 'Ann\'s <b>"chat"</b> & more'
 
 
 class Head(HTMLParser):
-    """The metas by name, the links by what they are, the title."""
+    """Collects the metas by name, the links by relation, and the title."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Head(HTMLParser):
 
 @pytest.fixture(scope="module")
 def titled(start_app: Callable[..., App]) -> App:
-    """A page with a title that needs escaping, shown below a path by a proxy."""
+    """Start a page with a title that needs escaping. A proxy serves it below a path."""
     title = TITLE.replace('"', '\\"')
     settings = f'[server]\ntitle = "{title}"\nhosts = ["x.gradio.live"]\n'
     return start_app(CONFIG + settings, GRADIO_ROOT_PATH="/chat")
@@ -79,7 +79,7 @@ def test_link_preview_is_customised(titled: App, headers: dict[str, str], root: 
     )
     assert "theme-color" in metas
     shared = [name for name, _ in head.metas if name.startswith(("og:", "twitter:"))]
-    assert len(shared) == len(set(shared)), "one of Gradio's is left"
+    assert len(shared) == len(set(shared)), "a meta of Gradio's is left"
     assert not [value for _, value in head.metas if "gradio" in value.lower().replace("x.gradio.live", "")]
     assert head.links["manifest"] == ["/chat/manifest.json"]
     for path in [*head.links["icon"], *head.links["apple-touch-icon"], metas["og:image"]]:
@@ -94,7 +94,7 @@ def test_link_preview_is_customised(titled: App, headers: dict[str, str], root: 
 
 
 def test_page_without_metas_keeps_its_scripts() -> None:
-    """Only the head of Gradio's template changes, whatever the template becomes."""
+    """Only the head of Gradio's template changes, even if a new version changes the template."""
     script = '<script>let a = \'<meta property="og:title" content="x">\';</script>'
     page = with_our_head(f"<html><head><meta charset='utf-8'>{script}</head></html>", "T", "http://h", Translator())
     assert script in page

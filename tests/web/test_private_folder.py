@@ -1,4 +1,4 @@
-"""The data folder is readable by its user alone, whether the app makes it or finds it."""
+"""Only its user can read the data folder, both if the app creates it and if it exists."""
 
 import logging
 import os
@@ -16,7 +16,7 @@ from tests.web.test_isolation import PICTURES, Program, marker, png
 
 
 def open_to_others(folder: Path) -> list[str]:
-    """What others could read or enter."""
+    """Return the paths that other users could read or enter."""
     return [str(path) for path in (folder, *folder.rglob("*")) if path.stat().st_mode & 0o077]
 
 

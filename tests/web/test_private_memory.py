@@ -1,4 +1,4 @@
-"""Keys in the memory of the page's process, and in its environment, are private to it."""
+"""Other processes cannot read keys in the page's memory or environment, and ended events free theirs."""
 
 import asyncio
 import gc
@@ -54,11 +54,11 @@ def test_memory_of_page_is_private(start_app: Callable[..., App]) -> None:
 
 
 class Held:
-    """Something that an event was given."""
+    """An object that an event received."""
 
 
 async def test_failed_event_frees_memory_and_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two tasks share an exception. One handles it and waits, while the event of the other one is over."""
+    """Two tasks share an exception. One handles it and waits while the event of the other one ends."""
     caught, go_on = asyncio.Event(), asyncio.Event()
     held = list[weakref.ref[Held]]()
     shared: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -89,7 +89,7 @@ async def test_failed_event_frees_memory_and_ends_no_other(monkeypatch: pytest.M
         try:
             await cast(Any, route_utils).call_process_api()
         except ValueError as error:
-            kept = error  # as Gradio's queue does
+            kept = error  # Gradio's queue keeps it too
         assert kept is not None
 
     monkeypatch.setattr(memory, "_call", fail)
@@ -101,10 +101,10 @@ async def test_failed_event_frees_memory_and_ends_no_other(monkeypatch: pytest.M
     try:
         shared.set_exception(KeyError("shared"))
         await event
-        assert held[0]() is None, "freed without a collection"
+        assert held[0]() is None, "not freed without a garbage collection"
     finally:
         gc.enable()
     go_on.set()
     await asyncio.wait({waiter}, timeout=10)
-    assert waiter.done(), "the other task was closed while it waited"
+    assert waiter.done(), "the other task was not closed while it waited"
     assert waiter.result() == "survived"

@@ -1,6 +1,6 @@
-"""The page behind the proxies of docs/proxies, as those files stand there: only ports and certificate are changed.
+"""The page behind the proxies of docs/proxies with those very files. Only ports and certificate are changed.
 
-Two apps run behind each proxy, one at the root and one under /chat; the certificate is made here.
+Two apps run behind each proxy, one at the root and one under /chat. The certificate is made here.
 """
 
 import os
@@ -59,7 +59,7 @@ http {{
 
 
 def program(name: str) -> str:
-    """The proxy of this machine, else Debian's, unpacked into the project's cache. Skips where there is none."""
+    """Return the proxy of this machine, or Debian's, unpacked into the project's cache. Skips if there is neither."""
     if installed := shutil.which(name):
         return installed
     try:
@@ -75,47 +75,47 @@ def program(name: str) -> str:
 
 @dataclass
 class Proxy:
-    """A proxy that runs, with the two apps behind it."""
+    """A running proxy, with the two apps behind it."""
 
     name: str
     port: int
     certificate: Path
 
     def url(self, path: str = "/") -> str:
-        """Where the page is at `path`."""
+        """Return the URL of the page at `path`."""
         return f"https://localhost:{self.port}{path}"
 
     @property
     def trusted(self) -> ssl.SSLContext:
-        """What a client needs to believe its certificate."""
+        """The TLS context of a client that trusts the proxy's certificate."""
         return ssl.create_default_context(cafile=str(self.certificate))
 
     def connect(self, path: str) -> Client:
-        """A program that has come in at `path`."""
+        """Connect a program to `path`."""
         return Client(self.url(path), verbose=False, analytics_enabled=False, ssl_verify=cast(bool, self.trusted))
 
     def http(self, **more: Any) -> httpx.Client:
-        """A bare client."""
+        """Return a plain HTTP client."""
         return httpx.Client(verify=self.trusted, trust_env=False, timeout=20, **more)
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
-    """A model that sees pictures."""
+    """Run a model that sees pictures."""
     with running(Config(models=(PICTURES,), rate=200.0)) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def apps(start_app: Callable[..., App], server: Running) -> tuple[App, App]:
-    """One app for the root of the host, one for /chat."""
+    """Start one app for the root of the host, and one for /chat."""
     url = server.base_url
     return start_app(VLLM_BASE_URL=url), start_app(VLLM_BASE_URL=url, GRADIO_ROOT_PATH="/chat")
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate for localhost that signs itself, and its key."""
+    """Return a self-signed certificate for localhost, and its key."""
     folder = tmp_path_factory.mktemp("certificate")
     key, name = (
         ec.generate_private_key(ec.SECP256R1()),
@@ -144,7 +144,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module", params=["nginx", pytest.param("caddy", marks=pytest.mark.full)])
 def proxy(request: pytest.FixtureRequest, apps: tuple[App, App], certificate: tuple[Path, Path]) -> Iterator[Proxy]:
-    """Each proxy with the file that stands in docs/proxies."""
+    """Run each proxy with its file from docs/proxies."""
     name: str = request.param
     argv = [program(name)]
     port = free_port()
@@ -185,7 +185,7 @@ def proxy(request: pytest.FixtureRequest, apps: tuple[App, App], certificate: tu
 
 
 def changed(file: str, changes: dict[str, str]) -> str:
-    """A file of docs/proxies with these changes, each of which must be possible in one way."""
+    """Return a file of docs/proxies with these changes. Each must match exactly once."""
     text = (DOCS / file).read_text()
     for old, new in changes.items():
         assert text.count(old) == 1, f"{file}: {old!r}"

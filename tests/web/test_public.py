@@ -1,4 +1,4 @@
-"""A page open to everybody: what it gives, what it refuses, and the link it is shared over."""
+"""A page open to everybody: what it allows, what it refuses, and the link that shares it."""
 
 import os
 import stat
@@ -36,7 +36,7 @@ OFFLINE = {"GRADIO_SHARE_SERVER_ADDRESS": "127.0.0.1:9", "HF_HOME": "/nonexisten
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A clock that tests set."""
 
     now = 1000.0
 
@@ -256,7 +256,7 @@ def test_shared_page_has_link_limits_and_no_leftovers(
 
 
 def frpc(home: Path) -> Path:
-    """A tunnel program that says it is connected, where Gradio looks for its own; the real one needs the network."""
+    """Install a fake tunnel program that reports a connection, because the real one needs the network."""
     from gradio.tunneling import BINARY_FILENAME
 
     program = home / "gradio" / "frpc" / BINARY_FILENAME

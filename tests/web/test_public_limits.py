@@ -1,4 +1,4 @@
-"""Limits of a page open to everybody: every verb against every limit, every way out of a place, attacks over HTTP."""
+"""Limits of a page open to everybody: every action with every limit, every way to free a slot, attacks over HTTP."""
 
 import asyncio
 import os
@@ -49,20 +49,20 @@ PUBLIC = PublicSettings(messages=1000, messages_in_all=1000, messages_per_addres
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
-    """A fast model."""
+    """Run a fast model."""
     with running(Config(rate=0, models=("large", "a/lent", "a/dear"))) as started:
         yield started
 
 
 @dataclass(frozen=True)
 class Widget:
-    """What a handler sees of a widget."""
+    """A widget as a handler receives it."""
 
     elem_id: str
 
 
 class Page:
-    """One open page, with the real handlers behind it."""
+    """An open page, with the real handlers behind it."""
 
     def __init__(self, conversations: Conversations, visitor: str | None = "ann", address: str | None = None) -> None:
         self.conversations, self.api = conversations, ChatApi(conversations)
@@ -73,7 +73,7 @@ class Page:
         self.request = gr.Request(Request({"type": "http", "headers": [], "state": state}), session_hash="page")
 
     def given(self, text: str = "", *files: str, **more: str) -> dict[Any, Any]:
-        """The values of the widgets."""
+        """Return the values of the widgets."""
         values = {
             "composer": {"text": text, "files": list(files)},
             "model": self.model,
@@ -93,12 +93,12 @@ class Page:
             pass
 
     async def last(self) -> dict[str, Any]:
-        """What names the last message, as the page's script fills it in."""
+        """Return the reference to the last message, as the page's script fills it in."""
         id_ = next(one["metadata"]["id"] for one in await self.shown() if one["role"] == "user")
         return {"addressed": id_, "edited": "!text Edited."}
 
     async def shown(self) -> list[dict[str, Any]]:
-        """What the chatbot shows."""
+        """Return the messages that the chatbot shows."""
         session = self.handlers._sessions.get(self.request)
         return (await view_of(self.conversations, session.owner, session.conversation)).messages
 
@@ -108,14 +108,14 @@ class Page:
         await self.handlers.option(gr.SelectData(None, {"index": 0, "value": value}), self.given(), self.request)
 
     async def done(self) -> None:
-        """Wait until nothing is being written."""
+        """Wait until no answer is being written."""
         while self.conversations.live_runs.count:  # noqa: ASYNC110 - there is no event for all of them
             await asyncio.sleep(0.01)
 
 
 @pytest.fixture
 async def conversations(server: Running, tmp_path: Path) -> AsyncIterator[Conversations]:
-    """All conversations of a public page with a model."""
+    """Yield all conversations of a public page with a model."""
     models = Models(served=(ServedModel(LARGE, Endpoint(server.base_url)),))
     settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=PUBLIC)
     made = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=[ask_user])
@@ -176,7 +176,7 @@ VERBS: dict[str, tuple[str, Callable[[Page], Awaitable[None]]]] = {
     "continue": ("!length 3", go_on),
     "chat": ("", chat),
 }
-"""Every verb that begins an answer, behind the message that the conversation has by then."""
+"""Every action that begins an answer, with the message that must come before it."""
 
 ANN, GUEST, OTHER = Asker(owner="ann"), Asker(owner="x", guest=True), Asker(owner="other")
 LIMITS: dict[str, tuple[PublicSettings, Asker, bool, str]] = {
@@ -199,7 +199,7 @@ LIMITS: dict[str, tuple[PublicSettings, Asker, bool, str]] = {
     ),
     "once-all": (PublicSettings(answers=1), OTHER, True, "1 answers are being written here"),
 }
-"""Limits, each with who has used it up, whether by an answer that is being written, and what is said."""
+"""Limits: the settings, the visitor at the limit, if a running answer counts, and the refusal."""
 
 
 @pytest.mark.parametrize("limit", LIMITS)
@@ -312,7 +312,7 @@ async def test_every_action_refuses_long_system_prompt(
 
 
 async def press(page: Page, text: str) -> None:
-    """Press a button that the page does not have."""
+    """Press a button that the page does not show."""
     value = (await page.shown())[-1]["options"][0]["value"] | {"text": text}
     await page.handlers.option(gr.SelectData(None, {"index": 0, "value": value}), page.given(), page.request)
 
@@ -335,7 +335,7 @@ TYPED: dict[str, Callable[[Page, str], Awaitable[None]]] = {
     "edit": change,
     "chat": call,
 }
-"""Every way in which a text enters."""
+"""Every way to submit a text."""
 
 TEXTS: dict[str, tuple[int, str]] = {
     "characters": (MAX_TEXT + 1, "message has 200,001 characters; 200,000 is the most"),
@@ -465,25 +465,25 @@ def test_unknown_lent_model_is_named_at_start() -> None:
 
 
 async def refused_file(page: Page) -> None:
-    """A file that is not there."""
+    """Send a missing file."""
     with pytest.raises(AgentError):
         await page.conversations.send(ANN, None, {"text": "x", "files": ["/nowhere"]}, Choices(model=LARGE.id))
 
 
 async def unknown_model(page: Page) -> None:
-    """A model that nobody serves."""
+    """Choose a model that no server has."""
     with pytest.raises(AgentError):
         await page.conversations.send(ANN, None, {"text": "x"}, Choices(model="nobody"))
 
 
 async def empty(page: Page) -> None:
-    """A message without anything."""
+    """Send an empty message."""
     with pytest.raises(AgentError):
         await page.conversations.send(ANN, None, {"text": " "}, Choices(model=LARGE.id))
 
 
 async def given_up(page: Page) -> None:
-    """A visitor who goes while a file is read."""
+    """Leave while a file is being read."""
     folder = Path(os.environ["GRADIO_TEMP_DIR"])
     os.mkfifo(folder / "slow.txt")
     sending = page.conversations.send(
@@ -498,20 +498,20 @@ async def given_up(page: Page) -> None:
 
 
 async def failing(page: Page) -> None:
-    """A model server that fails."""
+    """Let the model server fail."""
     await page.send("!status 400")
     await page.done()
 
 
 async def stopped(page: Page) -> None:
-    """An answer that is stopped."""
+    """Stop an answer."""
     await page.send("!tokens 4000 @20")
     page.handlers.stop(page.request)
     await page.done()
 
 
 async def going_down(page: Page) -> None:
-    """A server that goes down."""
+    """Shut the server down."""
     page.conversations.live_runs.closing = True
     with pytest.raises(AgentError):
         await page.conversations.send(ANN, None, {"text": "x"}, Choices(model=LARGE.id))
@@ -615,14 +615,14 @@ messages_in_all = 1000
 
 @pytest.fixture(scope="module")
 def seeing() -> Iterator[Running]:
-    """A model that sees pictures."""
+    """Run a model that sees pictures."""
     with running(Config(models=("Qwen/Qwen3-VL-8B-Instruct",), rate=200.0)) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def public(start_app: Callable[..., App], seeing: Running) -> App:
-    """A public page whose limits a minute are wide, so that those at once are met."""
+    """A public page with high limits a minute, so that only the limits on simultaneous answers apply."""
     return start_app(CONFIG, VLLM_BASE_URL=seeing.base_url)
 
 

@@ -1,4 +1,4 @@
-"""Questions and approvals on the page: buttons, words of one's own, reload, restart, two tabs, programs."""
+"""Questions and approvals on the page: buttons, typed answers, reload, restart, two tabs, programs."""
 
 import html
 import json
@@ -128,7 +128,7 @@ def test_failed_call_shows_in_title() -> None:
 
 @pytest.fixture
 async def restarted(model_server: Running, tmp_path: Path) -> AsyncIterator[Callable[[], Conversations]]:
-    """The conversations of a server; called again, those of the next server over the same store."""
+    """Yield a function to a server's conversations. Each call starts another server with the same store."""
     store, begun = MemoryStore(), list[Conversations]()
     spec = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm")
     models = Models(Status("ready", "", None), (ServedModel(spec, Endpoint(model_server.base_url)),))
@@ -144,7 +144,7 @@ async def restarted(model_server: Running, tmp_path: Path) -> AsyncIterator[Call
 
 
 async def over(page: Conversations) -> None:
-    """Wait until its answers have ended and are kept."""
+    """Wait until all answers have ended and are stored."""
     await page.live_runs.close(seconds=60)
     page.live_runs.closing = False
 
@@ -272,7 +272,7 @@ def test_button_answers_survive_restart(asking: App, visit: Visit) -> None:
     expect(visitor.bubbles.filter(has_text='"role": "tool"')).to_contain_text('"content": "yearly"')
     expect(question(visitor)).to_have_count(0)
     visitor.idle()
-    expect(visitor.chat).not_to_contain_text("Result", use_inner_text=True)  # finished tools are folded
+    expect(visitor.chat).not_to_contain_text("Result", use_inner_text=True)  # finished tools are collapsed
     said = visitor.chat.locator('[data-testid="bot"], [data-testid="user"]')
     before = said.all_inner_texts()
     visitor.shot("question-answered")

@@ -1,4 +1,4 @@
-"""Settings outlive a reload, a change of model and another tab; the system prompt names the model and the day."""
+"""Settings survive a reload, a change of model and another tab. The system prompt names the model and the day."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ def day(when: date) -> str:
 
 
 def qwen_prompt() -> str:
-    """The default prompt of today, which can be another day than when the tests were collected."""
+    """Return today's default prompt, which can be from another day than the collection of the tests."""
     return (
         "You are Qwen3-8B, a model made by Alibaba Cloud. You answer on the page Switchboard. "
         f"Today is {day(date.today())}."
@@ -125,8 +125,8 @@ async def test_model_without_tools_leaves_the_choice_alone(tmp_path: Path) -> No
     sent = {"model": LARGE.id, "system": "", "reasoning": True, "temperature": 1.0, "max-tokens": 64, "tools": False}
     given = {gr.Textbox(elem_id=name): value for name, value in {**sent, "extract-text": False}.items()}
     session = handlers._sessions.get(anyone())
-    assert not handlers._choices(session, given).tools, "a page that was opened before sends what it shows"
-    assert handlers._conversations.choices(session.owner).tools, "and does not undo what was set on another"
+    assert not handlers._choices(session, given).tools, "an older page sends what it shows"
+    assert handlers._conversations.choices(session.owner).tools, "an older page undoes another page's setting"
 
 
 NUMBERS = {
@@ -193,7 +193,7 @@ def own(start_app: Callable[..., App], server: Running) -> App:
 
 
 def system_of(server: Running) -> str | None:
-    """The system message of the newest request."""
+    """Return the system message of the newest request."""
     first = server.journal()[-1]["body"]["messages"][0]
     return first["content"] if first["role"] == "system" else None
 
@@ -208,7 +208,7 @@ def test_settings_survive_reload_and_model_switch(own: App, visit: Visit, server
     tuned = qwen_prompt().replace("Qwen3-8B, a model made by Alibaba Cloud", "Tuned")
 
     def reloaded() -> tuple[object, ...]:
-        """Load the page again; what it shows then."""
+        """Reload the page and return what it shows."""
         page.reload()
         expect(visitor.box).to_be_enabled()
         expect(page.locator("#model input")).to_have_value("Tuned")

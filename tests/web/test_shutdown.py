@@ -1,7 +1,7 @@
-"""What a signal does to the app: who is let finish, what is kept, what is left behind, and with which exit status.
+"""Signals to the app: which answers may finish, what is stored, which processes end, and the exit status.
 
-Each app here is a process, or `make run`, in a session of its own, so that a test can signal its whole process group
-as a terminal does. Its clients are real ones: `gradio_client`, which reads a long-lived event stream, and Chromium.
+Each app here is a process, or `make run`, in its own session, so that a test can signal its whole process group as a
+terminal does. Its clients are real: `gradio_client`, which reads a long-lived event stream, and Chromium.
 """
 
 import asyncio
@@ -35,15 +35,15 @@ from tests.support.ports import free_port
 from tests.support.scripted_server import Config, Running, running
 
 GONE = "The server is going down."
-# A shell starts what is in its background deaf to SIGINT, and this suite may be there; no terminal does that.
+# A shell ignores SIGINT in background jobs, and these tests can run in one. A terminal does not do that.
 MAKE = ["env", "--default-signal=INT", "make", "--no-print-directory", "-o", ".venv/.app", "run"]
-"""As people start it, but for the look at what is installed."""
+"""The usual command, without the check of the installation."""
 Start = Callable[..., App]
 
 
 @pytest.fixture
 def start(app: App, tmp_path: Path) -> Iterator[Start]:
-    """Start an app by any command, in a session of its own. Whatever of it is left at the end of the test is killed."""
+    """Start an app with any command, in its own session. Its remaining processes are killed at the end of the test."""
     started: list[App] = []
 
     def begin(command: list[str] | None = None, drain: float = 10.0, **env: str) -> App:
@@ -65,7 +65,7 @@ def start(app: App, tmp_path: Path) -> Iterator[Start]:
 
 
 def launch(own: App, command: list[str] | None = None) -> None:
-    """Start it again and return when it answers."""
+    """Start it and return when it answers."""
     with (own.folder / "app.log").open("ab") as log:
         own.process = subprocess.Popen(
             command or [sys.executable, "app.py"],
@@ -76,16 +76,16 @@ def launch(own: App, command: list[str] | None = None) -> None:
 
 
 def until(holds: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """What `holds` gives once it is true."""
+    """Return the first true result of `holds`, within `seconds`."""
     end = time.monotonic() + seconds
     while not (found := holds()):
-        assert time.monotonic() < end, "it did not come to pass"
+        assert time.monotonic() < end, "it is still not true"
         time.sleep(0.02)
     return found
 
 
 def answers(own: App, path: str) -> tuple[int, dict[str, Any]] | None:
-    """Status and JSON of a GET; None where nobody answers."""
+    """Return status and JSON of a GET, or None without an answer."""
     try:
         with urlopen(f"{own.url}/{path}", timeout=10) as answer:
             return answer.status, json.load(answer)
@@ -96,7 +96,7 @@ def answers(own: App, path: str) -> tuple[int, dict[str, Any]] | None:
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """A process and all that come from it."""
+    """Return a process and all its descendants."""
     with suppress(psutil.NoSuchProcess):
         parent = psutil.Process(pid)
         return [parent, *parent.children(recursive=True)]
@@ -108,7 +108,7 @@ def left(processes: list[psutil.Process]) -> list[psutil.Process]:
 
 
 def ended(own: App, seconds: float = 15.0) -> int:
-    """Wait for its end; return the exit status."""
+    """Wait for the app's end and return the exit status."""
     assert own.process is not None
     status = own.process.wait(seconds)
     own.process = None
@@ -117,7 +117,7 @@ def ended(own: App, seconds: float = 15.0) -> int:
 
 @contextmanager
 def connected(own: App) -> Iterator[Client]:
-    """A client, whose threads end with the block."""
+    """Connect a client. Its threads end with the block."""
     client = Client(own.url, verbose=False, analytics_enabled=False)
     try:
         yield client
@@ -130,12 +130,12 @@ def ask(client: Client, text: str, **options: Any) -> Job:
 
 
 def writing(job: Job, word: str) -> None:
-    """Wait until the client has read so far."""
+    """Wait until the client has read this word."""
     until(lambda: job.outputs() and word in job.outputs()[-1]["text"])
 
 
 def kept(own: App) -> list[tuple[str, str | None, str]]:
-    """The answers in the store: text, how they ended, what is said of it."""
+    """Return the stored answers: text, ending, and detail of the ending."""
     path = own.folder / "data" / "history.sqlite"
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as base:
         texts = [row[0] for row in base.execute("SELECT entry FROM entries ORDER BY rowid")]
@@ -151,7 +151,7 @@ def kept(own: App) -> list[tuple[str, str | None, str]]:
 
 
 def cut_short(own: App, word: str) -> None:
-    """The one answer was kept with what it had, and says why there is no more."""
+    """Assert that the one answer is stored as far as it came, with the reason for its end."""
     ((text, how, why),) = kept(own)
     assert word in text
     assert how == "cancelled"
@@ -268,7 +268,7 @@ def test_second_signal_does_not_wait_for_stuck_model(start: Start, tmp_path: Pat
     until(lambda: (tmp_path / "bin" / "asked").exists())
     own.process.send_signal(signal.SIGINT)
     assert ended(own, 5) == 130
-    assert left(processes), "it would have been waited for"
+    assert left(processes), "it waited for the model's process"
     until(lambda: left(processes) == [], 15)
 
 
@@ -292,7 +292,7 @@ def test_ctrl_c_stops_make_run(start: Start) -> None:
         writing(job, "word20")
         os.killpg(own.process.pid, signal.SIGINT)
         assert job.result(20)["finish_reason"] == "cancelled"
-        assert ended(own) == -signal.SIGINT  # make reports it so; a shell shows 130
+        assert ended(own) == -signal.SIGINT  # make reports a signal this way; a shell shows 130
     assert left(processes) == []
     cut_short(own, "word100")
 
@@ -339,7 +339,7 @@ def namespaced() -> bool:
 
 @pytest.fixture
 def first_process() -> list[str]:
-    """The command under which the app is process 1, as in a container without an init."""
+    """The command that runs the app as process 1, as in a container without an init."""
     if not namespaced():
         pytest.skip("no process namespace may be made here")
     return ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "app.py"]
@@ -366,7 +366,7 @@ def test_first_process_can_end_while_starting(app: App, first_process: list[str]
 
 
 def takes(pid: int, number: signal.Signals) -> bool:
-    """Whether a process handles a signal itself."""
+    """Return True if a process handles a signal itself."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     caught = next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt"))
     return bool(caught >> (number - 1) & 1)
@@ -377,7 +377,7 @@ def takes(pid: int, number: signal.Signals) -> bool:
 
 @pytest.fixture
 def with_llama(start: Start, tmp_path: Path) -> Callable[..., App]:
-    """An app that answers by a llama.cpp of its own, with the real SmolLM2."""
+    """Yield a function that starts an app with its own llama.cpp and the real SmolLM2."""
     path = asyncio.run(fetch(SMOLLM2, ROOT / ".cache", report=lambda _have, _total: None))
 
     def begin(**how: Any) -> App:
@@ -389,7 +389,7 @@ def with_llama(start: Start, tmp_path: Path) -> Callable[..., App]:
 
 
 LONG_STORY = "Go on with this for as long as you can, and never stop: " + "ha " * 200
-"""At temperature 0, the model goes on with this until it may write no more."""
+"""At temperature 0, the model continues this until its token limit."""
 
 
 @pytest.mark.weights
@@ -459,7 +459,7 @@ def test_page_announces_shutdown_and_keeps_typed_text(start: Start, visit: Calla
     expect(typing.box).to_have_value("")
 
 
-# Ready or not
+# Readiness
 
 
 def test_readyz_follows_model_server(start_app: Start) -> None:

@@ -1,6 +1,6 @@
-"""The app as a Space: what its environment says, in a frame of another site, behind the hub's proxy, and logged in.
+"""The app as a Space: its environment, in a frame of another site, behind the hub's proxy, and with a login.
 
-Real Chromium before the real app; the hub's proxy, page and login are small servers here.
+Real Chromium uses the real app. The hub's proxy, page and login are small servers here.
 """
 
 import json
@@ -39,7 +39,7 @@ OAUTH = {
     "OAUTH_SCOPES": "openid",
     "OPENID_PROVIDER_URL": "http://x",
 }
-# What the hub sets in every Space, and what it adds where it makes the image itself.
+# The variables that the hub sets in every Space, and those that it adds if it builds the image.
 DOCKER = {
     "SPACE_ID": "me/switchboard",
     "SPACE_HOST": "me-switchboard.hf.space",
@@ -60,18 +60,18 @@ GRADIO = DOCKER | {
     "GRADIO_ANALYTICS_ENABLED": "True",
     "PYTHONUNBUFFERED": "1",
 }
-# A Space listens everywhere; a test does not.
+# A Space listens on all addresses. A test must not.
 HERE = {"GRADIO_SERVER_NAME": "127.0.0.1", "HF_TOKEN": ""}
 
 
 def mounts(folder: Path, *lines: str) -> Path:
-    """What the system says of its mounts."""
+    """Write the system's list of mounts."""
     file = folder / "mountinfo"
     file.write_text("".join(f"{line}\n" for line in ("21 1 0:5 / / rw - overlay overlay rw", *lines)))
     return file
 
 
-# What it reads
+# Reading the environment
 
 
 def test_other_machine_is_no_space(tmp_path: Path) -> None:
@@ -122,11 +122,11 @@ def test_missing_mount_list_means_no_storage(tmp_path: Path) -> None:
         ({"PERSISTANT_STORAGE_ENABLED": "true", "SWITCHBOARD_DATA": "/data/chat"}, "/data/chat", False),
         ({"PERSISTANT_STORAGE_ENABLED": "true", "SWITCHBOARD_DATA": "/tmp/chat"}, "/tmp/chat", True),
         ({"PERSISTANT_STORAGE_ENABLED": "true", "SWITCHBOARD_STORE": "memory"}, "/data", True),
-        ({"SWITCHBOARD_DATA": "/data"}, "/data", True),  # as set in the image, with or without storage
+        ({"SWITCHBOARD_DATA": "/data"}, "/data", True),  # the image sets it, with or without storage
     ],
 )
 def test_data_goes_to_storage(env: Mapping[str, str], data_dir: str | None, fleeting: bool) -> None:
-    settings = load_settings(None, DOCKER | env)  # overrides the project's own file, which names a host and a folder
+    settings = load_settings(None, DOCKER | env)  # overrides the project's own file, which has a host and a folder
     assert (settings.host, settings.port) == ("0.0.0.0", 7860)
     assert settings.fleeting is fleeting
     assert data_dir is None or settings.data_dir == Path(data_dir)
@@ -143,13 +143,13 @@ def test_frame_ancestor_must_be_an_origin(origin: object, tmp_path: Path) -> Non
         load_settings(tmp_path / "app.toml", {})
 
 
-# The walls and the offers by themselves
+# Isolation and the model menu alone
 
 
 async def through(
     walls: Callable[..., IsolationMiddleware], path: str, method: str = "GET", **headers: str
 ) -> tuple[int, Scope, Any]:
-    """Status, the scope that the application got, and the headers of its answer, in which it sets a session."""
+    """Return the status, the scope that the application received, and its answer's headers, which set a session."""
     got: Scope = {}
     said: list[Any] = []
 
@@ -198,7 +198,7 @@ async def test_login_route_is_open_only_with_login(path: str) -> None:
     ],
 )
 async def test_another_site_cannot_use_a_login(path: str, method: str, site: str, passes: bool) -> None:
-    """Browsers send the session cookie with requests that another site makes; it must not count there."""
+    """Browsers send the session cookie with requests from another site. It must not count there."""
     visitors = VisitorCookies("key")
     cookie = f"session=secret; {CookieJar(secure=False).name}={visitors.mint()[1]}"
     status, scope, _ = await through(
@@ -220,7 +220,7 @@ async def test_login_cookie_works_in_frame() -> None:
 
 
 class NoModels:
-    """A machine without models of its own."""
+    """A machine without local models."""
 
     served = ()
     status = None
@@ -272,12 +272,12 @@ def test_page_session_does_not_keep_old_login() -> None:
     assert sessions.get(request(None)).login is None
 
 
-# Run with a Space's environment
+# With a Space's environment
 
 
 @pytest.fixture(scope="module")
 def hub() -> Iterator[Provider]:
-    """The hub as far as a login goes."""
+    """The hub's login."""
     with provider() as running_provider:
         yield running_provider
 
@@ -291,13 +291,13 @@ def router() -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def front() -> Iterator[Front]:
-    """The hub's proxy, over https."""
+    """The hub's proxy with https."""
     with fronted(secure=True) as made:
         yield made
 
 
 def space(start_app: StartApp, front: Front, **env: str) -> App:
-    """The app behind the hub's proxy."""
+    """Start the app behind the hub's proxy."""
     config = CONFIG + f'[server]\nframed_by = ["{front.origin}"]\n'
     app = start_app(config, **(DOCKER | HERE | {"SPACE_HOST": front.host} | env))
     front.app = app.port
@@ -306,7 +306,7 @@ def space(start_app: StartApp, front: Front, **env: str) -> App:
 
 @pytest.fixture(scope="module")
 def with_login(start_app: StartApp, front: Front, hub: Provider, router: Running) -> App:
-    """A Space of the Docker SDK whose visitors may log in, and whose owner has given it no token."""
+    """Start a Space of the Docker SDK. Its visitors can log in, and its owner has set no token."""
     return space(start_app, front, HUGGINGFACE_BASE_URL=router.base_url, LOG_LEVEL="DEBUG", **hub.env)
 
 
@@ -350,33 +350,33 @@ def test_only_a_space_trusts_unknown_proxy(start_app: StartApp) -> None:
 
 
 class Framed(Visitor):
-    """A person at a page of another site that shows ours in a frame."""
+    """A person at another site's page that shows ours in a frame."""
 
     def __init__(self, outer: Page) -> None:
         self.outer = outer
 
     def open(self, url: str) -> None:
-        """Load the other site's page, and wait as ever until one can type into ours."""
+        """Load the other site's page, and wait until ours is ready in the frame."""
         self.outer.goto(url)
         frame = self.outer.frame("space")
         assert frame is not None
-        super().__init__(cast(Page, frame))  # finds and waits as a page does
+        super().__init__(cast(Page, frame))  # a frame finds and waits as a page does
         self.ready()
 
     def ready(self) -> None:
-        """Wait until one can type and a model is chosen."""
+        """Wait until the composer is enabled and a model is chosen."""
         expect(self.box).to_be_enabled()
         expect(self.page.locator("#model input")).not_to_have_value("")
 
     def shot(self, name: str) -> None:
-        """A picture of both."""
+        """Save a screenshot of both pages."""
         SHOTS.mkdir(exist_ok=True)
         self.outer.screenshot(path=SHOTS / f"{name}.png")
 
 
 @pytest.fixture
 def frame(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Framed]]:
-    """Come to the other site: `frame(url)`. `cookies`: with those of third parties, which Chromium refuses today."""
+    """Open the other site: `frame(url)`. `cookies` allows third-party cookies, which Chromium refuses by default."""
     contexts: list[BrowserContext] = []
 
     def come(url: str, *, phone: bool = False, cookies: bool = False) -> Framed:
@@ -405,7 +405,7 @@ def frame(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Framed]]:
 
 
 def everything_works(visitor: Framed, server: Running) -> None:
-    """Chat, stop, retry and upload."""
+    """Assert that chat, stop, retry and upload work."""
     visitor.ask("!text First.")
     expect(visitor.bubbles.first).to_have_text("First.")
     visitor.say("!tokens 4000 @50")
@@ -427,7 +427,7 @@ def everything_works(visitor: Framed, server: Running) -> None:
 
 
 def cookies(visitor: Framed) -> dict[str, Any]:
-    """The browser's cookies of our page, by name."""
+    """Return the browser's cookies of our page, by name."""
     return {one["name"]: one for one in visitor.outer.context.cookies() if one["domain"] == "127.0.0.1"}
 
 
@@ -486,17 +486,17 @@ def test_unnamed_site_cannot_frame_page(start_app: StartApp, front: Front, brows
     app.stop()
 
 
-# Logged in
+# With a login
 
 
 def choose_hub_model(visitor: Visitor) -> None:
-    """Take the hub's model."""
+    """Choose the hub's model."""
     visitor.choose(f"huggingface:{HUB_MODEL}")
     expect(visitor.page.locator("#about")).to_contain_text("Qwen3-VL 8B (Hugging Face)")
 
 
 def log_in(visitor: Visitor, person: str) -> None:
-    """Follow the link in the page and say who one is."""
+    """Follow the page's link and log in."""
     visitor.page.locator("#key-said").get_by_role("link", name="log in with Hugging Face").click()
     visitor.page.get_by_role("link", name=person).click()
     expect(visitor.page.locator("#key-said")).to_contain_text("asked in your name")
@@ -505,7 +505,7 @@ def log_in(visitor: Visitor, person: str) -> None:
 
 @pytest.fixture
 def logged_out(browser: Browser, front: Front, with_login: App) -> Iterator[Any]:
-    """Come to the Space itself: `logged_out()`."""
+    """Open the Space itself: `logged_out()`."""
     contexts: list[BrowserContext] = []
     front.app = with_login.port
 

@@ -1,4 +1,4 @@
-"""The page's scripts and styles: the same to every browser, compressed once, and asked for once."""
+"""The page's scripts and styles are the same for every browser, compressed once, and requested once."""
 
 import asyncio
 import re
@@ -18,7 +18,7 @@ SCRIPT = "let it = 'as long as it takes to be worth it';\n" * 50
 
 
 class Gradio:
-    """As much of Gradio as the middleware sees: something that answers the rest."""
+    """A stand-in for Gradio that answers all other requests."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -30,7 +30,7 @@ class Gradio:
 
 
 class Marking:
-    """Somebody on the way out who adds to the headers."""
+    """A middleware that adds a header to each answer."""
 
     def __init__(self, app: StaticFilesMiddleware) -> None:
         self.app = app
@@ -45,7 +45,7 @@ class Marking:
 
 
 def ask(folder: Path, *asked: tuple[str, str], method: str = "GET") -> tuple[list[httpx.Response], list[str]]:
-    """The answers to a path and an `Accept-Encoding` each, and what Gradio was asked for. Each file is read once."""
+    """Request paths, each with an `Accept-Encoding`. Return the answers and Gradio's requests. Files are read once."""
     (folder / NAME).write_text(SCRIPT)
     gradio = Gradio()
 

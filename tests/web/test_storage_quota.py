@@ -1,4 +1,4 @@
-"""The room that stored conversations of a public page may take: what is refused, what makes room, what stays."""
+"""The storage quota of a public page: which messages are refused, what is deleted for space, and what stays."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ class StickyStore(MemoryStore):
 
 
 class Room:
-    """A store with files, and the quota over them. Files are 0.4 MB."""
+    """A store with files of 0.4 MB, and its quota."""
 
     def __init__(self, folder: Path, *, free: int = 10**12, **limits: int) -> None:
         self.store, self.media, self.folder = StickyStore(), MediaStore(folder), folder
@@ -61,7 +61,7 @@ class Room:
             await reserve(size)
 
     async def owners(self) -> set[str]:
-        """Whose files there are."""
+        """Return the owners that have files."""
         return {folder.name for folder in self.folder.iterdir()}
 
 
@@ -106,7 +106,7 @@ async def test_only_guests_make_space_for_all(tmp_path: Path) -> None:
     assert await room.owners() == {"ann", "bob", f"{GUEST_PREFIX}2"}
     with pytest.raises(Limited, match="no room for this message"):
         await room.reserve(ANN, 1_300_000)
-    assert await room.owners() == {"ann", "bob", f"{GUEST_PREFIX}2"}, "nothing is deleted for a message that is refused"
+    assert await room.owners() == {"ann", "bob", f"{GUEST_PREFIX}2"}, "a refused message deleted something"
 
 
 async def test_disk_is_shared_with_others(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ async def test_guest_who_begins_meanwhile_is_kept(tmp_path: Path) -> None:
     asked = list[str]()
 
     def busy(id_: str) -> bool:
-        """The second guest begins an answer when the first one is deleted."""
+        """Return True for the second guest, which begins an answer when the first one is deleted."""
         asked.append(id_)
         return id_ == guests[1].id and guests[0].owner not in {folder.name for folder in tmp_path.iterdir()}
 
@@ -144,7 +144,7 @@ async def test_guest_who_begins_meanwhile_is_kept(tmp_path: Path) -> None:
 
 
 async def test_guest_with_a_reservation_is_kept(tmp_path: Path) -> None:
-    """Between its reservation and its answer, a message is being stored."""
+    """Between the reservation and the answer, the message is being stored."""
     room = Room(tmp_path, stored_mb_of_guests=2)
     for number in range(1, 5):
         await room.talk(f"{GUEST_PREFIX}{number}")
@@ -181,7 +181,7 @@ async def test_quota_counts_after_deletion_and_restart(tmp_path: Path) -> None:
 
 
 async def test_address_leaves_space_to_others(tmp_path: Path) -> None:
-    """Many cookies of one address get half of all storage, those of the next one a third."""
+    """Many cookies of one address get half of all storage, those of the next address a third."""
     room = Room(tmp_path, stored_mb_in_all=10)
     guest = await room.talk(f"{GUEST_PREFIX}1")
 
@@ -206,7 +206,7 @@ async def test_address_leaves_space_to_others(tmp_path: Path) -> None:
 async def test_address_always_gets_a_hundredth(tmp_path: Path) -> None:
     room = Room(tmp_path, stored_mb_in_all=10)
     for number in range(24):
-        await room.talk(f"v{number}")  # nobody knows their addresses, as after a restart
+        await room.talk(f"v{number}")  # their addresses are unknown, as after a restart
     await room.reserve(Asker(owner="new", address="1.2.3.4"), 90_000)
     with pytest.raises(Limited, match="no room for this message"):
         await room.reserve(Asker(owner="new", address="1.2.3.4"), 300_000)
@@ -238,12 +238,12 @@ def server() -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def app(start_app: Callable[..., App], server: Running) -> App:
-    """A public page with little room."""
+    """A public page with a small quota."""
     return start_app(SMALL, VLLM_BASE_URL=server.base_url)
 
 
 def files(app: App) -> dict[str, int]:
-    """How many files each owner has."""
+    """Return the number of files of each owner."""
     return {folder.name: len(list(folder.iterdir())) for folder in (app.folder / "data" / "media").glob("*")}
 
 
@@ -255,11 +255,11 @@ def test_message_over_the_limit_stores_and_asks_nothing(app: App, server: Runnin
             assert '"stop"' in program.say("!text Hi.", program.upload("a.png", picture()), new=True)
     before, asked = files(app), len(server.journal())
     assert before[owner] == 2
-    assert sorted(before.values()) == [2, 2], "the first guest made room for the second"
+    assert sorted(before.values()) == [2, 2], "the first guest's files were not deleted for the second"
     path = visitor.upload("a.png", picture())
     assert "may take 1 MB here" in visitor.say("!text Hi.", path)
     assert (files(app), len(server.journal())) == (before, asked)
-    assert Path(path).exists(), "it can be sent again"
+    assert Path(path).exists(), "it cannot be sent again"
     assert '"stop"' in visitor.say("!text It fits.")
 
 
@@ -276,7 +276,7 @@ def test_many_cookies_of_one_address_leave_space(start_app: Callable[..., App], 
     answered = sum('"stop"' in one for one in told)
     assert answered == 4
     assert all("no room for this message" in one for one in told[answered:])
-    assert '"stop"' in say("1.2.3.5"), "a newcomer"
+    assert '"stop"' in say("1.2.3.5"), "another address is refused"
 
 
 @pytest.mark.gate("A refused message stays in the composer.")

@@ -1,4 +1,4 @@
-"""Stored files and the messages that name them: cancelled messages, the running total, and files that nobody names."""
+"""Stored files and the messages that use them: cancelled messages, the running total, and unused files."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ def pictures(folder: Path, count: int) -> list[str]:
 
 
 def stored(folder: Path, owner: str = "ann") -> list[Path]:
-    """The complete files of an owner."""
+    """Return the complete files of an owner."""
     return sorted(path for path in (folder / owner).glob("*") if not path.name.startswith("."))
 
 
@@ -120,7 +120,7 @@ async def test_total_follows_each_change(tmp_path: Path) -> None:
     small = await media.add("ann", b"x", "image/png")
     await media.add("bob", bytes(5000), "image/png")
     assert await media.sizes() == {"ann": 10_000 + FILE_BYTES, "bob": 5000}
-    assert await MediaStore(tmp_path).sizes() == await media.sizes(), "a restart counts the same"
+    assert await MediaStore(tmp_path).sizes() == await media.sizes(), "a restart counts differently"
     await media.remove("ann", [large.identifier, large.identifier])
     assert await media.sizes() == {"ann": FILE_BYTES, "bob": 5000}
     await media.remove("ann", [small.identifier])
@@ -162,7 +162,7 @@ def test_failed_write_leaves_nothing(tmp_path: Path) -> None:
     folders.write(tmp_path / "ann" / "b", b"x")
     with pytest.raises(OSError, match="folder"):
         folders.remove([tmp_path / "ann" / "folder", tmp_path / "ann" / "b"])
-    assert [path.name for path in (tmp_path / "ann").iterdir()] == ["folder"], "the others were removed"
+    assert [path.name for path in (tmp_path / "ann").iterdir()] == ["folder"], "the others were not removed"
 
 
 async def test_send_reads_no_folder(tmp_path: Path, model_server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,7 @@ async def test_send_reads_no_folder(tmp_path: Path, model_server: Running, monke
     await page.aclose()
 
 
-# Files that no message names
+# Files without a message
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -201,7 +201,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 async def talk(store: MemoryStore | SqliteStore, media: MediaStore, owner: str) -> list[str]:
-    """Store a conversation with an abandoned branch; the ids of a visitor's file and of a model's in either branch."""
+    """Store a conversation with an abandoned branch. Return the ids of a visitor's and a model's file in each."""
     journal = StoreJournal(store, media, Record(owner=owner), Omitted())
     ids = list[str]()
     for _ in range(2):
@@ -237,7 +237,7 @@ async def test_unnamed_files_go_after_a_day(store: MemoryStore | SqliteStore, tm
     assert not (tmp_path / "media" / "bob").exists()
     assert await media.sizes() == {"ann": 6 * FILE_BYTES}
     ahead = DAY - 1
-    assert await chore.remove() == 0, "a check reads all messages, so it is made once a day"
+    assert await chore.remove() == 0, "all messages were read again on the same day"
     ahead = DAY + 60
     assert await chore.remove() == 1
     assert {path.name for path in stored(tmp_path / "media")} == {*named, notes.name}
@@ -270,4 +270,4 @@ def test_server_removes_unnamed_files(start_app: Callable[..., App], tmp_path: P
     with closing(sqlite3.connect(tmp_path / "data" / "history.sqlite")) as base:
         assert base.execute("SELECT count(*) FROM conversations").fetchone() == (0,)
     app.stop()
-    assert list(media.iterdir()) == [young], "a store in memory does not judge the files of a history"
+    assert list(media.iterdir()) == [young], "files of a stored history were judged by a store in memory"

@@ -1,4 +1,4 @@
-"""What the app does on a system that lacks the locks and limits of Unix, and what a lock does where there are some."""
+"""The app on a system without Unix locks and limits, and the behaviour of locks on systems that have them."""
 
 import subprocess
 import sys

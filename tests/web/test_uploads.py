@@ -1,6 +1,6 @@
-"""Uploads: bounded as they stream in, counted for each visitor and for all, and removed in time.
+"""Uploads: limited while they arrive, counted for each visitor and for all, and removed in time.
 
-The attacks are made over raw HTTP against the real app, and another visitor is served meanwhile.
+The attacks use raw HTTP on the real app, and another visitor is served meanwhile.
 """
 
 import asyncio
@@ -53,39 +53,39 @@ HEAD = b'--b\r\nContent-Disposition: form-data; name="files"; filename="%b"\r\n\
 
 @pytest.fixture(scope="module")
 def own(start_app: Callable[..., App]) -> Iterator[App]:
-    """An app with little room, whose model sees pictures."""
+    """An app with little space and a model that sees pictures."""
     with running(Config(models=(PICTURES,), rate=500.0)) as server:
         yield start_app(SMALL, VLLM_BASE_URL=server.base_url)
 
 
 def picture() -> bytes:
-    """A picture of 0.48 MB."""
+    """Return a picture of 0.48 MB."""
     out = BytesIO()
     Image.frombytes("RGB", (400, 400), random.randbytes(480_000)).save(out, "PNG")
     return out.getvalue()
 
 
 def on_disk(app: App) -> list[str]:
-    """The names of all files that wait to be sent."""
+    """Return the names of all unsent files."""
     return sorted(path.name for path in (app.folder / "tmp").rglob("*") if path.is_file() and path.name != LOCK)
 
 
 @pytest.fixture
 def empty(own: App) -> App:
-    """The app without a file."""
+    """The app, without unsent files."""
     assert on_disk(own) == []
     return own
 
 
 def sent(program: Program, *sizes: int, **headers: str) -> tuple[int, str]:
-    """Upload files of these sizes: the status, and the answer."""
+    """Upload files of these sizes. Return the status and the answer."""
     files = [("files", (f"{number}.txt", b"x" * size)) for number, size in enumerate(sizes)]
     said = program.ask("POST", f"{API}upload", files=files, headers=headers)
     return said.status, said.text
 
 
 def cleared(app: App, program: Program, said: tuple[int, str], left: Sequence[str] = ()) -> None:
-    """Send what was uploaded, and see that nothing else is left."""
+    """Send the uploaded files, and assert that only `left` remains."""
     assert said[0] == 200
     program.say("!text thanks", *json.loads(said[1]))
     becomes([*left], lambda: on_disk(app))
@@ -93,7 +93,7 @@ def cleared(app: App, program: Program, said: tuple[int, str], left: Sequence[st
 
 @contextmanager
 def sending(app: App, head: str, *pieces: bytes) -> Generator[socket.socket]:
-    """A request by hand, as far as it is given."""
+    """Send a request by hand, as far as it is given."""
     with socket.create_connection(("127.0.0.1", app.port), timeout=20) as raw:
         raw.sendall(f"POST {API}upload HTTP/1.1\r\nhost: 127.0.0.1\r\n{head}\r\n\r\n".encode())
         for piece in pieces:
@@ -193,7 +193,7 @@ def test_broken_off_upload_is_removed(empty: App) -> None:
     becomes([], lambda: on_disk(empty))
 
 
-# All requests of a visitor, and of all
+# All requests of a visitor, and of all visitors
 
 
 def test_upload_counts_for_its_visitor_until_sent(empty: App) -> None:
@@ -249,7 +249,7 @@ def test_concurrent_requests_share_quota(empty: App) -> None:
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A clock that tests set."""
 
     now = 1000.0
 
@@ -322,7 +322,7 @@ async def test_freeing_space_takes_linear_time(opened: Callable[..., UnsentFiles
         return process_time() - begun
 
     few, many = (min(took(files) for _ in range(3)) for files in (1000, 4000))
-    assert many < 9 * few, "four times the files, and not sixteen times the work"
+    assert many < 9 * few, "four times the files take sixteen times the work"
 
 
 async def test_declared_length_removes_nothing(opened: Callable[..., UnsentFiles]) -> None:
@@ -380,7 +380,7 @@ async def test_slow_upload_is_not_removed(opened: Callable[..., UnsentFiles]) ->
     with uploads.using(form.sizes.keys()):
         form.write(HEAD % b"slow.txt" + b"first")
         (folder,) = (path.parent for path in form.sizes)
-        os.utime(folder, (0, 0))  # as if started an hour ago
+        os.utime(folder, (0, 0))  # as if it had started an hour ago
         assert await uploads.expire() == 0
         form.write(b" second\r\n--b--\r\n")
         assert [path.read_bytes() for path in form.finish()] == [b"first second"]
@@ -507,11 +507,11 @@ def test_page_says_why_and_keeps_typed_text(visit: Callable[..., Visitor], own: 
     becomes([], lambda: on_disk(own))
 
 
-# Their progress
+# Progress
 
 
 async def listen(progress: UploadProgress, upload_id: str, visitor: str | None, address: str = "") -> tuple[int, str]:
-    """The status and text of the answer to a request that listens."""
+    """Return the status and text of the answer to a progress request."""
     said: list[Any] = []
 
     async def receive() -> Any:
