@@ -1,9 +1,9 @@
 """Decides which tests belong to which tier, in which order they run, and which skips are allowed.
 
-- `make test-fast` runs what needs neither the app, a browser, real weights nor many seconds.
+- `make test-fast` runs tests that need no app, browser, real weights or many seconds.
 - `make test`, the gate, adds the rest except tests marked `full`. A browser test is in the gate if it is marked
-  `gate("promise")`, which names the promise to the visitor that it keeps (see tests/README.md). A test with real
-  weights runs again only if something that it depends on has changed since it passed.
+  `gate("promise")`, with the promise to visitors that it checks (see tests/README.md). A test with real weights runs
+  again only if something that it depends on has changed since it passed.
 - `make test-all` runs everything, and property tests with random examples.
 """
 
@@ -23,9 +23,9 @@ from xdist.scheduler import LoadScopeScheduling  # pyright: ignore[reportMissing
 ROOT = Path(__file__).resolve().parent.parent
 ALLOWED_SKIPS = ROOT / ".ci" / "skips"
 PASSED = ROOT / ".cache" / "passed-weights.json"
-"""The hash of what each test with real weights depended on when it passed."""
+"""For each test with real weights that passed, the hash of everything that it depends on."""
 WITHOUT_WEIGHTS = ("web", "cli", "doctor", "deploy", "i18n")
-"""Parts of `agent` whose changes don't make tests with real weights run again in the gate."""
+"""Parts of `agent` that tests with real weights do not depend on, so the gate ignores their changes."""
 
 # Files that take longest come first. Otherwise one process would run a long file alone at the end.
 LONGEST = (
@@ -144,7 +144,7 @@ class Skips:
         self._look(report)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fail the session."""
+        """Fail the session if a skip is not listed."""
         if self._unlisted and session.exitstatus == 0:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -172,7 +172,7 @@ def _inputs(path: Path) -> str:
 
 
 def _passed(config: pytest.Config) -> dict[str, str]:
-    """Return the hashes of `PASSED`. All processes of a run get what its first process has read."""
+    """Return the hashes of `PASSED`. All processes of a run use those that the first process has read."""
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
     if worker is not None:
         return worker["passed_weights"]

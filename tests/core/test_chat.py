@@ -268,7 +268,7 @@ async def test_queued_callers_get_their_own_answers(agent: Agent) -> None:
         asked = [asyncio.create_task(chat.ask(f"!text {number}.")) for number in range(3)]
         await asyncio.sleep(0)
         until = time.monotonic() + 30
-        while len(chat.messages) < 1 + 2 * len(asked):  # this loop stays busy
+        while len(chat.messages) < 1 + 2 * len(asked):  # keep this loop busy
             assert time.monotonic() < until
             time.sleep(0.005)  # noqa: ASYNC251
         assert [(await one).text for one in asked] == ["0.", "1.", "2."]

@@ -144,13 +144,13 @@ async def test_stop_at_last_moment_gives_result() -> None:
 
 @tool
 async def waits() -> None:
-    """Wait forever."""
+    """Wait for ever."""
     await asyncio.get_running_loop().create_future()
 
 
 @tool
 async def deaf() -> None:
-    """Wait forever and ignore cancellation."""
+    """Wait for ever, whatever anybody says."""
     await for_ever_and_deaf()
 
 
@@ -524,7 +524,7 @@ async def test_two_readers_get_everything(agent: Agent) -> None:
 
 
 async def test_hundred_runs_of_one_agent_do_not_mix(agent: Agent, server: Running) -> None:
-    """More runs than an HTTP client's default pool holds run at once and end their first step together."""
+    """More runs than an HTTP client's default pool holds start at once and end their first step together."""
     count = 130
     here: set[int] = set()
     everybody = asyncio.Event()

@@ -44,7 +44,7 @@ async def breaks(x: int = 0) -> str:
 
 @tool
 async def slow() -> None:
-    """Never return."""
+    """Take for ever."""
     await asyncio.get_running_loop().create_future()
 
 
@@ -254,7 +254,7 @@ def test_cycle_is_warned_then_ended(cycle: list[int], before: list[int], repeats
 @settings(deadline=None, max_examples=examples(100))
 @given(st.lists(st.integers(0, 2), max_size=30))
 def test_budget_continues_after_suspension(pattern: list[int]) -> None:
-    """A budget sealed and opened at any step reports the same as one that was never interrupted."""
+    """A budget that is sealed and opened at any step reports the same as an uninterrupted one."""
 
     def play(interrupted: bool) -> list[Any]:
         said: list[Any] = []

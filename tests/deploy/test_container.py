@@ -51,7 +51,7 @@ def network(image: Image) -> Iterator[Loopback]:
 
 @pytest.fixture(scope="module")
 def model_url(network: Loopback) -> Iterator[str]:
-    """The scripted model server, inside the network."""
+    """Run the scripted model server inside the network and return its URL."""
     with ExitStack() as stack:
         yield network.do(stack.enter_context, running(Config(rate=200.0))).base_url
         network.do(stack.close)

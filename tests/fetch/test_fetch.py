@@ -184,7 +184,7 @@ async def test_default_rules_reach_nothing_private(here: Site, host: str) -> Non
 
 
 async def test_checked_address_is_connected_to(here: Site) -> None:
-    """The name is resolved once for each fetch; the second, private answer counts only for the second fetch."""
+    """The name is resolved once for each fetch. The second, private answer counts only for the second fetch."""
     flips = open_to(here, resolve=names(["127.0.0.1"], ["127.0.0.2"]))
     assert (await get(flips, f"http://flip.example:{here.port}/hello")).data == b"hello"
     assert here.asked[0].headers["host"] == f"flip.example:{here.port}"

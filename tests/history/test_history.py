@@ -1,4 +1,4 @@
-"""The laws of a history store: one suite that every backend passes, then what only a file can get wrong.
+"""The laws of a history store: one suite that every backend passes, then the faults that only a file can have.
 
 A new backend is one line in `STORES`: a function of an empty folder and a clock that opens the store, once per test.
 """
@@ -93,7 +93,7 @@ def prompt(text: str = "Hello") -> ModelRequest:
 
 
 def chain(*messages: ModelMessage, after: str | None = None) -> list[Entry]:
-    """One entry per message, each linked to the one before it."""
+    """Return one entry per message, each linked to the one before it."""
     entries: list[Entry] = []
     for message in messages:
         entries.append(Entry(parent_id=after, message=message))
@@ -644,7 +644,7 @@ async def test_second_close_does_nothing(store: HistoryStore) -> None:
 # The file of SQLite
 
 
-# Not this module, which would import pytest and hypothesis in every child.
+# The child does not import this module, which would load pytest and hypothesis.
 CHILD = "\n".join(
     [
         "from __future__ import annotations",

@@ -1,4 +1,4 @@
-"""The catalogues are complete, and the page speaks the language of the browser."""
+"""The catalogues are complete, and the page uses the browser's language."""
 
 import ast
 import re

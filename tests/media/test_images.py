@@ -1,4 +1,4 @@
-"""Pictures as models take them: upright, small enough, without metadata, and nothing harmful is ever unpacked."""
+"""Pictures for models: upright, small enough, without metadata. Harmful files are never decoded."""
 
 import asyncio
 import io
@@ -47,7 +47,7 @@ def opened(data: bytes) -> Image.Image:
     return image
 
 
-# --- what becomes of each kind ----------------------------------------------------------------------------------------
+# --- each format ------------------------------------------------------------------------------------------------------
 
 KINDS = [
     ("png", picture("PNG"), "image/png"),
@@ -247,7 +247,7 @@ print("here", 0, 0, [name for name in ("PIL", "pillow_heif", "numpy") if name in
 
 
 def measured(files: dict[str, bytes], folder: Path) -> dict[str, tuple[float, int, str]]:
-    """Of each file the seconds of the sandbox's processor, the most megabytes of any so far, and what became of it."""
+    """Return for each file the sandbox's CPU seconds, the most megabytes so far, and the outcome."""
     (folder / "files").write_bytes(pickle.dumps(files))
     done = subprocess.run(
         [sys.executable, "-c", WATCHED, str(folder / "files")], cwd=ROOT, capture_output=True, text=True, check=True
@@ -260,7 +260,7 @@ def test_decompression_bomb_is_refused_by_header(tmp_path: Path) -> None:
     files = media_files.harmful_pictures()
     lying = files.pop("avif, lying")
     found = measured({**files, "avif, lying": lying}, tmp_path)
-    assert found.pop("here")[2] == "[]", "no decoder is loaded in the process that asks"
+    assert found.pop("here")[2] == "[]", "the calling process has loaded a decoder"
     assert found.pop("avif, lying")[1] < 400
     for name, (seconds, megabytes, outcome) in found.items():
         assert seconds < 2, name  # decoding any of them would take far longer

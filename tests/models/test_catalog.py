@@ -177,7 +177,7 @@ def test_models_are_found_in_any_case(spec: ModelSpec, data: st.DataObject, spac
     upper = data.draw(st.lists(st.booleans(), min_size=len(spec.id), max_size=len(spec.id)))
     typed = "".join(char.upper() if up else char for char, up in zip(spec.id, upper, strict=True))
     found = CATALOG.find(f"{space}{typed}{space}")
-    # A user's own server can have case-sensitive names, so they are sent as typed; the known facts stay.
+    # A user's own server can have case-sensitive names, so they are sent as typed. The known facts still apply.
     same = replace(found, id=spec.id, name=spec.name, label=spec.label) if spec.provider == "vllm" else found
     assert same == spec
 

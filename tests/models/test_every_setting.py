@@ -92,7 +92,7 @@ def _no_other_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Running) -> Write:
-    """Write app.toml, set variables, and load the settings. Each call begins anew."""
+    """Write app.toml, set variables, and load the settings. Each call starts from the defaults."""
 
     def write(text: str = "", **env: str) -> Settings:
         (tmp_path / "app.toml").write_text(text)
@@ -360,7 +360,7 @@ async def test_conversation_expires(write: Write, text: str, who: Visitor, kept:
 async def test_unsent_file_is_removed_again_and_again(write: Write, tmp_path: Path) -> None:
     text = "[history]\nhousekeeping_minutes = 0.002\n[uploads]\nminutes = 0"
     async with opened(write(text, GRADIO_TEMP_DIR=str(tmp_path / "unsent"))) as page:
-        for _ in range(2):  # the first round comes at the start, whatever the pause
+        for _ in range(2):  # the first round comes at the start, for any interval
             [path] = (await page.upload(100)).json()
             assert Path(path).is_relative_to(tmp_path / "unsent")
             await until(lambda path=path: not Path(path).exists(), seconds=20)
@@ -672,7 +672,7 @@ def keys(file: Path) -> set[str]:
             except ConfigError as error:
                 if "unknown setting" in str(error):
                     continue
-            except TypeError:  # a number in place of a list
+            except TypeError:  # needs a list instead of a number
                 pass
             found.add(f"{section}.{name}")
     return found

@@ -275,7 +275,7 @@ def test_stale_button_answers_no_other_question(start_app: Callable[..., App], v
 
 
 def test_earlier_messages_show_repeatedly_during_an_answer(app: App, visit: Visit) -> None:
-    """Each press needs its own view, though the view of the press before it is still being updated."""
+    """Each press needs its own view, although the view of the previous press is still being updated."""
     visitor = visit(app.url)
     visitor.ask("first of very many")
     seed(app, "first of very many", 70)

@@ -88,7 +88,7 @@ def test_sibling_host_over_https(
 
 @pytest.mark.browser
 def test_other_ports_and_siblings_over_http(start_app: Callable[..., App], named: Browser) -> None:
-    """A page with its own cookie loses nothing to another page, and an existing visitor continues as before."""
+    """Another page's cookies do not affect a page, and an existing visitor continues as before."""
     with fronted(secure=False) as front:
         app, neighbour = start_app(f"[server]\n{HOSTS}\n"), start_app()
         front.app = app.port

@@ -50,7 +50,7 @@ HOSTILE = r"<img/src=x/onerror=alert(1)>**b**$$x$$\\(y\\)`c`&amp;www.e.vil"
 
 
 def test_failed_tool_shows_why_while_collapsed(start_app: Callable[..., App], visit: Visit) -> None:
-    """This holds live and after a reload; output of models and tools is only ever shown as text."""
+    """This holds live and after a reload. Output of models and tools is always shown as text."""
     own = start_app(CONFIG.replace("[agent]", "[agent]\ntool_seconds = 1"))
     visitor = visit(own.url)
     visitor.allow_tools()
@@ -281,7 +281,7 @@ def test_reload_rejoins_running_answer(app: App, visit: Visit, model_server: Run
 def test_closed_tab_ends_only_public_answers(
     start_app: Callable[..., App], visit: Visit, model_server: Running, public: bool
 ) -> None:
-    """On other pages the answer is finished and stored, however short the configured grace period is."""
+    """On other pages the answer is finished and stored, even if the grace period is short."""
     own = start_app(CONFIG + f"[server]\ngrace_seconds = 1\n[public]\non = {str(public).lower()}\n")
     visitor = visit(own.url)
     before = len(model_server.journal())

@@ -1,6 +1,6 @@
 """The rules for imports between modules, as tables, checked on this project and on made-up violations.
 
-The rules read the source by `ast`. The last test asks a fresh interpreter what `import agent` really loads.
+The rules read the source with `ast`. The last test starts a new interpreter to see what `import agent` really loads.
 """
 
 import ast
@@ -149,7 +149,7 @@ COMPOSED = ("agent.agent", "agent.chat", "agent.run", "agent.runtime")
 GRADIO_COMPAT = "agent.web.gradio_compat"
 """The one package that uses names that Gradio does not export."""
 GRADIO_THEMES = "gradio.themes"
-"""The one documented module of Gradio whose names Gradio does not export."""
+"""The only documented module of Gradio with names that Gradio does not export."""
 
 MAX_LINES = 350
 """Lines per file."""
@@ -191,7 +191,7 @@ Rule = Callable[[Tree], list[str]]
 
 
 def read(sources: Mapping[str, str], packages: frozenset[str]) -> Tree:
-    """Modules by name, read from their sources by name. `packages` are the names of packages."""
+    """Read modules from their sources, by name. `packages` are the names of packages."""
     own = frozenset(sources)
     return {name: _module(name, source, own, name in packages) for name, source in sources.items()}
 
@@ -229,7 +229,7 @@ def within(name: str, package: str) -> bool:
 
 
 def layer_of(name: str) -> int | None:
-    """The number of the layer, 0 at the top, by the longest prefix in LAYERS.
+    """Return the number of the layer, 0 at the top, by the longest prefix in LAYERS.
 
     "agent" stands for `agent/__init__.py` alone.
     """
@@ -243,7 +243,7 @@ def layer_of(name: str) -> int | None:
 
 
 def imports(tree: Tree) -> Iterator[tuple[str, str]]:
-    """Every import of one own module by another, at import time or later."""
+    """Yield every import of one of the project's modules by another, at import time or later."""
     for name, module in tree.items():
         yield from ((name, target) for target in sorted(module.now | module.later) if target in tree)
 
@@ -290,7 +290,7 @@ def misplaced_imports(tree: Tree) -> list[str]:
 
 
 def gradio_in_the_library(tree: Tree) -> list[str]:
-    """Modules that load gradio through other modules, with the path of imports."""
+    """Return the library's modules that load Gradio through other modules, with the path of imports."""
     return [
         " -> ".join(way)
         for name in tree
@@ -367,7 +367,7 @@ def lonely_base_classes(tree: Tree) -> list[str]:
 
 @cache
 def exported_by_gradio() -> frozenset[str]:
-    """The names in `gradio.__all__`, without importing Gradio, which takes seconds."""
+    """Return the names in `gradio.__all__`, without importing Gradio, which takes seconds."""
     spec = find_spec("gradio")
     assert spec is not None
     assert spec.origin is not None
@@ -381,7 +381,7 @@ def exported_by_gradio() -> frozenset[str]:
 
 
 def private_names_of_gradio(tree: Tree) -> list[str]:
-    """Names with an underscore on any object that is not the module's own, and names that Gradio does not export."""
+    """Return names with an underscore on objects of other modules, and names that Gradio does not export."""
     return [
         f"{name} uses {used}: what reaches behind Gradio's public names lives in {GRADIO_COMPAT}"
         for name, module in tree.items()

@@ -84,7 +84,7 @@ ANSWER = reply(ROLE, chunk(content="Done."), *ending())
 
 @dataclass(frozen=True)
 class Case:
-    """Replies played in turn, the bubbles that people see, and how the run ends."""
+    """Replies played in turn, the visible bubbles, and the end of the run."""
 
     name: str
     replies: Sequence[Reply]

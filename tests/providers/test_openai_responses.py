@@ -157,7 +157,7 @@ Bubble = tuple[str, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """Replies played in turn, the bubbles that people see, and how the run ends."""
+    """Replies played in turn, the visible bubbles, and the end of the run."""
 
     name: str
     replies: Sequence[Reply]

@@ -18,7 +18,7 @@ SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", p
 
 
 class Guest:
-    """A waiting request: `told` are the positions it was told, and `inside` says if it has a slot."""
+    """A waiting request: `told` are its reported positions, and `inside` says if it has a slot."""
 
     def __init__(self, line: RequestQueue) -> None:
         self.told: list[int] = []
@@ -281,7 +281,7 @@ async def test_queue_time_is_not_model_or_run_time(agent: Agent) -> None:
     began = time.monotonic()
     run = await in_line(agent, 1, seconds=1.0)
     since = time.monotonic()
-    await asyncio.sleep(1.5)  # longer than the run may take
+    await asyncio.sleep(1.5)  # longer than the time limit of the run
     assert run.waiting is not None
     waited = time.monotonic() - since
     first.cancel()
@@ -311,7 +311,7 @@ async def test_abandoned_wait_takes_no_slot(server: Running) -> None:
         reader = aiter(second)
         waiting = asyncio.ensure_future(anext(reader))
         await asyncio.sleep(0)
-        waiting.cancel()  # its reader has left
+        waiting.cancel()  # its reader leaves
         await asyncio.gather(waiting, return_exceptions=True)
         await reader.aclose()
         third = await in_line(Agent(connection), 1)

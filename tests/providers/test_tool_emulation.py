@@ -455,7 +455,7 @@ GREEDY = ModelSettings(temperature=0.0, max_tokens=80)
 
 @pytest.mark.weights
 async def test_small_model_server_takes_schema_and_history(smollm: ToolEmulationModel) -> None:
-    """llama.cpp accepts recursive schemas and the rewritten history, and forces the model to follow the schema."""
+    """llama.cpp accepts recursive schemas and the rewritten history, and makes the model follow the schema."""
     tools = [*TOOLS, Tool(plant).tool_def]
     for messages in (HELLO, AFTER_A_CALL):
         for choice in ("auto", "required", ["plant"]):

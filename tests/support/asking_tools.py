@@ -1,4 +1,4 @@
-"""A tool that must be allowed, for tests; it leaves a line in a file for each call."""
+"""A tool that needs approval, for tests. It writes a line to a file for each call."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Ports for servers that cannot be told to choose one, or that must come back at the same one."""
+"""Ports for servers that cannot choose one themselves, or that must come back on the same one."""
 
 import os
 import random
@@ -6,7 +6,7 @@ import socket
 from contextlib import suppress
 
 _FIRST, _END = 12_000, 32_000
-"""Below the ports that Linux gives to connections and to servers that ask for any."""
+"""Below the ports that Linux assigns to connections and to servers that request any port."""
 _ports = iter(random.Random(os.getpid()).sample(range(_FIRST, _END), _END - _FIRST))
 
 

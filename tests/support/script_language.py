@@ -1,8 +1,8 @@
 """The language of the scripted model server: a pure function from a chat request to a plan of actions.
 
-The script is named in the last user message, so that a person or a browser test can drive it by typing. A message that
-begins with `!` and a known name is a list of commands, and a new one starts at every further ` !name`; anything else
-gets a short friendly answer. `!tool`, `!tools` and `!loop` end a step: what follows them answers the tool results.
+The last user message contains the script, so a person or a browser test can write it on the page. A message that begins
+with `!` and a known name is a list of commands, and each further ` !name` starts a new one. Any other message gets a
+short friendly answer. `!tool`, `!tools` and `!loop` end a step: the commands after them answer the tool results.
 
     !text WORDS               stream the words (\\n and \\t become a line break and a tab)
     !reasoning WORDS          the same as reasoning

@@ -38,7 +38,7 @@ class Front:
     port: int = 0
     app: int = 0
     tossed: tuple[str, ...] = ()
-    """Cookies that the page /toss sets, as another server on this host or port could."""
+    """Cookies that the page /toss sets, as a hostile server on this host or another port could."""
 
     @property
     def host(self) -> str:

@@ -1,6 +1,6 @@
 """Hypothesis strategies for messages: everything that a provider, a tool or a visitor can put into a conversation.
 
-Every message drawn here equals itself after a round trip through JSON, so tests may compare with `==`.
+Every message drawn here equals itself after a round trip through JSON, so tests can compare with `==`.
 """
 
 from datetime import UTC, datetime

@@ -147,7 +147,7 @@ SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
     ("version", "length"), [(b"1.1", b"Content-Length: 5\r\n"), (b"1.0", b"")], ids=["two-lengths", "old-version"]
 )
 def test_ambiguous_length_is_refused(app: App, version: bytes, length: bytes) -> None:
-    """A proxy could read another length than the server and pass the rest on as another visitor's request."""
+    """A proxy could read another length than the server and forward the rest as another visitor's request."""
     for method in (b"POST", b"GET"):
         head = method + b" /healthz HTTP/" + version + b"\r\nHost: 127.0.0.1\r\n" + length
         with socket.create_connection(("127.0.0.1", app.port), timeout=20) as one:

@@ -1,4 +1,4 @@
-"""A message sent while the page's event stream closes is answered after the page knows that it closed."""
+"""A message that is sent while the page's event stream closes is answered after the page knows that it closed."""
 
 import asyncio
 from time import monotonic

@@ -201,7 +201,7 @@ BEGIN SELECT RAISE (ABORT, 'stuck'); END
 
 
 async def test_failures_stop_nothing_behind_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Some conversations are damaged, and more than a round handles cannot be deleted."""
+    """Some conversations are damaged, and more cannot be deleted than one round handles."""
     at = now()
     async with aclosing(await SqliteStore.open(tmp_path / "history.sqlite", clock=lambda: now() - DAY)) as store:
         for number, owner in enumerate([*["guest-damaged"] * 2, *["guest-stuck"] * 3, *["guest-fine"] * 4]):

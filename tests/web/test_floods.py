@@ -67,7 +67,7 @@ class Client:
 
 @pytest.fixture
 def clients() -> Iterator[Callable[..., Client]]:
-    """Make clients; they are closed at the end."""
+    """Make clients. They are closed at the end."""
     made: list[Client] = []
 
     def make(app: App, *, cookie: bool = True, address: str = "") -> Client:
@@ -116,7 +116,7 @@ def test_many_cookies_of_one_address_leave_slots(start_app: StartApp, clients: C
             accepted.update(attacker.join("watch", session=f"s{number}").status_code for _ in range(4))
     assert 100 <= accepted[200] <= 170  # half of the 300 slots, plus those freed meanwhile
     assert is_served(other)
-    people = [clients(app, address="5.6.7.10") for _ in range(50)]  # an office behind one address
+    people = [clients(app, address="5.6.7.10") for _ in range(50)]  # many people behind one address
     with ThreadPoolExecutor(50) as pool:
         answers = list(pool.map(lambda client: client.say("!text here"), people))
     assert all("here" in answer for answer in answers)

@@ -70,7 +70,7 @@ def holders(app: App) -> list[str]:
 
 
 def residue(app: App, key: str) -> int | str:
-    """Return the number of copies of the key in the memory of the process, used or not. Only root may read it."""
+    """Return the number of copies of the key in the process's memory, free memory included. Only root can read it."""
     assert app.process is not None
     if os.geteuid():
         return "unknown"

@@ -1,4 +1,4 @@
-"""The names that `agent/web/gradio_compat` uses though Gradio does not export them.
+"""The private names of Gradio that `agent/web/gradio_compat` uses.
 
 Imports nothing of the page, which cannot be imported if one of these names has moved.
 """
@@ -36,7 +36,7 @@ def test_private_name_is_where_it_was(user: str, module: str, name: str) -> None
 
 
 def find(module: str, name: str) -> Any:
-    """The object of this name, or None if there is none."""
+    """Return the object of this name, or None if there is none."""
     try:
         found: Any = import_module(module)
     except ImportError:

@@ -54,7 +54,7 @@ def models() -> Models:
 
 @pytest.fixture
 async def handlers(models: Models, tmp_path: Path) -> Handlers:
-    # A coroutine, because Gradio creates an event loop for widgets where none is running, and never closes it.
+    # A coroutine, because Gradio creates an event loop for widgets if none is running, and never closes it.
     settings = Settings(local=LocalSettings(cache_dir=tmp_path))
     return Handlers(Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=()), widgets())
 
@@ -70,7 +70,7 @@ def said(update: Any) -> dict[str, Any]:
 
 
 def files_in(folder: Path) -> list[Path]:
-    """All files in a folder and below."""
+    """Return all files in a folder and its subfolders."""
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
@@ -145,7 +145,7 @@ async def test_handlers_change_only_outputs_of_their_events(models: Models, tmp_
             "still_here": await handlers.keys.still_here("", anyone()),
         }.items():
             assert shown.keys() <= outputs[name], name
-            if served:  # without a model, settings stay as they are; a visitor's own prompt always does
+            if served:  # without a model, settings stay; a visitor's own prompt always stays
                 assert outputs[name] - shown.keys() <= {handlers.widgets.settings.system}, name
         extract_text = await handlers.attaching.extract_text(False, "", anyone())
         assert (extract_text.keys() == outputs["extract_text"]) if served else (extract_text == gr.skip())

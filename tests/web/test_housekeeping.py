@@ -32,13 +32,13 @@ class Timeline:
         await wake.wait()
 
     async def step(self) -> None:
-        """Put the clock forward to the next sleeper, and wait until all tasks sleep again."""
+        """Set the clock forward to the next sleeper, and wait until all tasks sleep again."""
         self.now, _, wake = heapq.heappop(self._sleepers)
         wake.set()
         await self.settle()
 
     async def reach(self, time: float) -> None:
-        """Put the clock forward to this time, step by step."""
+        """Set the clock forward to this time, step by step."""
         while self._sleepers[0][0] <= time:
             await self.step()
         self.now = time

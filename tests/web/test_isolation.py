@@ -66,7 +66,7 @@ def png() -> bytes:
 
 @dataclass
 class Said:
-    """An answer, as far as it arrived."""
+    """The part of an answer that has arrived."""
 
     status: int
     headers: httpx.Headers
@@ -449,7 +449,7 @@ def test_repeated_or_unclear_prefix_reaches_nothing(scene_below: Scene, prefix: 
 
 
 async def test_root_path_can_be_a_url() -> None:
-    """Gradio removes the whole URL, which a request can have as its target."""
+    """Gradio removes the whole URL, and a request can have that URL as its target."""
     seen: list[str] = []
 
     async def gradio(scope: Any, receive: Any, send: Any) -> None:
@@ -626,7 +626,7 @@ def test_binding_a_session_hash_first_gains_nothing(own: App) -> None:
 
 
 def test_client_without_cookie_has_a_session(own: App) -> None:
-    """Only the hash names it: it opens this guest's session and no session of a visitor with a cookie."""
+    """Only the session hash identifies it: it opens this guest's session and no session of a visitor with a cookie."""
     guest, other, visitor, word = Program(own.url, None), Program(own.url, None), Program(own.url), marker()
     visitor.session = guest.session
     assert word in guest.say(f"!text {word}")
@@ -723,7 +723,7 @@ def test_forged_host_reaches_no_other_answer(own: App) -> None:
 
 
 async def test_allowed_host_names() -> None:
-    """Without a list, a page that others reach accepts any name; a hostile name for this machine is refused."""
+    """Without a list, a page that others can reach accepts any name. A hostile name for this machine is refused."""
     here = Origins(["chat.example"], any_host=False)
     here.add("https://abc.gradio.live")
     served = ["chat.example", "CHAT.example:8443", "abc.gradio.live", "localhost:7860", "127.0.0.1:1", "[::1]:7860"]
@@ -799,7 +799,7 @@ async def test_allowed_origins_can_post(
 
 
 def test_cross_site_post_leaves_nothing(own: App) -> None:
-    """The raw requests carry the visitor's cookie, as from a browser whose cookie is not bound to a site."""
+    """The raw requests carry the visitor's cookie, as browsers send it if the cookie is not bound to a site."""
     first, word = Program(own.url), marker()
     foreign = {"origin": "http://evil.example", "sec-fetch-site": "cross-site"}
     said = first.ask("POST", f"{API}upload", files={"files": (f"{word}.txt", b"x")}, headers=foreign)
@@ -1070,7 +1070,7 @@ def test_flood_of_ids_evicts_no_others(owner: str | None) -> None:
 
 
 async def test_many_events_evict_no_upload(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that waits in the composer can still be sent after many events, and the other way round."""
+    """A file that waits in the composer can still be sent after many events, and vice versa."""
     monkeypatch.setattr(issued_ids, "REMEMBERED_EACH", 10)
     number = iter(range(1000))
 
@@ -1403,7 +1403,7 @@ def test_script_of_another_site_cannot_act_for_visitor(pages: tuple[Wire, str, W
     media = next(request.url for request in first.sent if "/media/" in request.url)
     with beacon() as (url, _):
         page = first.visitor.page.context.new_page()
-        page.goto(url + "/page")  # the same host and another port: the browser sends the cookie along
+        page.goto(url + "/page")  # the same host and another port, so the browser sends the cookie
         script = """async ([url, options]) => {
             try { const answer = await fetch(url, {credentials: "include", ...options}); return await answer.text() }
             catch (error) { return String(error) }

@@ -269,7 +269,7 @@ def test_page_knows_its_address(proxy: Proxy, path: str, ending: str) -> None:
 def test_other_visitors_get_nothing_below_any_prefix(
     proxy: Proxy, apps: tuple[App, App], server: Running, prefix: str
 ) -> None:
-    """The proxy removes one `/chat` and the app perhaps another; only the remaining path decides."""
+    """The proxy removes one `/chat` and the app perhaps another. Only the remaining path decides."""
     url, trusted = proxy.url(prefix), proxy.trusted
     app = apps[1] if prefix else apps[0]
     home = proxy.url("/chat" if prefix else "")
@@ -296,7 +296,7 @@ def test_path_without_slash_leads_to_page(proxy: Proxy) -> None:
 
 
 def test_two_pages_keep_their_own_cookies(proxy: Proxy) -> None:
-    """Each page has its own key, so it would take the other page's cookie for a forged one."""
+    """Each page has its own key, so it would treat the other page's cookie as forged."""
     with proxy.http() as http:
         for path in PATHS:
             assert "set-cookie" in http.get(proxy.url(path)).headers
@@ -315,7 +315,7 @@ def test_stream_disables_proxy_buffering(apps: tuple[App, App]) -> None:
 
 @pytest.mark.browser
 def test_browser_works_over_http_2(proxy: Proxy, browser: Browser) -> None:
-    """Four tabs answer at once, which a limit of six connections to a host prevents; a reload shows the same text."""
+    """Four tabs stream at once, despite the limit of six connections to a host. A reload shows the same text."""
     context = browser.new_context(ignore_https_errors=True, viewport={"width": 1100, "height": 900})
     try:
         tabs = [Visitor(context.new_page()) for _ in range(4)]

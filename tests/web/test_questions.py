@@ -159,9 +159,7 @@ async def test_answer_resumes_in_another_process(restarted: Callable[[], Convers
     assert (await view_of(after, "ann", live.conversation)).messages == seen[-1].messages
     with pytest.raises(NotFound):
         await after.answer(Asker(owner="bob"), live.conversation, "yearly", Choices())
-    went_on = await after.answer(
-        Asker(owner="ann"), live.conversation, "yearly", Choices()
-    )  # the switch for tools is off now
+    went_on = await after.answer(Asker(owner="ann"), live.conversation, "yearly", Choices())  # tools are now turned off
     assert went_on is not None
     seen = [view async for view in watch(after, "ann", live.conversation)]
     assert (await went_on.run).finish_reason == "stop"

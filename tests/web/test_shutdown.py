@@ -151,7 +151,7 @@ def kept(own: App) -> list[tuple[str, str | None, str]]:
 
 
 def cut_short(own: App, word: str) -> None:
-    """Assert that the one answer is stored as far as it came, with the reason for its end."""
+    """Assert that the one answer is stored with its text so far and with the reason for its end."""
     ((text, how, why),) = kept(own)
     assert word in text
     assert how == "cancelled"
@@ -448,7 +448,7 @@ def test_page_announces_shutdown_and_keeps_typed_text(start: Start, visit: Calla
     assert ended(own) == 0
     expect(typing.box).to_have_value("my precious thought")
     launch(own)
-    typing.page.reload()  # as Gradio does after it notices the lost server
+    typing.page.reload()  # as Gradio does when it notices the lost server
     expect(typing.box).to_have_value("my precious thought")
     typing.idle()
     typing.box.press("Enter")

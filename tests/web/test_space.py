@@ -284,7 +284,7 @@ def hub() -> Iterator[Provider]:
 
 @pytest.fixture(scope="module")
 def router() -> Iterator[Running]:
-    """The hub's router, which serves one model."""
+    """The hub's router with one model."""
     with running(Config(models=(HUB_MODEL,), rate=200.0)) as server:
         yield server
 
@@ -458,7 +458,7 @@ def test_framed_visitor_is_known_with_and_without_cookies(
     visitor = frame(front.outer, cookies=allowed)
     for _ in range(2):
         seen = visitor.page.evaluate("fetch('/probe', {credentials: 'include'}).then((answer) => answer.text())")
-    assert ("probe=1" in seen) is allowed  # check that the browser applies the cookie setting
+    assert ("probe=1" in seen) is allowed  # check that the browser obeys the cookie setting
     everything_works(visitor, model_server)
     assert cookies(visitor)[CookieJar(secure=True, port=front.port).name]["partitionKey"] == "https://localhost"
     said = visitor.mine.count()

@@ -231,7 +231,7 @@ stored_mb_of_guests = 1
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
-    """A model that sees pictures."""
+    """Run a model that sees pictures."""
     with running(Config(models=(PICTURES,), rate=500.0)) as started:
         yield started
 

@@ -90,7 +90,7 @@ async def test_cancelled_parts_leave_no_file(tmp_path: Path) -> None:
 async def test_cancelled_send_keeps_named_files_only(
     tmp_path: Path, model_server: Running, method: str, kept: int
 ) -> None:
-    """A run goes on when its visitor leaves, so a message that is being saved keeps its files."""
+    """A run continues when its visitor leaves, so a message that is being saved keeps its files."""
     store, models = PausingStore(method), Models()
     models.served = (ServedModel(SEEING, Endpoint(model_server.base_url)),)
     settings = Settings(local=LocalSettings(cache_dir=tmp_path))

@@ -93,7 +93,7 @@ def cleared(app: App, program: Program, said: tuple[int, str], left: Sequence[st
 
 @contextmanager
 def sending(app: App, head: str, *pieces: bytes) -> Generator[socket.socket]:
-    """Send a request by hand, as far as it is given."""
+    """Send the given part of a request, without an HTTP library."""
     with socket.create_connection(("127.0.0.1", app.port), timeout=20) as raw:
         raw.sendall(f"POST {API}upload HTTP/1.1\r\nhost: 127.0.0.1\r\n{head}\r\n\r\n".encode())
         for piece in pieces:
@@ -395,7 +395,7 @@ async def test_file_being_sent_stays(opened: Callable[..., UnsentFiles]) -> None
     clock.now += 3600
     with uploads.using([path]):
         assert await uploads.expire() == 0
-        with pytest.raises(Limited):  # it is not removed for others either
+        with pytest.raises(Limited):  # another visitor's upload does not remove it either
             await uploads.add("bob", "b.txt", b"x" * 600_000)
         assert path.exists()
     assert await uploads.expire() == 1
@@ -403,7 +403,7 @@ async def test_file_being_sent_stays(opened: Callable[..., UnsentFiles]) -> None
 
 
 async def test_expiry_blocks_nobody(opened: Callable[..., UnsentFiles], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server responds while the disk is slow, and a file sent meanwhile frees its space only once."""
+    """The server responds while the disk is slow, and a file that is sent meanwhile frees its space only once."""
     uploads, begun, go_on = opened(clock := Clock(), mb_per_visitor=1), threading.Event(), threading.Event()
     paths = [await uploads.add("ann", "a.txt", b"x") for _ in range(3)]
     clock.now += 3600
