@@ -84,7 +84,7 @@ def test_each_vendor_imports_only_its_sdk(model: str, sdk: str) -> None:
 
 
 def test_page_starts_without_unused_imports() -> None:
-    """Importing Gradio reads no stubs and loads no unused packages. `import_hook.py` can go if Gradio does so itself."""
+    """Importing Gradio reads no stubs and loads no unused packages. `import_hook.py` can go if Gradio does so."""
 
     def imported(how: str) -> tuple[int, ...]:
         command = [sys.executable, "-c", GRADIO.format(how=how)]

@@ -260,7 +260,7 @@ def test_decompression_bomb_is_refused_by_header(tmp_path: Path) -> None:
     files = media_files.harmful_pictures()
     lying = files.pop("avif, lying")
     found = measured({**files, "avif, lying": lying}, tmp_path)
-    assert found.pop("here")[2] == "[]", "the calling process has loaded a decoder"
+    assert found.pop("here")[2] == "[]", "the caller has loaded a decoder"
     assert found.pop("avif, lying")[1] < 400
     for name, (seconds, megabytes, outcome) in found.items():
         assert seconds < 2, name  # decoding any of them would take far longer
