@@ -188,7 +188,7 @@ def guarded(text: str) -> object:
 
 
 def messages(role: str, **more: Any) -> Callable[[str], object]:
-    """Return a parser of a list of messages of one role, which together hold the text."""
+    """Return a parser that takes a text, cut into messages of one role."""
     return lambda text: from_openai(
         [{"role": role, "content": text[at : at + 40], **more} for at in range(0, len(text), 40)]
     )

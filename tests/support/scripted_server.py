@@ -344,7 +344,7 @@ class _Streamed:
 
 
 def _next_tick(start: float, deadline: float, now: float) -> float:
-    """Return the seconds until the first 5 ms grid point at or after `deadline` and `now` (counted from `start`)."""
+    """Return the seconds until the first 5 ms grid point after `now` and `deadline`, which counts from `start`."""
     ticks = math.ceil(max(deadline, now - start) / TICK - 1e-6)
     return start + ticks * TICK - now
 

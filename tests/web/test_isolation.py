@@ -515,7 +515,7 @@ QUERIES = [
 
 
 def raw(app: App, method: str, target: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], str]:
-    """Send a request with an unnormalised target. Return its answer within half a second."""
+    """Send a request with an unnormalised target. Return its answer until half a second of silence."""
     connection = http.client.HTTPConnection("127.0.0.1", app.port, timeout=0.5)
     try:
         connection.putrequest(method, target, skip_host="host" in headers, skip_accept_encoding=True)
