@@ -1,4 +1,4 @@
-"""Records contain no key, however a stream cuts it, and everything else unchanged."""
+"""Records contain no key, however a stream cuts it. Everything else is unchanged."""
 
 import json
 from collections.abc import Sequence

@@ -419,7 +419,7 @@ async def smollm(smollm_url: str) -> AsyncIterator[ToolEmulationModel]:
 
 @asynccontextmanager
 async def served(url: str) -> AsyncIterator[ToolEmulationModel]:
-    """A client for each test, because a client belongs to its event loop."""
+    """Yield a model with a new client for each test, because a client belongs to its event loop."""
     async with httpx2.AsyncClient(trust_env=False) as client:
         provider = OpenAIProvider(base_url=url, api_key="none", http_client=client)
         yield ToolEmulationModel(OpenAIChatModel("local", provider=provider))

@@ -48,7 +48,7 @@ async def nap(seconds: float) -> str:
 
 
 async def watched(steps: Sequence[Step]) -> tuple[list[tuple[float, str]], float, str]:
-    """Watch a run. Return the times and texts of all views, the time of the run's end, and its whole text."""
+    """Watch a run. Return the times and texts of all views, the time of the run's end, and its complete text."""
     loop = asyncio.get_running_loop()
     live = LiveRun(Agent(FakeConnection(steps), tools=[nap]).run("Hi.").start(), "c", "ann", None, Omitted())
 
