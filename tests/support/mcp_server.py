@@ -1,4 +1,4 @@
-"""A real MCP server for tests, built with the SDK: `python -m tests.mcp_server stdio`, or `http PORT`.
+"""A real MCP server for tests, built with the SDK: `python -m tests.support.mcp_server stdio`, or `http PORT`.
 
 `stubborn` ignores a closed stdin and SIGTERM. `chatty` first prints a line that is no message.
 """

@@ -4,7 +4,7 @@ It speaks HTTP on a bare asyncio protocol, because tests of stopping and of endi
 moment a silent client disconnects, a connection reset, an end without a last chunk. Absolute deadlines pace the tokens.
 Tokens are sent on a grid of 5 ms, so 200 tokens a second cost about one short wake-up each.
 
-    python -m tests.scripted_server --port 9000            prints its base URL when it listens
+    python -m tests.support.scripted_server --port 9000            prints its base URL when it listens
     with running() as server: server.base_url, server.journal()
 """
 

@@ -81,7 +81,7 @@ def test_all_visitors_share_a_limit() -> None:
 def test_concurrent_answers_are_limited() -> None:
     gate = RateLimiter(LIMITS, Clock())
     first = gate.reserve_answer(ANN)
-    with pytest.raises(Limited, match="1 of your answers are being written"):
+    with pytest.raises(Limited, match="1 of your answers is being written"):
         gate.reserve_answer(ANN)
     gate.reserve_answer(BOB)
     with pytest.raises(Limited, match="2 answers are being written here"):
@@ -110,7 +110,7 @@ def test_visitors_of_one_address_share_limits() -> None:
     limits = PublicSettings(answers_per_address=1, messages_per_address=2)
     gate = RateLimiter(limits, Clock())
     first = gate.reserve_answer(asker("ann", address="5.6.7.8"))
-    with pytest.raises(Limited, match="1 answers are being written for your network address"):
+    with pytest.raises(Limited, match="1 answer is being written for your network address"):
         gate.reserve_answer(asker("bob", address="5.6.7.8"))
     gate.reserve_answer(asker("bob", address="5.6.7.9"))
     gate.reserve_answer(asker("bob"))

@@ -180,16 +180,16 @@ VERBS: dict[str, tuple[str, Callable[[Page], Awaitable[None]]]] = {
 
 ANN, GUEST, OTHER = Asker(owner="ann"), Asker(owner="x", guest=True), Asker(owner="other")
 LIMITS: dict[str, tuple[PublicSettings, Asker, bool, str]] = {
-    "minute-each": (PublicSettings(messages=1), ANN, False, "each visitor 1 messages a minute"),
+    "minute-each": (PublicSettings(messages=1), ANN, False, "each visitor 1 message a minute"),
     "minute-guests": (PublicSettings(messages=1), GUEST, False, "no cookies share this limit"),
     "minute-address": (
         PublicSettings(messages_per_address=1),
         Asker(owner="other", address=HERE),
         False,
-        "each network address 1 messages a minute",
+        "each network address 1 message a minute",
     ),
-    "minute-all": (PublicSettings(messages_in_all=1), OTHER, False, "all visitors together 1 messages a minute"),
-    "once-each": (PublicSettings(answers_each=1), ANN, True, "1 of your answers are being written"),
+    "minute-all": (PublicSettings(messages_in_all=1), OTHER, False, "all visitors together 1 message a minute"),
+    "once-each": (PublicSettings(answers_each=1), ANN, True, "1 of your answers is being written"),
     "once-guests": (PublicSettings(answers_each=1), GUEST, True, "no cookies share this limit"),
     "once-address": (
         PublicSettings(answers_per_address=1),
@@ -197,7 +197,7 @@ LIMITS: dict[str, tuple[PublicSettings, Asker, bool, str]] = {
         True,
         "for your network address",
     ),
-    "once-all": (PublicSettings(answers=1), OTHER, True, "1 answers are being written here"),
+    "once-all": (PublicSettings(answers=1), OTHER, True, "1 answer is being written here"),
 }
 """Limits: the settings, the visitor at the limit, if a running answer counts, and the refusal."""
 

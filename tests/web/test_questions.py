@@ -194,7 +194,7 @@ async def test_replies_are_bounded_and_forgotten(restarted: Callable[[], Convers
     await over(page)
     page.rate_limiter = RateLimiter(PublicSettings(messages=1))
     page.rate_limiter.reserve_answer(ann).release()
-    with pytest.raises(Limited, match="1 messages a minute"):
+    with pytest.raises(Limited, match="1 message a minute"):
         await page.answer(ann, live.conversation, "yearly", Choices())
     page.rate_limiter = RateLimiter(None)
     assert await page.answer(ann, live.conversation, "yearly", Choices()) is None
