@@ -70,12 +70,12 @@ def _in_browser(item: pytest.Item) -> bool:
     return "browser" in getattr(item, "fixturenames", ())
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Mark tests by what they use, before `-m` selects. Omit tests with weights that passed with the same files.
 
     Browser tests come last, because Playwright's event loop stays in the main thread, where no other loop can run after
-    that. Long files come first.
+    that. Long files come first. Both only after pytest has put tests with equal parameters beside each other.
     """
     for item in items:
         if _in_browser(item):
@@ -89,6 +89,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         unchanged = [item for item in items if item.nodeid in passed and passed[item.nodeid] == _inputs(item.path)]
         config.hook.pytest_deselected(items=unchanged)
         items[:] = [item for item in items if item not in unchanged]
+    yield
     order = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: (_in_browser(item), order.get(item.path.stem, len(order))))
 

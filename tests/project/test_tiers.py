@@ -22,11 +22,14 @@ def browser(): pass
 FILE = """
 import pytest
 
-@pytest.mark.parametrize("number", range(5))
-def test_in_it(number, browser): pass
+@pytest.fixture(scope="module", params=["nginx", "caddy"])
+def proxy(request): return request.param
 
 @pytest.mark.parametrize("number", range(5))
-def test_plainly(number): pass
+def test_in_it(number, proxy, browser): pass
+
+@pytest.mark.parametrize("number", range(5))
+def test_plainly(number, proxy): pass
 """
 OTHERS = """
 import pytest
@@ -57,7 +60,7 @@ def test_file_runs_in_one_process_browser_tests_last(tmp_path: Path) -> None:
         (tmp_path / f"test_{name}.py").write_text(FILE)
     said = run(tmp_path, "-n", "2")
     ran = re.findall(r"\[(gw\d)\].*PASSED test_(\w)\.py::test_(\w+)", said)
-    assert len(ran) == 30, said
+    assert len(ran) == 60, said
     assert {worker for worker, _, _ in ran} == {"gw0", "gw1"}
     for name in "abc":
         for kind in ("in_it", "plainly"):
