@@ -186,7 +186,7 @@ class Guard:
                 return await transport.handle_async_request(request)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 failure = error
-        raise failure or InputError(_("There is no host named {host}.", host=target.host))
+        raise failure or _no_host(target.host)
 
     async def _addresses(self, target: httpx2.URL, *, trusted: bool) -> list[Address]:
         """Return a host's allowed addresses, [] if the lookup finds none. Raises `InputError` if none is allowed."""
@@ -200,7 +200,7 @@ class Guard:
         try:
             found = await self.resolve(host.rstrip("."), port)
         except (OSError, UnicodeError) as error:
-            raise InputError(_("There is no host named {host}.", host=host)) from error
+            raise _no_host(host) from error
         addresses = list(dict.fromkeys(ip_address(one.partition("%")[0]) for one in found))
         usable = [one for one in addresses if exempt or self.public(one)]
         if addresses and not usable:
@@ -318,3 +318,7 @@ class _Gzip:
 def tls_context() -> ssl.SSLContext:
     """Return the trusted certificates. Reading them takes 100 ms of CPU, so it is done once."""
     return httpx2.create_ssl_context()
+
+
+def _no_host(host: str) -> InputError:
+    return InputError(_("There is no host named {host}.", host=host))

@@ -250,9 +250,7 @@ class SqliteStore:
         try:
             return load(texts)
         except HistoryError as error:
-            raise HistoryError(
-                _("The history file {path!r} cannot be used: {error}.", path=str(self._path), error=error.text)
-            ) from error
+            raise HistoryError(_unusable(self._path, error.text)) from error
 
     def _check_open(self) -> None:
         if self._closed:
@@ -335,4 +333,8 @@ def _naming(path: Path, raised: type[AgentError]) -> Generator[None, None, None]
     except (sqlite3.Error, OSError) as error:
         known = _REASONS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
         reason = known or getattr(error, "strerror", None) or str(error)
-        raise raised(_("The history file {path!r} cannot be used: {error}.", path=str(path), error=reason)) from error
+        raise raised(_unusable(path, reason)) from error
+
+
+def _unusable(path: Path, reason: str) -> str:
+    return _("The history file {path!r} cannot be used: {error}.", path=str(path), error=reason)

@@ -15,7 +15,9 @@ from typing import cast
 from babel.core import Locale, UnknownLocaleError
 from babel.messages.catalog import Catalog, Message
 from babel.messages.extract import extract_from_dir
-from babel.messages.pofile import PoFileError, read_po, write_po
+from babel.messages.pofile import PoFileError, write_po
+
+from agent.i18n.translator import read_catalogue
 
 PACKAGE = Path(__file__).resolve().parents[1]
 KEYWORDS = {"_": None, "N_": None, "ngettext": (1, 2), "ngettext_noop": (1, 2)}
@@ -41,8 +43,7 @@ def paths() -> list[Path]:
 def load(path: Path) -> Catalog:
     """Return the catalogue in a file. Raises `ValueError` if it is not one."""
     try:
-        with path.open("rb") as file:
-            return read_po(file, locale=path.stem, abort_invalid=True)
+        return read_catalogue(path)
     except (PoFileError, UnknownLocaleError) as error:
         raise ValueError(f"{path.name}: {error}") from error
 

@@ -7,6 +7,7 @@ from gettext import GNUTranslations, NullTranslations
 from io import BytesIO
 from pathlib import Path
 
+from babel.messages.catalog import Catalog
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 
@@ -45,9 +46,13 @@ def _catalogue(language: str) -> NullTranslations:
     """Return the catalogue of this language. English needs none. Raises `OSError` if there is no such file."""
     if language == ENGLISH.language:
         return NullTranslations()
-    with (HERE / f"{language}.po").open("rb") as file:
-        catalogue = read_po(file, locale=language, abort_invalid=True)
     compiled = BytesIO()
-    write_mo(compiled, catalogue)
+    write_mo(compiled, read_catalogue(HERE / f"{language}.po"))
     compiled.seek(0)
     return GNUTranslations(compiled)
+
+
+def read_catalogue(path: Path) -> Catalog:
+    """Return the catalogue in a `.po` file, which is named after its language. Raises what Babel raises."""
+    with path.open("rb") as file:
+        return read_po(file, locale=path.stem, abort_invalid=True)

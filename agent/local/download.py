@@ -89,11 +89,11 @@ async def download(
                     raise httpx2.ReadError("the part on disk is longer than the file")
             total = out.tell() + int(_checked(answer).headers.get("content-length") or 0)
             if total > limit:
-                raise LocalModelError(_("{what} is larger than it should be and was refused.", what=what))
+                raise _too_large(what)
             async for data in answer.aiter_bytes(_CHUNK):
                 await in_thread(lambda data=data: out.write(data))
                 if out.tell() > limit:
-                    raise LocalModelError(_("{what} is larger than it should be and was refused.", what=what))
+                    raise _too_large(what)
                 report(out.tell(), total)
 
     await _retried(attempt, what, gained=out.tell)
@@ -136,3 +136,7 @@ def _checked(answer: httpx2.Response) -> httpx2.Response:
     if answer.is_error:
         raise httpx2.HTTPStatusError("refused", request=answer.request, response=answer)
     return answer
+
+
+def _too_large(what: str) -> LocalModelError:
+    return LocalModelError(_("{what} is larger than it should be and was refused.", what=what))

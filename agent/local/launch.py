@@ -13,7 +13,7 @@ from typing import cast
 
 from agent.errors import LocalModelError, ProviderError
 from agent.i18n import N_, LocalizedText, _
-from agent.local.process import ServerProcess, reason
+from agent.local.process import ServerProcess, not_answered, reason
 from agent.local.vllm_server import command, environment, free_port, progress
 from agent.models.catalog import ModelSpec
 from agent.models.families import Family, family
@@ -125,13 +125,7 @@ async def _first(announced: asyncio.Future[dict[str, object]], child: ServerProc
         await asyncio.wait({announced, ended}, timeout=_LOADING, return_when=asyncio.FIRST_COMPLETED)
         if announced.done():
             return announced.result()
-        raise (
-            ended.result()
-            if ended.done()
-            else LocalModelError(
-                _("{server} did not answer within {seconds:.0f} seconds.", server="llama.cpp", seconds=_LOADING)
-            )
-        )
+        raise ended.result() if ended.done() else not_answered("llama.cpp", _LOADING)
     finally:
         ended.cancel()
 

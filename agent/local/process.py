@@ -95,9 +95,7 @@ class ServerProcess:
                     await asyncio.wait({ending}, timeout=0.1)
             raise ending.result()
         except TimeoutError as error:
-            raise LocalModelError(
-                _("{server} did not answer within {seconds:.0f} seconds.", server=self._name, seconds=seconds)
-            ) from error
+            raise not_answered(self._name, seconds) from error
         finally:
             ending.cancel()
 
@@ -146,6 +144,11 @@ _SIGNALS = {
     9: N_("{server} was killed, most likely because memory ran out."),
 }
 _OTHER_SIGNAL = N_("{server} was ended by signal {number}.")
+
+
+def not_answered(server: str, seconds: float) -> LocalModelError:
+    """Return the error for a server that does not answer in time."""
+    return LocalModelError(_("{server} did not answer within {seconds:.0f} seconds.", server=server, seconds=seconds))
 
 
 def _how_it_ended(name: str, code: int, tail: Sequence[str]) -> LocalModelError:

@@ -59,7 +59,7 @@ LAYERS = (
     ),
     ("agent.limits", "agent.local", "agent.media.convert"),
     ("agent.providers", "agent.tools"),
-    ("agent.context", "agent.i18n.translator", "agent.media.store"),
+    ("agent.context", "agent.media.store"),
     ("agent.suspension.ledgers",),
     ("agent.history",),
     ("agent.fetch", "agent.messages", "agent.models", "agent.responses", "agent.settings", "agent.space"),

@@ -22,6 +22,7 @@ from agent.providers import acting_for
 from agent.runtime.shield import run_to_completion
 from agent.web.chat.storage_quota import Reserve, size_of
 
+WRITE_FIRST = _("Write something first.")
 MAX_TEXT = 200_000
 MAX_FILES = 16
 TEXT_SUFFIXES = {".txt", ".md", ".csv", ".json", ".py", ".log", ".toml", ".yaml", ".yml", ".html", ".css", ".js"}
@@ -108,7 +109,7 @@ async def message_parts(
     given: list[Any] = (value or {}).get("files") or []
     files = [Path(str(item)) for item in given]
     if not text.strip() and not files:
-        raise InputError(_("Write something first."))
+        raise InputError(WRITE_FIRST)
     check_length(text)
     texts: dict[int, str] = {}
     try:
@@ -151,12 +152,11 @@ def ids_of(parts: Sequence[UserContent]) -> list[str]:
     return [part.identifier for part in parts if isinstance(part, BinaryContent)]
 
 
-def check_length(text: str) -> None:
-    """Raise `InputError` if a text is too long for a message, an edit or an answer."""
-    if len(text) > MAX_TEXT:
-        raise InputError(
-            _("The message has {count:,} characters; {most:,} is the most.", count=len(text), most=MAX_TEXT)
-        )
+def check_length(*texts: str) -> None:
+    """Raise `InputError` if these texts together are too long for a message, an edit or an answer."""
+    count = sum(map(len, texts))
+    if count > MAX_TEXT:
+        raise InputError(_("The message has {count:,} characters; {most:,} is the most.", count=count, most=MAX_TEXT))
 
 
 def check_files(files: Sequence[Path], max_bytes: int) -> None:

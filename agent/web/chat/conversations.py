@@ -25,12 +25,12 @@ from agent.settings import Settings
 from agent.suspension import Resumption, Suspension
 from agent.tools import Tool, Toolset
 from agent.web.chat.answer_permit import AnswerPermit, permit_answer
-from agent.web.chat.attachments import PUBLIC_READING, ReadingLimits, check_length, ids_of, message_parts
+from agent.web.chat.attachments import PUBLIC_READING, WRITE_FIRST, ReadingLimits, check_length, ids_of, message_parts
 from agent.web.chat.chat_view import ChatView, live_views
 from agent.web.chat.journal import branch
 from agent.web.chat.live_runs import STILL_WRITING, LiveRun, LiveRuns
 from agent.web.chat.model_menu import ModelMenu
-from agent.web.chat.questions import QuestionId, parse_answer
+from agent.web.chat.questions import MESSAGE_GONE, QuestionId, parse_answer
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.remembered_settings import RememberedSettings
 from agent.web.chat.replies import Replies
@@ -41,6 +41,8 @@ from agent.web.chat.visitor import Visitor
 
 WINDOW = 30
 """Bubbles shown at first. The cost of an update depends on their number alone."""
+
+_GONE_ON = _("This chat has gone on since then; the page shows its current state.")
 
 
 class Conversations:
@@ -212,7 +214,7 @@ class Conversations:
         async with self._permit(visitor, choices) as grant:
             _head, record, ended = await self._last(visitor.owner, conversation, entry_id)
             if ended != "length":
-                raise Conflict(_("This chat has gone on since then; the page shows its current state."))
+                raise Conflict(_GONE_ON)
             await grant.reserve(size_of([text]))
             await self._start(record, [text], choices, grant)
 
@@ -221,14 +223,14 @@ class Conversations:
     ) -> None:
         """Replace the text of a message, on its own branch, and answer it."""
         if not text.strip():
-            raise InputError(_("Write something first."))
+            raise InputError(WRITE_FIRST)
         check_length(text)
         self._check_not_busy(conversation)
         async with self._permit(visitor, choices) as grant:
             entries, record = await self._entries(visitor.owner, conversation)
             entry = next((entry for entry in entries if entry.id == entry_id and is_prompt(entry)), None)
             if entry is None:
-                raise Conflict(_("That message is no longer part of this conversation; the page shows what is."))
+                raise Conflict(MESSAGE_GONE)
             await self._answer_again(record, entry, text, choices, grant)
 
     async def undo(self, owner: str, conversation: str | None, entry_id: str) -> str:
@@ -269,12 +271,12 @@ class Conversations:
         entries, record = await self._entries(owner, conversation)
         last = next((entry for entry in reversed(entries) if is_prompt(entry)), None)
         if last is None or last.id != entry_id:
-            raise Conflict(_("This chat has gone on since then; the page shows its current state."))
+            raise Conflict(_GONE_ON)
         return last, record, entries[-1].note.ended
 
     async def _entries(self, owner: str, conversation: str | None) -> tuple[list[Entry], Record]:
         if conversation is None:
-            raise Conflict(_("That message is no longer part of this conversation; the page shows what is."))
+            raise Conflict(MESSAGE_GONE)
         self._check_not_busy(conversation)
         record = await self._store.get(conversation, owner=owner)
         return await self._store.history(record), record

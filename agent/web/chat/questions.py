@@ -18,6 +18,7 @@ Call = Mapping[str, Any]
 """`{id, name, arguments}`, as in a `tool_call` response."""
 
 ASK_USER = ask_user.name
+MESSAGE_GONE = _("That message is no longer part of this conversation; the page shows what is.")
 ALLOW, REFUSE = _("Allow"), _("Refuse")
 
 
@@ -41,7 +42,7 @@ class PressedButton:
         try:
             return _PRESSED.validate_python(value)
         except ValidationError as error:
-            raise Conflict(_("That message is no longer part of this conversation; the page shows what is.")) from error
+            raise Conflict(MESSAGE_GONE) from error
 
 
 _PRESSED = TypeAdapter(PressedButton)

@@ -3,10 +3,9 @@
 import sys
 from collections.abc import Mapping
 
-from agent.errors import InputError, NotFound
+from agent.errors import NotFound
 from agent.history import HistoryStore, Record
-from agent.i18n import _
-from agent.web.chat.attachments import MAX_TEXT
+from agent.web.chat.attachments import check_length
 
 MOST_BYTES = 20_000_000
 """Bytes of all replies. Beyond this, the conversation with the longest replies is asked again."""
@@ -32,11 +31,7 @@ class Replies:
 
         Raises `InputError` if they are too long together, and keeps the old ones.
         """
-        count = sum(map(len, replies.values()))
-        if count > MAX_TEXT:
-            raise InputError(
-                _("The message has {count:,} characters; {most:,} is the most.", count=count, most=MAX_TEXT)
-            )
+        check_length(*replies.values())
         self._kept.pop(record.id, None)
         over = self.size + _size(replies) - self._most_bytes
         if over > 0:  # longest first, not oldest: a few long replies would push out everybody's short ones

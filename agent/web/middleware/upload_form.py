@@ -17,6 +17,7 @@ FIELD = "files"
 LONGEST_NAME = 200
 """The longest file name in bytes."""
 _FORBIDDEN = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f`$!{}]')
+NOT_UNDERSTOOD = _("The upload was not understood.")
 
 
 class UploadForm:
@@ -51,7 +52,7 @@ class UploadForm:
                 },
             )
         except FormParserError as error:
-            raise InputError(_("The upload was not understood.")) from error
+            raise InputError(NOT_UNDERSTOOD) from error
 
     def write(self, data: bytes) -> None:
         """Parse the next bytes of the form. Blocks while the disk works."""
@@ -61,12 +62,12 @@ class UploadForm:
             try:
                 self._parser.write(data)
             except FormParserError as error:
-                raise InputError(_("The upload was not understood.")) from error
+                raise InputError(NOT_UNDERSTOOD) from error
 
     def finish(self) -> dict[Path, int]:
         """Return the size of each file by path. Raises `InputError` if the form is cut off or has no file."""
         if not self._ended or not self.sizes:
-            raise InputError(_("The upload was not understood."))
+            raise InputError(NOT_UNDERSTOOD)
         return self.sizes
 
     def discard(self) -> None:

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from agent.errors import AgentError, InputError, Limited
 from agent.i18n import _
 from agent.web.middleware.isolation import API, visitor_id_of
-from agent.web.middleware.upload_form import UploadForm
+from agent.web.middleware.upload_form import NOT_UNDERSTOOD, UploadForm
 from agent.web.middleware.upload_progress import UploadProgress
 from agent.web.unsent_files import MB, UnsentFiles, delete
 
@@ -74,7 +74,7 @@ class UploadMiddleware:
         """Write the files of a request and return their paths. Raises `Limited`, `InputError` and `_Gone`."""
         kind, options = parse_options_header(headers.get("content-type"))
         if kind != b"multipart/form-data" or not options.get(b"boundary"):
-            raise InputError(_("The upload was not understood."))
+            raise InputError(NOT_UNDERSTOOD)
         request = _Request(self._uploads, visitor)
         declared = headers.get("content-length", "0")
         request.check(int(declared) if declared.isdecimal() else 0)

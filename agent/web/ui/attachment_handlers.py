@@ -11,7 +11,6 @@ import gradio as gr
 
 from agent.errors import AgentError
 from agent.fetch import Guard
-from agent.i18n import _
 from agent.models.catalog import ModelSpec
 from agent.providers import acting_for
 from agent.web.chat.attachments import AttachmentPlan, plan_attachments
@@ -21,7 +20,7 @@ from agent.web.middleware.isolation import visitor_id_of
 from agent.web.ui.components import Updates, attachments, being_checked, no_updates, takes
 from agent.web.ui.layout import Widgets
 from agent.web.ui.page_sessions import PageSession, PageSessions
-from agent.web.ui.submit import owns_files, poll_until_done
+from agent.web.ui.submit import PROGRAM_FAILED, owns_files, poll_until_done
 
 LOOKED_AT = 4
 """Messages with files checked at the same time. The files of one can be twice the largest upload."""
@@ -95,7 +94,7 @@ class AttachmentHandlers:
         ask = ask_of(request.session_hash, number)
         if ask is None:
             raise gr.Error(
-                session.words(_("Something went wrong in this program; its log has the details.")),
+                session.words(PROGRAM_FAILED),
                 print_exception=False,
             )
         try:

@@ -27,6 +27,8 @@ POLL_SECONDS = 0.5
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+_NOT_SENT = _("Not sent")
+PROGRAM_FAILED = _("Something went wrong in this program; its log has the details.")
 
 
 class Submission(Generic[T]):
@@ -83,7 +85,7 @@ async def submit(
     if not owns_files(files, request):
         raise gr.Error(
             session.words(_("An attachment could not be read. Attach it again.")),
-            title=session.words(_("Not sent")),
+            title=session.words(_NOT_SENT),
             print_exception=False,
         )
     work = conversations.send(session.visitor, session.conversation, value, choices, report)
@@ -124,18 +126,18 @@ async def toast_errors(work: Awaitable[T], words: Translator = ENGLISH) -> T:
         said = words(error.text)
         waits = error.text == STILL_WRITING
         raise (
-            ask_to_wait(said, words) if waits else gr.Error(said, title=words(_("Not sent")), print_exception=False)
+            ask_to_wait(said, words) if waits else gr.Error(said, title=words(_NOT_SENT), print_exception=False)
         ) from error
     except Exception as error:
         log.exception("an event failed")
         raise gr.Error(
-            words(_("Something went wrong in this program; its log has the details.")),
-            title=words(_("Not sent")),
+            words(PROGRAM_FAILED),
+            title=words(_NOT_SENT),
             print_exception=False,
         ) from error
 
 
 def ask_to_wait(said: str, words: Translator) -> gr.Error:
     """Show a notice that asks the visitor to wait. Return the invisible error that ends the event."""
-    gr.Info(html.escape(said), title=words(_("Not sent")))
+    gr.Info(html.escape(said), title=words(_NOT_SENT))
     return gr.Error(said, visible=False, print_exception=False)
