@@ -91,7 +91,7 @@ class Run:
         self._stream.observers.add(Recorder(path))
         return self
 
-    # What readers see
+    # The view of readers
 
     @property
     def responses(self) -> Sequence[Response]:
