@@ -1,7 +1,6 @@
 """Child processes of the bench: started on loopback, measured through /proc, and ended with their own children."""
 
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,13 +11,6 @@ from urllib.request import urlopen
 import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def free_port() -> int:
-    """Return a port that nothing uses at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextmanager

@@ -26,8 +26,9 @@ import psutil
 from playwright.sync_api import Page
 
 from bench.page import Seen, ask, browser_page, open_chat, renderer_clock
-from bench.process import ROOT, CpuMeter, free_port, started, wait_until_up
+from bench.process import ROOT, CpuMeter, started, wait_until_up
 from bench.report import TOKENS, Result, middle, report
+from tests.support.ports import free_port
 
 PROMPT = f"!tokens {TOKENS} @200"
 LIMIT_S = 475

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -38,6 +39,10 @@ tools = ["agent.tools.builtin:calculate", "tests.support.slow_tools:nap", "tests
 """
 
 
+ADDRESS = re.compile(r"^The page is at http://\S+:(\d+)$", re.MULTILINE)
+"""The line in which the app says the address that it has taken."""
+
+
 def becomes(wanted: object, read: Callable[[], object], seconds: float = 30.0) -> None:
     """Read until the value is `wanted`, for up to `seconds`, because the page updates a moment later."""
     end = time.monotonic() + seconds
@@ -48,11 +53,12 @@ def becomes(wanted: object, read: Callable[[], object], seconds: float = 30.0) -
 
 @dataclass
 class App:
-    """The app as a process on loopback. `stop` ends it, and `start` starts it again with the same data."""
+    """The app as a process on loopback. `stop` ends it, and `start` starts it again with the same data and port."""
 
     folder: Path
     env: dict[str, str]
     port: int
+    """0 until the first start, if the app chooses."""
     process: subprocess.Popen[bytes] | None = field(default=None)
     prefix: tuple[str, ...] = ()
     """A command that runs the app, for example with limits."""
@@ -80,8 +86,11 @@ class App:
             )
         until = time.monotonic() + seconds
         while time.monotonic() < until and self.process.poll() is None:
-            with suppress(OSError), urlopen(self.url + "/healthz", timeout=5):
-                return self
+            if not self.port and (said := ADDRESS.search(self.log)):
+                self.env["GRADIO_SERVER_PORT"], self.port = said[1], int(said[1])
+            if self.port:
+                with suppress(OSError), urlopen(self.url + "/healthz", timeout=5):
+                    return self
             time.sleep(0.05)
         raise RuntimeError("the app does not answer:\n" + self.log[-3000:])
 
@@ -114,18 +123,18 @@ def apps(folders: pytest.TempPathFactory, model_server: Running) -> Generator[Ca
     def start(config: str = CONFIG, **env: str) -> App:
         folder = folders.mktemp("app")
         (folder / "app.toml").write_text(config)
-        port = free_port()
         inherited = {name: value for name, value in os.environ.items() if name not in ("MODEL", "LOCAL_MODEL")}
         given = {
             "VLLM_BASE_URL": model_server.base_url,
-            "GRADIO_SERVER_PORT": str(port),
+            # On a Space, the app says the Space's address instead of its own.
+            "GRADIO_SERVER_PORT": str(free_port()) if "SPACE_HOST" in env else "0",
             "SWITCHBOARD_DATA": str(folder / "data"),
             "SWITCHBOARD_CONFIG": str(folder / "app.toml"),
             "GRADIO_TEMP_DIR": str(folder / "tmp"),
             "PYTHONPATH": str(ROOT),
             **env,
         }
-        app = App(folder, {**inherited, **given}, port)
+        app = App(folder, {**inherited, **given}, int(given["GRADIO_SERVER_PORT"]))
         started.append(app)
         return app.start()
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from bench.attack.attacks import ATTACKS
 from bench.attack.client import bystander, memory
-from bench.process import free_port, started, wait_until_up
+from bench.process import started, wait_until_up
+from tests.support.ports import free_port
 from tests.support.scripted_server import Config, running
 
 CONFIG = "[public]\non = true\nmessages = 200\nmessages_in_all = 1000\n"

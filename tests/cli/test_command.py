@@ -8,8 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from agent.local.vllm_server import free_port
-from tests.conftest import ROOT, becomes
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -62,28 +61,18 @@ def test_deployment_can_be_described(installed: Path) -> None:
 
 
 def test_command_alone_serves_the_page(installed: Path, tmp_path: Path) -> None:
-    port = free_port()
+    env = environment(
+        installed, GRADIO_SERVER_PORT="0", VLLM_BASE_URL="http://127.0.0.1:9/v1", SWITCHBOARD_DATA=str(tmp_path)
+    )
     page = subprocess.Popen(
-        [installed / "bin" / "switchboard"],
-        env=environment(
-            installed,
-            GRADIO_SERVER_PORT=str(port),
-            VLLM_BASE_URL="http://127.0.0.1:9/v1",
-            SWITCHBOARD_DATA=str(tmp_path),
-        ),
-        cwd=tmp_path,
+        [installed / "bin" / "switchboard"], env=env, cwd=tmp_path, stdout=subprocess.PIPE, text=True
     )
     try:
-
-        def answers() -> bool:
-            assert page.poll() is None
-            try:
-                with urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
-                    return answer.status == 200
-            except OSError:
-                return False
-
-        becomes(True, answers, seconds=60)
+        assert page.stdout
+        url = page.stdout.readline().removeprefix("The page is at ").strip()
+        assert not url.endswith(":0"), "it says the port that it was given, not the one that it has taken"
+        with urlopen(f"{url}/healthz", timeout=30) as answer:
+            assert answer.status == 200
     finally:
         page.terminate()
-        page.wait(20)
+        page.communicate(timeout=20)
