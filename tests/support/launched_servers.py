@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from agent.settings import ROOT
+
 VLLM = """#!{python}
 import json, os, signal, subprocess, sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -76,6 +78,17 @@ class Server:
         self.listening_address = f"http://127.0.0.1:{{server.server_port}}"
 """
 
+ELSEWHERE = """
+from types import SimpleNamespace
+
+def CommonParams():
+    return SimpleNamespace(model=SimpleNamespace(), cpuparams=SimpleNamespace(), cpuparams_batch=SimpleNamespace())
+
+class Server:
+    def __init__(self, parameters):
+        self.listening_address = {url!r}
+"""
+
 
 @dataclass(frozen=True)
 class Started:
@@ -114,3 +127,12 @@ def llama_cpp(folder: Path) -> Iterator[Started]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(module.parent))
         yield Started(log)
+
+
+def llama_cpp_at(folder: Path, url: str) -> dict[str, str]:
+    """Return the environment of an app whose llama.cpp says that it listens at `url`, where a test's server answers."""
+    model, modules = folder / "toy.gguf", folder / "modules"
+    model.write_bytes(b"GGUF")
+    modules.mkdir()
+    (modules / "xllamacpp.py").write_text(ELSEWHERE.format(url=url))
+    return {"VLLM_BASE_URL": "", "LOCAL_MODEL": str(model), "PYTHONPATH": f"{modules}:{ROOT}"}
