@@ -6,6 +6,7 @@ export PYTHON
 
 UV := .ci/uv
 TESTS ?= tests
+PICTURES ?= tests/page/pictures.py
 # Processes that run the tests. Some tests allow the page one second, so they fail with more processes than cores.
 WORKERS ?= 2
 # Model servers for some tests. They are published only for Node.js.
@@ -17,7 +18,7 @@ SYNC := $(UV) pip sync -q --require-hashes --compile-bytecode
 SYNC_GPU := $(UV) --public pip sync -q --require-hashes --compile-bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run gpu test test-all test-fast check test-vllm test-container doctor coverage bench docs translations \
+.PHONY: help setup run gpu test test-all test-fast check test-vllm test-container doctor coverage bench pictures docs translations \
   deploy lock format clean
 
 help:
@@ -34,6 +35,7 @@ help:
 	@echo 'make doctor       check the set-up and suggest fixes; DOCTOR=--online also tests the keys of hosted models'
 	@echo 'make coverage     run the fast tests, and show which lines of agent/ they run, also in htmlcov/'
 	@echo 'make bench        measure the page; BENCH=--quick measures less'
+	@echo 'make pictures     save screenshots of the states of the page in tests/shots; PICTURES=tests/x.py those of a test'
 	@echo 'make docs         generate the model table in the README, and docs/limits.md'
 	@echo 'make deploy       create or update the Hugging Face Space of the Spacefile; DEPLOY=--dry-run only describes it'
 	@echo 'make format       run ruff format and ruff check --fix'
@@ -89,6 +91,11 @@ doctor:
 bench: .venv/.dev
 	@.ci/chromium
 	.venv/bin/python -m bench.run $(BENCH)
+
+pictures: .venv/.dev
+	@.ci/chromium
+	.venv/bin/python -m pytest -q --pictures $(PICTURES)
+	@echo 'pictures: they are in tests/shots'
 
 docs: .venv/.dev
 	.venv/bin/python -m agent.models.capability_table

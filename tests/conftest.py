@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 from urllib.request import urlopen
 
 import pytest
@@ -41,6 +42,11 @@ tools = ["agent.tools.builtin:calculate", "tests.support.slow_tools:nap", "tests
 
 ADDRESS = re.compile(r"^The page is at http://\S+:(\d+)$", re.MULTILINE)
 """The line in which the app says the address that it has taken."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let tests take pictures if they are asked to."""
+    Visitor.pictures = config.getoption("pictures")
 
 
 def becomes(wanted: object, read: Callable[[], object], seconds: float = 30.0) -> None:
@@ -292,6 +298,9 @@ LAST_MESSAGE = "window.addressed?.last"  # its id, because an earlier message ca
 class Visitor:
     """A person at the page. Finds elements the way people do."""
 
+    pictures: ClassVar[bool] = False
+    """Whether `shot` saves pictures: the option `--pictures`."""
+
     def __init__(self, page: Page) -> None:
         self.page = page
         self.chat = page.locator("#chat")
@@ -363,6 +372,7 @@ class Visitor:
         expect(self.submit).to_be_visible()
 
     def shot(self, name: str) -> None:
-        """Save a screenshot in `SHOTS`."""
-        SHOTS.mkdir(exist_ok=True)
-        self.page.screenshot(path=SHOTS / f"{name}.png")
+        """Save a screenshot in `SHOTS`, if somebody wants to see it."""
+        if self.pictures:
+            SHOTS.mkdir(exist_ok=True)
+            self.page.screenshot(path=SHOTS / f"{name}.png")

@@ -61,9 +61,10 @@ def examples(count: int) -> int:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of `.ci/run` and of `make test`."""
+    """Add the options of `.ci/run`, `make test` and `make pictures`."""
     parser.addoption("--only-listed-skips", action="store_true", help="fail if a test is skipped that .ci/skips omits")
     parser.addoption("--skip-unchanged-weights", action="store_true", help="omit tests with weights that passed as is")
+    parser.addoption("--pictures", action="store_true", help="save the screenshots that tests take in tests/shots")
 
 
 def _in_browser(item: pytest.Item) -> bool:

@@ -370,8 +370,9 @@ class Framed(Visitor):
 
     def shot(self, name: str) -> None:
         """Save a screenshot of both pages."""
-        SHOTS.mkdir(exist_ok=True)
-        self.outer.screenshot(path=SHOTS / f"{name}.png")
+        if self.pictures:
+            SHOTS.mkdir(exist_ok=True)
+            self.outer.screenshot(path=SHOTS / f"{name}.png")
 
 
 @pytest.fixture
