@@ -61,14 +61,13 @@ class VllmServer:
         text = httpx2.get(f"{self.root}/metrics", trust_env=False).raise_for_status().text
         return sum(float(value) for value in re.findall(rf"^{re.escape(name)}(?:{{.*}})? (\S+)$", text, re.MULTILINE))
 
-    def wait_until_idle(self, seconds: float = 5.0) -> float:
-        """Wait until the engine is idle and return how long that took, in seconds. Raises `TimeoutError`."""
+    def wait_until_idle(self, seconds: float = 5.0) -> None:
+        """Wait until the engine is idle. Raises `TimeoutError`."""
         start = time.monotonic()
         while running := self.running_requests():
             if time.monotonic() - start > seconds:
                 raise TimeoutError(f"vLLM still works on {running} requests after {seconds} s")
             time.sleep(0.02)
-        return time.monotonic() - start
 
 
 @pytest.fixture(scope="session")

@@ -74,9 +74,9 @@ def test_time_is_linear(piece: str) -> None:
         text = "$a$ " + piece * times
         best = float("inf")
         for _ in range(3):
-            began = time.perf_counter()
+            began = time.process_time()
             mark_formulas(text)
-            best = min(best, time.perf_counter() - began)
+            best = min(best, time.process_time() - began)
         return best
 
     assert spent(64_000) < 40 * (spent(8_000) + 0.001)

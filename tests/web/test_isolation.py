@@ -516,13 +516,15 @@ QUERIES = [
 
 def raw(app: App, method: str, target: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], str]:
     """Send a request with an unnormalised target. Return its answer until half a second of silence."""
-    connection = http.client.HTTPConnection("127.0.0.1", app.port, timeout=0.5)
+    connection = http.client.HTTPConnection("127.0.0.1", app.port, timeout=20)
     try:
         connection.putrequest(method, target, skip_host="host" in headers, skip_accept_encoding=True)
         for name, value in {**headers, "content-length": str(len(body))}.items():
             connection.putheader(name, value)
         connection.endheaders(body)
+        reading = connection.sock
         answer, text = connection.getresponse(), b""
+        reading.settimeout(0.5)
         with suppress(TimeoutError, http.client.IncompleteRead):
             while piece := answer.read1(65536):
                 text += piece
