@@ -55,9 +55,14 @@ settings.register_profile("full", max_examples=100)
 settings.load_profile("gate")  # `--hypothesis-profile full` replaces it before any test is imported
 
 
+def in_full_tier() -> bool:
+    """Return True in the full tier."""
+    return settings.get_current_profile_name() == "full"
+
+
 def examples(count: int) -> int:
     """Return how many examples a property test tries: `count` in the full tier, a third in the others."""
-    return count if settings.get_current_profile_name() == "full" else max(5, count // 3)
+    return count if in_full_tier() else max(5, count // 3)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
