@@ -18,6 +18,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Error, Page, ViewportSize, expect, sync_playwright
 
 from tests.support.chromium import launch
+from tests.support.forked_apps import Forked, Imported, imported
 from tests.support.ports import free_port
 from tests.support.scripted_server import Config, Running, running
 
@@ -65,9 +66,11 @@ class App:
     env: dict[str, str]
     port: int
     """0 until the first start, if the app chooses."""
-    process: subprocess.Popen[bytes] | None = field(default=None)
+    process: subprocess.Popen[bytes] | Forked | None = field(default=None)
     prefix: tuple[str, ...] = ()
     """A command that runs the app, for example with limits."""
+    imported: Imported | None = None
+    """A process to fork from."""
 
     @property
     def url(self) -> str:
@@ -81,15 +84,16 @@ class App:
 
     def start(self, seconds: float = 60.0) -> "App":
         """Start the app and return when it answers."""
-        with (self.folder / "app.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [*self.prefix, sys.executable, "app.py"],
-                cwd=ROOT,
-                env=self.env,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        path = self.folder / "app.log"
+        path.touch()
+        if self.imported and not self.prefix and self.imported.can_start(self.env):
+            self.process = self.imported.start(self.env, path)
+        else:
+            with path.open("ab") as log:
+                command = [*self.prefix, sys.executable, "app.py"]
+                self.process = subprocess.Popen(
+                    command, cwd=ROOT, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                )
         until = time.monotonic() + seconds
         while time.monotonic() < until and self.process.poll() is None:
             if not self.port and (said := ADDRESS.search(self.log)):
@@ -121,8 +125,17 @@ def model_server() -> Iterator[Running]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def imported_app() -> Iterator[Imported]:
+    """The process from which apps are forked."""
+    with imported() as process:
+        yield process
+
+
 @contextmanager
-def apps(folders: pytest.TempPathFactory, model_server: Running) -> Generator[Callable[..., App]]:
+def apps(
+    folders: pytest.TempPathFactory, model_server: Running, imported_app: Imported
+) -> Generator[Callable[..., App]]:
     """Start apps with a data folder each and the scripted server: `start(config, NAME=value)` adds variables."""
     started: list[App] = []
 
@@ -140,7 +153,7 @@ def apps(folders: pytest.TempPathFactory, model_server: Running) -> Generator[Ca
             "PYTHONPATH": str(ROOT),
             **env,
         }
-        app = App(folder, {**inherited, **given}, int(given["GRADIO_SERVER_PORT"]))
+        app = App(folder, {**inherited, **given}, int(given["GRADIO_SERVER_PORT"]), imported=imported_app)
         started.append(app)
         return app.start()
 
@@ -153,16 +166,18 @@ def apps(folders: pytest.TempPathFactory, model_server: Running) -> Generator[Ca
 
 
 @pytest.fixture(scope="module")
-def start_app(tmp_path_factory: pytest.TempPathFactory, model_server: Running) -> Iterator[Callable[..., App]]:
+def start_app(
+    tmp_path_factory: pytest.TempPathFactory, model_server: Running, imported_app: Imported
+) -> Iterator[Callable[..., App]]:
     """Start an app for one test file. It ends with the file, because fifteen idle apps take a third of a core."""
-    with apps(tmp_path_factory, model_server) as start:
+    with apps(tmp_path_factory, model_server, imported_app) as start:
         yield start
 
 
 @pytest.fixture(scope="session")
-def app(tmp_path_factory: pytest.TempPathFactory, model_server: Running) -> Iterator[App]:
+def app(tmp_path_factory: pytest.TempPathFactory, model_server: Running, imported_app: Imported) -> Iterator[App]:
     """The app that most tests share. Each test is a different visitor."""
-    with apps(tmp_path_factory, model_server) as start:
+    with apps(tmp_path_factory, model_server, imported_app) as start:
         yield start()
 
 
