@@ -141,8 +141,8 @@ WATCH_THE_LAYOUT = """() => {
 
 @pytest.mark.gate("Nothing jumps while an answer streams.")
 @pytest.mark.browser
-def test_nothing_jumps_while_answer_streams(sized: Callable[..., Visitor]) -> None:
-    visitor = sized(SIZES["desktop"])
+def test_nothing_jumps_while_answer_streams(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
     visitor.ask("!reasoning Short. !text A first answer.")
     visitor.say("!reasoning hm !tokens 80 @40")
     expect(visitor.chat).to_contain_text("word2")
@@ -156,8 +156,8 @@ def test_nothing_jumps_while_answer_streams(sized: Callable[..., Visitor]) -> No
 
 @pytest.mark.gate("The newest line stays in view.")
 @pytest.mark.browser
-def test_newest_line_stays_in_view_unless_reading_above(sized: Callable[..., Visitor]) -> None:
-    visitor = sized(SIZES["phone"])
+def test_newest_line_stays_in_view_unless_reading_above(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, phone=True)
     log = visitor.chat.locator(".bubble-wrap")
     below = "log => log.scrollHeight - log.clientHeight - log.scrollTop"
     visitor.say("!tokens 9000 @150")
@@ -206,6 +206,37 @@ def test_redraw_is_not_taken_for_reader(sized: Callable[..., Visitor]) -> None:
     becomes(True, lambda: log.evaluate(BELOW) < 40)
     visitor.stop.click()
     visitor.idle()
+
+
+LATE_FRAME = """log => new Promise((done) => {
+  const task = (then) => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = then;
+    port2.postMessage(0);
+  };
+  const last = [...log.querySelectorAll('.bot-row')].at(-1), { parentElement, nextSibling } = last;
+  requestAnimationFrame(() => task(() => {
+    last.remove();
+    const top = log.scrollTop; // a layout, which moves the view up
+    task(() => {
+      parentElement.insertBefore(last, nextSibling);
+      task(() => {
+        for (const end = performance.now() + 600; performance.now() < end;); // a busy page, whose next frame is late
+        done(top);
+      });
+    });
+  }));
+})"""
+
+
+@pytest.mark.browser
+def test_late_frame_is_not_taken_for_reader(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, phone=True)
+    log = visitor.chat.locator(".bubble-wrap")
+    visitor.ask("!tokens 300 @2000")
+    becomes(True, lambda: log.evaluate(BELOW) < 40 and log.evaluate("log => log.scrollTop") > 300)
+    assert log.evaluate(LATE_FRAME) == 0
+    becomes(True, lambda: log.evaluate(BELOW) < 40, 10)
 
 
 @pytest.mark.browser

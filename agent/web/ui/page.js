@@ -346,13 +346,23 @@
     new MutationObserver((changes) => {
       for (const { addedNodes } of changes) addedNodes.forEach(unnamed);
     }).observe(log, { childList: true, subtree: true });
-    let top = 0, following = true, held = false, touched = -Infinity, changed = -Infinity;
+    let top = 0, following = true, held = false, touched = -Infinity, changed = -Infinity, settling = false;
+    // A busy page draws the next frame late, and tells of the scrolling that a change caused only then.
+    const change = () => {
+      changed = performance.now();
+      if (settling) return;
+      settling = true;
+      requestAnimationFrame(() => requestAnimationFrame(() => {
+        changed = performance.now();
+        settling = false;
+      }));
+    };
     const follow = (yes) => {
       following = yes;
       log.style.overflowAnchor = yes ? "none" : ""; // the browser must not anchor to a line that is to move up
     };
     const down = () => {
-      changed = performance.now();
+      change();
       if (!following) return;
       log.scrollTo({ top: log.scrollHeight, behavior: "instant" });
       top = log.scrollTop;
@@ -371,7 +381,7 @@
       const below = log.scrollHeight - log.clientHeight - log.scrollTop;
       if (below < 3) follow(true);
       else if (log.scrollTop < top - 1) {
-        if (held || now - touched < 1500 || now - changed > 300) follow(false);
+        if (held || now - touched < 1500 || (!settling && now - changed > 300)) follow(false);
         else down();
       }
       top = log.scrollTop;
@@ -390,7 +400,7 @@
       follow(true);
       down();
     }).observe(input, { childList: true }));
-    speak(log, () => (changed = performance.now()));
+    speak(log, change);
   });
 
   // Translates Gradio's English labels, and sets the state of what unfolds.
