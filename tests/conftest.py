@@ -82,6 +82,10 @@ class App:
         """All output of the app so far."""
         return (self.folder / "app.log").read_text(errors="replace")
 
+    def files_with(self, text: str) -> list[Path]:
+        """Return the app's files that contain the text."""
+        return [path for path in self.folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+
     def start(self, seconds: float = 60.0) -> "App":
         """Start the app and return when it answers."""
         path = self.folder / "app.log"
@@ -130,6 +134,13 @@ def imported_app() -> Iterator[Imported]:
     """The process from which apps are forked."""
     with imported() as process:
         yield process
+
+
+@pytest.fixture(scope="module")
+def server(request: pytest.FixtureRequest) -> Iterator[Running]:
+    """A scripted model server of the test file's own, with the file's `SERVER` as its settings, or without delays."""
+    with running(getattr(request.module, "SERVER", Config(rate=0))) as server:
+        yield server
 
 
 @contextmanager
@@ -381,6 +392,11 @@ class Visitor:
         self.open_settings()
         self.page.get_by_label("Tools").check()
         self.close_settings()
+
+    def labels(self) -> list[str | None]:
+        """Return the labels of all bubbles, in order."""
+        expect(self.chat.locator(".caption, .problem")).not_to_have_count(0)
+        return [element.get_attribute("aria-label") for element in self.chat.locator("[data-testid]").all()]
 
     def idle(self) -> None:
         """Wait until no answer is being written."""

@@ -45,10 +45,7 @@ async def pay(amount: int) -> str:
     return f"paid {amount}"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(models=(MODEL,), rate=200.0)) as server:
-        yield server
+SERVER = Config(models=(MODEL,), rate=200.0)
 
 
 def environment(base_url: str, folder: Path) -> dict[str, str]:

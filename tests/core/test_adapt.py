@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -28,10 +28,10 @@ from agent import Agent, Context, Endpoint, ModelSpec, connect
 from agent.messages.adapt import NO_PICTURE, NO_SOUND, adapt, adapt_and_prepare
 from agent.messages.openai import to_openai
 from agent.messages.repair import repair
-from tests.core.test_laws import accepted, one_prompt_each
 from tests.support.fakes import FakeConnection, Step, Words
 from tests.support.media_files import picture, ready, tone
-from tests.support.scripted_server import Config, Running, running
+from tests.support.message_rules import assert_accepted, one_prompt_each
+from tests.support.scripted_server import Config, Running
 from tests.support.strategies import conversations
 from tests.tiers import examples
 
@@ -279,10 +279,7 @@ def test_media_in_results_become_text() -> None:
 # --- in a run ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(models=("m",), rate=0)) as server:
-        yield server
+SERVER = Config(models=("m",), rate=0)
 
 
 @pytest.fixture
@@ -298,7 +295,7 @@ async def test_run_sends_what_fits_and_keeps_the_rest(agent: Agent, server: Runn
     )
     result = await agent.ask("!text Yes.", context=Context(messages=messages))
     body = server.journal()[-1]["body"]["messages"]
-    accepted(body)
+    assert_accepted(body)
     assert "Secret thoughts" not in str(body)
     assert "image_url" not in str(body)
     assert NO_PICTURE in str(body)

@@ -33,20 +33,14 @@ from agent import (
     tool,
 )
 from agent.settings import ROOT
-from tests.core.test_laws import accepted
-from tests.core.test_run import SPEC
-from tests.support.scripted_server import Config, Running, running
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(rate=0)) as server:
-        yield server
+from tests.support.message_rules import assert_accepted
+from tests.support.models import QWEN3
+from tests.support.scripted_server import Running
 
 
 @pytest.fixture
 def agent(server: Running) -> Agent:
-    return Agent(connect(SPEC, Endpoint(server.base_url)), system_message="Be brief.")
+    return Agent(connect(QWEN3, Endpoint(server.base_url)), system_message="Be brief.")
 
 
 @pytest.fixture
@@ -97,7 +91,7 @@ def test_script_continues_one_conversation(chat: Chat, server: Running) -> None:
         "Two.",
     ]
     body = server.journal()[-1]["body"]["messages"]
-    accepted(body)
+    assert_accepted(body)
     assert len(body) == 4
 
 
@@ -117,7 +111,7 @@ def test_chat_works_in_successive_loops(chat: Chat) -> None:
 
 
 def test_prompts_of_every_shape(server: Running) -> None:
-    chat = Chat(Agent(connect(replace(SPEC, image=True), Endpoint(server.base_url)), system_message="Be brief."))
+    chat = Chat(Agent(connect(replace(QWEN3, image=True), Endpoint(server.base_url)), system_message="Be brief."))
     picture = Pillow.new("RGB", (2, 2), "blue")
     assert picture.format is None
     url = {"type": "image_url", "image_url": {"url": Image.from_pillow(picture).data_uri}}
@@ -133,7 +127,7 @@ def test_prompts_of_every_shape(server: Running) -> None:
         assert text(chat.query(prompt)).startswith("Yes.")
         chat.clear()
         assert chat.messages == [{"role": "system", "content": "Be brief."}], "the system message stays"
-        accepted(server.journal()[-1]["body"]["messages"])
+        assert_accepted(server.journal()[-1]["body"]["messages"])
     chat.close()
 
 
@@ -179,7 +173,7 @@ def quick() -> str:
     ],
 )
 def test_conversation_advances_unless_run_fails(server: Running, script: str, ending: str, kept: str | None) -> None:
-    with Chat(Agent(connect(SPEC, Endpoint(server.base_url)), tools=[quick])) as chat:
+    with Chat(Agent(connect(QWEN3, Endpoint(server.base_url)), tools=[quick])) as chat:
         list(chat.query("!text Before."))
         before = chat.context
         responses = list(chat.query(script))
@@ -190,7 +184,7 @@ def test_conversation_advances_unless_run_fails(server: Running, script: str, en
         if kept is not None:
             assert said(chat)[-1] == kept
         assert text(chat.query("!text After.")) == "After."
-        accepted(server.journal()[-1]["body"]["messages"])
+        assert_accepted(server.journal()[-1]["body"]["messages"])
 
 
 def test_leaving_early_cancels_and_keeps_text(chat: Chat, server: Running) -> None:
@@ -290,7 +284,7 @@ def test_tool_cannot_wait_for_its_own_chat(server: Running) -> None:
         """Ask the chat that asks."""
         return text(chat.query("!text Deep."))
 
-    with Chat(Agent(connect(SPEC, Endpoint(server.base_url)), tools=[nested])) as chat:
+    with Chat(Agent(connect(QWEN3, Endpoint(server.base_url)), tools=[nested])) as chat:
         results = [one.content for one in chat.query("!tool nested {} !text Done.") if one.type == "tool_call_result"]
         assert results[0]["is_error"]
         assert "cannot wait" in results[0]["content"]
@@ -304,7 +298,7 @@ def delete(name: str) -> str:
 
 async def test_suspended_single_run_is_resumed(server: Running) -> None:
     script = '!tool delete {"name": "x"} !text Done.'
-    async with Chat(Agent(connect(SPEC, Endpoint(server.base_url)), tools=[delete]), single_run=True) as chat:
+    async with Chat(Agent(connect(QWEN3, Endpoint(server.base_url)), tools=[delete]), single_run=True) as chat:
         first = await chat.ask(script)
         assert first.finish_reason == "suspended"
         with pytest.raises(SingleRun):
@@ -319,14 +313,14 @@ async def test_suspended_single_run_is_resumed(server: Running) -> None:
 
 
 def test_suspended_chat_takes_another_prompt(server: Running) -> None:
-    with Chat(Agent(connect(SPEC, Endpoint(server.base_url)), tools=[delete])) as chat:
+    with Chat(Agent(connect(QWEN3, Endpoint(server.base_url)), tools=[delete])) as chat:
         with pytest.raises(InputError, match="nothing"):
             list(chat.resume("Yes."))
         list(chat.query('!tool delete {"name": "x"}'))
         assert chat.result is not None
         call = chat.result.pending[0].call_id
         assert text(chat.query("!text Other.")) == "Other."
-        accepted(server.journal()[-1]["body"]["messages"])
+        assert_accepted(server.journal()[-1]["body"]["messages"])
         with pytest.raises(InputError, match="nothing"):
             list(chat.resume({call: Refuse("No.")}))
 
@@ -362,7 +356,7 @@ class Counting:
 
 def test_tool_sessions_live_as_long_as_chat(server: Running) -> None:
     toolset = Counting()
-    with Chat(Agent(connect(SPEC, Endpoint(server.base_url)), tools=[quick, toolset])) as chat:
+    with Chat(Agent(connect(QWEN3, Endpoint(server.base_url)), tools=[quick, toolset])) as chat:
         assert toolset.opened == 0, "nothing opens before the first run"
         assert "1" in text(chat.query("!tool count {}"))
         assert "1" in asyncio.run(chat.ask("!tool count {}")).text
@@ -373,7 +367,7 @@ def test_tool_sessions_live_as_long_as_chat(server: Running) -> None:
 
 def test_failed_toolset_ends_run_not_chat(server: Running) -> None:
     toolset = Counting(broken=True)
-    with Chat(Agent(connect(SPEC, Endpoint(server.base_url)), tools=[toolset])) as chat:
+    with Chat(Agent(connect(QWEN3, Endpoint(server.base_url)), tools=[toolset])) as chat:
         [error] = chat.query("!tool count {}")
         assert (error.type, error.content) == ("error", "The counter is out of order.")
         toolset.broken = False

@@ -1,7 +1,6 @@
 """The display of responses in a terminal: each type in its own way. Model output cannot control the terminal."""
 
 import io
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,14 +8,8 @@ from rich.console import Console
 
 from agent import Agent, Endpoint, InputError, Response, connect, display, stream_to_display, tool
 from agent.display import LONGEST
-from tests.core.test_run import SPEC
-from tests.support.scripted_server import Config, Running, running
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(rate=0)) as server:
-        yield server
+from tests.support.models import QWEN3
+from tests.support.scripted_server import Running
 
 
 def paper(*, terminal: bool = False, encoding: str = "utf-8") -> Console:
@@ -104,7 +97,7 @@ def add(a: int, b: int) -> int:
 
 async def test_run_is_shown_while_it_runs(server: Running) -> None:
     console = paper()
-    async with Agent(connect(SPEC, Endpoint(server.base_url)), tools=[add]) as agent:
+    async with Agent(connect(QWEN3, Endpoint(server.base_url)), tools=[add]) as agent:
         first = await stream_to_display(
             agent, '!reasoning Hm. !tool add {"a": 1, "b": 2} !text Three.', console=console
         )

@@ -14,7 +14,7 @@ import pytest
 
 import agent
 from agent.settings import ROOT
-from tests.support.scripted_server import Config, Running, running
+from tests.support.scripted_server import Config, Running
 
 MODELS = ("Qwen/Qwen3-8B", "Qwen/Qwen3-VL-8B-Instruct")
 SECTION = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## The package\n")[1].split("\n## ")[0]
@@ -22,10 +22,7 @@ PAGE = (ROOT / "docs" / "package.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", SECTION + PAGE, re.DOTALL)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(rate=0, models=MODELS)) as server:
-        yield server
+SERVER = Config(rate=0, models=MODELS)
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,9 @@ from agent.errors import Conflict
 from agent.models.catalog import load_catalog
 from agent.providers.chat_completions import ChatCompletionsConnection as Completions
 from agent.providers.openai_responses import OpenAIResponsesConnection as Responses
-from tests.core.test_outcome import Notes
-from tests.core.test_run import SPEC
-from tests.support.scripted_server import Config, Running, running
+from tests.support.journals import MemoryJournal
+from tests.support.models import QWEN3
+from tests.support.scripted_server import Running
 
 NAMES = (
     "OPENAI_API_KEY",
@@ -33,12 +33,6 @@ NAMES = (
 def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in NAMES:
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(rate=0)) as server:
-        yield server
 
 
 @contextmanager
@@ -113,7 +107,7 @@ async def again() -> str:
 
 async def test_checked_raises_the_failure(server: Running) -> None:
     async with Agent(
-        connect(SPEC, Endpoint(server.base_url)), limits=Limits(steps=1, retries=0), tools=[again]
+        connect(QWEN3, Endpoint(server.base_url)), limits=Limits(steps=1, retries=0), tools=[again]
     ) as agent:
         good = await agent.ask("!text Hi.")
         assert (good.failed, good.why, str(good)) == (False, "", "Hi.")
@@ -129,17 +123,17 @@ async def test_checked_raises_the_failure(server: Running) -> None:
         assert (limited.finish_reason, limited.failed) == ("limit", True)
         with pytest.raises(AgentError, match="Stopped after 1 steps"):
             limited.checked()
-        unsaved = await agent.ask("!text Hi.", journal=Notes(Conflict("It was changed elsewhere.")))
+        unsaved = await agent.ask("!text Hi.", journal=MemoryJournal(Conflict("It was changed elsewhere.")))
         assert str(unsaved) == "Hi.\n[error] This answer could not be saved: It was changed elsewhere."
         with pytest.raises(Conflict):
             unsaved.checked()
-        broken = await agent.ask("!text Hi.", journal=Notes(RuntimeError("injected")))
+        broken = await agent.ask("!text Hi.", journal=MemoryJournal(RuntimeError("injected")))
         with pytest.raises(AgentError, match="the store failed"):
             broken.checked()
 
 
 async def test_cancelled_run_has_not_failed(server: Running) -> None:
-    async with Agent(connect(SPEC, Endpoint(server.base_url))) as agent:
+    async with Agent(connect(QWEN3, Endpoint(server.base_url))) as agent:
         run = agent.run("!stall-after 2")
         run.cancel()
         result = await run

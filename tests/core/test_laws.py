@@ -7,14 +7,13 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_ai.messages import (
     ModelMessage,
@@ -28,8 +27,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from agent import Agent, Endpoint, Limits, ModelSpec, Run, tool
-from agent.history import Entry, HistoryStore, Record
+from agent import Agent, Endpoint, Limits, Run, tool
 from agent.history.memory import MemoryStore
 from agent.history.sqlite import SqliteStore
 from agent.local.manager import ServedModel
@@ -40,94 +38,31 @@ from agent.providers import http as http
 from agent.responses import BubbleMarker, StreamDecoder, finalize, pieces_of
 from agent.settings import LocalSettings, Settings
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.transcript import Bubble, Turn, fold_responses, to_turns
 from agent.web.chat.visitor import Visitor
 from agent.web.ui.render import render_turn
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words
-from tests.support.scripted_server import Config, Running, running
+from tests.support.message_rules import assert_accepted, hello, one_prompt_each
+from tests.support.models import QWEN3, FakeLocalModels
+from tests.support.scripted_runs import (
+    LIMITS,
+    OWNER,
+    QUICK,
+    Played,
+    chunks,
+    play_script,
+    scripted_tools,
+    steps,
+)
+from tests.support.scripted_server import Running
 from tests.support.strategies import conversations, responses
 from tests.support.views import view_of, watch
 from tests.tiers import examples
 
-QUICK = settings(deadline=None, max_examples=examples(80), suppress_health_check=[HealthCheck.too_slow])
-OWNER = "visitor:alice"
 Said = tuple[str, Any]
 
-# --- strategies -------------------------------------------------------------------------------------------------------
-
-SNIPPETS = [
-    *("\n", "\n\n", " ", "\t", "  indented", "word", " two words", "```py\n\tx = 1\n```\n", "| a | b |", "$x^2$"),
-    *("\U0001f600", "\U0001f469\u200d\U0001f4bb", "e\u0301", "\u00e9", "\u4e2d\u6587", "\u2028", "<b>&amp;", "\x00"),
-]
-TEXTS = st.lists(st.sampled_from(SNIPPETS), max_size=5).map("".join)
-
-
-@st.composite
-def chunks(draw: st.DrawFn) -> list[str]:
-    """Draw a text that is cut anywhere: within a word, after a base letter, or within a surrogate pair."""
-    units = draw(TEXTS).encode("utf-16-le")
-    length = len(units) // 2
-    cuts = sorted(draw(st.lists(st.integers(0, length), max_size=6)))
-    bounds = zip([0, *cuts], [*cuts, length], strict=True)
-    return [units[2 * a : 2 * b].decode("utf-16-le", "surrogatepass") for a, b in bounds]
-
-
-WORDS = st.builds(Words, st.sampled_from(["output_text", "reasoning"]), chunks())
-OUTCOMES = ["fine", "plain", "silent", "broken", "typed", "slow", "no_such_tool", "stopper"]
-ARGUMENTS = st.sampled_from(["{}", "", '{"x": 3}', '{"x": "three"}', '{"x": ', "[1]", "null", '{"x": "\\ud83d"}'])
-CALLS = st.builds(Call, st.sampled_from(OUTCOMES), ARGUMENTS, st.sampled_from([None, "", "a", "b"]))
-ACTS = st.builds(Act, st.sampled_from(["cancel", "fail", "hang"]))
-
-
-@st.composite
-def steps(draw: st.DrawFn) -> list[Step]:
-    """Draw up to two steps with calls, then one with any ending, and a fault or a stop anywhere."""
-    out: list[Step] = []
-    for _ in range(draw(st.integers(0, 2))):
-        items = draw(st.lists(WORDS, max_size=3)) + draw(st.lists(CALLS, min_size=1, max_size=3))
-        out.append(Step(draw(st.permutations(items)), draw(st.sampled_from(["tool_call", "stop"]))))
-    finish = draw(st.sampled_from(["stop", "length", "content_filter", "error", None]))
-    out.append(Step(draw(st.lists(WORDS, max_size=5)), finish))
-    if draw(st.booleans()):
-        number = draw(st.integers(0, len(out) - 1))
-        items = list(out[number].items)
-        items.insert(draw(st.integers(0, len(items))), draw(ACTS))
-        out[number] = replace(out[number], items=items)
-    return out
-
-
-LIMITS = st.integers(1, 4).map(lambda number: Limits(steps=number, tool_seconds=0.01, retries=0))
-
 # --- playing scripts --------------------------------------------------------------------------------------------------
-
-
-def tools(cancel: Callable[[], None]) -> list[Any]:
-    async def fine() -> str:
-        return " fine\n"
-
-    def plain() -> dict[str, Any]:
-        return {"plain": [1, None, "\u00e9"]}
-
-    async def silent() -> None:
-        return None
-
-    async def broken() -> None:
-        raise LookupError("no luck")
-
-    async def typed(x: int) -> int:
-        return x + 1
-
-    async def slow() -> None:
-        await asyncio.get_running_loop().create_future()
-
-    @tool(timeout=30)
-    async def stopper() -> None:
-        cancel()
-        await asyncio.get_running_loop().create_future()
-
-    return [fine, tool(timeout=30)(plain), silent, broken, typed, slow, stopper]
 
 
 REASONS = {"broken": "LookupError: no luck", "slow": "took longer than 0.01 s", "no_such_tool": "no tool named"}
@@ -142,41 +77,8 @@ def fails(call: Call) -> bool:
     )
 
 
-@dataclass
-class Played:
-    """A finished run, what a reader saw of it, and what the store has."""
-
-    run: Run
-    bubbles: list[Bubble]
-    entries: list[Entry]
-    connection: FakeConnection
-
-
-async def play(
-    script: Sequence[Step],
-    limits: Limits,
-    store: HistoryStore,
-    earlier: Played | None = None,
-    prompt: str = "Hello",
-    **more: Any,
-) -> Played:
-    connection = FakeConnection(script, **more)
-    runs: list[Run] = []
-    agent = Agent(connection, tools=tools(lambda: runs[0].cancel()), limits=limits, system_message="Be brief.")
-    record = Record(owner=OWNER)
-    journal = StoreJournal(store, MediaStore(Path("nowhere")), record, Omitted())
-    context = earlier.run.context if earlier else None
-    runs.append(run := agent.run(prompt, context=context, journal=journal))
-    connection.played.cancel = run.cancel
-    bubbles: list[Bubble] = []
-    async for response in run:
-        fold_responses(bubbles, [response])
-    assert run.result is not None
-    return Played(run, bubbles, await store.history(journal.record), connection)
-
-
 def played(script: Sequence[Step], limits: Limits) -> Played:
-    return asyncio.run(play(script, limits, MemoryStore()))
+    return asyncio.run(play_script(script, limits, MemoryStore()))
 
 
 # --- expected responses -----------------------------------------------------------------------------------------------
@@ -313,7 +215,7 @@ def test_reload_from_file_shows_what_streamed(script: list[Step], limits: Limits
     async def check() -> None:
         with TemporaryDirectory() as folder:
             store = await SqliteStore.open(Path(folder) / "history.db")
-            done = await play(script, limits, store)
+            done = await play_script(script, limits, store)
             await store.aclose()
             again = await SqliteStore.open(Path(folder) / "history.db")
             [record] = await again.list(OWNER)
@@ -407,59 +309,11 @@ def test_error_is_last_and_only_in_errors(script: list[Step], limits: Limits) ->
 # --- law 6 ------------------------------------------------------------------------------------------------------------
 
 
-def accepted(messages: Sequence[Mapping[str, Any]]) -> None:
-    """Assert the rules of the strictest chat template and API for a conversation in OpenAI's format."""
-    before = "start"
-    waiting: list[str] = []
-    for number, message in enumerate(messages):
-        role = message["role"]
-        if role == "tool":
-            assert message["tool_call_id"] in waiting, "a result without its call right before it"
-            waiting.remove(message["tool_call_id"])
-            assert _is_content(message["content"])
-        else:
-            assert not waiting, f"calls without results: {waiting}"
-        match role:
-            case "system":
-                assert number == 0
-            case "user":
-                assert before in ("start", "system", "assistant", "tool")
-            case "assistant":
-                assert before in ("user", "tool")
-                calls = message.get("tool_calls") or []
-                assert calls or (message.get("content") or "").strip(), "an empty assistant message"
-                waiting = [call["id"] for call in calls]
-                assert all(waiting)
-                assert len(set(waiting)) == len(waiting)
-                for call in calls:
-                    assert call["function"]["name"]
-                    assert isinstance(json.loads(call["function"]["arguments"]), dict)
-            case "tool":
-                assert before in ("assistant", "tool")
-            case _:
-                pytest.fail(f"role {role!r}")
-        before = role
-    assert not waiting
-
-
-def _is_content(content: object) -> bool:
-    """Return True for a text, or for the parts of a result with media, which stay in place in this format."""
-    if isinstance(content, list):
-        return bool(content) and all(
-            part["type"] in ("text", "image_url", "input_audio", "file") and part[part["type"]] for part in content
-        )
-    return isinstance(content, str)
-
-
 def wired(messages: Sequence[ModelMessage]) -> list[str]:
     """Return the checked messages for a provider, one JSON text each."""
     out = to_openai(prepare_messages(messages, "Be brief."))
-    accepted(out)
+    assert_accepted(out)
     return [json.dumps(message) for message in out]
-
-
-def hello(text: str = "And now?") -> ModelRequest:
-    return ModelRequest([UserPromptPart(text)])
 
 
 @QUICK
@@ -470,7 +324,7 @@ def test_history_is_valid_after_any_ending_or_crash(script: list[Step], limits: 
     for kept in range(len(stored) + 1):  # a crash keeps a prefix of the written messages
         wired([*stored[:kept], hello()])
     for sent in done.connection.played.sent:
-        accepted(to_openai(sent))
+        assert_accepted(to_openai(sent))
     context = list(done.run.context.messages)
     assert _same(repair(context), context)
     assert to_openai(context) == to_openai(repair(stored))
@@ -485,8 +339,8 @@ def _same(one: Sequence[object], other: Sequence[object]) -> bool:
 def test_next_run_extends_what_was_sent(script: list[Step], limits: Limits, more: list[Step]) -> None:
     async def check() -> None:
         store = MemoryStore()
-        first = await play(script, limits, store)
-        second = await play([Step([Words("output_text", ["Yes."])])], Limits(), store, first, "Still there?")
+        first = await play_script(script, limits, store)
+        second = await play_script([Step([Words("output_text", ["Yes."])])], Limits(), store, first, "Still there?")
         assert second.run.result is not None
         assert (second.run.result.finish_reason, second.run.result.text) == ("stop", "Yes.")
         [sent] = second.connection.played.sent
@@ -496,19 +350,6 @@ def test_next_run_extends_what_was_sent(script: list[Step], limits: Limits, more
             assert before[: len(earlier)] == earlier
 
     asyncio.run(check())
-
-
-def one_prompt_each(messages: list[ModelMessage]) -> list[ModelMessage]:
-    """Keep one prompt in each message. Several are allowed, but a strict template refuses them."""
-    out: list[ModelMessage] = [hello("Hello")]
-    for message in messages:
-        if isinstance(message, ModelRequest):
-            prompts = [part for part in message.parts if isinstance(part, UserPromptPart)]
-            parts = [part for part in message.parts if part not in prompts[1:]]
-            out.append(replace(message, parts=parts))
-        else:
-            out.append(message)
-    return out
 
 
 FOREIGN = conversations(8).map(one_prompt_each)
@@ -576,7 +417,7 @@ def test_newest_whole_turns_are_kept(sizes: list[int], budget: int) -> None:
     assert kept, "the newest turn was dropped"
     assert _same(kept, messages[len(messages) - len(kept) :])
     assert len(kept) % 4 == 0
-    accepted(to_openai(prepare_messages(kept)))
+    assert_accepted(to_openai(prepare_messages(kept)))
     cost = [size // 3 * 3 for size in sizes]
     if len(kept) > 4:
         assert sum(cost[len(sizes) - len(kept) // 4 :]) <= budget
@@ -605,14 +446,12 @@ SERVERS: list[Running] = []
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _server() -> Iterator[None]:
-    with running(Config(rate=0)) as server:
-        SERVERS.append(server)
-        yield
+def _server(server: Running) -> Iterator[None]:
+    SERVERS.append(server)
+    yield
     SERVERS.clear()
 
 
-SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm", reasoning=True)
 DELTAS = st.lists(st.builds(Words, st.sampled_from(["output_text", "reasoning"]), chunks()), max_size=4)
 TYPED_CALLS = st.lists(
     st.tuples(
@@ -638,16 +477,6 @@ def deltas(words: Sequence[Words], *more: dict[str, Any]) -> str:
     return "!json " + json.dumps([*({names[part.kind]: chunk} for part in words for chunk in part.chunks), *more])
 
 
-@dataclass
-class OneServer:
-    """A stand-in for `LocalModels` with one model that answers."""
-
-    served: tuple[Any, ...]
-
-    async def ready(self) -> tuple[Any, ...]:
-        return self.served
-
-
 @settings(QUICK, max_examples=examples(40))
 @given(DELTAS, TYPED_CALLS, DELTAS, st.sampled_from(["stop", "length", "cut", "error-event", "reset", "stop-it"]))
 def test_page_shows_the_same_live_and_reloaded(
@@ -663,7 +492,7 @@ def test_page_shows_the_same_live_and_reloaded(
     script += f" !{ending} 0" if ending not in finish else ""
 
     async def check() -> None:
-        models: Any = OneServer((ServedModel(SPEC, Endpoint(server.base_url)),))
+        models: Any = FakeLocalModels(served=(ServedModel(QWEN3, Endpoint(server.base_url)),))
         options = Settings(local=LocalSettings(cache_dir=Path("nowhere")), retries=0)
         page = Conversations(options, MemoryStore(), MediaStore(Path("nowhere")), models, _tools())
         seen = len(server.journal())
@@ -700,7 +529,7 @@ def test_page_shows_the_same_live_and_reloaded(
         bodies = [line["body"]["messages"] for line in server.journal()[seen:]]
         assert len(bodies) == (3 if calls else 2)
         for body in bodies:
-            accepted(body)
+            assert_accepted(body)
         for before, after in pairwise(bodies):
             assert [json.dumps(m) for m in after[: len(before)]] == [json.dumps(m) for m in before]
 
@@ -711,7 +540,7 @@ def test_page_shows_the_same_live_and_reloaded(
 
 
 def _tools() -> list[Any]:
-    return [tool(one) if not hasattr(one, "definition") else one for one in tools(lambda: None)]
+    return [tool(one) if not hasattr(one, "definition") else one for one in scripted_tools(lambda: None)]
 
 
 def _length(response: Any) -> int:

@@ -13,8 +13,8 @@ from gradio_client import Client
 from agent.settings import ROOT, LocalSettings, Settings
 from agent.web.app import create_app
 from tests import conftest
-from tests.page.test_hosted_page import messages, responses
-from tests.support.dialect_server import Playing, Reply, playing
+from tests.support.dialect_server import Playing, playing
+from tests.support.replies import anthropic_messages, google_generate_content, openai_responses
 from tests.support.scripted_server import Running
 
 pytestmark = pytest.mark.slow
@@ -131,10 +131,10 @@ def test_all_vendors_together_stay_small(
     client = Client(app.url, verbose=False)
     for model, reply in (
         ("vllm:Qwen/Qwen3-8B", None),
-        ("openai:gpt-6-luna", responses("Hi.")),
-        ("anthropic:claude-sonnet-5-5", messages("Hi.")),
-        ("google:gemini-3.8-flash", generated("Hi.")),
-        ("xai:grok-4.6", responses("Hi.")),
+        ("openai:gpt-6-luna", openai_responses.answer("Hi.")),
+        ("anthropic:claude-sonnet-5-5", anthropic_messages.HI),
+        ("google:gemini-3.8-flash", google_generate_content.HI),
+        ("xai:grok-4.6", openai_responses.answer("Hi.")),
     ):
         if reply is not None:
             hosted.play(reply)
@@ -144,10 +144,3 @@ def test_all_vendors_together_stay_small(
     used = psutil.Process(app.process.pid).memory_info().rss
     print(f"RSS with every SDK in use: {used / 2**20:.0f} MB")
     assert used < MOST
-
-
-def generated(text: str) -> Reply:
-    """Return an answer in the generateContent dialect."""
-    said = {"content": {"role": "model", "parts": [{"text": text}]}, "finishReason": "STOP", "index": 0}
-    usage = {"promptTokenCount": 3, "candidatesTokenCount": 2, "totalTokenCount": 5}
-    return Reply(sse=[{"candidates": [said], "usageMetadata": usage, "modelVersion": "gemini-3.8-flash"}], crlf=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from agent import Agent, ConfigError, Limits, RunResult, Telemetry, tool
-from tests.support.scripted_server import Running, running
+from tests.support.scripted_server import Config, Running
 
 pytestmark = pytest.mark.slow
 
@@ -33,10 +33,7 @@ async def break_down() -> str:
     raise LookupError("no such SECRET")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running() as server:
-        yield server
+SERVER = Config()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, get_type_hints
 
@@ -13,9 +12,9 @@ from agent import Agent, Chat, Context, Endpoint, InputError, Options, RunOption
 from agent.models.catalog import load_catalog
 from agent.settings import ROOT
 from agent.tools import ask_user
-from tests.core.test_run import SPEC
 from tests.support.fakes import FakeConnection
-from tests.support.scripted_server import Config, Running, running
+from tests.support.models import QWEN3
+from tests.support.scripted_server import Running
 
 WRONG = [
     *(("reasoning", value) for value in ("off", "on", "no", "False", "super", "", 0, 1, 0.5, ["low"])),
@@ -33,16 +32,10 @@ KNOWN = {
 }
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(rate=0)) as server:
-        yield server
-
-
 @pytest.mark.parametrize(("name", "value"), WRONG, ids=repr)
 async def test_wrong_option_is_refused_before_any_request(server: Running, name: str, value: Any) -> None:
     before = len(server.journal())
-    async with Agent(connect(SPEC, Endpoint(server.base_url)), tools=[ask_user]) as agent:
+    async with Agent(connect(QWEN3, Endpoint(server.base_url)), tools=[ask_user]) as agent:
         waiting = agent.seals.open((await agent.ask('!tool ask_user {"question": "Which?"}')).suspension or "")
         before += 1
         asked: dict[str, Any] = {name: value}
@@ -63,7 +56,7 @@ async def test_wrong_option_is_refused_before_any_request(server: Running, name:
 
 
 def test_wrong_option_leaves_a_chat_as_it_was(server: Running) -> None:
-    with Chat(Agent(connect(SPEC, Endpoint(server.base_url)))) as chat:
+    with Chat(Agent(connect(QWEN3, Endpoint(server.base_url)))) as chat:
         with pytest.raises(InputError, match="reasoning cannot be 'off'"):
             list(chat.query("Hello", reasoning="off"))
         assert chat.context.messages == ()

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,9 @@ from agent.suspension.seals import Seals
 from agent.tools import ask_user
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.live_runs import LiveRun, LiveRuns
-from tests.core.test_run import SPEC
-from tests.support.scripted_server import Config, Running, running
+from tests.support.journals import MemoryJournal
+from tests.support.models import QWEN3
+from tests.support.scripted_server import Running
 
 TEXT = "!text Hello."
 HALF = "!stall-after 2"
@@ -44,30 +45,10 @@ class Odd(BaseException):
 FAILURES = [RuntimeError("injected"), asyncio.CancelledError("injected"), Odd("injected")]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(rate=0)) as server:
-        yield server
-
-
 @pytest.fixture
 async def agent(server: Running) -> AsyncIterator[Agent]:
-    async with Agent(connect(SPEC, Endpoint(server.base_url)), tools=[ask_user]) as agent:
+    async with Agent(connect(QWEN3, Endpoint(server.base_url)), tools=[ask_user]) as agent:
         yield agent
-
-
-class Notes:
-    """A journal in memory. The write of the last message raises `failure`."""
-
-    def __init__(self, failure: BaseException | None = None) -> None:
-        self.last: Note | None = None
-        self._failure = failure
-
-    async def write(self, message: ModelMessage, note: Note) -> None:
-        await asyncio.sleep(0)
-        if note.ended and self._failure is not None:
-            raise self._failure
-        self.last = note
 
 
 class Watcher:
@@ -180,7 +161,7 @@ async def test_failing_step_ends_with_error(
     script, faults = STEPS[step]
     for owner, name, times in faults:
         fail(monkeypatch, owner, name, failure, times)
-    journal = Notes()
+    journal = MemoryJournal()
     run = agent.run(script, journal=journal)
     result = await read(run, cancel=script == HALF)
     assert result.finish_reason == "error"
@@ -196,7 +177,7 @@ async def test_failing_step_ends_with_error(
 )
 @pytest.mark.parametrize("script", [TEXT, HALF, ASK], ids=["answer", "half", "question"])
 async def test_failing_write_says_it_was_not_saved(agent: Agent, script: str, failure: BaseException) -> None:
-    result = await read(agent.run(script, journal=Notes(failure)), cancel=script == HALF)
+    result = await read(agent.run(script, journal=MemoryJournal(failure)), cancel=script == HALF)
     assert (result.finish_reason, result.suspension, result.pending) == ("error", None, ())
     assert result.note.detail.startswith("This answer could not be saved: ")
     assert Translator("de")(result.note.detail).startswith("Diese Antwort konnte nicht gespeichert werden: ")
@@ -205,7 +186,7 @@ async def test_failing_write_says_it_was_not_saved(agent: Agent, script: str, fa
 
 async def test_failing_seal_ends_with_error(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     fail(monkeypatch, Seals, "seal", RuntimeError("injected"), ALWAYS)
-    result = await read(agent.run(ASK, journal=Notes()))
+    result = await read(agent.run(ASK, journal=MemoryJournal()))
     assert (result.finish_reason, result.suspension) == ("error", None)
 
 
@@ -273,7 +254,7 @@ async def test_ending_survives_cancellation_of_all_tasks(agent: Agent, ticks: in
     """All tasks are cancelled during the last write, as at the end of a program."""
     before, writing = others(), asyncio.Event()
 
-    class Slow(Notes):
+    class Slow(MemoryJournal):
         async def write(self, message: ModelMessage, note: Note) -> None:
             if note.ended:
                 writing.set()
@@ -334,8 +315,8 @@ async def test_run_that_never_wrote_wakes_the_sender(agent: Agent, failure: Exce
 @pytest.mark.parametrize("failure", [*FAILURES, SystemExit(1)], ids=lambda one: type(one).__name__)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_chat_reports_failing_end(server: Running, failure: BaseException) -> None:
-    with Chat(Agent(connect(SPEC, Endpoint(server.base_url)))) as chat:
-        last = list(chat.query(TEXT, journal=Notes(failure)))[-1]
+    with Chat(Agent(connect(QWEN3, Endpoint(server.base_url)))) as chat:
+        last = list(chat.query(TEXT, journal=MemoryJournal(failure)))[-1]
         assert (last.type, "could not be saved" in str(last.content)) == ("error", True)
         if not isinstance(failure, SystemExit):
             assert list(chat.query("!text Again."))[-1].content == "Again."
@@ -357,7 +338,7 @@ REASONS = {
 @pytest.mark.parametrize("reason", REASONS, ids=lambda one: one[:20] or "empty")
 @pytest.mark.parametrize("when", ["before", "in the middle"])
 async def test_any_reason_is_in_receipt(agent: Agent, reason: str, when: str) -> None:
-    journal = Notes()
+    journal = MemoryJournal()
     run = agent.run(HALF, journal=journal)
     if when != "before":
         run.start()
@@ -372,7 +353,7 @@ async def test_any_reason_is_in_receipt(agent: Agent, reason: str, when: str) ->
 
 
 def test_chat_takes_a_reason(server: Running) -> None:
-    with Chat(Agent(connect(SPEC, Endpoint(server.base_url)))) as chat:
+    with Chat(Agent(connect(QWEN3, Endpoint(server.base_url)))) as chat:
         for _ in chat.query(HALF):
             chat.cancel("Enough")
         assert chat.result is not None

@@ -19,7 +19,7 @@ from agent import Agent, Audio, Chat, Endpoint, Image, InputError, connect
 from agent.fetch import Guard
 from agent.messages.parts import AUDIO_FORMATS
 from agent.messages.prompt import fetch_urls
-from tests.core.test_run import SPEC
+from tests.support.models import QWEN3
 from tests.support.scripted_server import Config, running
 from tests.tiers import examples
 
@@ -169,7 +169,7 @@ async def site() -> AsyncIterator[str]:
 
 async def test_web_picture_is_sent_as_bytes(site: str) -> None:
     with running(Config(rate=0)) as server:
-        able = connect(replace(SPEC, image=True), Endpoint(server.base_url))
+        able = connect(replace(QWEN3, image=True), Endpoint(server.base_url))
         async with Agent(able, guard=Guard(allow=(site,))) as agent:
             seen = {"type": "image_url", "image_url": {"url": f"http://{site}/a.png", "detail": "low"}}
             for prompt in (["!text Yes.", Image.from_url(f"http://{site}/a.png")], ["!text Yes.", seen]):
@@ -184,7 +184,7 @@ async def test_web_picture_is_sent_as_bytes(site: str) -> None:
 @pytest.mark.parametrize(("path", "words"), [("/none", "404"), ("/page", "text/html"), ("/fake.png", "no picture")])
 async def test_failed_fetch_sends_no_request(site: str, path: str, words: str) -> None:
     with running(Config(rate=0)) as server:
-        spec = replace(SPEC, image=True)
+        spec = replace(QWEN3, image=True)
         async with Agent(connect(spec, Endpoint(server.base_url)), guard=Guard(allow=(site,))) as agent:
             prompt = ["Look", Image.from_url(f"http://{site}{path}")]
             with pytest.raises(InputError, match=words):

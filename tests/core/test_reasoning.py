@@ -12,9 +12,9 @@ from pydantic.alias_generators import to_camel
 from agent import Agent, Effort, Endpoint, ModelSpec, connect
 from agent.models.catalog import load_catalog
 from agent.providers.reasoning import effort_note, is_off, least, nearest
-from tests.core.test_run import SPEC
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
+from tests.support.models import QWEN3
 from tests.support.scripted_server import Config, Running, running
 
 running_server, server = dialects.running_server, dialects.server
@@ -111,7 +111,7 @@ def scripted() -> Iterator[Running]:
 async def test_template_switches_reasoning(
     scripted: Running, changes: dict[str, Any], asked: Any, sent: Any, note: str
 ) -> None:
-    async with Agent(connect(replace(SPEC, **changes), Endpoint(scripted.base_url))) as agent:
+    async with Agent(connect(replace(QWEN3, **changes), Endpoint(scripted.base_url))) as agent:
         result = await agent.ask("!text Yes.", reasoning=asked)
     assert (result.text, result.effort, result.notes) == ("Yes.", sent, (note,) if note else ())
     said = scripted.journal()[-1]["body"].get("chat_template_kwargs")
@@ -119,7 +119,7 @@ async def test_template_switches_reasoning(
 
 
 async def test_hidden_reasoning_stays_in_history(scripted: Running) -> None:
-    async with Agent(connect(SPEC, Endpoint(scripted.base_url))) as agent:
+    async with Agent(connect(QWEN3, Endpoint(scripted.base_url))) as agent:
         run = agent.run("!reasoning Hm. !text Yes.", reasoning=True, ignore_reasoning=True)
         responses = [response async for response in run]
         assert {response.type for response in responses} == {"output_text"}

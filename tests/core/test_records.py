@@ -9,17 +9,15 @@ from agent import Agent, Endpoint, connect
 from agent.errors import AgentError
 from agent.history.memory import MemoryStore
 from agent.media.store import MediaStore
-from agent.models.catalog import ModelSpec
 from agent.settings import LocalSettings, Settings
 from agent.tools.builtin import calculate
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor as Asker
+from tests.support.models import QWEN3, FakeLocalModels
 from tests.support.scripted_server import Config, running
 from tests.support.views import view_of
-from tests.web.test_handlers import Models
 
-SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm", reasoning=True)
 ASKED = '!reasoning Hm. !text Adding. !tool calculate {"expression": "17+25"} !text It is 42.'
 
 
@@ -29,11 +27,11 @@ async def page(tmp_path: Path) -> AsyncIterator[Conversations]:
     folder = tmp_path / "records"
     folder.mkdir()
     with running(Config(rate=0)) as server:
-        async with Agent(connect(SPEC, Endpoint(server.base_url)), tools=[calculate]) as agent:
+        async with Agent(connect(QWEN3, Endpoint(server.base_url)), tools=[calculate]) as agent:
             await agent.run(ASKED, record=folder / "sum.jsonl")
     (tmp_path / "secret.jsonl").write_bytes((folder / "sum.jsonl").read_bytes())
     settings = Settings(local=LocalSettings(cache_dir=tmp_path), records=folder)
-    page = Conversations(settings, MemoryStore(), MediaStore(tmp_path / "media"), Models(), tools=())
+    page = Conversations(settings, MemoryStore(), MediaStore(tmp_path / "media"), FakeLocalModels(), tools=())
     yield page
     await page.aclose()
 
@@ -60,7 +58,7 @@ async def test_no_other_file_is_opened(page: Conversations, tmp_path: Path, name
 
 async def test_missing_folder_disables_replay(tmp_path: Path, page: Conversations) -> None:
     settings = Settings(local=LocalSettings(cache_dir=tmp_path))
-    other = Conversations(settings, MemoryStore(), MediaStore(tmp_path), Models(), tools=())
+    other = Conversations(settings, MemoryStore(), MediaStore(tmp_path), FakeLocalModels(), tools=())
     with pytest.raises(AgentError, match="No model named"):
         await other.send(Asker(owner="ann"), None, {"text": "Play it."}, Choices(model="replay:sum"))
     await other.aclose()

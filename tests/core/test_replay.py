@@ -22,9 +22,9 @@ from agent import Agent, Approve, Image, InputError, Limits, Response, Run, Tool
 from agent.events import Event, Observers
 from agent.settings import ROOT
 from agent.tracing.record_format import OLD_FORMAT, RunRecord, load_record, record_path
-from tests.core.test_laws import LIMITS, steps, tools
 from tests.support import media_files
 from tests.support.fakes import SPEC, Call, FakeConnection, Step, Words
+from tests.support.scripted_runs import LIMITS, scripted_tools, steps
 from tests.support.scripted_server import running
 from tests.tiers import examples
 
@@ -51,7 +51,7 @@ async def ended(run: Run) -> Run:
 async def recorded(script: Sequence[Step], limits: Limits, path: Path) -> Run:
     runs: list[Run] = []
     connection = FakeConnection(script)
-    agent = Agent(connection, tools=tools(lambda: runs[0].cancel()), limits=limits, system_message="Be brief.")
+    agent = Agent(connection, tools=scripted_tools(lambda: runs[0].cancel()), limits=limits, system_message="Be brief.")
     runs.append(run := agent.run("Hello", record=path))
     connection.played.cancel = run.cancel
     return await ended(run)

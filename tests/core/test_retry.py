@@ -16,18 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
 
-from agent import Agent, Endpoint, Limits, ModelSpec, ProviderError, Run, connect, tool
+from agent import Agent, Endpoint, Limits, ProviderError, Run, connect, tool
 from agent.history import Note
 from agent.history.memory import MemoryStore
 from agent.messages.openai import to_openai
 from agent.runtime.retry import LONGEST_REQUESTED_SECONDS, final_error, next_wait
-from tests.core import test_run
-from tests.core.test_laws import LIMITS, QUICK, Played, play, steps
 from tests.support.dialect_server import Playing, Reply, playing
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words
+from tests.support.message_rules import assert_continues
+from tests.support.models import QWEN3
+from tests.support.scripted_runs import LIMITS, QUICK, Played, play_script, steps
 from tests.support.scripted_server import Running
 
-SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm", reasoning=True)
 OVERLOADED = ProviderError("OpenAI is overloaded. Try again in a moment.", kind="overloaded", status=503)
 
 
@@ -165,8 +165,8 @@ def test_failed_tries_leave_no_trace_in_run(script: list[Step], limits: Limits, 
 
     async def both() -> tuple[Played, Played]:
         return (
-            await play(plain, limits, MemoryStore()),
-            await play(troubled, replace(limits, retries=3), MemoryStore(), failure=AT_ONCE),
+            await play_script(plain, limits, MemoryStore()),
+            await play_script(troubled, replace(limits, retries=3), MemoryStore(), failure=AT_ONCE),
         )
 
     one, other = asyncio.run(both())
@@ -196,9 +196,6 @@ def test_final_error_counts_the_tries() -> None:
 
 
 # --- over the wire ----------------------------------------------------------------------------------------------------
-
-
-server, agent, go_on = test_run.server, test_run.agent, test_run.go_on
 
 
 @tool
@@ -267,7 +264,7 @@ ANSWER = [
 
 
 def chunks(*events: Any) -> Sequence[Any]:
-    head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": SPEC.name}
+    head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": QWEN3.name}
     return [event if isinstance(event, bytes) else {**head, **event} for event in events]
 
 
@@ -288,7 +285,7 @@ def scene() -> Iterator[Playing]:
 )
 async def test_stream_broken_before_text_is_retried(scene: Playing, first: Reply) -> None:
     scene.play(first, Reply(sse=chunks(*ANSWER)))
-    async with Agent(connect(SPEC, Endpoint(f"{scene.url}/v1"))) as agent:
+    async with Agent(connect(QWEN3, Endpoint(f"{scene.url}/v1"))) as agent:
         result = await agent.ask("Hello")
     assert (result.finish_reason, result.text) == ("stop", "Hello")
     assert result.usage == {"input_tokens": 5, "output_tokens": 7}
@@ -299,7 +296,7 @@ async def test_stream_broken_before_text_is_retried(scene: Playing, first: Reply
 async def test_empty_quota_is_not_retried(scene: Playing) -> None:
     error = {"message": "You exceeded your current quota.", "type": "insufficient_quota", "code": "insufficient_quota"}
     scene.play(Reply(status=429, body={"error": error}, headers={"retry-after": "0"}))
-    async with Agent(connect(SPEC, Endpoint(f"{scene.url}/v1"))) as agent:
+    async with Agent(connect(QWEN3, Endpoint(f"{scene.url}/v1"))) as agent:
         result = await agent.ask("Hello")
     assert result.finish_reason == "error"
     assert "quota" in result.note.detail
@@ -310,7 +307,7 @@ async def test_unreachable_server_is_retried() -> None:
     with socket.socket() as nobody:  # the port is taken, but nothing listens
         nobody.bind(("127.0.0.1", 0))
         endpoint = Endpoint(f"http://127.0.0.1:{nobody.getsockname()[1]}/v1")
-        async with Agent(connect(SPEC, endpoint), limits=Limits(retries=1)) as agent:
+        async with Agent(connect(QWEN3, endpoint), limits=Limits(retries=1)) as agent:
             result = await agent.ask("Hello")
     assert result.finish_reason == "error"
     assert result.note.detail.endswith(" It was tried 2 times.")
@@ -354,7 +351,7 @@ async def test_stop_ends_pause_at_once(agent: Agent, server: Running, cancel: Ca
     assert (result.finish_reason, result.text, run.responses, run.waiting) == ("cancelled", "", [], None)
     assert result.note.detail == "Stopped; the model server was free after 0 ms."
     assert len(server.journal()) - seen == 1
-    await go_on(agent, server, run)
+    await assert_continues(agent, server, run)
 
 
 async def test_time_limit_ends_pause(agent: Agent, server: Running) -> None:
@@ -367,7 +364,7 @@ async def test_time_limit_ends_pause(agent: Agent, server: Running) -> None:
     assert result.finish_reason == "limit"
     assert result.note.detail == "Stopped after 2 s, the time limit of one answer."
     assert run.waiting is None
-    await go_on(agent, server, run)
+    await assert_continues(agent, server, run)
 
 
 async def test_pause_start_and_end_are_visible(agent: Agent) -> None:
@@ -394,7 +391,7 @@ async def test_pause_delays_first_token_but_adds_no_usage(agent: Agent) -> None:
 async def test_failed_try_leaves_nothing(scene: Playing) -> None:
     opened = chunks({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
     scene.play(Reply(sse=opened, end="reset"), Reply(status=429, body={}, headers={"retry-after": "40"}))
-    async with Agent(connect(SPEC, Endpoint(f"{scene.url}/v1"))) as agent:
+    async with Agent(connect(QWEN3, Endpoint(f"{scene.url}/v1"))) as agent:
         run = agent.run("Hello").start()
         while run.waiting is None or run.waiting.seconds < 40:
             await run.wait_for_update(0, timeout=30)

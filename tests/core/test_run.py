@@ -7,7 +7,7 @@ import re
 import threading
 import time
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -16,43 +16,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolReturnPart
 
-from agent import Agent, Context, Endpoint, InputError, Limits, ModelSpec, Run, connect, tool
+from agent import Agent, Context, Endpoint, InputError, Limits, Run, connect, tool
 from agent.errors import AgentError, Conflict
 from agent.history import Note
 from agent.limits import explain_filter
 from agent.messages.openai import to_openai
 from agent.models.catalog import Price
-from tests.core.test_laws import accepted
 from tests.support import fakes
 from tests.support.fakes import FakeConnection, Step, Words
-from tests.support.scripted_server import Config, Running, running
+from tests.support.message_rules import assert_accepted, assert_continues
+from tests.support.models import QWEN3
+from tests.support.scripted_server import Running
 from tests.support.strategies import conversations
 from tests.tiers import examples
-
-SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm", reasoning=True)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(rate=0)) as server:
-        yield server
-
-
-@pytest.fixture
-async def agent(server: Running) -> AsyncIterator[Agent]:
-    async with Agent(connect(SPEC, Endpoint(server.base_url)), system_message="Be brief.") as agent:
-        yield agent
 
 
 def with_tools(agent: Agent, *tools: Any, **limits: Any) -> Agent:
     return Agent(agent.connection, tools=tools, limits=Limits(**limits))
-
-
-async def go_on(agent: Agent, server: Running, run: Run) -> None:
-    """Assert that the next message on the same context works and sends a valid history."""
-    again = await agent.ask("!text Yes.", context=run.context)
-    assert (again.finish_reason, again.text) == ("stop", "Yes.")
-    accepted(server.journal()[-1]["body"]["messages"])
 
 
 def by_loop(run: Run) -> None:
@@ -100,7 +80,7 @@ async def test_stop_ends_run_at_once(
     assert result.text == "".join(str(response.content) for response in run.responses)
     assert not any(response.type == "error" for response in run.responses)
     assert "word0 " in result.text or least == 0
-    await go_on(agent, server, run)
+    await assert_continues(agent, server, run)
 
 
 async def test_run_stopped_before_start_still_ends(agent: Agent, server: Running) -> None:
@@ -111,7 +91,7 @@ async def test_run_stopped_before_start_still_ends(agent: Agent, server: Running
     assert (result.finish_reason, result.text, run.responses) == ("cancelled", "", [])
     assert server.journal()[seen:] == []
     assert len(run.context.messages) == 2, "the prompt is not stored with an empty answer"
-    await go_on(agent, server, run)
+    await assert_continues(agent, server, run)
 
 
 async def test_unreadable_partial_answer_does_not_block_end(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +186,7 @@ async def test_stop_ends_or_abandons_tools(
     assert sorted(results) == sorted(names)
     assert {name: content["is_error"] for name, content in results.items()} == {n: n != "quick" for n in names}
     before = len(run.responses)
-    await go_on(agent, server, run)
+    await assert_continues(agent, server, run)
     RELEASE.set()
     await asyncio.sleep(0.05)
     assert len(run.responses) == before, "an abandoned tool was still heard"
@@ -221,7 +201,7 @@ async def test_leaving_the_loop_stops_run(agent: Agent, server: Running) -> None
     assert line["ended"] == "client_closed"
     assert (await run).finish_reason == "cancelled"
     assert run.cancel_reason == "client_disconnect"
-    await go_on(agent, server, run)
+    await assert_continues(agent, server, run)
 
 
 async def test_cancelled_waiter_stops_run(agent: Agent, server: Running) -> None:
@@ -304,7 +284,7 @@ async def test_unopenable_toolset_ends_run(agent: Agent, server: Running, shelve
     assert (result.finish_reason, len(server.journal())) == ("error", seen)
     assert says in str(run.responses[-1].content)
     assert [shelf.events for shelf in made] == [["open", "close"]] * 2
-    await go_on(agent, server, run)
+    await assert_continues(agent, server, run)
 
 
 async def test_failing_or_slow_close_does_not_block(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,7 +324,7 @@ async def test_stop_ends_opening_of_toolset(
     result = await run
     assert time.monotonic() - at < 1
     assert (result.finish_reason, result.text, run.responses) == ("cancelled", "", [])
-    await go_on(agent, server, run)
+    await assert_continues(agent, server, run)
     await asyncio.wait_for(shelf.over.wait(), 5)
     assert shelf.events == ["open", "close"], "the toolset was not closed after its late opening"
 
@@ -382,7 +362,7 @@ async def test_step_limit_says_why(agent: Agent, server: Running) -> None:
     assert (result.finish_reason, len(server.journal()) - seen) == ("limit", 3)
     assert run.responses[-1].type == "error"
     assert run.responses[-1].content == "Stopped after 3 steps: the model kept calling tools." == result.note.detail
-    await go_on(agent, server, run)
+    await assert_continues(agent, server, run)
 
 
 @pytest.mark.parametrize("script", ["!stall-before", "!stall-after 3", "!tool waits {}", "!tool deaf {}"])
@@ -394,7 +374,7 @@ async def test_time_limit_says_why(agent: Agent, server: Running, script: str) -
     assert 0.25 < time.monotonic() - at < 1.3
     assert result.finish_reason == "limit"
     assert run.responses[-1].content == "Stopped after 0.3 s, the time limit of one answer."
-    await go_on(agent, server, run)
+    await assert_continues(agent, server, run)
 
 
 # --- endings of providers ---------------------------------------------------------------------------------------------
@@ -422,7 +402,7 @@ async def test_script_gives_finish_reason_and_text(
     result = await run
     assert (result.finish_reason, result.text, result.final_output) == (reason, text, text)
     assert [response.type for response in run.responses].count("error") == (reason == "error")
-    await go_on(agent, server, run)
+    await assert_continues(agent, server, run)
 
 
 async def test_truncated_call_is_not_made(agent: Agent, server: Running) -> None:
@@ -432,7 +412,7 @@ async def test_truncated_call_is_not_made(agent: Agent, server: Running) -> None
     result = await run
     assert (result.finish_reason, result.text) == ("length", "Well")
     assert [response.type for response in run.responses] == ["output_text"]
-    await go_on(agent, server, run)
+    await assert_continues(agent, server, run)
 
 
 @pytest.mark.parametrize(
@@ -474,7 +454,7 @@ def test_withheld_reason_is_a_short_sentence(details: dict[str, Any], sentence: 
 
 @pytest.mark.parametrize(("may_be_set", "sent"), [(True, 0.3), (False, None)])
 async def test_temperature_is_sent_only_if_allowed(server: Running, may_be_set: bool, sent: Any) -> None:
-    spec = replace(SPEC, temperature=may_be_set)
+    spec = replace(QWEN3, temperature=may_be_set)
     async with Agent(connect(spec, Endpoint(server.base_url))) as agent:
         await agent.ask("!text Hello", temperature=0.3, max_tokens=77)
     body = server.journal()[-1]["body"]
@@ -492,11 +472,11 @@ async def test_max_tokens_is_sent_where_required(dialect: Any, chosen: int | Non
 
 
 async def test_run_price_matches_table(server: Running) -> None:
-    spec = replace(SPEC, price=Price(input=2.0, output=10.0))
+    spec = replace(QWEN3, price=Price(input=2.0, output=10.0))
     async with Agent(connect(spec, Endpoint(server.base_url)), tools=[quick]) as agent:
         result = await agent.ask("!tool quick {} !text Hello there")
         broken = await agent.ask("!cut 2")
-        kept = Agent(connect(SPEC, Endpoint(server.base_url)))
+        kept = Agent(connect(QWEN3, Endpoint(server.base_url)))
         unpriced = await kept.ask("!text Hello")
         await kept.aclose()
     usage = result.usage
@@ -600,7 +580,7 @@ async def test_stop_during_write_waits_for_it(agent: Agent, writes: int) -> None
     assert [message for message, _ in journal.written] == list(run._loop.messages.messages)
     assert [note.ended for _, note in journal.written] == [None] * (len(journal.written) - 1) + [result.finish_reason]
     assert isinstance(journal.written[-1][0], ModelResponse)
-    accepted(to_openai(run.context.messages[:-1]))
+    assert_accepted(to_openai(run.context.messages[:-1]))
 
 
 async def test_prompt_is_written_before_request(agent: Agent, server: Running) -> None:
@@ -641,7 +621,7 @@ async def test_whole_conversation_can_be_handed_on(agent: Agent, server: Running
     again = await agent.ask([*handed, {"role": "user", "content": "!text Yes."}])
     assert again.text == "Yes."
     body = server.journal()[-1]["body"]["messages"]
-    accepted(body)
+    assert_accepted(body)
     assert [message["role"] for message in body] == ["system", "user", "assistant", "tool", "assistant", "user"]
 
 
@@ -654,7 +634,7 @@ async def test_context_survives_json(agent: Agent, server: Running) -> None:
         Context.from_json("{}x")
     again = await agent.ask("!text Yes.", context=context)
     assert again.text == "Yes."
-    accepted(server.journal()[-1]["body"]["messages"])
+    assert_accepted(server.journal()[-1]["body"]["messages"])
 
 
 @settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
@@ -698,7 +678,7 @@ async def test_context_is_valid_during_run(agent: Agent, server: Running) -> Non
     assert len(results) == 2
     again = await agent.ask("!text Yes.", context=context)
     assert again.text == "Yes."
-    accepted(server.journal()[-1]["body"]["messages"])
+    assert_accepted(server.journal()[-1]["body"]["messages"])
     run.cancel()
     await run
 
@@ -717,7 +697,7 @@ async def test_agent_is_unchanged_by_its_runs(agent: Agent) -> None:
 @pytest.mark.parametrize("script", ["!text Yes.", "!status 400", "!cut"])
 def test_ended_loop_leaves_no_connection_open(server: Running, script: str) -> None:
     async def main() -> None:
-        await Agent(connect(SPEC, Endpoint(server.base_url))).ask(script)
+        await Agent(connect(QWEN3, Endpoint(server.base_url))).ask(script)
 
     gc.collect()
     with warnings.catch_warnings(record=True) as warned:

@@ -5,7 +5,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_ai.messages import BinaryContent, ModelResponse, ToolCallPart, ToolReturnPart
 
-from agent import Agent, Endpoint, InputError, Limits, ModelSpec, RunResult, connect, tool
+from agent import Agent, Endpoint, InputError, Limits, RunResult, connect, tool
 from agent.history import Timings
 from agent.limits import FAILURE_POLICIES
 from agent.models.catalog import Price
@@ -22,11 +22,11 @@ from agent.runtime.budget import LONGEST_CYCLE, Budget, BudgetUsed
 from agent.settings import ROOT
 from agent.suspension import Refuse
 from agent.tools import as_tool, ask_user
-from tests.core.test_laws import accepted
-from tests.support.scripted_server import Config, Running, running
+from tests.support.message_rules import assert_accepted
+from tests.support.models import QWEN3
+from tests.support.scripted_server import Running
 from tests.tiers import examples
 
-SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm", reasoning=True)
 PRICE = Price(input=1000.0, output=1000.0)
 
 
@@ -54,19 +54,13 @@ async def poll() -> str:
     return "not yet"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(rate=0)) as server:
-        yield server
-
-
 @pytest.fixture
 async def made(server: Running) -> AsyncIterator[Callable[..., Agent]]:
     """Yield a function that makes an agent with these limits."""
     agents: list[Agent] = []
 
     def make(price: Price | None = None, extra: Sequence[Any] = (), **limits: Any) -> Agent:
-        connection = connect(replace(SPEC, price=price), Endpoint(server.base_url))
+        connection = connect(replace(QWEN3, price=price), Endpoint(server.base_url))
         agents.append(Agent(connection, tools=[look, breaks, slow, poll, *extra], limits=Limits(**limits)))
         return agents[-1]
 
@@ -167,7 +161,7 @@ async def test_table_describes_behaviour(made: Callable[..., Agent], server: Run
     assert [r.type for r in run.responses].count("error") == (scene.ends in ("limit", "error"))
     if "tell the model" in actions and scene.told:
         assert next(note for note in notes(result) if note).find(scene.told) >= 0
-        accepted(server.journal()[-1]["body"]["messages"])
+        assert_accepted(server.journal()[-1]["body"]["messages"])
     assert ("retry" in actions) is (kind == "transient")
     if "ask the user" in actions:
         await _asks(made(scene.price, [ask_user], **given), scene)

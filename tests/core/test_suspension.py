@@ -28,7 +28,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from agent import Agent, Context, Endpoint, InputError, Limits, ModelSpec, Run, RunResult, connect, tool
+from agent import Agent, Context, Endpoint, InputError, Limits, Run, RunResult, connect, tool
 from agent.errors import ConfigError, SuspensionError
 from agent.history import Entry, Record
 from agent.history.memory import MemoryStore
@@ -43,12 +43,12 @@ from agent.suspension.ledgers.files import FileLedger
 from agent.suspension.seals import Seals, canonical, keys_of, signed
 from agent.tools import ask_user
 from agent.web.chat.journal import Omitted, StoreJournal
-from tests.core.test_laws import accepted
-from tests.support.scripted_server import Config, Running, running
+from tests.support.message_rules import assert_accepted
+from tests.support.models import QWEN3
+from tests.support.scripted_server import Running
 from tests.support.strategies import conversations
 from tests.tiers import examples
 
-SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm", reasoning=True)
 KEYS = {"k2": "the-second-secret-is-long", "k1": "the-first-secret-is-longer"}
 PAID: list[int] = []
 
@@ -72,16 +72,10 @@ async def waits() -> None:
     await asyncio.get_running_loop().create_future()
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(rate=0)) as server:
-        yield server
-
-
 @pytest.fixture
 async def agent(server: Running) -> AsyncIterator[Agent]:
     PAID.clear()
-    async with Agent(connect(SPEC, Endpoint(server.base_url)), tools=[ask_user, pay, look, waits]) as agent:
+    async with Agent(connect(QWEN3, Endpoint(server.base_url)), tools=[ask_user, pay, look, waits]) as agent:
         yield agent
 
 
@@ -93,7 +87,7 @@ def other(agent: Agent, *tools: Any, limits: Limits | None = None, **more: Any) 
 def sent(server: Running) -> list[dict[str, Any]]:
     """Return the checked messages of the last request."""
     messages = server.journal()[-1]["body"]["messages"]
-    accepted(messages)
+    assert_accepted(messages)
     return messages
 
 
@@ -264,7 +258,7 @@ async def test_changed_agent_is_refused_unless_allowed(agent: Agent, server: Run
     with pytest.raises(SuspensionError, match="'extra' is new, 'look' is gone, 'pay' takes other arguments") as refused:
         await changed.resume(result.suspension or "", "daily")
     assert refused.value.reason == "tools"
-    renamed = Agent(connect(replace(SPEC, id="vllm:other"), Endpoint(server.base_url)), tools=[ask_user])
+    renamed = Agent(connect(replace(QWEN3, id="vllm:other"), Endpoint(server.base_url)), tools=[ask_user])
     with pytest.raises(SuspensionError, match="vllm:Qwen/Qwen3-8B, not vllm:other") as refused:
         renamed.resume(result.suspension or "", "daily")
     assert refused.value.reason == "model"
@@ -548,11 +542,12 @@ from agent import Agent, Endpoint, ModelSpec, connect, tool
 from agent.suspension.ledgers.files import FileLedger
 from agent.suspension.seals import Seals
 from agent.suspension import Approve
-from tests.core.test_suspension import SPEC, ask_user, look, pay, waits
+from tests.core.test_suspension import ask_user, look, pay, waits
+from tests.support.models import QWEN3
 
 async def main(url, folder, suspended):
     seals = Seals(owner="alice", ledger=FileLedger(folder))
-    async with Agent(connect(SPEC, Endpoint(url)), tools=[ask_user, pay, look, waits], seals=seals) as agent:
+    async with Agent(connect(QWEN3, Endpoint(url)), tools=[ask_user, pay, look, waits], seals=seals) as agent:
         print((await agent.resume(suspended, Approve({"amount": 2}))).text)
 
 asyncio.run(main(*sys.argv[1:]))

@@ -1,7 +1,6 @@
 """Images and audio that the model does not support: refused in a prompt, listed if omitted from the history."""
 
 import base64
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,20 +10,14 @@ from PIL import Image as Pillow
 from agent import Agent, Audio, Chat, Endpoint, Image, InputError, connect
 from agent.messages.parts import extracted_text
 from agent.models.catalog import load_catalog
-from tests.core.test_run import SPEC
 from tests.support import media_files
-from tests.support.scripted_server import Config, Running, running
+from tests.support.models import QWEN3
+from tests.support.scripted_server import Running
 
 PICTURE = media_files.picture("PNG")
 URL = "data:image/png;base64," + base64.b64encode(PICTURE).decode()
 PART = {"type": "image_url", "image_url": {"url": URL}}
 SAID = "Qwen3 cannot take images. Remove them, or use a model that can: vllm:Qwen/"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(rate=0)) as server:
-        yield server
 
 
 PROMPTS: dict[str, Any] = {
@@ -46,7 +39,7 @@ PROMPTS: dict[str, Any] = {
 @pytest.mark.parametrize("name", PROMPTS)
 async def test_unusable_prompt_is_refused_before_any_request(server: Running, name: str) -> None:
     before = len(server.journal())
-    async with Agent(connect(SPEC, Endpoint(server.base_url))) as agent:
+    async with Agent(connect(QWEN3, Endpoint(server.base_url))) as agent:
         with pytest.raises(InputError) as refused:
             await agent.ask(PROMPTS[name])
         with pytest.raises(InputError):
@@ -62,7 +55,7 @@ async def test_unusable_prompt_is_refused_before_any_request(server: Running, na
 
 async def test_models_with_key_are_named(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GEMINI_API_KEY", "key")
-    agent = Agent(connect(replace(SPEC, provider="llama.cpp"), Endpoint(server.base_url)))
+    agent = Agent(connect(replace(QWEN3, provider="llama.cpp"), Endpoint(server.base_url)))
     with pytest.raises(InputError, match=r"cannot take images or audio\. .* that can: google:gemini-"):
         agent.run(["Both:", Image.from_bytes(PICTURE), Audio.from_bytes(media_files.ready())])
     with pytest.raises(InputError, match="cannot take audio") as refused:
@@ -72,7 +65,7 @@ async def test_models_with_key_are_named(server: Running, monkeypatch: pytest.Mo
 
 
 async def test_extracted_text_beside_an_image_is_enough(server: Running) -> None:
-    async with Agent(connect(SPEC, Endpoint(server.base_url))) as agent:
+    async with Agent(connect(QWEN3, Endpoint(server.base_url))) as agent:
         result = await agent.ask(
             ["!text Read.", Image.from_bytes(PICTURE), extracted_text("STOP", "sign.png", "image")]
         )
@@ -82,7 +75,7 @@ async def test_extracted_text_beside_an_image_is_enough(server: Running) -> None
 
 async def test_history_without_its_image_is_noted_each_time(server: Running) -> None:
     history = [{"role": "user", "content": [PART]}, {"role": "assistant", "content": "A sign."}]
-    async with Agent(connect(SPEC, Endpoint(server.base_url))) as agent:
+    async with Agent(connect(QWEN3, Endpoint(server.base_url))) as agent:
         first = await agent.ask([*history, "!text One."])
         second = await agent.ask("!text Two.", context=first.context)
     said = ("Not sent to Qwen3, which cannot use it: 1 picture.",)

@@ -1,7 +1,7 @@
 """The page says before a send how each attachment is handled. A bad one loses neither the text nor other files."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from tests.conftest import App, Visitor
 from tests.support import media_files
-from tests.support.scripted_server import Config, Running, running
+from tests.support.scripted_server import Config, Running
 
 pytestmark = pytest.mark.browser
 
@@ -17,10 +17,7 @@ SEES, BLIND = "Qwen/Qwen3-VL-8B-Instruct", "Qwen/Qwen3-8B"
 Visit = Callable[..., Visitor]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(models=(SEES, BLIND), rate=200.0)) as server:
-        yield server
+SERVER = Config(models=(SEES, BLIND), rate=200.0)
 
 
 @pytest.fixture(scope="module")

@@ -30,13 +30,6 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor
 from agent.web.ui.api import stream_answer
-from tests.core.test_laws import OneServer
-from tests.providers import (
-    test_anthropic_messages,
-    test_google_generate_content,
-    test_hosted_chat,
-    test_openai_responses,
-)
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
 from tests.support.media_files import (
@@ -53,6 +46,8 @@ from tests.support.media_files import (
     sound,
     tone,
 )
+from tests.support.models import FakeLocalModels
+from tests.support.replies import anthropic_messages, chat_completions, google_generate_content, openai_responses
 from tests.support.scripted_server import Config, Running, running
 from tests.support.views import view_of, watch
 
@@ -83,16 +78,14 @@ class Dialect:
 
 
 DIALECTS = {
-    "responses": Dialect(load_catalog().find("openai:gpt-6-luna"), "/v1", test_openai_responses.ANSWER, "input"),
-    "responses, xai": Dialect(load_catalog().find("xai:grok-4.6"), "/v1", test_openai_responses.ANSWER, "input"),
-    "messages": Dialect(load_catalog().find("anthropic:claude-sonnet-5-5"), "", test_anthropic_messages.HI, "messages"),
-    "generate": Dialect(
-        load_catalog().find("google:gemini-3.8-flash"), "", test_google_generate_content.HI, "contents"
-    ),
+    "responses": Dialect(load_catalog().find("openai:gpt-6-luna"), "/v1", openai_responses.ANSWER, "input"),
+    "responses, xai": Dialect(load_catalog().find("xai:grok-4.6"), "/v1", openai_responses.ANSWER, "input"),
+    "messages": Dialect(load_catalog().find("anthropic:claude-sonnet-5-5"), "", anthropic_messages.HI, "messages"),
+    "generate": Dialect(load_catalog().find("google:gemini-3.8-flash"), "", google_generate_content.HI, "contents"),
     "chat": Dialect(
-        load_catalog().find("vllm:Qwen/Qwen3-Omni-30B-A3B-Instruct"), "/v1", test_hosted_chat.ANSWER, "messages"
+        load_catalog().find("vllm:Qwen/Qwen3-Omni-30B-A3B-Instruct"), "/v1", chat_completions.ANSWER, "messages"
     ),
-    "chat, openai": Dialect(load_catalog().find("openai:gpt-audio-1.5"), "/v1", test_hosted_chat.ANSWER, "messages"),
+    "chat, openai": Dialect(load_catalog().find("openai:gpt-audio-1.5"), "/v1", chat_completions.ANSWER, "messages"),
 }
 SEEING = [name for name, dialect in DIALECTS.items() if dialect.spec.image]
 HEARING = [name for name, dialect in DIALECTS.items() if dialect.spec.audio]
@@ -172,23 +165,23 @@ async def test_tool_picture_reaches_model_converted(server: Playing, name: str) 
         return ["Drawn:", BinaryContent(picture("WEBP", (3000, 1500)), media_type="image/webp")]
 
     calls = {
-        "responses": test_openai_responses.reply(
-            test_openai_responses.created(),
-            test_openai_responses.call("{}", name="draw"),
-            test_openai_responses.completed(),
+        "responses": openai_responses.reply(
+            openai_responses.created(),
+            openai_responses.call("{}", name="draw"),
+            openai_responses.completed(),
         ),
-        "messages": test_anthropic_messages.reply(
-            test_anthropic_messages.begin(),
-            test_anthropic_messages.call(0, "toolu_1", "{}", name="draw"),
-            test_anthropic_messages.CALLS,
+        "messages": anthropic_messages.reply(
+            anthropic_messages.begin(),
+            anthropic_messages.call(0, "toolu_1", "{}", name="draw"),
+            anthropic_messages.CALLS,
         ),
-        "generate": test_google_generate_content.reply(
-            test_google_generate_content.chunk({"functionCall": {"name": "draw", "args": {}, "id": "c1"}}),
-            test_google_generate_content.end(),
+        "generate": google_generate_content.reply(
+            google_generate_content.chunk({"functionCall": {"name": "draw", "args": {}, "id": "c1"}}),
+            google_generate_content.end(),
         ),
-        "chat": test_hosted_chat.reply(
-            test_hosted_chat.calls(test_hosted_chat.piece("{}", id="c1", name="draw")),
-            *test_hosted_chat.ending("tool_calls"),
+        "chat": chat_completions.reply(
+            chat_completions.calls(chat_completions.piece("{}", id="c1", name="draw")),
+            *chat_completions.ending("tool_calls"),
         ),
     }
     dialect = DIALECTS[name]
@@ -331,7 +324,7 @@ def scripted() -> Iterator[Running]:
 
 def conversations(spec: ModelSpec, endpoint: Endpoint, folder: Path) -> Conversations:
     """Return a page's conversations with one model that has tools."""
-    models: Any = OneServer((ServedModel(spec, endpoint),))
+    models: Any = FakeLocalModels(served=(ServedModel(spec, endpoint),))
     settings = Settings(local=LocalSettings(cache_dir=folder))
     return Conversations(settings, MemoryStore(), MediaStore(folder / "media"), models, [drawing, report])
 
@@ -347,9 +340,9 @@ async def page(scripted: Running, tmp_path: Path) -> AsyncIterator[Conversations
 
 async def test_generated_media_match_reload_and_return(server: Playing, tmp_path: Path) -> None:
     dialect, inline = DIALECTS["generate"], {"mimeType": "image/png", "data": base64.b64encode(PNG).decode()}
-    drawn_ = test_google_generate_content.reply(
-        test_google_generate_content.chunk(test_google_generate_content.text("Look: "), {"inlineData": inline}),
-        test_google_generate_content.end(),
+    drawn_ = google_generate_content.reply(
+        google_generate_content.chunk(google_generate_content.text("Look: "), {"inlineData": inline}),
+        google_generate_content.end(),
     )
     server.play(drawn_, dialect.reply)
     page = conversations(dialect.spec, Endpoint(server.url, "key"), tmp_path)

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import io
 import re
 import signal
 import socket
@@ -16,7 +15,6 @@ from typing import Any
 
 import psutil
 import pytest
-from PIL import Image, ImageDraw, ImageFont
 from pydantic_ai.messages import BinaryContent, ModelRequest, TextContent, UserPromptPart
 
 from agent.errors import InputError
@@ -40,30 +38,16 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor
 from agent.web.ui.components import takes
+from tests.support.known_texts import INVOICE, SPEECH, SPOKEN, picture_of_text
 from tests.support.media_files import sound, tone
+from tests.support.models import LARGE, FakeLocalModels
 from tests.support.toy_whisper import paths, pinned, whisper
 from tests.support.views import widgets
 from tests.support.weight_server import Server, serving, until
-from tests.web.test_handlers import LARGE, Models
 
 pytestmark = pytest.mark.slow
 
-SAMPLES = Path(__file__).parents[1] / "samples"
-SPEECH = (SAMPLES / "speech.ogg").read_bytes()
-SAID = "Hello. The meeting has moved to Thursday at half past three. Please bring the blue folder."
-INVOICE = ("Invoice 4711", "Total: 99.50 EUR")
 QWEN = load_catalog().find("vllm:Qwen/Qwen3-8B")
-
-
-def written(*lines: str, ink: str = "black", paper: str | tuple[int, ...] = "white", turned: float = 0) -> bytes:
-    """Return a picture of these lines, turned by `turned` degrees."""
-    image = Image.new("RGBA", (640, 80 + 70 * len(lines)), paper)
-    draw, font = ImageDraw.Draw(image), ImageFont.load_default(32)
-    for number, line in enumerate(lines):
-        draw.text((30, 30 + 70 * number), line, fill=ink, font=font)
-    out = io.BytesIO()
-    image.rotate(turned, expand=True, fillcolor=paper).save(out, "PNG")
-    return out.getvalue()
 
 
 def words(text: str) -> list[str]:
@@ -83,7 +67,7 @@ def here() -> Transcriber:
 @contextmanager
 def hub_with_whisper() -> Iterator[Server]:
     """Run a model hub with a toy in Whisper's format, which hears SAID in every speech."""
-    files = whisper(SAID)
+    files = whisper(SPOKEN)
     with pytest.MonkeyPatch.context() as patch, serving(files=paths(files)) as server:
         patch.setitem(transcribe.READERS, "audio", replace(transcribe.SPEECH, files=pinned(files)))
         patch.setenv("HF_ENDPOINT", server.url)
@@ -112,7 +96,7 @@ async def read(here: Transcriber, data: bytes, name: str = "a.png") -> str:
     ids=["plain", "askew", "on its side", "on its head", "light on dark", "see-through"],
 )
 async def test_text_in_picture_is_read(here: Transcriber, how: dict[str, Any]) -> None:
-    found = (await read(here, written(*INVOICE, **how))).splitlines()
+    found = (await read(here, picture_of_text(*INVOICE, **how))).splitlines()
     assert sorted(found) == sorted(INVOICE)
     if how.get("turned", 0) < 45:
         assert found == list(INVOICE), "the lines are out of order"
@@ -121,12 +105,12 @@ async def test_text_in_picture_is_read(here: Transcriber, how: dict[str, Any]) -
 @pytest.mark.weights
 @pytest.mark.timeout(400)
 async def test_side_by_side_text_is_one_line(here: Transcriber) -> None:
-    assert await read(here, written("Apples          12", "Pears           70")) == "Apples\t12\nPears\t70"
+    assert await read(here, picture_of_text("Apples          12", "Pears           70")) == "Apples\t12\nPears\t70"
 
 
 async def test_speech_is_transcribed_with_hub_weights(hears: Transcriber) -> None:
     assert await hears.to_fetch("audio") > 2_000_000
-    assert await read(hears, SPEECH, "voice.ogg") == SAID
+    assert await read(hears, SPEECH, "voice.ogg") == SPOKEN
     assert await hears.to_fetch("audio") == 0
 
 
@@ -135,11 +119,11 @@ async def test_hub_cache_links_are_read(hears: Transcriber, tmp_path: Path, monk
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
     snapshot = tmp_path / "hub" / "models--org--whisper" / "snapshots" / "rev"
     snapshot.mkdir(parents=True)
-    for number, (name, data) in enumerate(whisper(SAID).items()):
+    for number, (name, data) in enumerate(whisper(SPOKEN).items()):
         blob = tmp_path / f"blob{number}"
         blob.write_bytes(data)
         (snapshot / name).symlink_to(blob)
-    assert await read(hears, SPEECH, "voice.ogg") == SAID
+    assert await read(hears, SPEECH, "voice.ogg") == SPOKEN
 
 
 @pytest.mark.weights
@@ -147,7 +131,7 @@ async def test_hub_cache_links_are_read(hears: Transcriber, tmp_path: Path, monk
 async def test_real_whisper_writes_whole_words(here: Transcriber) -> None:
     if [file for file in transcribe.SPEECH.files if await find(file, settings().local.cache_dir) is None]:
         pytest.skip("Whisper base is not on this disk: the page fetches it from the Hugging Face hub")
-    assert words(await read(here, SPEECH, "voice.ogg")) == words(SAID)
+    assert words(await read(here, SPEECH, "voice.ogg")) == words(SPOKEN)
 
 
 @pytest.mark.weights
@@ -155,7 +139,7 @@ async def test_real_whisper_writes_whole_words(here: Transcriber) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
-        ("a.png", written(), "No text was found in a.png. Remove it, or choose a model that can see it."),
+        ("a.png", picture_of_text(), "No text was found in a.png. Remove it, or choose a model that can see it."),
         (
             "a.wav",
             sound("wav", tone(3)),
@@ -214,7 +198,7 @@ async def test_transcription_is_isolated_and_cancellable(hears: Transcriber, mon
     ids=["time", "memory", "a crash"],
 )
 async def test_killed_transcriber_is_explained(here: Transcriber, how: signal.Signals, said: str) -> None:
-    task = asyncio.create_task(read(here, written(*INVOICE)))
+    task = asyncio.create_task(read(here, picture_of_text(*INVOICE)))
     await until(readers, seconds=200)
     readers()[0].send_signal(how)
     with pytest.raises(InputError, match=said):
@@ -223,7 +207,7 @@ async def test_killed_transcriber_is_explained(here: Transcriber, how: signal.Si
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 async def test_flood_from_transcriber_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: str) -> None:
-    made = await convert_file(written(*INVOICE), None)
+    made = await convert_file(picture_of_text(*INVOICE), None)
     flood = f"import sys\nfor _ in range(600): sys.{stream}.buffer.write(bytes(100_000))"
     with hub(monkeypatch):
         here = Transcriber(tmp_path)
@@ -260,7 +244,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, *, sha256: str = "") -> Iterator[Server
 
 async def test_unpinned_file_transcribes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.png"
-    path.write_bytes(written(*INVOICE))
+    path.write_bytes(picture_of_text(*INVOICE))
     store: Any = {"spec": QWEN, "media": MediaStore(tmp_path / "media"), "owner": "ann", "max_bytes": 10**7}
     with (
         hub(monkeypatch, sha256="0" * 64),
@@ -273,7 +257,7 @@ async def test_unpinned_file_transcribes_nothing(tmp_path: Path, monkeypatch: py
 
 async def test_two_messages_share_one_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[Status | None] = []
-    made = await convert_file(written(*INVOICE), None)
+    made = await convert_file(picture_of_text(*INVOICE), None)
     with hub(monkeypatch) as server:
         both = [Transcriber(tmp_path).text("a.png", made, said.append) for _ in range(2)]
         ended = await asyncio.gather(*both, return_exceptions=True)
@@ -292,7 +276,7 @@ async def test_missing_network_is_reported(tmp_path: Path, monkeypatch: pytest.M
         deaf.bind(("127.0.0.1", 0))
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{deaf.getsockname()[1]}")
         with pytest.raises(InputError, match=r"^Toy could not be fetched .* The model hub cannot be reached\.$"):
-            await read(Transcriber(tmp_path), written(*INVOICE))
+            await read(Transcriber(tmp_path), picture_of_text(*INVOICE))
 
 
 async def test_panel_reports_disabled_downloads(tmp_path: Path) -> None:
@@ -337,7 +321,7 @@ async def test_unreachable_hub_disables_audio(tmp_path: Path, monkeypatch: pytes
 async def test_switch_affects_only_unsupported_media(
     tmp_path: Path, switch: bool, image: bool, audio: bool, hears: Transcriber
 ) -> None:
-    (tmp_path / "a.png").write_bytes(written(*INVOICE))
+    (tmp_path / "a.png").write_bytes(picture_of_text(*INVOICE))
     (tmp_path / "a.ogg").write_bytes(SPEECH)
     spec = replace(QWEN, image=image, audio=audio, label="M")
     files = [tmp_path / "a.png", tmp_path / "a.ogg"]
@@ -371,7 +355,7 @@ async def test_public_page_limits_files_read_per_message(tmp_path: Path, hears: 
 
 async def test_slow_reading_gives_back_the_place(tmp_path: Path) -> None:
     of_page = Settings(local=LocalSettings(cache_dir=tmp_path / "cache"), public=PublicSettings(answers_each=1))
-    models, ann = Models(), Visitor(owner="ann")
+    models, ann = FakeLocalModels(), Visitor(owner="ann")
     models.serve(LARGE)
     files = [tmp_path / f"{number}.wav" for number in range(3)]
     for number, file in enumerate(files):
@@ -394,7 +378,7 @@ async def test_slow_reading_gives_back_the_place(tmp_path: Path) -> None:
 @pytest.mark.timeout(400)
 async def test_message_keeps_picture_and_text(here: Transcriber, tmp_path: Path) -> None:
     path = tmp_path / "receipt.png"
-    path.write_bytes(written(*INVOICE))
+    path.write_bytes(picture_of_text(*INVOICE))
     done: list[Status | None] = []
     text, kept, found = await message_parts(
         {"text": "How much?", "files": [str(path)]},

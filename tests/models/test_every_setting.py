@@ -49,10 +49,10 @@ from agent.web.unsent_files import UnsentFiles
 from bench.attack.client import Client
 from tests.support import launched_servers
 from tests.support.dialect_server import playing
+from tests.support.http_client import forged
 from tests.support.media_files import picture
 from tests.support.scripted_server import Config, Running, running
 from tests.support.weight_server import from_hub, serving, until
-from tests.web.test_isolation import forged
 
 MODEL = "Qwen/Qwen3-8B"
 ANN, BOB = Visitor(owner="ann", address="5.6.7.8"), Visitor(owner="bob", address="5.6.7.8")
@@ -73,10 +73,7 @@ def shows(*names: str) -> Callable[[Test], Test]:
     return lambda test: test
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(models=(MODEL,), rate=0)) as server:
-        yield server
+SERVER = Config(models=(MODEL,), rate=0)
 
 
 @pytest.fixture(autouse=True)

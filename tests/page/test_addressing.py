@@ -18,8 +18,8 @@ from agent.history.sqlite import SqliteStore
 from agent.web.chat.conversations import WINDOW
 from tests.conftest import App, Visitor
 from tests.support import media_files
+from tests.support.asking_tools import ASKING_CONFIG as ASKING
 from tests.support.scripted_server import Config, Running, running
-from tests.web.test_questions import CONFIG as ASKING
 
 pytestmark = pytest.mark.browser
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, expect
 from tests.conftest import App, Visitor, becomes
 from tests.peers.axe import grave
 from tests.support import media_files
-from tests.support.scripted_server import Config, Running, running
+from tests.support.scripted_server import Config, Running
 
 pytestmark = pytest.mark.browser
 
@@ -22,10 +22,7 @@ Visit = Callable[..., Visitor]
 ON = "() => document.querySelector('#camera video').srcObject?.getTracks().map(track => track.readyState) ?? []"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(models=(SEES, BLIND, BOTH), rate=200.0)) as server:
-        yield server
+SERVER = Config(models=(SEES, BLIND, BOTH), rate=200.0)
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from playwright.sync_api import Browser, expect
 from agent.web.middleware.visitor_cookie import COOKIE, CookieJar
 from tests.conftest import App, Visitor, becomes
 from tests.support import chromium
+from tests.support.http_client import HttpVisitor, marker, owner_in
 from tests.support.space_proxy import Front, fronted
-from tests.web.test_isolation import Program, marker, owner_in
 
 RULES = "MAP *.example.test 127.0.0.1, MAP *.gradio.live 127.0.0.1"
 HOSTS = 'hosts = ["chat.example.test", "abc.gradio.live"]'
@@ -70,7 +70,7 @@ def test_sibling_host_over_https(
     with fronted(secure=True) as front:
         app = start_app(f"[server]\n{HOSTS}\n")
         front.app = app.port
-        attacker = Program(app.url)
+        attacker = HttpVisitor(app.url)
         names = (CookieJar(secure=True, port=front.port).name, COOKIE, f"{COOKIE}-{front.port}")
         tricks = [f"Domain={domain}; Path={path}; Secure" for path in ("/", "/gradio_api", "/gradio_api/queue")]
         page = named.new_context().new_page()
@@ -92,7 +92,7 @@ def test_other_ports_and_siblings_over_http(start_app: Callable[..., App], named
     with fronted(secure=False) as front:
         app, neighbour = start_app(f"[server]\n{HOSTS}\n"), start_app()
         front.app = app.port
-        attacker = Program(app.url)
+        attacker = HttpVisitor(app.url)
         page = named.new_context().new_page()
         visitor = Visitor(page)
         visitor.open(app.url)

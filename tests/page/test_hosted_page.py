@@ -2,8 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Response as Answer
@@ -11,6 +9,7 @@ from playwright.sync_api import expect
 
 from tests.conftest import CONFIG, App, Visitor
 from tests.support.dialect_server import Playing, Reply, Request, playing
+from tests.support.replies import anthropic_messages, openai_responses
 
 pytestmark = pytest.mark.browser
 
@@ -87,7 +86,9 @@ def test_typed_key_is_used_and_never_shown(hosted: App, visit: Visit, openai: Pl
     visitor.choose("gpt-6-luna")
     chosen(visitor, "GPT-6 Luna")
     give_key(visitor)
-    openai.play(responses("Hello from afar."), Reply(status=401, body={"error": {"message": f"Bad key: {KEY}"}}))
+    openai.play(
+        openai_responses.answer("Hello from afar."), Reply(status=401, body={"error": {"message": f"Bad key: {KEY}"}})
+    )
     visitor.ask("hello")
     expect(visitor.bubbles.first).to_have_text("Hello from afar.")
     assert openai.requests[-1].headers["authorization"] == f"Bearer {KEY}"
@@ -104,7 +105,7 @@ def test_typed_key_is_used_and_never_shown(hosted: App, visit: Visit, openai: Pl
     assert KEY not in visitor.page.content()
     assert KEY not in json.dumps(visitor.page.context.storage_state())
     assert KEY not in hosted.log
-    assert written(hosted.folder, KEY) == []
+    assert hosted.files_with(KEY) == []
 
 
 def test_key_is_private_and_can_be_forgotten(hosted: App, visit: Visit, openai: Playing) -> None:
@@ -129,7 +130,7 @@ def test_key_lives_as_long_as_its_page(hosted: App, visit: Visit, openai: Playin
     chosen(visitor, "GPT-6 Luna")
     give_key(visitor)
     visitor.page.wait_for_timeout(KEY_SECONDS * 1500)  # the open page outlasts the lifetime of a key
-    openai.play(responses("Still here."))
+    openai.play(openai_responses.answer("Still here."))
     visitor.ask("still?")
     expect(visitor.bubbles.first).to_have_text("Still here.")
     context = visitor.page.context
@@ -159,16 +160,19 @@ def test_models_switch_during_conversation(hosted: App, visit: Visit, openai: Pl
     visitor.choose("claude-sonnet-5-5")
     chosen(visitor, "Claude Sonnet 5.5")
     visitor.allow_tools()
-    call = {"type": "tool_use", "id": "toolu_1", "name": "calculate", "input": {}}
-    anthropic.play(
-        messages("Adding.", thinking="The capital of France.", call=call, arguments='{"expression": "17+25"}'),
-        messages("It is Paris."),
+    adding = anthropic_messages.reply(
+        anthropic_messages.begin(),
+        anthropic_messages.thinking(0, "The capital of France.", signature="EqQB"),
+        anthropic_messages.text(1, "Adding."),
+        anthropic_messages.call(2, "toolu_1", '{"expression": "17+25"}', name="calculate"),
+        anthropic_messages.ends("tool_use"),
     )
+    anthropic.play(adding, anthropic_messages.answer("It is Paris."))
     visitor.ask("capital of France?")
     visitor.choose("gpt-6-luna")
     chosen(visitor, "GPT-6 Luna")
     give_key(visitor)
-    openai.play(responses("Rome."), responses("Madrid."))
+    openai.play(openai_responses.answer("Rome."), openai_responses.answer("Madrid."))
     visitor.ask("and of Italy?")
     caption = visitor.chat.locator(".caption")
     expect(caption.last).to_contain_text("Not sent to GPT-6 Luna")
@@ -185,7 +189,7 @@ def test_models_switch_during_conversation(hosted: App, visit: Visit, openai: Pl
     expect(caption.last).not_to_contain_text("Not sent")
     visitor.choose("claude-sonnet-5-5")
     chosen(visitor, "Claude Sonnet 5.5")
-    anthropic.play(messages("Lisbon."))
+    anthropic.play(anthropic_messages.answer("Lisbon."))
     visitor.ask("and of Portugal?")
     expect(visitor.bubbles.filter(has_text="Lisbon.")).to_be_visible()
     assert thinking_of(anthropic.requests[-1]) == ["The capital of France."]
@@ -198,7 +202,7 @@ def test_page_explains_its_wait(hosted: App, visit: Visit, anthropic: Playing) -
     visitor.choose("claude-sonnet-5-5")
     chosen(visitor, "Claude Sonnet 5.5")
     busy = {"type": "error", "error": {"type": "rate_limit_error", "message": "Too many."}}
-    anthropic.play(Reply(status=429, headers={"retry-after": "3"}, body=busy), messages("At last."))
+    anthropic.play(Reply(status=429, headers={"retry-after": "3"}, body=busy), anthropic_messages.answer("At last."))
     visitor.say("hello")
     expect(visitor.chat.locator(".waiting + .caption")).to_contain_text("waiting 3 s, asked to by the provider")
     visitor.shot("waiting")
@@ -220,56 +224,7 @@ def test_stop_ends_wait(hosted: App, visit: Visit, anthropic: Playing) -> None:
     assert len(anthropic.requests) == 1
 
 
-def responses(text: str) -> Reply:
-    """Return an answer in the Responses dialect."""
-    item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed"}
-    content = [{"type": "output_text", "text": text, "annotations": []}]
-    at = {"item_id": "msg_1", "output_index": 0}
-    whole = {"id": "resp_1", "object": "response", "created_at": 1, "model": "gpt-6-luna", "output": []}
-    usage = {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12}
-    details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
-    events: list[dict[str, Any]] = [
-        {"type": "response.created", "response": {**whole, "status": "in_progress"}},
-        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "content": []}},
-        {"type": "response.output_text.delta", **at, "content_index": 0, "delta": text, "logprobs": []},
-        {"type": "response.output_item.done", "output_index": 0, "item": {**item, "content": content}},
-        {"type": "response.completed", "response": {**whole, "status": "completed", "usage": {**usage, **details}}},
-    ]
-    return Reply(sse=[{**event, "sequence_number": n} for n, event in enumerate(events)], named=True)
-
-
-def messages(text: str, thinking: str = "", call: dict[str, Any] | None = None, arguments: str = "") -> Reply:
-    """Return an answer in the Messages dialect, with a tool call at its end if `call` is given."""
-    start = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-5-5", "content": []}
-    usage = {"input_tokens": 12, "output_tokens": 1}
-    events: list[dict[str, Any]] = [{"type": "message_start", "message": {**start, "usage": usage}}]
-    blocks: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
-    if thinking:
-        deltas = [{"type": "thinking_delta", "thinking": thinking}, {"type": "signature_delta", "signature": "EqQB"}]
-        blocks.append(({"type": "thinking", "thinking": "", "signature": ""}, deltas))
-    blocks.append(({"type": "text", "text": ""}, [{"type": "text_delta", "text": text}]))
-    if call:
-        blocks.append((call, [{"type": "input_json_delta", "partial_json": arguments}]))
-    for index, (block, deltas) in enumerate(blocks):
-        events.append({"type": "content_block_start", "index": index, "content_block": block})
-        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
-        events.append({"type": "content_block_stop", "index": index})
-    events.append(
-        {
-            "type": "message_delta",
-            "delta": {"stop_reason": "tool_use" if call else "end_turn"},
-            "usage": {"output_tokens": 9},
-        }
-    )
-    return Reply(sse=[*events, {"type": "message_stop"}], named=True)
-
-
 def thinking_of(request: Request) -> list[str]:
     """Return the thinking that was sent back to Claude."""
     blocks = [block for message in request.json["messages"] for block in message["content"] if isinstance(block, dict)]
     return [block["thinking"] for block in blocks if block["type"] == "thinking"]
-
-
-def written(folder: Path, text: str) -> list[Path]:
-    """Return the files under `folder` that contain the text."""
-    return [path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]

@@ -20,10 +20,9 @@ from agent.web.chat.run_setup import Choices, max_answer_tokens
 from agent.web.chat.visitor import Visitor
 from tests.conftest import App
 from tests.conftest import Visitor as Person
-from tests.page.test_page import everything
+from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running, running
 from tests.support.views import view_of
-from tests.web.test_handlers import Models
 
 Visit = Callable[..., Person]
 ANN = Visitor(owner="ann")
@@ -62,7 +61,7 @@ def test_cut_thoughts_are_sent_back(reason: Any, kept: bool) -> None:
 @pytest.fixture
 async def public(model_server: Running, tmp_path: Path) -> AsyncIterator[Conversations]:
     spec = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm")
-    models = Models(Status("ready", "", None), (ServedModel(spec, Endpoint(model_server.base_url)),))
+    models = FakeLocalModels(Status("ready", "", None), (ServedModel(spec, Endpoint(model_server.base_url)),))
     settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=PublicSettings(messages=5))
     page = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, [])
     yield page
@@ -108,11 +107,11 @@ def test_continue_asks_for_the_rest(start_app: Callable[..., App], visit: Visit)
         visitor.ask("!pace 200 !length 5")
         assert not {"max_tokens", "max_completion_tokens"} & server.journal()[-1]["body"].keys()
         expect(visitor.chat.locator(".caption")).to_contain_text("Reached the length limit")
-        seen = everything(visitor)
+        seen = visitor.labels()
         visitor.shot("length-limit")
         visitor.page.reload()
         expect(go_on).to_be_visible()
-        assert everything(visitor) == seen
+        assert visitor.labels() == seen
         other = visit(app.url, like=visitor)
         stale = other.chat.get_by_role("button", name="Continue", exact=True)
         expect(stale).to_be_visible()

@@ -22,9 +22,9 @@ from agent.web.chat.visitor import Visitor as Asker
 from tests.conftest import App, Visitor
 from tests.peers.axe import grave
 from tests.support import media_files
+from tests.support.clocks import Clock
 from tests.support.scripted_server import Config, Running, running
 from tests.support.small_site import Asked, Said, Site, answer, site, to
-from tests.web.test_public import Clock
 
 SEES, BLIND = "Qwen/Qwen3-VL-8B-Instruct", "Qwen/Qwen3-8B"
 Visit = Callable[..., Visitor]

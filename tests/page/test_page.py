@@ -307,16 +307,16 @@ def test_reload_and_restart_show_same_bubbles(start_app: Callable[..., App], vis
     visitor.allow_tools()
     visitor.ask('!reasoning hm !text One. !tool calculate {"expression": "6*7"} !text Two.')
     visitor.ask("!status 500")
-    seen = everything(visitor)
+    seen = visitor.labels()
     visitor.page.reload()
     expect(visitor.mine).to_have_count(2)
-    assert everything(visitor) == seen
+    assert visitor.labels() == seen
     visitor.page.goto("about:blank")  # Gradio's page reloads itself when the server comes back
     own.stop()
     own.start()
     visitor.open(own.url)
     expect(visitor.mine).to_have_count(2)
-    assert everything(visitor) == seen
+    assert visitor.labels() == seen
     visitor.shot("after-restart")
 
 
@@ -453,10 +453,10 @@ def test_conversation_outgrows_model_and_continues(start_app: Callable[..., App]
         for number in range(6):
             visitor.ask(f"number {number} " + "and so on " * 80)
         expect(visitor.chat.locator(".caption").last).to_contain_text("earlier messages no longer fit")
-        seen = everything(visitor)
+        seen = visitor.labels()
         visitor.page.reload()
         expect(visitor.mine).to_have_count(6)
-        assert everything(visitor) == seen
+        assert visitor.labels() == seen
         sent = small.journal()[-1]["body"]["messages"]
         assert "number 5" in sent[-1]["content"]
         assert not any("number 0" in message["content"] for message in sent)
@@ -472,9 +472,3 @@ def test_earlier_messages_load_on_demand(app: App, visit: Visit) -> None:
     visitor.page.get_by_role("button", name="Show earlier messages").click()
     expect(visitor.mine).to_have_count(15)
     expect(visitor.page.get_by_role("button", name="Show earlier messages")).to_be_hidden()
-
-
-def everything(visitor: Visitor) -> list[str | None]:
-    """Return the labels of all bubbles, in order."""
-    expect(visitor.chat.locator(".caption, .problem")).not_to_have_count(0)
-    return [element.get_attribute("aria-label") for element in visitor.chat.locator("[data-testid]").all()]

@@ -7,7 +7,6 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.conftest import App, Visitor
-from tests.page.test_page import everything
 from tests.support.scripted_server import Running
 
 pytestmark = pytest.mark.browser
@@ -30,11 +29,11 @@ def test_empty_answer_is_reported_and_can_be_retried(app: App, visit: Visit, mod
         expect(problems.last).to_have_text("The model returned an empty answer.")
         expect(visitor.chat.locator(".user-row")).to_have_count(number)
         expect(visitor.chat.locator(".bot-row")).to_have_count(number)
-    seen = everything(visitor)
+    seen = visitor.labels()
     visitor.shot("empty-answer")
     visitor.page.reload()
     expect(visitor.mine).to_have_count(len(EMPTY))
-    assert everything(visitor) == seen
+    assert visitor.labels() == seen
     before = len(model_server.journal())
     asked = visitor.chat.locator(".user-row").last
     id_ = str(asked.get_attribute("data-message"))

@@ -11,8 +11,8 @@ from playwright.sync_api import Locator, expect
 
 from agent.media.transcribe import SPEECH
 from tests.conftest import CONFIG, ROOT, App, Visitor
-from tests.media.test_transcribe import INVOICE, SAID, SAMPLES, written
-from tests.support.scripted_server import Config, Running, running
+from tests.support.known_texts import INVOICE, SAMPLES, SPOKEN, picture_of_text
+from tests.support.scripted_server import Config, Running
 from tests.support.toy_whisper import paths, pinned, whisper
 from tests.support.weight_server import Server, serving
 
@@ -24,10 +24,7 @@ PATIENCE = 200_000
 Visit = Callable[..., Visitor]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(models=(BLIND, SEES), rate=200.0)) as server:
-        yield server
+SERVER = Config(models=(BLIND, SEES), rate=200.0)
 
 
 TOY = """
@@ -42,7 +39,7 @@ transcribe.READERS["audio"] = replace(transcribe.SPEECH, files=pickle.loads(byte
 @pytest.fixture(scope="module")
 def own(start_app: Callable[..., App], server: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     """An app with an empty cache, and a model hub with a small speech model."""
-    files = whisper(SAID)
+    files = whisper(SPOKEN)
     folder = tmp_path_factory.mktemp("toy")
     (folder / "sitecustomize.py").write_text(TOY.format(pickle.dumps(pinned(files)).hex()))
     with serving(files=paths(files)) as hub:
@@ -71,7 +68,7 @@ def without_hub(start_app: Callable[..., App], server: Running, tmp_path_factory
 @pytest.fixture
 def receipt(tmp_path: Path) -> Path:
     path = tmp_path / "receipt.png"
-    path.write_bytes(written(*INVOICE))
+    path.write_bytes(picture_of_text(*INVOICE))
     return path
 
 
@@ -164,7 +161,7 @@ def test_audio_is_transcribed_for_text_model(own: App, visit: Visit, server: Run
     expect(visitor.bubbles.filter(has_text="On Thursday.")).to_be_visible(timeout=PATIENCE)
     said = content(server)[-1]["text"]
     assert said.startswith("Speech in the sound speech.ogg, written down by Whisper; it may have mistakes")
-    assert SAID in said
+    assert SPOKEN in said
     for _ in range(2):
         expect(visitor.mine.locator("audio")).to_have_count(1)
         mark = visitor.mine.locator("details.read")
@@ -177,7 +174,7 @@ def test_audio_is_transcribed_for_text_model(own: App, visit: Visit, server: Run
 def test_unreachable_hub_disables_recording_only(
     without_hub: App, visit: Visit, server: Running, tmp_path: Path
 ) -> None:
-    (tmp_path / "wall.png").write_bytes(written())
+    (tmp_path / "wall.png").write_bytes(picture_of_text())
     visitor = visit(without_hub.url)
     switch(visitor, sounds=False)
     about = visitor.page.locator("#about")

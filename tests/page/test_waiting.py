@@ -40,10 +40,7 @@ LONG = "!tokens 9000 @20"
 Visit = Callable[..., Visitor]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(models=(SEES,), rate=200.0)) as server:
-        yield server
+SERVER = Config(models=(SEES,), rate=200.0)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ The rules read the source with `ast`. The last test starts a new interpreter to 
 import ast
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -435,6 +435,14 @@ def library_imports_application(tree: Tree) -> list[str]:
     ]
 
 
+def imported_tests(tree: Tree) -> list[str]:
+    return [
+        f"{name} imports {target}: move what both need to tests/support"
+        for name, target in imports(tree)
+        if target.rpartition(".")[2].startswith("test_")
+    ]
+
+
 RULES = (
     without_layer,
     upward,
@@ -454,7 +462,10 @@ RULES = (
 
 def project_tree() -> Tree:
     """The modules of this project without its tests."""
-    paths = [path for path in [ROOT / "app.py", *sorted((ROOT / "agent").rglob("*.py"))] if path.exists()]
+    return tree_of(path for path in [ROOT / "app.py", *sorted((ROOT / "agent").rglob("*.py"))] if path.exists())
+
+
+def tree_of(paths: Iterable[Path]) -> Tree:
     names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in paths}
     packages = frozenset(name for path, name in names.items() if path.name == "__init__.py")
     return read({name: path.read_text(encoding="utf-8") for path, name in names.items()}, packages)
@@ -469,6 +480,12 @@ def test_files_are_found() -> None:
     tree = project_tree()
     assert {"agent", "agent.errors", "agent.history"} <= tree.keys()
     assert ("agent.run", "agent.context") in set(imports(tree))
+
+
+def test_tests_import_no_tests() -> None:
+    tree = tree_of(path for path in (ROOT / "tests").rglob("*.py") if "node_modules" not in path.parts)
+    assert ("tests.conftest", "tests.support.scripted_server") in set(imports(tree))
+    assert imported_tests(tree) == []
 
 
 VIOLATIONS = {
@@ -539,6 +556,14 @@ VIOLATIONS = {
     "a lonely base class": (
         lonely_base_classes,
         {"agent.run": "class Run(Stream): ...", "agent.runtime.stream": "class Stream: ..."},
+    ),
+    "a test module": (
+        imported_tests,
+        {"tests.web.test_a": "from tests.web.test_b import HELPER", "tests.web.test_b": ""},
+    ),
+    "a test module, late and relative": (
+        imported_tests,
+        {"tests.web.test_a": "def f():\n    from . import test_b", "tests.web.test_b": ""},
     ),
     "a long function": (long_functions, {"agent.run": "def f():\n" + "    ...\n" * MAX_FUNCTION_LINES}),
     "a long file": (too_long, {"agent.run": "#\n" * (MAX_LINES + 1)}),

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -25,12 +25,6 @@ NAME = "Qwen/Qwen3-8B"
 SPEC = ModelSpec(id=f"vllm:{NAME}", name=NAME, label="Qwen3", provider="vllm", reasoning=True)
 VLLM = load_catalog().providers["vllm"]
 KEY = "sk-very-secret-key-1234567890"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(rate=0)) as server:
-        yield server
 
 
 @pytest.fixture

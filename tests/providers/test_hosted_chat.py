@@ -16,17 +16,23 @@ from agent.run import Run
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
 from tests.support.media_files import MP3, PNG, WAV
+from tests.support.replies.chat_completions import (
+    ANSWER,
+    ROLE,
+    calls,
+    chunk,
+    ending,
+    piece,
+    reply,
+)
 
 ROUTER = replace(load_catalog().find("huggingface:Qwen/Qwen3-8B"), reasoning=True, tools="native")
 AUDIO = load_catalog().find("openai:gpt-audio-1.5")
 VLLM = load_catalog().find("vllm:Qwen/Qwen3-8B")
 LLAMA = replace(VLLM, id="llama.cpp:Qwen/Qwen3-8B", provider="llama.cpp")
 KEY = "hf_averysecretkey1234"
-USAGE = {"prompt_tokens": 5, "completion_tokens": 9, "total_tokens": 14}
 NO_RETRIES = Limits(retries=0)
-DONE = b"data: [DONE]\n\n"
 
-Chunk = Mapping[str, Any]
 Bubble = tuple[str, Any]
 
 
@@ -40,46 +46,7 @@ def sound() -> str:
     return "Moo."
 
 
-# --- the server's replies ---------------------------------------------------------------------------------------------
-
-
-def chunk(*, finish: str | None = None, **delta: Any) -> Chunk:
-    return {
-        "id": "chatcmpl-1",
-        "object": "chat.completion.chunk",
-        "created": 1_790_000_000,
-        "model": "m",
-        "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
-    }
-
-
-def usage() -> Chunk:
-    return {**chunk(), "choices": [], "usage": USAGE}
-
-
-def calls(*pieces: Mapping[str, Any]) -> Chunk:
-    return chunk(tool_calls=list(pieces))
-
-
-def piece(arguments: str = "", index: int | None = 0, id: str | None = None, name: str | None = None) -> dict[str, Any]:
-    function = {"arguments": arguments, **({"name": name} if name else {})}
-    return {
-        **({"index": index} if index is not None else {}),
-        **({"id": id, "type": "function"} if id is not None else {}),
-        "function": function,
-    }
-
-
-def reply(*chunks: Chunk | bytes, **more: Any) -> Reply:
-    return Reply(sse=[*chunks, DONE], **more)
-
-
-def ending(finish: str = "stop") -> tuple[Chunk, Chunk]:
-    return chunk(finish=finish), usage()
-
-
-ROLE = chunk(role="assistant", content="")
-ANSWER = reply(ROLE, chunk(content="Done."), *ending())
+# --- what comes out of each sequence ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

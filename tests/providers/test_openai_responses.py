@@ -5,7 +5,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -27,127 +27,30 @@ from agent.result import RunResult
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
 from tests.support.media_files import PNG, WAV
+from tests.support.replies.openai_responses import (
+    ANSWER,
+    call,
+    completed,
+    created,
+    event,
+    incomplete,
+    reasoning,
+    refusal,
+    reply,
+    text,
+    whole,
+)
 
 OPENAI = load_catalog().find("openai:gpt-6-luna")
 XAI = load_catalog().find("xai:grok-4.6")
 PNG_URL = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
 KEY = "sk-proj-a-very-secret-key-1234"
-USAGE = {
-    "input_tokens": 5,
-    "output_tokens": 7,
-    "total_tokens": 12,
-    "input_tokens_details": {"cached_tokens": 2},
-    "output_tokens_details": {"reasoning_tokens": 3},
-}
 NO_RETRIES = Limits(retries=0)
-_numbers = count()
-
-Event = Mapping[str, Any]
 
 
 def weather(city: str) -> str:
     """The weather of a city."""
     return f"Sunny in {city}."
-
-
-# --- the vendor's replies ---------------------------------------------------------------------------------------------
-
-
-def event(kind: str, **fields: Any) -> Event:
-    return {"type": kind, "sequence_number": next(_numbers), **fields}
-
-
-def whole(status: str, **fields: Any) -> dict[str, Any]:
-    return {
-        "id": "resp_1",
-        "object": "response",
-        "created_at": 1_790_000_000,
-        "model": "gpt-6-luna",
-        "status": status,
-        "output": [],
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-        **fields,
-    }
-
-
-def created() -> list[Event]:
-    return [event(f"response.{name}", response=whole("in_progress")) for name in ("created", "in_progress")]
-
-
-def completed() -> list[Event]:
-    return [event("response.completed", response=whole("completed", usage=USAGE))]
-
-
-def incomplete(reason: str) -> list[Event]:
-    ended = whole("incomplete", incomplete_details={"reason": reason}, usage=USAGE)
-    return [event("response.incomplete", response=ended)]
-
-
-def reasoning(*summaries: str, id_: str = "rs_1", seal: str | None = "gAAA", index: int = 0) -> list[Event]:
-    at = {"item_id": id_, "output_index": index}
-    out = [
-        event("response.output_item.added", output_index=index, item={"id": id_, "type": "reasoning", "summary": []})
-    ]
-    for number, text in enumerate(summaries):
-        here = {**at, "summary_index": number}
-        half = len(text) // 2
-        out += [
-            event("response.reasoning_summary_part.added", **here, part={"type": "summary_text", "text": ""}),
-            event("response.reasoning_summary_text.delta", **here, delta=text[:half], obfuscation="aX3"),
-            event("response.reasoning_summary_text.delta", **here, delta=text[half:]),
-            event("response.reasoning_summary_text.done", **here, text=text),
-            event("response.reasoning_summary_part.done", **here, part={"type": "summary_text", "text": text}),
-        ]
-    said = [{"type": "summary_text", "text": text} for text in summaries]
-    item = {"id": id_, "type": "reasoning", "summary": said, "encrypted_content": seal}
-    return [*out, event("response.output_item.done", output_index=index, item=item)] if seal else out
-
-
-def text(*deltas: str, id_: str = "msg_1", index: int = 1, phase: str | None = "final_answer") -> list[Event]:
-    at = {"item_id": id_, "output_index": index, "content_index": 0}
-    item = {"id": id_, "type": "message", "role": "assistant", "status": "in_progress", "content": []}
-    item |= {"phase": phase} if phase else {}
-    part = {"type": "output_text", "text": "".join(deltas), "annotations": []}
-    return [
-        event("response.output_item.added", output_index=index, item=item),
-        event("response.content_part.added", **at, part={**part, "text": ""}),
-        *(event("response.output_text.delta", **at, delta=delta, logprobs=[]) for delta in deltas),
-        event("response.output_text.done", **at, text="".join(deltas), logprobs=[]),
-        event("response.content_part.done", **at, part=part),
-        event("response.output_item.done", output_index=index, item={**item, "content": [part], "status": "completed"}),
-    ]
-
-
-def call(
-    *pieces: str, id_: str = "fc_1", call_id: str = "call_1", name: str = "weather", index: int = 1
-) -> list[Event]:
-    item = {"id": id_, "type": "function_call", "call_id": call_id, "name": name, "status": "in_progress"}
-    made = {**item, "arguments": "".join(pieces), "status": "completed"}
-    at = {"item_id": id_, "output_index": index}
-    return [
-        event("response.output_item.added", output_index=index, item={**item, "arguments": ""}),
-        *(event("response.function_call_arguments.delta", **at, delta=piece) for piece in pieces),
-        event("response.function_call_arguments.done", **at, name=name, arguments="".join(pieces)),
-        event("response.output_item.done", output_index=index, item=made),
-    ]
-
-
-def refusal(words: str) -> list[Event]:
-    at = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
-    return [
-        event("response.refusal.delta", **at, delta=words[:4]),
-        event("response.refusal.delta", **at, delta=words[4:]),
-        event("response.refusal.done", **at, refusal=words),
-    ]
-
-
-def reply(*events: Sequence[Event | bytes], **more: Any) -> Reply:
-    return Reply(sse=[one for some in events for one in some], named=True, **more)
-
-
-ANSWER = reply(created(), text("Done."), completed())
 
 
 # --- responses --------------------------------------------------------------------------------------------------------

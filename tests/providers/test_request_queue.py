@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent import Agent, Endpoint, Limits, ModelSpec, Run, connect
 from agent.providers.request_queue import MOST_OVERTAKEN, RequestQueue, acting_for
-from tests.support.scripted_server import Config, Running, running
+from tests.support.scripted_server import Config, Running
 
 SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="llama.cpp", reasoning=True)
 
@@ -215,10 +215,7 @@ async def _placed(line: RequestQueue) -> AsyncIterator[None]:
 # Runs
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(rate=400.0)) as server:
-        yield server
+SERVER = Config(rate=400.0)
 
 
 @pytest.fixture

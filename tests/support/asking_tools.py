@@ -17,3 +17,9 @@ def send(to: str, text: str) -> str:
     with (Path(os.environ["SWITCHBOARD_DATA"]) / "sent.txt").open("a") as file:
         file.write(f"{to}: {text}\n")
     return f"Sent to {to}."
+
+
+ASKING_CONFIG = """
+[agent]
+tools = ["agent.tools:ask_user", "tests.support.asking_tools:send", "agent.tools.builtin:calculate"]
+"""

@@ -1,6 +1,7 @@
 """Pictures and sounds for tests: real files with recognisable content, and harmful files."""
 
 import io
+import random
 import struct
 import wave
 import zlib
@@ -46,6 +47,16 @@ def encoded(image: Image.Image, format_: str, **options: Any) -> bytes:
 def picture(format_: str, size: tuple[int, int] = (64, 48), mode: str = "RGB", **options: Any) -> bytes:
     """Return the drawn picture in that format."""
     return encoded(drawn(size, mode), format_, **options)
+
+
+HALF_MB = (400, 400)
+"""The size of a random picture of 0.48 MB."""
+
+
+def random_png(size: tuple[int, int] = (8, 8)) -> bytes:
+    """Return a picture that no other test has. Compression hardly makes it smaller."""
+    wide, high = size
+    return encoded(Image.frombytes("RGB", size, random.randbytes(3 * wide * high)), "PNG")
 
 
 def exif(turn: int = 1) -> bytes:

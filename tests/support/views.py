@@ -3,8 +3,10 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import cache
+from typing import Any
 
 import gradio as gr
+from starlette.requests import Request
 
 from agent.web.chat.conversations import Conversations
 from agent.web.gradio_compat.application import without_applications
@@ -28,3 +30,13 @@ def widgets() -> Widgets:
     """The widgets of a page. Handlers only name them, so all tests can share them."""
     with without_applications(), gr.Blocks(analytics_enabled=False):
         return lay_out("Switchboard", sign_of_life=1.0, login=False, fleeting=False, days=0)
+
+
+def page_request() -> gr.Request:
+    """Return a request, always from the same page of the same visitor."""
+    return gr.Request(Request({"type": "http", "headers": [], "state": {"visitor": "ann"}}), session_hash="page")
+
+
+def properties_of(update: Any) -> dict[str, Any]:
+    """Return the properties that an update sets."""
+    return update if isinstance(update, dict) else dict(update._constructor_args[0])

@@ -29,17 +29,14 @@ from gradio_client.exceptions import AppError
 from PIL import Image
 
 from tests.conftest import App
-from tests.support.scripted_server import Config, Running, running
+from tests.support.models import VISION_MODEL
+from tests.support.scripted_server import Config, Running
 
-PICTURES, TEXT = "Qwen/Qwen3-VL-8B-Instruct", "Qwen/Qwen3-8B"
+TEXT = "Qwen/Qwen3-8B"
 Connect = Callable[[], Client]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    """Run two models. The first one sees pictures."""
-    with running(Config(models=(PICTURES, TEXT), rate=200.0)) as started:
-        yield started
+SERVER = Config(models=(VISION_MODEL, TEXT), rate=200.0)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """The actions of a conversation besides their limits: during an answer, with attachments, and when refused."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,25 +28,22 @@ from agent.web.ui.api import ChatApi
 from agent.web.ui.handlers import Handlers
 from agent.web.unsent_files import UnsentFiles
 from tests.support.media_files import picture, sound
-from tests.support.scripted_server import Config, Running, running
+from tests.support.models import FakeLocalModels
+from tests.support.scripted_server import Config, Running
 from tests.support.views import view_of, widgets
-from tests.web.test_handlers import Models
 
 ANN = Visitor(owner="ann")
 SEES = ModelSpec(id="local:sees", name="sees", label="Sees", provider="vllm", image=True, licence="Apache-2.0")
 TWO = '!tools ask_user {"question": "First?"} ask_user {"question": "Second?"} !text Done.'
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(rate=0, models=("sees",))) as started:
-        yield started
+SERVER = Config(rate=0, models=("sees",))
 
 
 @pytest.fixture
 async def page(server: Running, tmp_path: Path) -> AsyncIterator[Conversations]:
     """The conversations of a page that downloads nothing, so that it can transcribe nothing."""
-    models = Models(served=(ServedModel(SEES, Endpoint(server.base_url)),))
+    models = FakeLocalModels(served=(ServedModel(SEES, Endpoint(server.base_url)),))
     settings = Settings(local=LocalSettings(cache_dir=tmp_path, downloads=False))
     made = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=[ask_user])
     yield made

@@ -19,7 +19,8 @@ from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.web.chat.expiry import GUEST_PREFIX, MARGIN, ExpiredConversations, RetentionPeriods, add_missing_expiry
 from agent.web.chat.journal import Omitted, StoreJournal
 from tests.conftest import App, becomes
-from tests.web.test_isolation import Program, marker, owner_in, png
+from tests.support.http_client import HttpVisitor, marker, owner_in
+from tests.support.media_files import random_png
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 ANN, ANON = "ann", f"{GUEST_PREFIX}1"
@@ -59,8 +60,8 @@ class House:
     async def talk(self, owner: str, lifetimes: RetentionPeriods, *, ended: str | None = "stop") -> Record:
         """Store a conversation with a picture from the visitor and one from the model."""
         journal = StoreJournal(self.store, self.media, Record(owner=owner), Omitted(), lifetimes)
-        mine = await self.media.add(owner, png(), "image/png")
-        made = BinaryContent.narrow_type(BinaryContent(png(), media_type="image/png"))
+        mine = await self.media.add(owner, random_png(), "image/png")
+        made = BinaryContent.narrow_type(BinaryContent(random_png(), media_type="image/png"))
         await journal.write(ModelRequest([UserPromptPart(["See", mine])]), Note())
         await journal.write(ModelResponse([FilePart(made)]), Note(ended=ended))
         return journal.record
@@ -237,7 +238,7 @@ def rows(app: App) -> dict[str, int]:
 
 def test_guest_is_deleted_from_a_running_server(start_app: Callable[..., App]) -> None:
     app = start_app("[history]\nguest_hours = 0.0005\nhousekeeping_minutes = 0.01")
-    guest, visitor, word = Program(app.url, None), Program(app.url), marker()
+    guest, visitor, word = HttpVisitor(app.url, None), HttpVisitor(app.url), marker()
     path = guest.upload("secret.txt", word.encode())
     guest.say(f"!text {word}", path)
     kept = marker()

@@ -11,9 +11,9 @@ from uuid import uuid4
 import pytest
 
 from tests.conftest import CONFIG, App, becomes
-from tests.page.test_hosted_page import responses
 from tests.support.dialect_server import Playing, Reply, playing
-from tests.web.test_isolation import API, Program
+from tests.support.http_client import API, HttpVisitor
+from tests.support.replies import openai_responses
 
 COLLECTED = "collected garbage after a key was forgotten"
 PREFIX = "sk-heap-"
@@ -36,26 +36,26 @@ def start(start_app: Callable[..., App], provider: Playing) -> Callable[[float],
     return lambda key_seconds: start_app(f"{SETTINGS}{key_seconds}", **address)
 
 
-def event(program: Program, widget: str, kind: str) -> int:
+def event(program: HttpVisitor, widget: str, kind: str) -> int:
     """Return the number of an event of a widget."""
     ids = {one["props"].get("elem_id"): one["id"] for one in program.config.json["components"]}
     wanted = [ids[widget], kind]
     return next(one["id"] for one in program.events if wanted in one["targets"])
 
 
-def type_key(program: Program, key: str) -> None:
+def type_key(program: HttpVisitor, key: str) -> None:
     """Paste a key into the page's box and press the button."""
     number = event(program, "key-box", "submit")
     assert program.join(number, [key, MODEL]).status == 200
     assert "process_completed" in program.listen()
 
 
-def begin(program: Program, text: str) -> str:
+def begin(program: HttpVisitor, text: str) -> str:
     """Send a message to the hosted model through the public event, and return the event's id."""
     return program.join(program.chat, [{"text": text, "files": []}, MODEL, {}, None]).json["event_id"]
 
 
-def ask(program: Program, text: str) -> str:
+def ask(program: HttpVisitor, text: str) -> str:
     """Send a message and wait for the answer."""
     begin(program, text)
     return program.listen()
@@ -63,7 +63,7 @@ def ask(program: Program, text: str) -> str:
 
 def holders(app: App) -> list[str]:
     """Return the holders of a key in the server. Another visitor calls a tool that looks for them."""
-    said = Program(app.url).say(LOOK, tools=True)
+    said = HttpVisitor(app.url).say(LOOK, tools=True)
     found = re.findall(r"(\d+) hold a key\.((?:\\\\?n[^\"\\]+)*)", said)
     assert found, said[-2000:]
     return re.split(r"\\+n", found[-1][1])[1:]
@@ -91,11 +91,11 @@ def residue(app: App, key: str) -> int | str:
 def test_forgotten_key_is_held_by_nothing(start: Callable[[float], App], provider: Playing) -> None:
     """This holds after a retry, an answer and a refusal that repeats the key, with the page still open."""
     app = start(600.0)
-    visitor, key = Program(app.url), PREFIX + uuid4().hex
+    visitor, key = HttpVisitor(app.url), PREFIX + uuid4().hex
     type_key(visitor, key)
     provider.play(
         Reply(status=500, body={"error": {"message": f"no, {key}"}}),
-        responses("Hello."),
+        openai_responses.answer("Hello."),
         Reply(status=401, body={"error": {"message": f"Wrong key: {key}"}}),
     )
     assert "Hello." in ask(visitor, "hello")
@@ -112,10 +112,10 @@ def test_forgotten_key_is_held_by_nothing(start: Callable[[float], App], provide
 @pytest.mark.full
 def test_run_that_outlives_its_key_frees_it(start: Callable[[float], App], provider: Playing) -> None:
     app = start(1.0)
-    visitor, key = Program(app.url), PREFIX + uuid4().hex
+    visitor, key = HttpVisitor(app.url), PREFIX + uuid4().hex
     type_key(visitor, key)
-    whole = responses("Hello.")
-    provider.play(replace(whole, sse=whole.sse[:3], end="stall"))
+    whole = openai_responses.answer("Hello.")
+    provider.play(replace(whole, sse=whole.sse[:5], end="stall"))
     run = begin(visitor, "hello")
     becomes(1, lambda: len(provider.requests))
     becomes(1, lambda: app.log.count(COLLECTED))

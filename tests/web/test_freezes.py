@@ -10,8 +10,8 @@ from PIL import Image
 
 from tests.conftest import App
 from tests.support import media_files
+from tests.support.http_client import HttpVisitor
 from tests.support.scripted_server import Config, running
-from tests.web.test_isolation import Program
 
 SECONDS = 8.0
 """The longest wait of another visitor for a short answer, in seconds, on a machine that is busy with tests."""
@@ -25,7 +25,7 @@ def own(start_app: Callable[..., App]) -> App:
 
 def seconds_of_another(own: App, attack: Callable[[], object]) -> tuple[object, float]:
     """Return the attack's result, and the longest that another visitor waits for an answer meanwhile, in seconds."""
-    other, longest = Program(own.url), 0.0
+    other, longest = HttpVisitor(own.url), 0.0
     with ThreadPoolExecutor(1) as pool:
         attacking = pool.submit(attack)
         while True:
@@ -38,7 +38,7 @@ def seconds_of_another(own: App, attack: Callable[[], object]) -> tuple[object, 
 
 @pytest.mark.parametrize("expression", ["round(5, -30000000)", "9**9**9**9", "factorial(400)" + "*factorial(400)" * 30])
 def test_calculator_blocks_nobody(own: App, expression: str) -> None:
-    attacker = Program(own.url)
+    attacker = HttpVisitor(own.url)
     text = f"!tool calculate {json.dumps({'expression': expression})} !text Worked it out."
     said, longest = seconds_of_another(own, lambda: attacker.say(text, tools=True))
     assert "Worked it out." in str(said)
@@ -50,7 +50,7 @@ def test_slow_files_do_not_block_other_visitors(start_app: Callable[..., App]) -
     slow = media_files.encoded(Image.linear_gradient("L").resize((4800, 4800)).convert("RGB"), "PNG")
     with running(Config(models=("Qwen/Qwen3-VL-8B-Instruct",), rate=200.0)) as server:
         own = start_app(VLLM_BASE_URL=server.base_url)
-        attacker, other = Program(own.url), Program(own.url)
+        attacker, other = HttpVisitor(own.url), HttpVisitor(own.url)
         paths = [attacker.upload(f"{number}.png", slow + bytes([number])) for number in range(8)]
         small = other.upload("small.png", media_files.picture("PNG"))
         with ThreadPoolExecutor(1) as pool:
@@ -62,7 +62,7 @@ def test_slow_files_do_not_block_other_visitors(start_app: Callable[..., App]) -
 
 
 def test_long_model_name_is_refused_to_programs(own: App) -> None:
-    program = Program(own.url)
+    program = HttpVisitor(own.url)
     data = [{"text": "!text Hello.", "files": []}, "a" * 100_000, {}, None]
     assert program.join(program.chat, data).status == 200
     said = program.listen()

@@ -2,14 +2,13 @@
 
 import asyncio
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import gradio as gr
 import pytest
 from pydantic_ai.messages import ModelRequest, UserPromptPart
-from starlette.requests import Request
 
 from agent.errors import InputError
 from agent.history import Entry, Note, Record
@@ -26,47 +25,21 @@ from agent.web.ui.api import stream_answer
 from agent.web.ui.handlers import Handlers
 from agent.web.ui.page import build
 from tests.support import media_files
+from tests.support.models import LARGE, SMALL, FakeLocalModels
 from tests.support.scripted_server import Config, running
-from tests.support.views import widgets
-
-SMALL = ModelSpec(id="local:small", name="small", label="Small", provider="llama.cpp", tools="none")
-LARGE = ModelSpec(id="local:large", name="large", label="Large", provider="llama.cpp", tools="emulated")
-
-
-@dataclass
-class Models:
-    """A fake `LocalModels` without a model."""
-
-    status: Status = field(default_factory=lambda: Status("starting", "Looking.", None))
-    served: tuple[ServedModel, ...] = ()
-
-    async def ready(self) -> tuple[ServedModel, ...]:
-        return self.served
-
-    def serve(self, *specs: ModelSpec) -> None:
-        self.served = tuple(ServedModel(spec, Endpoint("http://127.0.0.1:1/v1")) for spec in specs)
+from tests.support.views import page_request, properties_of, widgets
 
 
 @pytest.fixture
-def models() -> Models:
-    return Models()
+def models() -> FakeLocalModels:
+    return FakeLocalModels()
 
 
 @pytest.fixture
-async def handlers(models: Models, tmp_path: Path) -> Handlers:
+async def handlers(models: FakeLocalModels, tmp_path: Path) -> Handlers:
     # A coroutine, because Gradio creates an event loop for widgets if none is running, and never closes it.
     settings = Settings(local=LocalSettings(cache_dir=tmp_path))
     return Handlers(Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=()), widgets())
-
-
-def anyone() -> gr.Request:
-    """Return a request, always from the same page of the same visitor."""
-    return gr.Request(Request({"type": "http", "headers": [], "state": {"visitor": "ann"}}), session_hash="page")
-
-
-def said(update: Any) -> dict[str, Any]:
-    """Return the properties that an update sets."""
-    return update if isinstance(update, dict) else dict(update._constructor_args[0])
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -74,58 +47,60 @@ def files_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_page_shows_download_progress(handlers: Handlers, models: Models) -> None:
+def test_page_shows_download_progress(handlers: Handlers, models: FakeLocalModels) -> None:
     models.status = Status("fetching", "Fetching <Large>.", 0.25)
-    shown, ui = handlers.refresh_models(None, anyone()), handlers.widgets
-    menu, notice = said(shown[ui.composer.model]), shown[ui.chat.notice]
-    assert said(shown[ui.timer])["active"]
+    shown, ui = handlers.refresh_models(None, page_request()), handlers.widgets
+    menu, notice = properties_of(shown[ui.composer.model]), shown[ui.chat.notice]
+    assert properties_of(shown[ui.timer])["active"]
     assert menu["value"] is None
     assert not [id_ for _, id_ in menu["choices"] if id_.startswith("local:")]
     assert "Fetching &lt;Large&gt;." in notice
     assert 'value="0.250"' in notice
 
 
-async def test_better_model_is_offered_not_forced(handlers: Handlers, models: Models) -> None:
+async def test_better_model_is_offered_not_forced(handlers: Handlers, models: FakeLocalModels) -> None:
     models.serve(SMALL)
     models.status = Status("ready", "Fetching Large.", 0.5)
     ui = handlers.widgets
-    shown = handlers.refresh_models(None, anyone())
-    assert said(shown[ui.timer])["active"]
-    assert said(shown[ui.composer.model])["value"] == SMALL.id
-    assert not said(shown[ui.chat.switch])["visible"]
+    shown = handlers.refresh_models(None, page_request())
+    assert properties_of(shown[ui.timer])["active"]
+    assert properties_of(shown[ui.composer.model])["value"] == SMALL.id
+    assert not properties_of(shown[ui.chat.switch])["visible"]
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "Large answers.", None)
-    shown = handlers.refresh_models(SMALL.id, anyone())
-    assert not said(shown[ui.timer])["active"]
-    assert "value" not in said(shown[ui.composer.model])
-    assert said(shown[ui.chat.switch])["visible"]
-    assert "Large" in said(shown[ui.chat.switch])["value"]
+    shown = handlers.refresh_models(SMALL.id, page_request())
+    assert not properties_of(shown[ui.timer])["active"]
+    assert "value" not in properties_of(shown[ui.composer.model])
+    assert properties_of(shown[ui.chat.switch])["visible"]
+    assert "Large" in properties_of(shown[ui.chat.switch])["value"]
     assert shown[ui.chat.notice] == ""
-    shown = await handlers.switch(anyone())
-    assert said(shown[ui.composer.model])["value"] == LARGE.id
-    assert not said(shown[ui.chat.switch])["visible"]
+    shown = await handlers.switch(page_request())
+    assert properties_of(shown[ui.composer.model])["value"] == LARGE.id
+    assert not properties_of(shown[ui.chat.switch])["visible"]
 
 
 @pytest.mark.parametrize("named", ["openai:gpt-6-luna", "gpt-6-luna", SMALL.id])
-def test_model_refresh_undoes_nothing(handlers: Handlers, models: Models, named: str) -> None:
+def test_model_refresh_undoes_nothing(handlers: Handlers, models: FakeLocalModels, named: str) -> None:
     """A key pasted a moment ago must not be reported missing, and a new choice must not be reverted."""
     models.serve(SMALL)
-    shown, ui = handlers.refresh_models(named, anyone()), handlers.widgets
-    assert "value" not in said(shown[ui.composer.model])
+    shown, ui = handlers.refresh_models(named, page_request()), handlers.widgets
+    assert "value" not in properties_of(shown[ui.composer.model])
     assert shown.keys() == {ui.timer, ui.composer.model, ui.chat.notice, ui.chat.switch}
 
 
-async def test_own_prompt_stays(handlers: Handlers, models: Models) -> None:
+async def test_own_prompt_stays(handlers: Handlers, models: FakeLocalModels) -> None:
     prompt = handlers.widgets.settings.system
-    assert prompt not in handlers.refresh_models(None, anyone()), "there is no model yet, and the visitor may be typing"
+    assert prompt not in handlers.refresh_models(None, page_request()), (
+        "there is no model yet, and the visitor may be typing"
+    )
     models.serve(LARGE, SMALL)
-    default = handlers.refresh_models(None, anyone())[prompt]
+    default = handlers.refresh_models(None, page_request())[prompt]
     assert "You are Large" in default
     for typed, shown in (("Be a pirate.", None), (default, default.replace("Large", "Small"))):
-        assert (await handlers.model_chosen(SMALL.id, typed, anyone())).get(prompt) == shown
+        assert (await handlers.model_chosen(SMALL.id, typed, page_request())).get(prompt) == shown
 
 
-async def test_handlers_change_only_outputs_of_their_events(models: Models, tmp_path: Path) -> None:
+async def test_handlers_change_only_outputs_of_their_events(models: FakeLocalModels, tmp_path: Path) -> None:
     """Gradio refuses an update of a widget that is not an output of the event."""
     settings = Settings(local=LocalSettings(cache_dir=tmp_path))
     page = build(Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=()), "Page", sign_of_life=1)
@@ -134,24 +109,24 @@ async def test_handlers_change_only_outputs_of_their_events(models: Models, tmp_
     for served in ((), (SMALL,)):
         models.serve(*served)
         for name, shown in {
-            "page_loaded": await handlers.page_loaded(anyone()),
-            "refresh_models": handlers.refresh_models(None, anyone()),
-            "model_chosen": await handlers.model_chosen("", "", anyone()),
-            "switch": await handlers.switch(anyone()),
-            "refused": handlers.refused(anyone()),
-            "new": handlers.new(anyone()),
-            "key_typed": await handlers.keys.key_typed("", "", anyone()),
-            "key_forgotten": await handlers.keys.key_forgotten("", anyone()),
-            "still_here": await handlers.keys.still_here("", anyone()),
+            "page_loaded": await handlers.page_loaded(page_request()),
+            "refresh_models": handlers.refresh_models(None, page_request()),
+            "model_chosen": await handlers.model_chosen("", "", page_request()),
+            "switch": await handlers.switch(page_request()),
+            "refused": handlers.refused(page_request()),
+            "new": handlers.new(page_request()),
+            "key_typed": await handlers.keys.key_typed("", "", page_request()),
+            "key_forgotten": await handlers.keys.key_forgotten("", page_request()),
+            "still_here": await handlers.keys.still_here("", page_request()),
         }.items():
             assert shown.keys() <= outputs[name], name
             if served:  # without a model, settings stay; a visitor's own prompt always stays
                 assert outputs[name] - shown.keys() <= {handlers.widgets.settings.system}, name
-        extract_text = await handlers.attaching.extract_text(False, "", anyone())
+        extract_text = await handlers.attaching.extract_text(False, "", page_request())
         assert (extract_text.keys() == outputs["extract_text"]) if served else (extract_text == gr.skip())
 
 
-async def test_refused_message_leaves_no_file(handlers: Handlers, models: Models, tmp_path: Path) -> None:
+async def test_refused_message_leaves_no_file(handlers: Handlers, models: FakeLocalModels, tmp_path: Path) -> None:
     models.serve(replace(LARGE, image=True, context_tokens=4096, usual_output_tokens=512))
     picture = tmp_path / "red.png"
     picture.write_bytes(media_files.picture("PNG"))
@@ -161,31 +136,31 @@ async def test_refused_message_leaves_no_file(handlers: Handlers, models: Models
     assert files_in(tmp_path) == [picture]
 
 
-async def test_picked_model_is_not_asked_again(handlers: Handlers, models: Models) -> None:
+async def test_picked_model_is_not_asked_again(handlers: Handlers, models: FakeLocalModels) -> None:
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
-    await handlers.model_chosen(SMALL.id, "", anyone())
-    offer = handlers.refresh_models(SMALL.id, anyone())[handlers.widgets.chat.switch]
-    assert not said(offer)["visible"]
+    await handlers.model_chosen(SMALL.id, "", page_request())
+    offer = handlers.refresh_models(SMALL.id, page_request())[handlers.widgets.chat.switch]
+    assert not properties_of(offer)["visible"]
 
 
-async def test_unknown_name_keeps_chosen_model(handlers: Handlers, models: Models) -> None:
+async def test_unknown_name_keeps_chosen_model(handlers: Handlers, models: FakeLocalModels) -> None:
     """This also holds during the page's refresh, once a second, while the name is in the box."""
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
-    await handlers.model_chosen(SMALL.id, "", anyone())
+    await handlers.model_chosen(SMALL.id, "", page_request())
     menu = handlers.widgets.composer.model
-    assert said(handlers.refresh_models("nobody", anyone())[menu])["value"] == SMALL.id
+    assert properties_of(handlers.refresh_models("nobody", page_request())[menu])["value"] == SMALL.id
     with pytest.warns(UserWarning, match="openai:nobody"):  # Gradio warns instead of a toast without a browser
-        shown = await handlers.model_chosen("nobody", "", anyone())
-    assert said(shown[menu])["value"] == SMALL.id
+        shown = await handlers.model_chosen("nobody", "", page_request())
+    assert properties_of(shown[menu])["value"] == SMALL.id
 
 
-def test_missing_model_gives_way_to_an_available_one(handlers: Handlers, models: Models) -> None:
+def test_missing_model_gives_way_to_an_available_one(handlers: Handlers, models: FakeLocalModels) -> None:
     models.serve(LARGE)
     models.status = Status("ready", "", None)
-    menu = handlers.refresh_models(SMALL.id, anyone())[handlers.widgets.composer.model]
-    assert said(menu)["value"] == LARGE.id
+    menu = handlers.refresh_models(SMALL.id, page_request())[handlers.widgets.composer.model]
+    assert properties_of(menu)["value"] == LARGE.id
 
 
 @pytest.mark.parametrize(
@@ -194,15 +169,15 @@ def test_missing_model_gives_way_to_an_available_one(handlers: Handlers, models:
     ids=["no-tools", "emulated"],
 )
 async def test_tools_switch_follows_model(
-    handlers: Handlers, models: Models, spec: ModelSpec, interactive: bool, words: str
+    handlers: Handlers, models: FakeLocalModels, spec: ModelSpec, interactive: bool, words: str
 ) -> None:
     models.serve(spec)
-    tools = (await handlers.model_chosen(spec.id, "", anyone()))[handlers.widgets.settings.tools]
-    assert said(tools)["interactive"] is interactive
-    assert words in said(tools)["info"]
+    tools = (await handlers.model_chosen(spec.id, "", page_request()))[handlers.widgets.settings.tools]
+    assert properties_of(tools)["interactive"] is interactive
+    assert words in properties_of(tools)["info"]
 
 
-async def test_finished_answer_still_reaches_listener(handlers: Handlers, models: Models) -> None:
+async def test_finished_answer_still_reaches_listener(handlers: Handlers, models: FakeLocalModels) -> None:
     with running(Config(rate=0, models=("large",))) as server:
         models.served = (ServedModel(LARGE, Endpoint(server.base_url)),)
         conversations = handlers._conversations
@@ -215,14 +190,16 @@ async def test_finished_answer_still_reaches_listener(handlers: Handlers, models
     assert (answers[-1]["text"], answers[-1]["finish_reason"]) == ("Quick.", "stop")
 
 
-async def test_newer_watch_ends_older_ones(handlers: Handlers, models: Models) -> None:
+async def test_newer_watch_ends_older_ones(handlers: Handlers, models: FakeLocalModels) -> None:
     with running(Config(rate=0, models=("large",))) as server:
         models.served = (ServedModel(LARGE, Endpoint(server.base_url)),)
         conversations = handlers._conversations
         live = await conversations.send(Asker(owner="ann"), None, {"text": "!tokens 4000 @50"}, Choices())
         assert live is not None
-        handlers._sessions.save(anyone(), replace(handlers._sessions.get(anyone()), conversation=live.conversation))
-        watches = [handlers.watch(anyone()) for _ in range(3)]
+        handlers._sessions.save(
+            page_request(), replace(handlers._sessions.get(page_request()), conversation=live.conversation)
+        )
+        watches = [handlers.watch(page_request()) for _ in range(3)]
         for watch in watches:
             assert await anext(watch)
         for older in watches[:2]:
@@ -235,16 +212,16 @@ async def test_newer_watch_ends_older_ones(handlers: Handlers, models: Models) -
 
 
 @pytest.mark.parametrize("taken", [True, False], ids=["at home", "over a link"])
-async def test_share_link_takes_no_typed_key(models: Models, tmp_path: Path, taken: bool) -> None:
+async def test_share_link_takes_no_typed_key(models: FakeLocalModels, tmp_path: Path, taken: bool) -> None:
     settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=PublicSettings(keys=taken))
     conversations = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=())
     page = Handlers(conversations, widgets())
-    shown = await page.keys.key_typed("sk-of-a-visitor", "openai:gpt-6-luna", anyone())
+    shown = await page.keys.key_typed("sk-of-a-visitor", "openai:gpt-6-luna", page_request())
     words, box = shown[page.widgets.chat.key_text], shown[page.widgets.chat.key]
-    session = page._sessions.get(anyone())
+    session = page._sessions.get(page_request())
     assert (conversations.models.keys.get(session.owner, "openai") == "sk-of-a-visitor") is taken
-    assert not said(box)["visible"]
-    assert ("shared over a link" in said(words)["value"]) is not taken
+    assert not properties_of(box)["visible"]
+    assert ("shared over a link" in properties_of(words)["value"]) is not taken
     conversations.models.keys.forget(session.owner)
 
 
@@ -259,7 +236,7 @@ async def test_typed_names_do_not_pile_up_connections(handlers: Handlers, monkey
     assert len(offers._connections) == 1
 
 
-async def test_repeated_earlier_still_shows_conversation(models: Models, tmp_path: Path) -> None:
+async def test_repeated_earlier_still_shows_conversation(models: FakeLocalModels, tmp_path: Path) -> None:
     models.serve(LARGE)
     async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
         conversations = Conversations(
@@ -268,8 +245,8 @@ async def test_repeated_earlier_still_shows_conversation(models: Models, tmp_pat
         handlers = Handlers(conversations, widgets())
         entry = Entry(parent_id=None, message=ModelRequest([UserPromptPart("Hi.")]), note=Note(run_id="r"))
         record = await store.save(Record(owner="ann", head_id=entry.id), [entry])
-        handlers._sessions.save(anyone(), replace(handlers._sessions.get(anyone()), conversation=record.id))
+        handlers._sessions.save(page_request(), replace(handlers._sessions.get(page_request()), conversation=record.id))
         for _ in range(80):
-            handlers.earlier(anyone())
-        [shown] = [update async for update in handlers.watch(anyone())]
+            handlers.earlier(page_request())
+        [shown] = [update async for update in handlers.watch(page_request())]
         assert "Hi." in str(shown[handlers.widgets.chat.chatbot])

@@ -1,6 +1,6 @@
 """No visitor sees or changes anything of another visitor, whatever ids and requests one of them replays.
 
-`Program` is a visitor who speaks raw HTTP with its own cookie, another one's, a forged one or none. The laws:
+`HttpVisitor` is a visitor who speaks raw HTTP with its own cookie, another one's, a forged one or none. The laws:
 
 - another visitor's id gets the same answer as a made-up id (`MATRIX`: object, verb, principal);
 - no answer to the second visitor contains data of the first, and nothing of the first's stops or grows;
@@ -14,149 +14,55 @@ import http.cookiejar
 import json
 import random
 import re
-import sqlite3
-import ssl
 import threading
-from base64 import urlsafe_b64decode
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from io import BytesIO
-from time import monotonic
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx
 import pytest
-from PIL import Image
 from playwright.sync_api import Browser, Request, Response, expect
 
 from agent.errors import NotFound
 from agent.media.store import MediaStore
 from agent.web.middleware import isolation, issued_ids, requests
 from agent.web.middleware.origins import Origins
-from agent.web.middleware.visitor_cookie import COOKIE, CookieJar, VisitorCookies
+from agent.web.middleware.visitor_cookie import COOKIE, VisitorCookies
 from tests.conftest import CONFIG, App, Visitor
-from tests.support.scripted_server import Config, Running, running
+from tests.support.foreign_requests import (
+    MATRIX,
+    PAGE_SESSION,
+    Scene,
+    at_work,
+    closed_requests,
+    comparable,
+    filled,
+    made_up_like,
+    send_row,
+    stored_conversations,
+)
+from tests.support.http_client import API, HttpVisitor, cookie_name, forged, marker, owner_in, send_raw
+from tests.support.media_files import random_png
+from tests.support.models import VISION_MODEL
+from tests.support.scripted_server import Config, Running
 
-API = "/gradio_api/"
 HERE = "switchboard_visitor-80"
 """The name of the visitor's cookie at http://chat.example."""
-PICTURES = "Qwen/Qwen3-VL-8B-Instruct"
-LONG = "!tokens 9000 @20"
-SALT = uuid4().bytes
 LONG_RUNS = CONFIG.replace("run_seconds = 60", "run_seconds = 600") + "[server]\nmax_upload_bytes = 400000\n"
 
 
-def marker() -> str:
-    """Return a word that no other test uses."""
-    return f"amber{uuid4().hex}"
-
-
-def png() -> bytes:
-    """Return a picture that no other test has."""
-    out = BytesIO()
-    Image.new("RGB", (8, 8), tuple(random.randbytes(3))).save(out, "PNG")
-    return out.getvalue()
-
-
-@dataclass
-class Said:
-    """The part of an answer that has arrived."""
-
-    status: int
-    headers: httpx.Headers
-    text: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.text)
-
-
-class Program:
-    """A visitor over raw HTTP. `cookie` None means no cookie; without the argument the app gives it one."""
-
-    def __init__(self, url: str, cookie: str | None = "", *, verify: ssl.SSLContext | bool = True) -> None:
-        limits = httpx.Limits(max_keepalive_connections=0)  # so that no connection is left to close
-        self.http = httpx.Client(base_url=url, timeout=60, trust_env=False, limits=limits, verify=verify)
-        self.session = uuid4().hex[:11]
-        self.config = self.ask("GET", "/config")
-        name, _, given = self.config.headers["set-cookie"].split(";")[0].partition("=")
-        self.cookie = cookie = given if cookie == "" else cookie
-        self.http.cookies.clear()
-        if cookie is not None:
-            self.http.headers["cookie"] = f"{name}={cookie}"
-        self.events: list[dict[str, Any]] = self.config.json["dependencies"]
-
-    def ask(self, method: str, path: str, *, seconds: float = 30.0, **more: Any) -> Said:
-        """Send a request, and read until the answer ends or `seconds` are over."""
-        text, until = "", monotonic() + seconds
-        more.setdefault("timeout", seconds)
-        with self.http.stream(method, path, **more) as answer:
-            with suppress(httpx.ReadTimeout, httpx.RemoteProtocolError):
-                for piece in answer.iter_text():
-                    text += piece
-                    if monotonic() > until:
-                        break
-            return Said(answer.status_code, answer.headers, text)
-
-    def join(self, fn: int, data: list[Any], **more: Any) -> Said:
-        """Start an event in the session."""
-        body = {"data": data, "fn_index": fn, "session_hash": self.session, **more}
-        return self.ask("POST", f"{API}queue/join", json=body)
-
-    def listen(self, session: str = "", seconds: float = 10.0) -> str:
-        """Return all messages of a session until its events have ended."""
-        query = {"session_hash": session or self.session}
-        return self.ask("GET", f"{API}queue/data", params=query, seconds=seconds).text
-
-    @property
-    def chat(self) -> int:
-        """The number of the public event."""
-        return next(event["id"] for event in self.events if event["api_name"] == "chat")
-
-    def begin(self, text: str, *paths: str, **options: Any) -> Said:
-        """Send a message through the public event."""
-        files = [{"path": path, "meta": {"_type": "gradio.FileData"}} for path in paths]
-        return self.join(self.chat, [{"text": text, "files": files}, "", options, None])
-
-    def say(self, text: str, *paths: str, **options: Any) -> str:
-        """Send a message and wait for the answer."""
-        assert self.begin(text, *paths, **options).status == 200
-        return self.listen()
-
-    def upload(self, name: str, data: bytes, **more: Any) -> str:
-        """Upload a file. Return its path on the server."""
-        return self.ask("POST", f"{API}upload", files={"files": (name, data)}, **more).json[0]
-
-
-def cookie_name(url: str) -> str:
-    """Return the name of the visitor's cookie at a page."""
-    found = urlsplit(url)
-    return CookieJar(found.scheme == "https", found.hostname or "", found.port, found.path.rstrip("/")).name
-
-
-def forged(cookie: str) -> str:
-    """Return the cookie with one changed character in its signature."""
-    return cookie[:-5] + ("A" if cookie[-5] != "A" else "B") + cookie[-4:]
-
-
-PRINCIPALS: dict[str, Callable[[App, str], Program]] = {
-    "another": lambda app, cookie: Program(app.url),
-    "anonymous": lambda app, cookie: Program(app.url, None),
-    "forged": lambda app, cookie: Program(app.url, forged(cookie)),
+PRINCIPALS: dict[str, Callable[[App, str], HttpVisitor]] = {
+    "another": lambda app, cookie: HttpVisitor(app.url),
+    "anonymous": lambda app, cookie: HttpVisitor(app.url, None),
+    "forged": lambda app, cookie: HttpVisitor(app.url, forged(cookie)),
 }
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    """Run a model that sees pictures."""
-    with running(Config(models=(PICTURES,), rate=500.0)) as started:
-        yield started
+SERVER = Config(models=(VISION_MODEL,), rate=500.0)
 
 
 @pytest.fixture(scope="module")
@@ -165,105 +71,13 @@ def own(start_app: Callable[..., App], server: Running) -> App:
     return start_app(LONG_RUNS, VLLM_BASE_URL=server.base_url)
 
 
-def stored(app: App) -> dict[str, tuple[str, int]]:
-    """Return every conversation with its owner and its number of entries."""
-    with sqlite3.connect(f"file:{app.folder}/data/history.sqlite?mode=ro", uri=True) as db:
-        rows = db.execute(
-            "SELECT c.id, c.owner, count(*) FROM conversations c JOIN entries e ON conversation_id = c.id GROUP BY c.id"
-        ).fetchall()
-    db.close()
-    return {row[0]: (row[1], row[2]) for row in rows}
-
-
-def owner_in(cookie: str) -> str:
-    """Return the visitor that a cookie names. The name is not encrypted."""
-    payload = cookie.split(".")[0]
-    return json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-
-
 # Object x verb x principal
-
-
-@dataclass
-class Scene:
-    """The first visitor's state: a running answer, a finished one, an upload and a picture."""
-
-    program: Program
-    marker: str
-    ids: dict[str, str]
-    app: App
-    server: Running
-    long: str
-    before: dict[str, tuple[str, int]] = field(default_factory=dict)
-
-    def mine(self) -> dict[str, tuple[str, int]]:
-        return {id_: row for id_, row in stored(self.app).items() if row[0] == self.ids["owner"]}
-
-    def untouched(self) -> None:
-        """Assert that the run still goes on and the conversations have not changed."""
-        line = next(line for line in self.server.journal() if self.long in str(line["body"]))
-        assert line["ended"] is None
-        assert line["closed"] is None
-        assert self.mine() == self.before
-
-
-@contextmanager
-def reading(program: Program) -> Iterator[None]:
-    """Read the events of the visitor's session all the time. The app cancels events that nobody reads for a minute."""
-
-    def read() -> None:
-        query = {"session_hash": program.session}
-        with (
-            suppress(httpx.HTTPError),
-            program.http.stream("GET", f"{API}queue/data", params=query, timeout=600) as said,
-        ):
-            for _ in said.iter_raw():
-                pass
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join(30)
-
-
-@contextmanager
-def at_work(app: App, server: Running, first: Program) -> Iterator[Scene]:
-    """Yield a visitor who has sent files and whose next answer is being written."""
-    word = marker()
-    sent, picture = first.upload(f"{word}.txt", word.encode()), first.upload("p.png", png())
-    assert word in first.say(f"!text {word}", sent, picture, system_message=word)
-    path = first.upload(f"{word}.txt", word.encode())
-    long = f"{LONG} !text {word}"
-    event = first.begin(long).json["event_id"]
-    server.wait_for(lambda journal: any(long in str(line["body"]) and line["sent"] > 3 for line in journal))
-    assert first.cookie is not None
-    owner = owner_in(first.cookie)
-    kept = next((app.folder / "data" / "media" / owner).iterdir())
-    ids = {
-        "session": first.session,
-        "event": event,
-        "path": path,
-        "media": kept.name,
-        "owner": owner,
-        "conversation": next(id_ for id_, row in stored(app).items() if row[0] == owner),
-        "chat": str(first.chat),
-    }
-    made = Scene(first, word, ids, app, server, long)
-    made.before = made.mine()
-    end = {"session_hash": first.session, "event_id": event, "fn_index": first.chat}
-    with reading(first):
-        try:
-            yield made
-        finally:
-            first.ask("POST", f"{API}cancel", json=end)
 
 
 @pytest.fixture(scope="module")
 def scene(own: App, server: Running) -> Iterator[Scene]:
     """The first visitor, with a running answer."""
-    with at_work(own, server, Program(own.url)) as made:
+    with at_work(own, server, HttpVisitor(own.url)) as made:
         yield made
 
 
@@ -276,80 +90,8 @@ def below(start_app: Callable[..., App], server: Running) -> App:
 @pytest.fixture(scope="module")
 def scene_below(below: App, server: Running) -> Iterator[Scene]:
     """The first visitor in that app, with a running answer."""
-    with at_work(below, server, Program(below.url)) as made:
+    with at_work(below, server, HttpVisitor(below.url)) as made:
         yield made
-
-
-SEAT = '{"owner": "$owner", "guest": true, "conversation": "$conversation", "window": 40}'
-MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
-    # object, verb, method, path, body, the owner's status (None: not requested, because it would change the scene)
-    ("session", "listen", "GET", "queue/data?session_hash=$session", None, None),
-    ("session", "keep", "GET", "heartbeat/$session", None, None),
-    ("session", "act", "POST", "queue/join", '{"session_hash": "$session", "fn_index": 1, "data": [$seat]}', None),
-    ("session", "cancel", "POST", "cancel", '{"session_hash": "$session", "fn_index": $chat, "event_id": "x"}', 404),
-    ("session", "link", "GET", "deep_link?session_hash=$session", None, 404),
-    ("session", "serve", "POST", "component_server",
-     '{"session_hash": "$session", "component_id": 1, "fn_name": "x", "data": 1}', 404),
-    ("session", "call", "POST", "call/chat", '{"session_hash": "$session", "data": [{"text": "x"}, "", {}]}', 404),
-    ("session", "run", "POST", "run/chat", '{"session_hash": "$session", "data": [{"text": "x"}, "", {}, null]}', 404),
-    ("session", "api", "POST", "api/predict", '{"session_hash": "$session", "fn_index": 1, "data": [null]}', 404),
-    ("session", "play", "GET", "stream/$session/0/1/playlist.m3u8", None, 404),
-    ("event", "cancel", "POST", "cancel", '{"session_hash": "mine", "fn_index": $chat, "event_id": "$event"}', 404),
-    ("event", "cancel both", "POST", "cancel",
-     '{"session_hash": "$session", "fn_index": $chat, "event_id": "$event"}', None),
-    ("event", "reset", "POST", "reset", '{"event_id": "$event"}', 200),
-    ("event", "read", "GET", "call/chat/$event", None, 404),
-    ("event", "read 2", "GET", "call/v2/chat/$event", None, 404),
-    ("event", "feed", "POST", "stream/$event", '{"data": []}', 404),
-    ("event", "close", "POST", "stream/$event/close", None, 404),
-    ("upload", "read", "GET", "file=$path", None, 200),
-    ("upload", "head", "HEAD", "file=$path", None, 200),
-    ("upload", "read old", "GET", "file/$path", None, 404),
-    ("upload", "proxy", "GET", "proxy=http://127.0.0.1/gradio_api/file=$path", None, 404),
-    ("upload", "attach", "POST", "queue/join",
-     '{"session_hash": "$fresh", "fn_index": $chat, "data": [{"text": "!text x", "files": [{"path": "$path", '
-     '"meta": {"_type": "gradio.FileData"}}]}, "", {}, null]}', None),
-    ("picture", "read", "GET", "/media/$media", None, 200),
-    ("picture", "head", "HEAD", "/media/$media", None, 404),
-    ("picture", "by owner", "GET", "/media/$owner/$media", None, 404),
-    ("picture", "climb", "GET", "/media/..%2f$owner%2f$media", None, 404),
-    ("picture", "as file", "GET", "file=$folder/data/media/$owner/$media", None, 404),
-    ("picture", "attach", "POST", "queue/join",
-     '{"session_hash": "$fresh", "fn_index": $chat, "data": [{"text": "!text x", "files": [{"path": '
-     '"$folder/data/media/$owner/$media", "meta": {"_type": "gradio.FileData"}}]}, "", {}, null]}', 404),
-    ("conversation", "seat", "POST", "queue/join",
-     '{"session_hash": "$fresh", "fn_index": $chat, "data": [{"text": "!text x"}, "", {}, $seat]}', None),
-    ("conversation", "link", "GET", "/?deep_link=$conversation", None, 200),
-    ("conversation", "config", "GET", "/config?deep_link=$conversation", None, 200),
-]  # fmt: skip
-
-
-def filled(template: str, ids: dict[str, str]) -> str:
-    return re.sub(r"\$(\w+)", lambda found: ids[found[1]], template)
-
-
-def play(program: Program, row: tuple[Any, ...], ids: dict[str, str]) -> Said:
-    """Make the request of a row with these ids. If it starts an event, also read the session."""
-    _, _, method, path, body, _ = row
-    ids = ids | {"seat": filled(SEAT, ids)}
-    path, content = filled(path if path.startswith("/") else API + path, ids), filled(body, ids) if body else None
-    endless = "heartbeat" in path
-    json_ = {"content-type": "application/json"} if content else {}
-    said = program.ask(method, path, content=content, headers=json_, seconds=1.0 if endless else 30.0)
-    if path.endswith("queue/join") and said.status == 200:
-        said.text += program.listen(json.loads(content or "")["session_hash"], seconds=20.0)
-    return said
-
-
-def plain(said: Said, ids: dict[str, str]) -> tuple[int, str]:
-    """Return the answer without the request's own ids and the values that change from time to time."""
-    text = said.text
-    for id_ in ids.values():
-        if len(id_) > 5:
-            text = text.replace(id_, "ID")
-    text = re.sub(r"[0-9a-f]{32}", "ID", text)
-    text = re.sub(r'"[a-z_]*(duration|time|eta|left|since)[a-z_]*": ?[^,}]*|[0-9.]+ (s|tokens?)[^"<]*', "", text)
-    return said.status, re.sub(r"data: .*process_generating.*\n+", "", text)
 
 
 @pytest.mark.parametrize("who", PRINCIPALS)
@@ -360,9 +102,9 @@ def test_foreign_id_answers_like_a_made_up_one(scene: Scene, who: str, row: tupl
     owned = {**scene.ids, **fixed, "fresh": uuid4().hex[:11]}
     made_up = {name: made_up_like(value) for name, value in owned.items()} | fixed
     principal = PRINCIPALS[who](scene.app, scene.program.cookie)
-    real = play(principal, row, owned)
-    wrong = play(PRINCIPALS[who](scene.app, scene.program.cookie), row, made_up)
-    assert plain(real, owned) == plain(wrong, made_up)
+    real = send_row(principal, row, owned)
+    wrong = send_row(PRINCIPALS[who](scene.app, scene.program.cookie), row, made_up)
+    assert comparable(real, owned) == comparable(wrong, made_up)
     assert scene.marker not in real.text
     scene.untouched()
 
@@ -370,7 +112,7 @@ def test_foreign_id_answers_like_a_made_up_one(scene: Scene, who: str, row: tupl
 @pytest.mark.parametrize("row", [row for row in MATRIX if row[5]], ids=lambda row: f"{row[0]}-{row[1]}")
 def test_owner_gets_only_their_own(scene: Scene, row: tuple[Any, ...]) -> None:
     ids = {**scene.ids, "folder": str(scene.app.folder), "fresh": uuid4().hex[:11]}
-    said = play(scene.program, row, ids)
+    said = send_row(scene.program, row, ids)
     assert said.status == row[5]
     if row[:2] == ("upload", "read"):
         assert said.text == scene.marker
@@ -379,27 +121,8 @@ def test_owner_gets_only_their_own(scene: Scene, row: tuple[Any, ...]) -> None:
     scene.untouched()
 
 
-def made_up_like(id_: str) -> str:
-    """Return an id of the same form that nobody has. It is always the same for one id, as rows can share ids."""
-    return re.sub(r"[0-9a-f]{11,}", lambda found: sha256(SALT + found[0].encode()).hexdigest()[: len(found[0])], id_)
-
-
-CLOSED = """GET /openapi.json|GET /openapi.json/|GET /docs|GET /redoc|GET /runs
-GET /monitoring|GET /monitoring/summary|GET /monitoring/x|POST /login|GET /logout|POST /|POST /config
-PUT /gradio_api/queue/join|OPTIONS /gradio_api/queue/join|GET /gradio_api/queue/status|GET /gradio_api/openapi.json
-POST /gradio_api/process_recording|GET /gradio_api/dev/reload|POST /gradio_api/vibe-edit|GET /gradio_api/user
-GET /gradio_api/token|GET /gradio_api/runs|POST /gradio_api/run-history/connect|GET /gradio_api/mcp/sse
-GET /gradio_api/custom_component/x/client/component/index.js|GET /gradio_api/login_check|POST /gradio_api/call/v2/chat
-POST /gradio_api/run/predict/|POST /gradio_api/component_server/|GET /gradio_api/|GET /gradio_api/queue/join/x"""
-
-
-def closed_requests() -> list[tuple[str, str]]:
-    """Return method and path of the requests that the page does not need."""
-    return [(method, path) for method, path in (line.split(" ") for line in CLOSED.replace("\n", "|").split("|"))]
-
-
 def test_unneeded_routes_are_closed(own: App) -> None:
-    program = Program(own.url)
+    program = HttpVisitor(own.url)
     for method, path in closed_requests():
         said = program.ask(method, path, json={} if method in ("POST", "PUT") else None)
         assert said.status in (404, 405), path
@@ -411,10 +134,10 @@ def test_unneeded_routes_are_closed(own: App) -> None:
 
 @pytest.mark.parametrize("prefix", ["", "/chat", "/chat/chat", "/chat/chat/chat"])
 def test_closed_routes_below_a_root_path(below: App, prefix: str) -> None:
-    program = Program(below.url, None)
+    program = HttpVisitor(below.url, None)
     for method, path in closed_requests():
         body = json.dumps({}).encode() if method in ("POST", "PUT") else b""
-        assert raw(below, method, prefix + path, body)[0] in (404, 405), prefix + path
+        assert send_raw(below, method, prefix + path, body)[0] in (404, 405), prefix + path
     assert program.ask("GET", "/chat/").status == 200  # a proxy can keep the prefix
 
 
@@ -425,12 +148,12 @@ def test_matrix_below_a_root_path(scene_below: Scene, prefix: str, row: tuple[An
     owned = {**scene_below.ids, **fixed, "fresh": uuid4().hex[:11]}
     made_up = {name: made_up_like(value) for name, value in owned.items()} | fixed
     cookie, url = scene_below.program.cookie or "", scene_below.app.url + prefix
-    for principal in (Program(url), Program(url, None), Program(url, forged(cookie))):
-        real, wrong = play(principal, row, owned), play(principal, row, made_up)
-        assert plain(real, owned) == plain(wrong, made_up)
+    for principal in (HttpVisitor(url), HttpVisitor(url, None), HttpVisitor(url, forged(cookie))):
+        real, wrong = send_row(principal, row, owned), send_row(principal, row, made_up)
+        assert comparable(real, owned) == comparable(wrong, made_up)
         assert scene_below.marker not in real.text
     if row[5]:
-        assert play(Program(url, cookie), row, owned).status == row[5]
+        assert send_row(HttpVisitor(url, cookie), row, owned).status == row[5]
     scene_below.untouched()
 
 
@@ -441,8 +164,8 @@ def test_repeated_or_unclear_prefix_reaches_nothing(scene_below: Scene, prefix: 
     cookie = {"cookie": scene_below.program.http.headers["cookie"]}
     for _, _, method, path, body, _ in MATRIX:
         target = prefix + filled(path if path.startswith("/") else API + path, ids)
-        content = filled(body, ids | {"seat": filled(SEAT, ids)}).encode() if body else b""
-        status, _, text = raw(scene_below.app, method, target, content, **cookie)
+        content = filled(body, ids | {"page_session": filled(PAGE_SESSION, ids)}).encode() if body else b""
+        status, _, text = send_raw(scene_below.app, method, target, content, **cookie)
         assert status in (404, 405), target
         assert scene_below.marker not in text, target
     scene_below.untouched()
@@ -514,37 +237,14 @@ QUERIES = [
 ]
 
 
-def raw(app: App, method: str, target: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], str]:
-    """Send a request with an unnormalised target. Return its answer until half a second of silence."""
-    connection = http.client.HTTPConnection("127.0.0.1", app.port, timeout=20)
-    try:
-        connection.putrequest(method, target, skip_host="host" in headers, skip_accept_encoding=True)
-        for name, value in {**headers, "content-length": str(len(body))}.items():
-            connection.putheader(name, value)
-        connection.endheaders(body)
-        reading = connection.sock
-        answer, text = connection.getresponse(), b""
-        reading.settimeout(0.5)
-        with suppress(TimeoutError, http.client.IncompleteRead):
-            while piece := answer.read1(65536):
-                text += piece
-        return (
-            answer.status,
-            {name.lower(): value for name, value in answer.getheaders()},
-            text.decode(errors="replace"),
-        )
-    finally:
-        connection.close()
-
-
 def test_no_url_spelling_reads_foreign_session(scene: Scene) -> None:
-    second = Program(scene.app.url)
+    second = HttpVisitor(scene.app.url)
     names = {"theirs": scene.ids["session"], "mine": second.session, "owner": scene.ids["owner"]}
     tricks = [f"{path}?{QUERIES[0]}" for path in PATHS] + [f"{API}queue/data?{query}" for query in QUERIES]
     for cookie in (second.cookie, forged(scene.program.cookie or ""), None):
         headers = {"cookie": f"{cookie_name(scene.app.url)}={cookie}"} if cookie else {}
         for trick in tricks:
-            status, _, text = raw(scene.app, "GET", trick.format(**names), **headers)
+            status, _, text = send_raw(scene.app, "GET", trick.format(**names), **headers)
             assert "process_" not in text, trick
             assert status < 500, trick
     scene.untouched()
@@ -589,14 +289,14 @@ def spelled(route: str) -> list[str]:
 
 
 def test_no_body_spelling_acts_in_foreign_session(own: App, server: Running) -> None:
-    first, second, word = Program(own.url), Program(own.url), marker()
+    first, second, word = HttpVisitor(own.url), HttpVisitor(own.url), marker()
     first.say(f"!text {word}")
     assert first.cookie is not None
     owner = owner_in(first.cookie)
     for cookie in (second.cookie, None):
         headers = {"cookie": f"{cookie_name(own.url)}={cookie}"} if cookie else {}
         for target, body, kind in joins(first.session, second.session, owner, first.chat):
-            status, _, text = raw(own, "POST", target, body, **headers, **{"content-type": kind})
+            status, _, text = send_raw(own, "POST", target, body, **headers, **{"content-type": kind})
             assert status < 500, body
             assert word not in text
     chunked = {"data": [None], "fn_index": 1, "session_hash": first.session}
@@ -611,11 +311,11 @@ def test_no_body_spelling_acts_in_foreign_session(own: App, server: Running) -> 
         f"!text {word}",
         "!text and on we go",
     ]
-    assert [row[1] for row in stored(own).values() if row[0] == owner] == [4]
+    assert [row[1] for row in stored_conversations(own).values() if row[0] == owner] == [4]
 
 
 def test_binding_a_session_hash_first_gains_nothing(own: App) -> None:
-    thief, first, word = Program(own.url), Program(own.url), marker()
+    thief, first, word = HttpVisitor(own.url), HttpVisitor(own.url), marker()
     thief.session = first.session
     thief.say("!text thief was here")
     assert thief.begin("!tokens 9000 @20", new=True).status == 200
@@ -629,7 +329,7 @@ def test_binding_a_session_hash_first_gains_nothing(own: App) -> None:
 
 def test_client_without_cookie_has_a_session(own: App) -> None:
     """Only the session hash identifies it: it opens this guest's session and no session of a visitor with a cookie."""
-    guest, other, visitor, word = Program(own.url, None), Program(own.url, None), Program(own.url), marker()
+    guest, other, visitor, word = HttpVisitor(own.url, None), HttpVisitor(own.url, None), HttpVisitor(own.url), marker()
     visitor.session = guest.session
     assert word in guest.say(f"!text {word}")
     assert word in guest.say("!echo")
@@ -638,7 +338,7 @@ def test_client_without_cookie_has_a_session(own: App) -> None:
 
 
 def test_same_file_of_two_visitors_stays_for_both(own: App) -> None:
-    first, second, same = Program(own.url), Program(own.url), marker().encode()
+    first, second, same = HttpVisitor(own.url), HttpVisitor(own.url), marker().encode()
     path, other = first.upload("same.txt", same), second.upload("same.txt", same)
     assert "got it" in first.say("!text got it", path)
     assert first.ask("GET", f"{API}file={other}").status == 404
@@ -646,7 +346,7 @@ def test_same_file_of_two_visitors_stays_for_both(own: App) -> None:
 
 
 def test_many_files_at_once_belong_to_uploader(own: App) -> None:
-    first = Program(own.url)
+    first = HttpVisitor(own.url)
     files = [("files", (f"a-rather-long-name-{number}.txt", marker().encode())) for number in range(40)]
     said = first.ask("POST", f"{API}upload", files=files)
     assert len(said.json) == 40
@@ -656,7 +356,7 @@ def test_many_files_at_once_belong_to_uploader(own: App) -> None:
 def test_only_uploaded_files_are_accepted(own: App) -> None:
     """Files of the server and URLs to fetch are refused."""
     with beacon() as (url, hits):
-        second = Program(own.url)
+        second = HttpVisitor(own.url)
         for path in (url + "/a.png", "/etc/passwd", str(own.folder / "data" / "secret"), "app.py", ["x"], None, 5):
             for where in ({"path": path}, {"path": path, "meta": {"_type": "gradio.FileData"}, "url": url}):
                 said = second.join(second.chat, [{"text": "hm", "files": [where]}, "", {}, None])
@@ -666,7 +366,7 @@ def test_only_uploaded_files_are_accepted(own: App) -> None:
 
 
 def test_upload_progress_is_private(own: App) -> None:
-    first, second, name, go = Program(own.url), Program(own.url), f"{marker()}.txt", threading.Event()
+    first, second, name, go = HttpVisitor(own.url), HttpVisitor(own.url), f"{marker()}.txt", threading.Event()
     head = f'--b\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'.encode()
 
     def slowly() -> Iterator[bytes]:
@@ -683,7 +383,7 @@ def test_upload_progress_is_private(own: App) -> None:
         theirs = second.ask("GET", f"{API}upload_progress?upload_id=u1", seconds=5)
         assert name not in theirs.text
         assert theirs.status == 404
-        other = Program(own.url, first.cookie)
+        other = HttpVisitor(own.url, first.cookie)
         assert name in other.ask("GET", f"{API}upload_progress?upload_id=u1", seconds=0.5).text
         with ExitStack() as stack:
             listeners = [
@@ -701,7 +401,7 @@ def test_upload_progress_is_private(own: App) -> None:
 
 
 def test_page_of_another_site_is_not_the_visitor(own: App) -> None:
-    first = Program(own.url)
+    first = HttpVisitor(own.url)
     path = first.upload("mine.txt", b"mine")
     for site, status in (("same-origin", 200), ("none", 200), ("cross-site", 404), ("same-site", 404)):
         headers = {"sec-fetch-site": site, "origin": "http://evil.example"}
@@ -714,14 +414,14 @@ def test_page_of_another_site_is_not_the_visitor(own: App) -> None:
 
 def test_forged_host_reaches_no_other_answer(own: App) -> None:
     for target in (f"{API}info", "/", "/config", f"{API}info?all_endpoints=True"):
-        assert raw(own, "GET", target, host="evil.example")[0] == 421
-        assert raw(own, "GET", target, **{"x-forwarded-host": "evil.example"})[0] == 421
-        assert "evil.example" not in raw(own, "GET", target)[2], target
-        status, _, said = raw(own, "GET", target, **{"x-gradio-server": "http://evil.example/"})
+        assert send_raw(own, "GET", target, host="evil.example")[0] == 421
+        assert send_raw(own, "GET", target, **{"x-forwarded-host": "evil.example"})[0] == 421
+        assert "evil.example" not in send_raw(own, "GET", target)[2], target
+        status, _, said = send_raw(own, "GET", target, **{"x-gradio-server": "http://evil.example/"})
         assert (status, "evil.example" in said) == (200, False), target
     for host in ("", "a b", "evil.example:99999", "[::1", "\xff"):
-        assert raw(own, "GET", "/", host=host)[0] == 400, host
-        assert raw(own, "GET", "/", **{"x-forwarded-host": host})[0] == 400, host
+        assert send_raw(own, "GET", "/", host=host)[0] == 400, host
+        assert send_raw(own, "GET", "/", **{"x-forwarded-host": host})[0] == 400, host
 
 
 async def test_allowed_host_names() -> None:
@@ -802,14 +502,14 @@ async def test_allowed_origins_can_post(
 
 def test_cross_site_post_leaves_nothing(own: App) -> None:
     """The raw requests carry the visitor's cookie, as browsers send it if the cookie is not bound to a site."""
-    first, word = Program(own.url), marker()
+    first, word = HttpVisitor(own.url), marker()
     foreign = {"origin": "http://evil.example", "sec-fetch-site": "cross-site"}
     said = first.ask("POST", f"{API}upload", files={"files": (f"{word}.txt", b"x")}, headers=foreign)
     assert said.status == 403
     assert not list((own.folder / "tmp").rglob(f"{word}.txt"))
     body = {"data": [{"text": f"!text {word}", "files": []}, "", {}, None], "fn_index": first.chat, "session_hash": "s"}
     assert first.ask("POST", f"{API}queue/join", json=body, headers=foreign).status == 403
-    assert owner_in(first.cookie or "") not in {row[0] for row in stored(own).values()}
+    assert owner_in(first.cookie or "") not in {row[0] for row in stored_conversations(own).values()}
 
 
 BAD = [
@@ -838,7 +538,7 @@ def test_bad_request_is_a_short_4xx(own: App, method: str, target: str, body: An
     word, before = marker(), len(own.log)
     content = json.dumps(body).replace("MARK", word).encode() if body is not None else b""
     path = (target if target.startswith("/") else API + target).replace("MARK", word)
-    status, _, text = raw(own, method, path, content, **{"content-type": "application/json"})
+    status, _, text = send_raw(own, method, path, content, **{"content-type": "application/json"})
     assert 400 <= status < 500
     assert set(json.loads(text)) == {"detail"}
     assert len(text) < 300
@@ -865,7 +565,7 @@ async def test_malformed_message_is_rejected(body: bytes) -> None:
 
 
 def test_every_answer_has_the_policy(own: App) -> None:
-    cookie = {"cookie": f"{cookie_name(own.url)}={Program(own.url).cookie}"}
+    cookie = {"cookie": f"{cookie_name(own.url)}={HttpVisitor(own.url).cookie}"}
     asked = [
         ("GET", "/", 200), ("GET", "/config", 200), ("GET", "/healthz", 200), ("GET", "/nothing", 404),
         ("GET", "/media/x", 404), ("POST", "/", 405), ("GET", "/config/", 200), ("GET", "/assets/../x", 404),
@@ -874,7 +574,7 @@ def test_every_answer_has_the_policy(own: App) -> None:
         ("GET", f"{API}queue/data?session_hash=none", 404), ("GET", f"{API}heartbeat/none", 200),
     ]  # fmt: skip
     for method, target, status in asked:
-        got, headers, _ = raw(own, method, target, **cookie)
+        got, headers, _ = send_raw(own, method, target, **cookie)
         assert (got, target) == (status, target)
         assert headers["content-security-policy"] == isolation.POLICY, target
         assert headers["x-content-type-options"] == "nosniff", target
@@ -883,13 +583,15 @@ def test_every_answer_has_the_policy(own: App) -> None:
         assert "camera=(self), " in headers["permissions-policy"], target
         assert "geolocation=()" in headers["permissions-policy"], target
     body = json.dumps({"data": [], "fn_index": 999, "session_hash": "x"}).encode()
-    got, headers, text = raw(own, "POST", f"{API}queue/join", body, **cookie, **{"content-type": "application/json"})
+    got, headers, text = send_raw(
+        own, "POST", f"{API}queue/join", body, **cookie, **{"content-type": "application/json"}
+    )
     assert got == 404
     assert headers["content-security-policy"] == isolation.POLICY
     assert "Traceback" not in text
     for route in ("queue/join", "cancel", "reset"):
-        assert raw(own, "POST", API + route, b"x" * (requests.MAX_BODY + 1), **cookie)[0] == 413
-    assert Program(own.url).ask("POST", f"{API}upload", files={"files": ("big.txt", b"x" * 500_000)}).status == 413
+        assert send_raw(own, "POST", API + route, b"x" * (requests.MAX_BODY + 1), **cookie)[0] == 413
+    assert HttpVisitor(own.url).ask("POST", f"{API}upload", files={"files": ("big.txt", b"x" * 500_000)}).status == 413
 
 
 @pytest.mark.parametrize("proto", ["http", "https", "forwarded"])
@@ -1118,7 +820,7 @@ async def test_no_name_escapes_the_owner_folder(tmp_path: Any, owner: str, id_: 
 
 async def test_only_its_owner_reads_a_picture(tmp_path: Any) -> None:
     store = MediaStore(tmp_path)
-    kept = await store.add(A, png(), "image/png")
+    kept = await store.add(A, random_png(), "image/png")
     assert (await store.read(A, kept.identifier)).data == kept.data
     with pytest.raises(NotFound):
         await store.read(B, kept.identifier)
@@ -1164,7 +866,7 @@ class NoCookies(http.cookiejar.DefaultCookiePolicy):
         return False
 
 
-def nonsense(dice: random.Random, program: Program) -> bytes:
+def nonsense(dice: random.Random, program: HttpVisitor) -> bytes:
     """Return a body similar to one of the page's, with a random fault."""
     odd: list[Any] = [
         None, True, -1, 2**70, 1e308, "", "\ud800", "\0", [], {}, [[]], {"path": "/etc/passwd"}, "x" * 5000,
@@ -1195,14 +897,14 @@ def nonsense(dice: random.Random, program: Program) -> bytes:
 
 
 def test_no_body_crashes_the_process(own: App) -> None:
-    dice, program = random.Random(7), Program(own.url)
+    dice, program = random.Random(7), HttpVisitor(own.url)
     routes = [*["queue/join"] * 5, "cancel", "reset", "upload", "heartbeat/x", "component_server"]
     kinds = [*["application/json"] * 7, "text/plain", "multipart/form-data; boundary=b", ""]
     assert own.process is not None
     begun = 0
     for _ in range(280):
         headers = {"content-type": dice.choice(kinds), "cookie": f"{cookie_name(own.url)}={program.cookie}"}
-        _, given, text = raw(own, "POST", API + dice.choice(routes), nonsense(dice, program), **headers)
+        _, given, text = send_raw(own, "POST", API + dice.choice(routes), nonsense(dice, program), **headers)
         assert given["content-security-policy"] == isolation.POLICY
         assert "Traceback" not in text
         begun += text.startswith('{"event_id"')
@@ -1210,7 +912,7 @@ def test_no_body_crashes_the_process(own: App) -> None:
     assert program.listen().count("process_completed") == begun
     assert own.process.poll() is None
     word = marker()
-    assert word in Program(own.url).say(f"!text {word}")
+    assert word in HttpVisitor(own.url).say(f"!text {word}")
 
 
 # In real Chromium
@@ -1224,7 +926,7 @@ class Beacon(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("content-type", "text/html" if self.path == "/page" else "image/png")
         self.end_headers()
-        self.wfile.write(b"<p>another site</p>" if self.path == "/page" else png())
+        self.wfile.write(b"<p>another site</p>" if self.path == "/page" else random_png())
 
     do_POST = do_OPTIONS = do_GET
 
@@ -1290,7 +992,7 @@ def pages(browser: Browser, own: App, server: Running) -> Iterator[tuple[Wire, s
         visitor.close_settings()
         files = [
             {"name": f"file-{mine}.txt", "mimeType": "text/plain", "buffer": f"content-{mine}".encode()},
-            {"name": f"picture-{mine}.png", "mimeType": "image/png", "buffer": png()},
+            {"name": f"picture-{mine}.png", "mimeType": "image/png", "buffer": random_png()},
         ]
         visitor.page.locator("#composer input[type=file]").set_input_files(files)
         expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(2)
@@ -1332,8 +1034,8 @@ def test_replayed_requests_show_and_change_nothing(
 ) -> None:
     first, word, second, _ = pages
     cookie = {"second": second.cookie, "anonymous": None, "forged": forged(first.cookie)}[who]
-    principal, owner = Program(own.url, cookie), owner_in(first.cookie)
-    before = {id_: row for id_, row in stored(own).items() if row[0] == owner}
+    principal, owner = HttpVisitor(own.url, cookie), owner_in(first.cookie)
+    before = {id_: row for id_, row in stored_conversations(own).items() if row[0] == owner}
     interesting = [
         r for r in first.sent if "/assets/" not in r.url and "/static/" not in r.url and r.url.startswith(own.url)
     ]
@@ -1350,14 +1052,14 @@ def test_replayed_requests_show_and_change_nothing(
         assert word not in said.text, target
     sessions = {found for r in interesting for found in re.findall(r"session_hash=(\w+)", r.url)}
     assert len(sessions) >= 2  # the page was reloaded
-    seat = {"owner": owner, "guest": True, "conversation": next(iter(before)), "window": 40}
+    page_session = {"owner": owner, "guest": True, "conversation": next(iter(before)), "window": 40}
     for session in sessions:
         principal.session = session
         for event in principal.events:
-            data = [seat if number == 0 else None for number, _ in enumerate(event["inputs"])]
+            data = [page_session if number == 0 else None for number, _ in enumerate(event["inputs"])]
             assert word not in principal.join(event["id"], data, event_data={"index": 0, "value": "pear"}).text
         assert word not in principal.listen(seconds=5.0)
-    assert {id_: row for id_, row in stored(own).items() if row[0] == owner} == before
+    assert {id_: row for id_, row in stored_conversations(own).items() if row[0] == owner} == before
     line = next(line for line in server.journal() if f"@20 !text {word}" in str(line["body"]))
     assert (line["ended"], line["closed"]) == (None, None)
     shown = int(re.findall(r"word(\d+)", first.visitor.chat.inner_text())[-1])
@@ -1373,7 +1075,7 @@ def test_ids_of_first_page_are_useless_to_second(pages: tuple[Wire, str, Wire, s
     events, paths = {id_ for id_ in first.ids if "/" not in id_}, {id_ for id_ in first.ids if "/" in id_}
     assert any(word in path for path in paths)
     assert len(events) > 5
-    principal = Program(own.url, second.cookie)
+    principal = HttpVisitor(own.url, second.cookie)
     for id_ in [*events, *paths]:
         for target in (
             f"/media/{id_.split('/')[-1]}",
@@ -1384,7 +1086,7 @@ def test_ids_of_first_page_are_useless_to_second(pages: tuple[Wire, str, Wire, s
             assert principal.ask("GET", target).status == 404, target
     for target in media:
         assert principal.ask("GET", target).status == 404
-        assert Program(own.url, first.cookie).ask("GET", target).status == 200
+        assert HttpVisitor(own.url, first.cookie).ask("GET", target).status == 200
 
 
 @pytest.mark.gate("No visitor sees another's conversation.")
@@ -1412,7 +1114,7 @@ def test_script_of_another_site_cannot_act_for_visitor(pages: tuple[Wire, str, W
         }"""
         image = "url => new Promise(done => { const i = new Image(); i.onload = () => done(i.naturalWidth); " \
             "i.onerror = () => done(0); i.src = url })"  # fmt: skip
-        before = stored(own)
+        before = stored_conversations(own)
         body = json.dumps({"data": [{"text": "!text pear"}, "", {}, None], "fn_index": 1, "session_hash": "x"})
         for options in ({}, {"mode": "no-cors"}):
             sent = {"method": "POST", "headers": {"content-type": "text/plain"}, "body": body, **options}
@@ -1420,7 +1122,7 @@ def test_script_of_another_site_cannot_act_for_visitor(pages: tuple[Wire, str, W
             assert word not in page.evaluate(script, [media, options])
         assert page.evaluate(image, media) == 0
         assert first.visitor.page.evaluate(image, media) == 8
-        assert stored(own) == before
+        assert stored_conversations(own) == before
         page.close()
 
 
@@ -1428,12 +1130,12 @@ def test_script_of_another_site_cannot_act_for_visitor(pages: tuple[Wire, str, W
 def test_first_page_continues_undisturbed(pages: tuple[Wire, str, Wire, str], own: App) -> None:
     first, word, _, _ = pages
     owner = owner_in(first.cookie)
-    (mine,) = [id_ for id_, row in stored(own).items() if row[0] == owner]
+    (mine,) = [id_ for id_, row in stored_conversations(own).items() if row[0] == owner]
     first.visitor.stop.click()
     first.visitor.idle()
     first.visitor.ask(f"!text still-{word}")
     expect(first.visitor.chat).to_contain_text(f"still-{word}")
-    assert [id_ for id_, row in stored(own).items() if row[0] == owner] == [mine]
+    assert [id_ for id_, row in stored_conversations(own).items() if row[0] == owner] == [mine]
 
 
 @pytest.mark.gate("An answer loads nothing from other sites.")

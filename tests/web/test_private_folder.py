@@ -11,8 +11,10 @@ from agent.errors import ConfigError
 from agent.web.middleware.visitor_cookie import VisitorCookies
 from agent.web.private_folder import make_private
 from tests.conftest import App
+from tests.support.http_client import HttpVisitor, marker
+from tests.support.media_files import random_png
+from tests.support.models import VISION_MODEL
 from tests.support.scripted_server import Config, running
-from tests.web.test_isolation import PICTURES, Program, marker, png
 
 
 def open_to_others(folder: Path) -> list[str]:
@@ -21,10 +23,10 @@ def open_to_others(folder: Path) -> list[str]:
 
 
 def test_running_app_keeps_its_data_private(start_app: Callable[..., App]) -> None:
-    with running(Config(models=(PICTURES,), rate=500.0)) as server:
+    with running(Config(models=(VISION_MODEL,), rate=500.0)) as server:
         app = start_app(VLLM_BASE_URL=server.base_url)
-        program, word = Program(app.url), marker()
-        assert word in program.say(f"!text {word}", program.upload("p.png", png()))
+        program, word = HttpVisitor(app.url), marker()
+        assert word in program.say(f"!text {word}", program.upload("p.png", random_png()))
     data, names = app.folder / "data", {path.name for path in (app.folder / "data").iterdir()}
     assert {"history.sqlite", "history.sqlite-wal", "history.sqlite-shm", "secret", "media"} <= names
     assert open_to_others(data) == []

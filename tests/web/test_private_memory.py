@@ -14,7 +14,7 @@ from gradio import route_utils
 
 from agent.web.gradio_compat import memory
 from tests.conftest import CONFIG, App
-from tests.web.test_isolation import Program
+from tests.support.http_client import HttpVisitor
 
 READING = """
 import ctypes, os
@@ -48,7 +48,7 @@ def test_other_process_of_user_reads_no_environment() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the system about its own process")
 def test_memory_of_page_is_private(start_app: Callable[..., App]) -> None:
     app = start_app(CONFIG.replace("tools = [", 'tools = ["tests.support.heap_tools:is_dumpable", '))
-    said = Program(app.url).say("!tool is_dumpable {} !text Looked.", tools=True)
+    said = HttpVisitor(app.url).say("!tool is_dumpable {} !text Looked.", tools=True)
     assert "private" in said
     assert "readable" not in said
 

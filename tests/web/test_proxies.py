@@ -31,15 +31,17 @@ from agent.settings import ROOT
 from agent.web.middleware.visitor_cookie import COOKIE
 from tests.conftest import App, Visitor
 from tests.support.debian_root import Unavailable, package
+from tests.support.foreign_requests import MATRIX, at_work, closed_requests, comparable, made_up_like, send_row
+from tests.support.http_client import HttpVisitor
+from tests.support.media_files import random_png
+from tests.support.models import VISION_MODEL
 from tests.support.ports import free_port
-from tests.support.scripted_server import Config, Running, running
-from tests.web.test_isolation import MATRIX, Program, at_work, closed_requests, made_up_like, plain, play, png
+from tests.support.scripted_server import Config, Running
 
 DOCS = ROOT / "docs" / "proxies"
 LIMIT = 20 * 1024 * 1024
 PATHS = ("/", "/chat/")
 pytestmark = pytest.mark.timeout(300)  # the first test of each proxy waits for its package and two apps
-PICTURES = "Qwen/Qwen3-VL-8B-Instruct"
 NGINX = """
 daemon off;
 master_process off;
@@ -99,11 +101,7 @@ class Proxy:
         return httpx.Client(verify=self.trusted, trust_env=False, timeout=20, **more)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    """Run a model that sees pictures."""
-    with running(Config(models=(PICTURES,), rate=200.0)) as started:
-        yield started
+SERVER = Config(models=(VISION_MODEL,), rate=200.0)
 
 
 @pytest.fixture(scope="module")
@@ -273,15 +271,15 @@ def test_other_visitors_get_nothing_below_any_prefix(
     url, trusted = proxy.url(prefix), proxy.trusted
     app = apps[1] if prefix else apps[0]
     home = proxy.url("/chat" if prefix else "")
-    with at_work(app, server, Program(home, verify=trusted)) as scene:
-        another = Program(home, verify=trusted)
+    with at_work(app, server, HttpVisitor(home, verify=trusted)) as scene:
+        another = HttpVisitor(home, verify=trusted)
         another.http.base_url = httpx.URL(url)
         fixed = {"chat": scene.ids["chat"], "folder": str(app.folder)}
         for row in MATRIX:
             owned = {**scene.ids, **fixed, "fresh": uuid4().hex[:11]}
             made_up = {name: made_up_like(value) for name, value in owned.items()} | fixed
-            real, wrong = play(another, row, owned), play(another, row, made_up)
-            assert plain(real, owned) == plain(wrong, made_up), row
+            real, wrong = send_row(another, row, owned), send_row(another, row, made_up)
+            assert comparable(real, owned) == comparable(wrong, made_up), row
             assert scene.marker not in real.text
         for method, path in closed_requests():
             if method not in ("OPTIONS", "PUT") and path != "/":
@@ -330,7 +328,7 @@ def test_browser_works_over_http_2(proxy: Proxy, browser: Browser) -> None:
             expect(tab.bubbles.get_by_text("word3").first).to_be_visible()
         first.stop.click()
         first.idle()
-        picture = {"name": "red.png", "mimeType": "image/png", "buffer": png()}
+        picture = {"name": "red.png", "mimeType": "image/png", "buffer": random_png()}
         first.page.locator("#composer input[type=file]").set_input_files(picture)
         expect(first.page.locator("#composer img")).to_be_visible()
         first.ask("!text Seen from afar.")

@@ -25,23 +25,15 @@ from agent.web.chat.rate_limit import MINUTE, RateLimiter, Reservation
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor as Asker
 from tests.conftest import App, becomes
+from tests.support.clocks import Clock
+from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Running
 from tests.support.views import watch
-from tests.web.test_handlers import Models
 
 StartApp = Callable[..., App]
 SPEC = ModelSpec(id="local:qwen", name="Qwen/Qwen3-8B", label="Qwen", provider="llama.cpp")
 LIMITS = PublicSettings(messages=3, messages_in_all=5, answers_each=1, answers=2)
 OFFLINE = {"GRADIO_SHARE_SERVER_ADDRESS": "127.0.0.1:9", "HF_HOME": "/nonexistent"}
-
-
-class Clock:
-    """A clock that tests set."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def asker(owner: str, *, guest: bool = False, address: str | None = None) -> Asker:
@@ -207,7 +199,7 @@ def test_opening_the_page_turns_limits_on(env: dict[str, str], on: bool, keys: b
 
 async def test_returning_page_keeps_its_answer(tmp_path: Path, model_server: Running) -> None:
     settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=LIMITS, grace_seconds=1.0)
-    models = Models()
+    models = FakeLocalModels()
     models.served = (ServedModel(SPEC, Endpoint(model_server.base_url)),)
     page = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=())
     live = await page.send(Asker(owner="ann"), None, {"text": "!tokens 4000 @100"}, Choices())

@@ -18,6 +18,7 @@ from agent.history.memory import MemoryStore
 from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.models.catalog import load_catalog as catalog
+from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.tools import ask_user
 from agent.web.chat.attachments import MAX_TEXT, plan_attachments
@@ -35,9 +36,9 @@ from agent.web.ui.handlers import Handlers
 from bench.attack.attacks import long_edit, long_message, long_prompts, one_file_many_times, refusals, rush
 from bench.attack.client import Client, bystander, memory
 from tests.conftest import App
+from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running, running
 from tests.support.views import view_of, widgets
-from tests.web.test_handlers import Endpoint, Models, ServedModel
 
 pytestmark = pytest.mark.slow
 
@@ -47,11 +48,7 @@ ASK = '!tool ask_user {"question": "Which?", "choices": ["one", "two"]} !text Do
 PUBLIC = PublicSettings(messages=1000, messages_in_all=1000, messages_per_address=1000, models=("huggingface:a/lent",))
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    """Run a fast model."""
-    with running(Config(rate=0, models=("large", "a/lent", "a/dear"))) as started:
-        yield started
+SERVER = Config(rate=0, models=("large", "a/lent", "a/dear"))
 
 
 @dataclass(frozen=True)
@@ -116,7 +113,7 @@ class Page:
 @pytest.fixture
 async def conversations(server: Running, tmp_path: Path) -> AsyncIterator[Conversations]:
     """Yield all conversations of a public page with a model."""
-    models = Models(served=(ServedModel(LARGE, Endpoint(server.base_url)),))
+    models = FakeLocalModels(served=(ServedModel(LARGE, Endpoint(server.base_url)),))
     settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=PUBLIC)
     made = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=[ask_user])
     yield made
@@ -432,7 +429,7 @@ async def test_allowed_number_of_files_is_accepted(tmp_path: Path) -> None:
 
 
 def offers(*lent: str, keys: bool = True) -> ModelMenu:
-    served = Models(served=(ServedModel(LARGE, Endpoint("http://127.0.0.1:1/v1")),))
+    served = FakeLocalModels(served=(ServedModel(LARGE, Endpoint("http://127.0.0.1:1/v1")),))
     return ModelMenu(served, catalog(), key_seconds=60, keys_taken=keys, lent=lent)
 
 

@@ -35,15 +35,11 @@ from agent.web.chat.transcript import Turn, to_turns
 from agent.web.chat.visitor import Visitor as Asker
 from agent.web.ui.render import WireMessage, render_turn
 from tests.conftest import App, Visitor, becomes
-from tests.support.asking_tools import send
+from tests.support.asking_tools import ASKING_CONFIG, send
+from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Running
 from tests.support.views import view_of, watch
-from tests.web.test_handlers import Models
 
-CONFIG = """
-[agent]
-tools = ["agent.tools:ask_user", "tests.support.asking_tools:send", "agent.tools.builtin:calculate"]
-"""
 ASK = '!text I must know. !tool ask_user {"question": "Which <b>table</b>?", "choices": ["monthly", "yearly"]} !echo'
 SEND = '!tool send {"to": "Ann", "text": "Hi!"} !text Done.'
 BOTH = '!tools ask_user {"question": "Which?"} send {"to": "Ann", "text": "Hi!"} !text Both done.'
@@ -131,7 +127,7 @@ async def restarted(model_server: Running, tmp_path: Path) -> AsyncIterator[Call
     """Yield a function to a server's conversations. Each call starts another server with the same store."""
     store, begun = MemoryStore(), list[Conversations]()
     spec = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm")
-    models = Models(Status("ready", "", None), (ServedModel(spec, Endpoint(model_server.base_url)),))
+    models = FakeLocalModels(Status("ready", "", None), (ServedModel(spec, Endpoint(model_server.base_url)),))
 
     def start() -> Conversations:
         settings = Settings(local=LocalSettings(cache_dir=tmp_path), retries=0)
@@ -230,7 +226,7 @@ def test_long_replies_evict_no_short_ones() -> None:
 
 @pytest.fixture(scope="module")
 def asking(start_app: Callable[..., App]) -> App:
-    return start_app(CONFIG)
+    return start_app(ASKING_CONFIG)
 
 
 def visitor_with_tools(visit: Visit, app: App, **how: Any) -> Visitor:

@@ -1,7 +1,7 @@
 """Settings survive a reload, a change of model and another tab. The system prompt names the model and the day."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -24,9 +24,9 @@ from agent.web.chat.visitor import Visitor as Asker
 from agent.web.ui.components import choices_of
 from agent.web.ui.handlers import Handlers
 from tests.conftest import CONFIG, App, Visitor, becomes
-from tests.support.scripted_server import Config, Running, running
-from tests.support.views import widgets
-from tests.web.test_handlers import LARGE, SMALL, Models, anyone, said
+from tests.support.models import LARGE, SMALL, FakeLocalModels
+from tests.support.scripted_server import Config, Running
+from tests.support.views import page_request, properties_of, widgets
 
 Visit = Callable[..., Visitor]
 SETTINGS = Settings(local=LocalSettings(cache_dir=Path(os.devnull)))
@@ -93,38 +93,40 @@ def test_added_sentence_stays_with_another_model(template: str | None) -> None:
 
 
 async def test_new_model_is_named_in_extended_prompt(tmp_path: Path) -> None:
-    models = Models()
+    models = FakeLocalModels()
     models.serve(LARGE, SMALL)
     handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), models, tools=()), widgets())
     large, small = (default_prompt(SETTINGS, spec) + " Be brief." for spec in (LARGE, SMALL))
-    await handlers.model_chosen(LARGE.id, "", anyone())
-    await handlers.settings.set_prompt(large, anyone())
+    await handlers.model_chosen(LARGE.id, "", page_request())
+    await handlers.settings.set_prompt(large, page_request())
     prompt = handlers.widgets.settings.system
-    assert (await handlers.model_chosen(SMALL.id, large, anyone()))[prompt] == small
-    session = handlers._sessions.get(anyone())
+    assert (await handlers.model_chosen(SMALL.id, large, page_request()))[prompt] == small
+    session = handlers._sessions.get(page_request())
     assert handlers._conversations.choices(session.owner).system_message == small
     sent = {"model": LARGE.id, "system": small, "reasoning": True, "temperature": 1.0, "max-tokens": 64}
     given = {gr.Textbox(elem_id=name): value for name, value in {**sent, "tools": False, "extract-text": False}.items()}
     assert handlers._choices(session, given).system_message == large, "sent before the page shows the new prompt"
     typed = "openai:gpt-typed-by-hand"
-    shown = (await handlers.model_chosen(typed, large, anyone()))[prompt]
+    shown = (await handlers.model_chosen(typed, large, page_request()))[prompt]
     assert "You are Large" not in shown
-    await handlers.settings.set_prompt(shown, anyone())
-    assert (await handlers.model_chosen(LARGE.id, shown, anyone()))[prompt] == large
+    await handlers.settings.set_prompt(shown, page_request())
+    assert (await handlers.model_chosen(LARGE.id, shown, page_request()))[prompt] == large
 
 
 async def test_model_without_tools_leaves_the_choice_alone(tmp_path: Path) -> None:
-    models = Models()
+    models = FakeLocalModels()
     models.serve(LARGE, SMALL)
     handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), models, tools=()), widgets())
-    await handlers.settings.set_tools(True, anyone())
-    await handlers.settings.set_temperature(0.3, anyone())
+    await handlers.settings.set_tools(True, page_request())
+    await handlers.settings.set_temperature(0.3, page_request())
     for spec, on in ((SMALL, False), (LARGE, True)):
-        shown, ui = await handlers.model_chosen(spec.id, "", anyone()), handlers.widgets.settings
-        assert (said(shown[ui.tools])["value"], said(shown[ui.temperature])["value"]) == (on, 0.3), spec.id
+        shown, ui = await handlers.model_chosen(spec.id, "", page_request()), handlers.widgets.settings
+        assert (properties_of(shown[ui.tools])["value"], properties_of(shown[ui.temperature])["value"]) == (on, 0.3), (
+            spec.id
+        )
     sent = {"model": LARGE.id, "system": "", "reasoning": True, "temperature": 1.0, "max-tokens": 64, "tools": False}
     given = {gr.Textbox(elem_id=name): value for name, value in {**sent, "extract-text": False}.items()}
-    session = handlers._sessions.get(anyone())
+    session = handlers._sessions.get(page_request())
     assert not handlers._choices(session, given).tools, "an older page sends what it shows"
     assert handlers._conversations.choices(session.owner).tools, "an older page undoes another page's setting"
 
@@ -147,10 +149,12 @@ NUMBERS = {
 async def test_odd_number_is_clamped_before_storage(
     tmp_path: Path, sent: Any, tokens: int | None, warmth: float | None
 ) -> None:
-    handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), Models(), tools=()), widgets())
-    await handlers.settings.set_max_tokens(sent, anyone())
-    await handlers.settings.set_temperature(sent, anyone())
-    kept = handlers._conversations.choices(handlers._sessions.get(anyone()).owner)
+    handlers = Handlers(
+        Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), FakeLocalModels(), tools=()), widgets()
+    )
+    await handlers.settings.set_max_tokens(sent, page_request())
+    await handlers.settings.set_temperature(sent, page_request())
+    kept = handlers._conversations.choices(handlers._sessions.get(page_request()).owner)
     assert (kept.max_tokens, kept.temperature) == (tokens, warmth)
     values = {
         "model": [sent],
@@ -166,9 +170,11 @@ async def test_odd_number_is_clamped_before_storage(
 
 
 async def test_extraction_setting_remembers_no_text(tmp_path: Path) -> None:
-    handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), Models(), tools=()), widgets())
-    await handlers.attaching.extract_text(cast(Any, "x" * 3_800_000), None, anyone())
-    assert handlers._conversations.choices(handlers._sessions.get(anyone()).owner).extract_text is True
+    handlers = Handlers(
+        Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), FakeLocalModels(), tools=()), widgets()
+    )
+    await handlers.attaching.extract_text(cast(Any, "x" * 3_800_000), None, page_request())
+    assert handlers._conversations.choices(handlers._sessions.get(page_request()).owner).extract_text is True
 
 
 def test_oversized_choices_are_not_remembered() -> None:
@@ -181,10 +187,7 @@ def test_oversized_choices_are_not_remembered() -> None:
 # In the browser
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(models=("Qwen/Qwen3-8B", "my-org/Tuned"), rate=500.0)) as started:
-        yield started
+SERVER = Config(models=("Qwen/Qwen3-8B", "my-org/Tuned"), rate=500.0)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,6 @@ from agent.web.middleware.isolation import LOGIN, POLICY, IsolationMiddleware
 from agent.web.middleware.visitor_cookie import CookieJar, VisitorCookies
 from agent.web.ui.page_sessions import PageSessions
 from tests.conftest import CONFIG, SHOTS, App, Visitor
-from tests.page.test_hosted_page import written
 from tests.support import chromium
 from tests.support.openid_server import Provider, provider
 from tests.support.scripted_server import Config, Running, running
@@ -556,7 +555,7 @@ def test_login_gives_access_to_hub_models(
     for answer in answers:
         assert token.encode() not in answer.body(), answer.url
     assert token not in with_login.log
-    assert written(with_login.folder, token) == []
+    assert with_login.files_with(token) == []
     ann.open_settings()
     button = ann.page.locator("#login")
     expect(button).to_have_text("Log out (ann)")

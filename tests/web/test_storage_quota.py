@@ -1,7 +1,7 @@
 """The storage quota of a public page: which messages are refused, what is deleted for space, and what stays."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,9 +19,10 @@ from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.visitor import Visitor as Asker
 from tests.conftest import App, Visitor
-from tests.support.scripted_server import Config, Running, running
-from tests.web.test_isolation import PICTURES, Program, owner_in
-from tests.web.test_uploads import picture
+from tests.support.http_client import HttpVisitor, owner_in
+from tests.support.media_files import HALF_MB, random_png
+from tests.support.models import VISION_MODEL
+from tests.support.scripted_server import Config, Running
 
 ANN, BOB, GUESTS = Asker(owner="ann"), Asker(owner="bob"), Asker(owner=f"{GUEST_PREFIX}0", guest=True)
 LIFETIMES = RetentionPeriods(guest=timedelta(days=1), visitor=timedelta(days=30))
@@ -229,11 +230,7 @@ stored_mb_of_guests = 1
 """
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    """Run a model that sees pictures."""
-    with running(Config(models=(PICTURES,), rate=500.0)) as started:
-        yield started
+SERVER = Config(models=(VISION_MODEL,), rate=500.0)
 
 
 @pytest.fixture(scope="module")
@@ -248,15 +245,15 @@ def files(app: App) -> dict[str, int]:
 
 
 def test_message_over_the_limit_stores_and_asks_nothing(app: App, server: Running) -> None:
-    visitor, guests = Program(app.url), [Program(app.url, None), Program(app.url, None)]
+    visitor, guests = HttpVisitor(app.url), [HttpVisitor(app.url, None), HttpVisitor(app.url, None)]
     owner = owner_in(str(visitor.cookie))
     for program in (visitor, *guests):
         for _ in range(2):
-            assert '"stop"' in program.say("!text Hi.", program.upload("a.png", picture()), new=True)
+            assert '"stop"' in program.say("!text Hi.", program.upload("a.png", random_png(HALF_MB)), new=True)
     before, asked = files(app), len(server.journal())
     assert before[owner] == 2
     assert sorted(before.values()) == [2, 2], "the first guest's files were not deleted for the second"
-    path = visitor.upload("a.png", picture())
+    path = visitor.upload("a.png", random_png(HALF_MB))
     assert "may take 1 MB here" in visitor.say("!text Hi.", path)
     assert (files(app), len(server.journal())) == (before, asked)
     assert Path(path).exists(), "it cannot be sent again"
@@ -268,9 +265,9 @@ def test_many_cookies_of_one_address_leave_space(start_app: Callable[..., App], 
     app = start_app(config, SPACE_ID="me/it", VLLM_BASE_URL=server.base_url)
 
     def say(address: str) -> str:
-        visitor = Program(app.url)
+        visitor = HttpVisitor(app.url)
         visitor.http.headers["x-forwarded-for"] = f"9.9.9.9, {address}"
-        return visitor.say("!text Hi.", visitor.upload("a.png", picture()), new=True)
+        return visitor.say("!text Hi.", visitor.upload("a.png", random_png(HALF_MB)), new=True)
 
     told = [say("1.2.3.4") for _ in range(8)]
     answered = sum('"stop"' in one for one in told)
@@ -285,7 +282,7 @@ def test_refused_message_stays_in_the_composer(app: App, visit: Callable[..., Vi
     visitor = visit(app.url)
     for number in range(3):
         image = tmp_path / f"{number}.png"
-        image.write_bytes(picture())
+        image.write_bytes(random_png(HALF_MB))
         visitor.page.locator("#composer input[type=file]").set_input_files(image)
         expect(visitor.page.locator("#attached li")).to_have_count(1)
         if number < 2:

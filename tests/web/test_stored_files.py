@@ -29,8 +29,8 @@ from agent.web.chat.unnamed_files import DAY, UnnamedFiles
 from agent.web.chat.visitor import Visitor
 from tests.conftest import App, becomes
 from tests.support.media_files import PNG
+from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Running
-from tests.web.test_handlers import Models
 
 ANN = Visitor(owner="ann")
 SEEING = ModelSpec(id="local:one", name="Qwen/Qwen3-8B", label="One", provider="vllm", image=True)
@@ -91,7 +91,7 @@ async def test_cancelled_send_keeps_named_files_only(
     tmp_path: Path, model_server: Running, method: str, kept: int
 ) -> None:
     """A run continues when its visitor leaves, so a message that is being saved keeps its files."""
-    store, models = PausingStore(method), Models()
+    store, models = PausingStore(method), FakeLocalModels()
     models.served = (ServedModel(SEEING, Endpoint(model_server.base_url)),)
     settings = Settings(local=LocalSettings(cache_dir=tmp_path))
     page = Conversations(settings, store, MediaStore(tmp_path / "media"), models, tools=())
@@ -166,7 +166,7 @@ def test_failed_write_leaves_nothing(tmp_path: Path) -> None:
 
 
 async def test_send_reads_no_folder(tmp_path: Path, model_server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, media, models = MemoryStore(), MediaStore(tmp_path / "media"), Models()
+    store, media, models = MemoryStore(), MediaStore(tmp_path / "media"), FakeLocalModels()
     models.served = (ServedModel(SEEING, Endpoint(model_server.base_url)),)
     settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=PublicSettings(stored_mb_per_visitor=1))
     quota = StorageQuota(settings.public, store, media, tmp_path / "media")

@@ -6,7 +6,6 @@ The attacks use raw HTTP on the real app, and another visitor is served meanwhil
 import asyncio
 import json
 import os
-import random
 import shutil
 import signal
 import socket
@@ -14,14 +13,12 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.client import HTTPResponse
-from io import BytesIO
 from pathlib import Path
 from time import process_time
 from typing import Any
 
 import httpx
 import pytest
-from PIL import Image
 from playwright.sync_api import expect
 
 from agent.errors import Limited
@@ -32,9 +29,12 @@ from agent.web.middleware.upload_form import UploadForm, safe_name
 from agent.web.middleware.upload_progress import UploadProgress
 from agent.web.unsent_files import LEAST, LOCK, MB, PREFIX, UnsentFiles, remove_leftovers
 from tests.conftest import App, Visitor, becomes
+from tests.support.clocks import Clock
+from tests.support.http_client import API, HttpVisitor
+from tests.support.media_files import HALF_MB, random_png
 from tests.support.memory import held_memory
+from tests.support.models import VISION_MODEL
 from tests.support.scripted_server import Config, running
-from tests.web.test_isolation import API, PICTURES, Program
 
 SMALL = """
 [server]
@@ -54,15 +54,8 @@ HEAD = b'--b\r\nContent-Disposition: form-data; name="files"; filename="%b"\r\n\
 @pytest.fixture(scope="module")
 def own(start_app: Callable[..., App]) -> Iterator[App]:
     """An app with little space and a model that sees pictures."""
-    with running(Config(models=(PICTURES,), rate=500.0)) as server:
+    with running(Config(models=(VISION_MODEL,), rate=500.0)) as server:
         yield start_app(SMALL, VLLM_BASE_URL=server.base_url)
-
-
-def picture() -> bytes:
-    """Return a picture of 0.48 MB."""
-    out = BytesIO()
-    Image.frombytes("RGB", (400, 400), random.randbytes(480_000)).save(out, "PNG")
-    return out.getvalue()
 
 
 def on_disk(app: App) -> list[str]:
@@ -77,14 +70,14 @@ def empty(own: App) -> App:
     return own
 
 
-def sent(program: Program, *sizes: int, **headers: str) -> tuple[int, str]:
+def sent(program: HttpVisitor, *sizes: int, **headers: str) -> tuple[int, str]:
     """Upload files of these sizes. Return the status and the answer."""
     files = [("files", (f"{number}.txt", b"x" * size)) for number, size in enumerate(sizes)]
     said = program.ask("POST", f"{API}upload", files=files, headers=headers)
     return said.status, said.text
 
 
-def cleared(app: App, program: Program, said: tuple[int, str], left: Sequence[str] = ()) -> None:
+def cleared(app: App, program: HttpVisitor, said: tuple[int, str], left: Sequence[str] = ()) -> None:
     """Send the uploaded files, and assert that only `left` remains."""
     assert said[0] == 200
     program.say("!text thanks", *json.loads(said[1]))
@@ -114,7 +107,7 @@ def test_gigabyte_is_refused_by_its_length(empty: App) -> None:
 
 
 def test_gigabyte_without_length_is_cut_off(empty: App) -> None:
-    another, taken, meanwhile = Program(empty.url), 0, list[tuple[int, str]]()
+    another, taken, meanwhile = HttpVisitor(empty.url), 0, list[tuple[int, str]]()
     assert empty.process is not None
     before = held_memory(empty.process.pid)
 
@@ -128,7 +121,7 @@ def test_gigabyte_without_length_is_cut_off(empty: App) -> None:
             if taken == 65536 * 4:  # in the middle of the upload
                 meanwhile.append(sent(another, 1000))
 
-    guest = Program(empty.url, None)
+    guest = HttpVisitor(empty.url, None)
     with suppress(httpx.TransportError):  # if the connection closes before the whole body is sent
         assert guest.ask("POST", f"{API}upload", content=endless(), headers=FORM, seconds=60).status == 413
     assert [status for status, _ in meanwhile] == [200]
@@ -148,7 +141,7 @@ def test_gigabyte_without_length_is_cut_off(empty: App) -> None:
     ids=["many", "many-in-german", "large", "large-together"],
 )
 def test_refused_request_leaves_nothing(empty: App, sizes: tuple[int, ...], language: str, sentence: str) -> None:
-    program = Program(empty.url)
+    program = HttpVisitor(empty.url)
     assert sent(program, *sizes, **{"accept-language": language}) == (413, sentence)
     assert on_disk(empty) == []
     cleared(empty, program, sent(program, 10))
@@ -165,7 +158,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)
 def test_malformed_form_leaves_nothing(empty: App, body: bytes) -> None:
-    said = Program(empty.url).ask("POST", f"{API}upload", content=body, headers=FORM)
+    said = HttpVisitor(empty.url).ask("POST", f"{API}upload", content=body, headers=FORM)
     assert (said.status, said.json) == (400, {"detail": "The upload was not understood."})
     assert on_disk(empty) == []
 
@@ -181,7 +174,7 @@ def test_large_field_costs_no_memory(start_app: Callable[..., App]) -> None:
             yield b"x" * MB
         yield b"\r\n--b--\r\n"
 
-    assert Program(app.url).ask("POST", f"{API}upload", content=body(), headers=FORM).status == 400
+    assert HttpVisitor(app.url).ask("POST", f"{API}upload", content=body(), headers=FORM).status == 400
     assert held_memory(app.process.pid) - before < 60 * MB
     app.stop()
 
@@ -197,8 +190,8 @@ def test_broken_off_upload_is_removed(empty: App) -> None:
 
 
 def test_upload_counts_for_its_visitor_until_sent(empty: App) -> None:
-    first, second = Program(empty.url), Program(empty.url)
-    paths = [first.upload(f"{number}.png", picture()) for number in range(4)]
+    first, second = HttpVisitor(empty.url), HttpVisitor(empty.url)
+    paths = [first.upload(f"{number}.png", random_png(HALF_MB)) for number in range(4)]
     status, sentence = sent(first, 600_000)
     assert status == 413
     assert "2 MB of these is the most" in sentence
@@ -211,9 +204,9 @@ def test_upload_counts_for_its_visitor_until_sent(empty: App) -> None:
 
 
 def test_guests_share_one_quota(empty: App) -> None:
-    guest, visitor = Program(empty.url, None), Program(empty.url)
-    paths = [guest.upload(f"{number}.png", picture()) for number in range(3)]
-    status, sentence = sent(Program(empty.url, None), 100_000)
+    guest, visitor = HttpVisitor(empty.url, None), HttpVisitor(empty.url)
+    paths = [guest.upload(f"{number}.png", random_png(HALF_MB)) for number in range(3)]
+    status, sentence = sent(HttpVisitor(empty.url, None), 100_000)
     assert status == 413
     assert "Visitors without cookies may attach 1.5 MB together" in sentence
     cleared(empty, visitor, sent(visitor, 100_000), left=["0.png", "1.png", "2.png"])
@@ -223,12 +216,12 @@ def test_guests_share_one_quota(empty: App) -> None:
 
 
 def test_concurrent_requests_share_quota(empty: App) -> None:
-    program, start = Program(empty.url), threading.Barrier(8)
+    program, start = HttpVisitor(empty.url), threading.Barrier(8)
     cookie: Any = program.cookie
-    paths, refused, data = list[str](), list[int](), picture()
+    paths, refused, data = list[str](), list[int](), random_png(HALF_MB)
 
     def send() -> None:
-        mine = Program(empty.url, cookie)
+        mine = HttpVisitor(empty.url, cookie)
         start.wait(20)
         said = mine.ask("POST", f"{API}upload", files={"files": ("a.png", data)})
         (paths.extend(said.json) if said.status == 200 else refused.append(said.status))
@@ -246,15 +239,6 @@ def test_concurrent_requests_share_quota(empty: App) -> None:
 
 
 # The table
-
-
-class Clock:
-    """A clock that tests set."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -450,7 +434,7 @@ def test_leftovers_go_and_foreign_files_stay(tmp_path: Path) -> None:
 def test_restart_removes_files_of_killed_process(start_app: Callable[..., App]) -> None:
     app = start_app(SMALL)
     shutil.copytree("docs/proxies", app.folder / "tmp" / "of-others")
-    Program(app.url).upload("kept.txt", b"text")
+    HttpVisitor(app.url).upload("kept.txt", b"text")
     assert "kept.txt" in on_disk(app)
     app.stop(signal.SIGKILL)
     app.start()
@@ -480,7 +464,7 @@ def test_names_are_made_safe(name: str) -> None:
 
 def test_unsent_file_is_removed_while_the_server_runs(start_app: Callable[..., App]) -> None:
     app = start_app(f"{SMALL}minutes = 0.02\n[history]\nhousekeeping_minutes = 0.01")
-    Program(app.url).upload("kept.txt", b"text")
+    HttpVisitor(app.url).upload("kept.txt", b"text")
     becomes([], lambda: on_disk(app))
     app.stop()
 

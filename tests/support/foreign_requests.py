@@ -1,0 +1,200 @@
+"""Requests with another visitor's ids, and a visitor whose ids they use."""
+
+import json
+import re
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+from uuid import uuid4
+
+import httpx
+
+from tests.conftest import App
+from tests.support.http_client import API, Answer, HttpVisitor, marker, owner_in
+from tests.support.media_files import random_png
+from tests.support.scripted_server import Running
+
+LONG = "!tokens 9000 @20"
+SALT = uuid4().bytes
+
+
+def stored_conversations(app: App) -> dict[str, tuple[str, int]]:
+    """Return every conversation with its owner and its number of entries."""
+    with sqlite3.connect(f"file:{app.folder}/data/history.sqlite?mode=ro", uri=True) as db:
+        rows = db.execute(
+            "SELECT c.id, c.owner, count(*) FROM conversations c JOIN entries e ON conversation_id = c.id GROUP BY c.id"
+        ).fetchall()
+    db.close()
+    return {row[0]: (row[1], row[2]) for row in rows}
+
+
+@dataclass
+class Scene:
+    """The first visitor's state: a running answer, a finished one, an upload and a picture."""
+
+    program: HttpVisitor
+    marker: str
+    ids: dict[str, str]
+    app: App
+    server: Running
+    long: str
+    before: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def mine(self) -> dict[str, tuple[str, int]]:
+        return {id_: row for id_, row in stored_conversations(self.app).items() if row[0] == self.ids["owner"]}
+
+    def untouched(self) -> None:
+        """Assert that the run still goes on and the conversations have not changed."""
+        line = next(line for line in self.server.journal() if self.long in str(line["body"]))
+        assert line["ended"] is None
+        assert line["closed"] is None
+        assert self.mine() == self.before
+
+
+@contextmanager
+def reading_events(program: HttpVisitor) -> Iterator[None]:
+    """Read the events of the visitor's session all the time. The app cancels events that nobody reads for a minute."""
+
+    def read() -> None:
+        query = {"session_hash": program.session}
+        with (
+            suppress(httpx.HTTPError),
+            program.http.stream("GET", f"{API}queue/data", params=query, timeout=600) as said,
+        ):
+            for _ in said.iter_raw():
+                pass
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(30)
+
+
+@contextmanager
+def at_work(app: App, server: Running, first: HttpVisitor) -> Iterator[Scene]:
+    """Yield a visitor who has sent files and whose next answer is being written."""
+    word = marker()
+    sent, picture = first.upload(f"{word}.txt", word.encode()), first.upload("p.png", random_png())
+    assert word in first.say(f"!text {word}", sent, picture, system_message=word)
+    path = first.upload(f"{word}.txt", word.encode())
+    long = f"{LONG} !text {word}"
+    event = first.begin(long).json["event_id"]
+    server.wait_for(lambda journal: any(long in str(line["body"]) and line["sent"] > 3 for line in journal))
+    assert first.cookie is not None
+    owner = owner_in(first.cookie)
+    kept = next((app.folder / "data" / "media" / owner).iterdir())
+    ids = {
+        "session": first.session,
+        "event": event,
+        "path": path,
+        "media": kept.name,
+        "owner": owner,
+        "conversation": next(id_ for id_, row in stored_conversations(app).items() if row[0] == owner),
+        "chat": str(first.chat),
+    }
+    made = Scene(first, word, ids, app, server, long)
+    made.before = made.mine()
+    end = {"session_hash": first.session, "event_id": event, "fn_index": first.chat}
+    with reading_events(first):
+        try:
+            yield made
+        finally:
+            first.ask("POST", f"{API}cancel", json=end)
+
+
+PAGE_SESSION = '{"owner": "$owner", "guest": true, "conversation": "$conversation", "window": 40}'
+MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
+    # object, verb, method, path, body, the owner's status (None: not requested, because it would change the scene)
+    ("session", "listen", "GET", "queue/data?session_hash=$session", None, None),
+    ("session", "keep", "GET", "heartbeat/$session", None, None),
+    ("session", "act", "POST", "queue/join",
+     '{"session_hash": "$session", "fn_index": 1, "data": [$page_session]}', None),
+    ("session", "cancel", "POST", "cancel", '{"session_hash": "$session", "fn_index": $chat, "event_id": "x"}', 404),
+    ("session", "link", "GET", "deep_link?session_hash=$session", None, 404),
+    ("session", "serve", "POST", "component_server",
+     '{"session_hash": "$session", "component_id": 1, "fn_name": "x", "data": 1}', 404),
+    ("session", "call", "POST", "call/chat", '{"session_hash": "$session", "data": [{"text": "x"}, "", {}]}', 404),
+    ("session", "run", "POST", "run/chat", '{"session_hash": "$session", "data": [{"text": "x"}, "", {}, null]}', 404),
+    ("session", "api", "POST", "api/predict", '{"session_hash": "$session", "fn_index": 1, "data": [null]}', 404),
+    ("session", "play", "GET", "stream/$session/0/1/playlist.m3u8", None, 404),
+    ("event", "cancel", "POST", "cancel", '{"session_hash": "mine", "fn_index": $chat, "event_id": "$event"}', 404),
+    ("event", "cancel both", "POST", "cancel",
+     '{"session_hash": "$session", "fn_index": $chat, "event_id": "$event"}', None),
+    ("event", "reset", "POST", "reset", '{"event_id": "$event"}', 200),
+    ("event", "read", "GET", "call/chat/$event", None, 404),
+    ("event", "read 2", "GET", "call/v2/chat/$event", None, 404),
+    ("event", "feed", "POST", "stream/$event", '{"data": []}', 404),
+    ("event", "close", "POST", "stream/$event/close", None, 404),
+    ("upload", "read", "GET", "file=$path", None, 200),
+    ("upload", "head", "HEAD", "file=$path", None, 200),
+    ("upload", "read old", "GET", "file/$path", None, 404),
+    ("upload", "proxy", "GET", "proxy=http://127.0.0.1/gradio_api/file=$path", None, 404),
+    ("upload", "attach", "POST", "queue/join",
+     '{"session_hash": "$fresh", "fn_index": $chat, "data": [{"text": "!text x", "files": [{"path": "$path", '
+     '"meta": {"_type": "gradio.FileData"}}]}, "", {}, null]}', None),
+    ("picture", "read", "GET", "/media/$media", None, 200),
+    ("picture", "head", "HEAD", "/media/$media", None, 404),
+    ("picture", "by owner", "GET", "/media/$owner/$media", None, 404),
+    ("picture", "climb", "GET", "/media/..%2f$owner%2f$media", None, 404),
+    ("picture", "as file", "GET", "file=$folder/data/media/$owner/$media", None, 404),
+    ("picture", "attach", "POST", "queue/join",
+     '{"session_hash": "$fresh", "fn_index": $chat, "data": [{"text": "!text x", "files": [{"path": '
+     '"$folder/data/media/$owner/$media", "meta": {"_type": "gradio.FileData"}}]}, "", {}, null]}', 404),
+    ("conversation", "page session", "POST", "queue/join",
+     '{"session_hash": "$fresh", "fn_index": $chat, "data": [{"text": "!text x"}, "", {}, $page_session]}', None),
+    ("conversation", "link", "GET", "/?deep_link=$conversation", None, 200),
+    ("conversation", "config", "GET", "/config?deep_link=$conversation", None, 200),
+]  # fmt: skip
+
+
+def filled(template: str, ids: dict[str, str]) -> str:
+    return re.sub(r"\$(\w+)", lambda found: ids[found[1]], template)
+
+
+def send_row(program: HttpVisitor, row: tuple[Any, ...], ids: dict[str, str]) -> Answer:
+    """Make the request of a row with these ids. If it starts an event, also read the session."""
+    _, _, method, path, body, _ = row
+    ids = ids | {"page_session": filled(PAGE_SESSION, ids)}
+    path, content = filled(path if path.startswith("/") else API + path, ids), filled(body, ids) if body else None
+    endless = "heartbeat" in path
+    json_ = {"content-type": "application/json"} if content else {}
+    said = program.ask(method, path, content=content, headers=json_, seconds=1.0 if endless else 30.0)
+    if path.endswith("queue/join") and said.status == 200:
+        said.text += program.listen(json.loads(content or "")["session_hash"], seconds=20.0)
+    return said
+
+
+def comparable(said: Answer, ids: dict[str, str]) -> tuple[int, str]:
+    """Return the answer without the request's own ids and the values that change from time to time."""
+    text = said.text
+    for id_ in ids.values():
+        if len(id_) > 5:
+            text = text.replace(id_, "ID")
+    text = re.sub(r"[0-9a-f]{32}", "ID", text)
+    text = re.sub(r'"[a-z_]*(duration|time|eta|left|since)[a-z_]*": ?[^,}]*|[0-9.]+ (s|tokens?)[^"<]*', "", text)
+    return said.status, re.sub(r"data: .*process_generating.*\n+", "", text)
+
+
+def made_up_like(id_: str) -> str:
+    """Return an id of the same form that nobody has. It is always the same for one id, as rows can share ids."""
+    return re.sub(r"[0-9a-f]{11,}", lambda found: sha256(SALT + found[0].encode()).hexdigest()[: len(found[0])], id_)
+
+
+CLOSED = """GET /openapi.json|GET /openapi.json/|GET /docs|GET /redoc|GET /runs
+GET /monitoring|GET /monitoring/summary|GET /monitoring/x|POST /login|GET /logout|POST /|POST /config
+PUT /gradio_api/queue/join|OPTIONS /gradio_api/queue/join|GET /gradio_api/queue/status|GET /gradio_api/openapi.json
+POST /gradio_api/process_recording|GET /gradio_api/dev/reload|POST /gradio_api/vibe-edit|GET /gradio_api/user
+GET /gradio_api/token|GET /gradio_api/runs|POST /gradio_api/run-history/connect|GET /gradio_api/mcp/sse
+GET /gradio_api/custom_component/x/client/component/index.js|GET /gradio_api/login_check|POST /gradio_api/call/v2/chat
+POST /gradio_api/run/predict/|POST /gradio_api/component_server/|GET /gradio_api/|GET /gradio_api/queue/join/x"""
+
+
+def closed_requests() -> list[tuple[str, str]]:
+    """Return method and path of the requests that the page does not need."""
+    return [(method, path) for method, path in (line.split(" ") for line in CLOSED.replace("\n", "|").split("|"))]
