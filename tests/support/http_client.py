@@ -1,11 +1,12 @@
 """Visitors and requests over raw HTTP, without the page."""
 
 import http.client
-import http.cookiejar
 import json
+import socket
 import ssl
 from base64 import urlsafe_b64decode
-from contextlib import suppress
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -34,11 +35,25 @@ class Answer:
 
 
 class HttpVisitor:
-    """A visitor over raw HTTP. `cookie` None means no cookie; without the argument the app gives it one."""
+    """A visitor over raw HTTP. `cookie` None means no cookie; without the argument the app gives it one.
 
-    def __init__(self, url: str, cookie: str | None = "", *, verify: ssl.SSLContext | bool = True) -> None:
-        limits = httpx.Limits(max_keepalive_connections=0)  # so that no connection is left to close
-        self.http = httpx.Client(base_url=url, timeout=60, trust_env=False, limits=limits, verify=verify)
+    A proxy on this machine forwards its `address`. Without `kept_connections` no connection is left to close.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        cookie: str | None = "",
+        *,
+        address: str = "",
+        kept_connections: int = 0,
+        verify: ssl.SSLContext | bool = True,
+    ) -> None:
+        limits = httpx.Limits(max_keepalive_connections=kept_connections)
+        headers = {"x-forwarded-for": address} if address else None
+        self.http = httpx.Client(
+            base_url=url, timeout=60, trust_env=False, limits=limits, headers=headers, verify=verify
+        )
         self.session = uuid4().hex[:11]
         self.config = self.ask("GET", "/config")
         name, _, given = self.config.headers["set-cookie"].split(";")[0].partition("=")
@@ -60,20 +75,25 @@ class HttpVisitor:
                         break
             return Answer(answer.status_code, answer.headers, text)
 
-    def join(self, fn: int, data: list[Any], **more: Any) -> Answer:
-        """Start an event in the session."""
-        body = {"data": data, "fn_index": fn, "session_hash": self.session, **more}
+    def join(self, event: int | str, data: Sequence[Any] = (), *, session: str = "", **more: Any) -> Answer:
+        """Start an event, given by its number or its name, in a session."""
+        number = event if isinstance(event, int) else self.number_of(event)
+        body = {"data": [*data], "fn_index": number, "session_hash": session or self.session, **more}
         return self.ask("POST", f"{API}queue/join", json=body)
 
-    def listen(self, session: str = "", seconds: float = 10.0) -> str:
+    def listen(self, session: str = "", seconds: float = 60.0) -> str:
         """Return all messages of a session until its events have ended."""
         query = {"session_hash": session or self.session}
         return self.ask("GET", f"{API}queue/data", params=query, seconds=seconds).text
 
+    def number_of(self, name: str) -> int:
+        """Return the number of an event of the page."""
+        return next(event["id"] for event in self.events if event["api_name"] == name)
+
     @property
     def chat(self) -> int:
         """The number of the public event."""
-        return next(event["id"] for event in self.events if event["api_name"] == "chat")
+        return self.number_of("chat")
 
     def begin(self, text: str, *paths: str, **options: Any) -> Answer:
         """Send a message through the public event."""
@@ -133,3 +153,12 @@ def send_raw(app: App, method: str, target: str, body: bytes = b"", **headers: s
         )
     finally:
         connection.close()
+
+
+@contextmanager
+def connected(app: App, *pieces: bytes) -> Generator[socket.socket]:
+    """Connect to the app and send these bytes, without an HTTP library."""
+    with socket.create_connection(("127.0.0.1", app.port), timeout=20) as connection:
+        for piece in pieces:
+            connection.sendall(piece)
+        yield connection

@@ -23,6 +23,7 @@ from agent.web import connections, request_body
 from agent.web.connections import ConnectionLimits
 from agent.web.request_body import BodyTimeout
 from tests.conftest import App, becomes
+from tests.support.http_client import connected
 
 pytestmark = pytest.mark.slow
 
@@ -150,8 +151,8 @@ def test_ambiguous_length_is_refused(app: App, version: bytes, length: bytes) ->
     """A proxy could read another length than the server and forward the rest as another visitor's request."""
     for method in (b"POST", b"GET"):
         head = method + b" /healthz HTTP/" + version + b"\r\nHost: 127.0.0.1\r\n" + length
-        with socket.create_connection(("127.0.0.1", app.port), timeout=20) as one:
-            one.sendall(head + b"Transfer-Encoding: chunked\r\nConnection: keep-alive\r\n\r\n0\r\n\r\n" + SMUGGLED)
+        body = b"Transfer-Encoding: chunked\r\nConnection: keep-alive\r\n\r\n0\r\n\r\n"
+        with connected(app, head + body + SMUGGLED) as one:
             answer = b"".join(iter(lambda: one.recv(65_536), b""))
         assert answer.startswith(b"HTTP/1.1 400"), method
         assert answer.count(b"HTTP/1.1 ") == 1, method
@@ -163,8 +164,7 @@ def test_broken_requests_hardly_fill_log(start_app: Callable[..., App]) -> None:
     head = b"POST /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
     for request in (head, b"\x16\x03\x01 no HTTP\r\n\r\n"):
         for _ in range(20):
-            with socket.create_connection(("127.0.0.1", app.port), timeout=20) as one:
-                one.sendall(request)
+            with connected(app, request) as one:
                 answer = one.recv(65_536)
                 assert answer.startswith(b"HTTP/1.1 405" if request is head else b"HTTP/1.1 400")
                 if request is head:

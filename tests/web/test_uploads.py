@@ -30,7 +30,7 @@ from agent.web.middleware.upload_progress import UploadProgress
 from agent.web.unsent_files import LEAST, LOCK, MB, PREFIX, UnsentFiles, remove_leftovers
 from tests.conftest import App, Visitor, becomes
 from tests.support.clocks import Clock
-from tests.support.http_client import API, HttpVisitor
+from tests.support.http_client import API, HttpVisitor, connected
 from tests.support.media_files import HALF_MB, random_png
 from tests.support.memory import held_memory
 from tests.support.models import VISION_MODEL
@@ -86,12 +86,10 @@ def cleared(app: App, program: HttpVisitor, said: tuple[int, str], left: Sequenc
 
 @contextmanager
 def sending(app: App, head: str, *pieces: bytes) -> Generator[socket.socket]:
-    """Send the given part of a request, without an HTTP library."""
-    with socket.create_connection(("127.0.0.1", app.port), timeout=20) as raw:
-        raw.sendall(f"POST {API}upload HTTP/1.1\r\nhost: 127.0.0.1\r\n{head}\r\n\r\n".encode())
-        for piece in pieces:
-            raw.sendall(piece)
-        yield raw
+    """Send the given part of an upload, without an HTTP library."""
+    begun = f"POST {API}upload HTTP/1.1\r\nhost: 127.0.0.1\r\n{head}\r\n\r\n"
+    with connected(app, begun.encode(), *pieces) as connection:
+        yield connection
 
 
 # One request
