@@ -23,7 +23,8 @@ from agent.deploy.plan import LIST, find_secrets, front_matter, make_plan, redac
 from agent.deploy.spacefile import COLORS, HARDWARE, Space, read_spacefile
 from agent.errors import ConfigError
 from agent.settings import ROOT
-from tests.support.hub_server import OWNER, TOKEN, Asked, Hub, Stored, serving
+from tests.support.hub_server import serving
+from tests.support.hub_state import OWNER, TOKEN, Asked, Hub, Stored
 from tests.tiers import examples
 
 pytestmark = pytest.mark.slow

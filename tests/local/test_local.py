@@ -28,8 +28,10 @@ from agent.providers import Endpoint
 from agent.providers.discovery import discover
 from agent.settings import ROOT, LocalSettings
 from tests.support import launched_servers
+from tests.support.hub_server import serving
 from tests.support.launched_servers import Started
-from tests.support.weight_server import from_hub, serving, until
+from tests.support.toy_weights import from_hub
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,10 @@ import pytest
 from agent.errors import LocalModelError, WeightsMismatch
 from agent.local import weights
 from agent.local.weights import Pinned, fetch, find
-from tests.support.weight_server import Server, from_hub, serving, until
+from tests.support.hub_server import serving
+from tests.support.hub_state import Hub
+from tests.support.toy_weights import from_hub
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +36,7 @@ def _nothing_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub-cache"))
 
 
-def use_hub(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
+def use_hub(monkeypatch: pytest.MonkeyPatch, server: Hub) -> None:
     monkeypatch.setenv("HF_ENDPOINT", server.url)
 
 
@@ -85,7 +88,7 @@ async def test_broken_download_resumes(tmp_path: Path, monkeypatch: pytest.Monke
         use_hub(monkeypatch, server)
         path = await fetch(from_hub(DATA), tmp_path, report=quiet)
     assert path.read_bytes() == DATA
-    resumed = [span for _, span in server.asked if span]
+    resumed = [one.range for one in server.asked if one.range]
     assert len(resumed) == 1
     assert int(resumed[0].removeprefix("bytes=").removesuffix("-")) > 500_000
 
@@ -103,7 +106,7 @@ async def test_partial_download_survives_cancellation(tmp_path: Path, monkeypatc
         server.gate.set()
         path = await fetch(from_hub(DATA), tmp_path, report=quiet)
         assert path.read_bytes() == DATA
-        assert server.asked[-1][1] is not None
+        assert server.asked[-1].range is not None
 
 
 async def test_always_broken_connection_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,12 +38,14 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor
 from agent.web.ui.components import takes
+from tests.support.hub_server import serving
+from tests.support.hub_state import Hub
 from tests.support.known_texts import INVOICE, SPEECH, SPOKEN, picture_of_text
 from tests.support.media_files import sound, tone
 from tests.support.models import LARGE, FakeLocalModels
 from tests.support.toy_whisper import paths, pinned, whisper
 from tests.support.views import widgets
-from tests.support.weight_server import Server, serving, until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +67,7 @@ def here() -> Transcriber:
 
 
 @contextmanager
-def hub_with_whisper() -> Iterator[Server]:
+def hub_with_whisper() -> Iterator[Hub]:
     """Run a model hub with a toy in Whisper's format, which hears SAID in every speech."""
     files = whisper(SPOKEN)
     with pytest.MonkeyPatch.context() as patch, serving(files=paths(files)) as server:
@@ -228,7 +230,7 @@ TOY = b"no model at all" * 1000
 
 
 @contextmanager
-def hub(monkeypatch: pytest.MonkeyPatch, *, sha256: str = "") -> Iterator[Server]:
+def hub(monkeypatch: pytest.MonkeyPatch, *, sha256: str = "") -> Iterator[Hub]:
     """Run a model hub with a toy in place of the model that reads pictures."""
     pinned = Pinned(
         file="toy.onnx",
@@ -264,7 +266,7 @@ async def test_two_messages_share_one_download(tmp_path: Path, monkeypatch: pyte
     assert [str(one) for one in ended] == [
         "a.png could not be read here: the program that reads it failed, its log has the details."
     ] * 2, "the toy read something"
-    assert len([path for path, _ in server.asked if path.endswith(".onnx")]) == 1
+    assert len([one for one in server.asked if one.path.endswith(".onnx")]) == 1
     assert Status("fetching", "Fetching Toy, once: 0 of 0 MB …", 1.0) in said
     last = said[-1]
     assert last == Status("loading", "Reading a.png …", None)

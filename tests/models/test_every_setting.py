@@ -50,9 +50,11 @@ from bench.attack.client import Client
 from tests.support import launched_servers
 from tests.support.dialect_server import playing
 from tests.support.http_client import forged
+from tests.support.hub_server import serving
 from tests.support.media_files import picture
 from tests.support.scripted_server import Config, Running, running
-from tests.support.weight_server import from_hub, serving, until
+from tests.support.toy_weights import from_hub
+from tests.support.waiting import until
 
 MODEL = "Qwen/Qwen3-8B"
 ANN, BOB = Visitor(owner="ann", address="5.6.7.8"), Visitor(owner="bob", address="5.6.7.8")

@@ -11,10 +11,11 @@ from playwright.sync_api import Locator, expect
 
 from agent.media.transcribe import SPEECH
 from tests.conftest import CONFIG, ROOT, App, Visitor
+from tests.support.hub_server import serving
+from tests.support.hub_state import Hub
 from tests.support.known_texts import INVOICE, SAMPLES, SPOKEN, picture_of_text
 from tests.support.scripted_server import Config, Running
 from tests.support.toy_whisper import paths, pinned, whisper
-from tests.support.weight_server import Server, serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.weights, pytest.mark.timeout(500)]
 
@@ -195,7 +196,7 @@ def test_unreachable_hub_disables_recording_only(
 
 
 @pytest.fixture
-def hub() -> Iterator[Server]:
+def hub() -> Iterator[Hub]:
     """A model hub with wrong bytes of the right size. It sends the second half when told to."""
     files: dict[str, bytes] = {}
     for file in SPEECH.files:
@@ -206,7 +207,7 @@ def hub() -> Iterator[Server]:
 
 
 def test_transcription_stops_and_bad_file_is_refused(
-    start_app: Callable[..., App], visit: Visit, server: Running, hub: Server, tmp_path: Path
+    start_app: Callable[..., App], visit: Visit, server: Running, hub: Hub, tmp_path: Path
 ) -> None:
     app = start_app(
         VLLM_BASE_URL=server.base_url,

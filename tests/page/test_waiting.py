@@ -17,9 +17,9 @@ from playwright.sync_api import Locator, expect
 from agent.local.weights import QWEN3_06B
 from tests.conftest import CONFIG, App, Visitor
 from tests.support import media_files
+from tests.support.hub_server import serving
 from tests.support.launched_servers import llama_cpp_at
 from tests.support.scripted_server import Config, Running, running
-from tests.support.weight_server import serving
 
 pytestmark = pytest.mark.browser
 

@@ -1,95 +1,19 @@
-"""A model hub on loopback that keeps Spaces as the real one does, for the real huggingface_hub client.
+"""A model hub on loopback: it keeps Spaces as the real one does, for the real huggingface_hub client, and files.
 
-It records every request. It answers unknown ones with 404, so a test that makes one fails.
+It records every request, and misbehaves if told to. It answers unknown requests with 404, so a test that makes one
+fails.
 """
 
-import base64
-import hashlib
 import json
 import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-TOKEN = "hf_" + "t" * 34
-OWNER = "ada"
-
-
-class Asked(NamedTuple):
-    """A recorded request."""
-
-    method: str
-    path: str
-    body: bytes
-    token: str | None
-
-
-@dataclass
-class Stored:
-    """A Space. `stages` are the stages that the next polls report. The last one is reported forever."""
-
-    private: bool
-    sdk: str
-    hardware: str = "cpu-basic"
-    sleep: int | None = None
-    files: dict[str, bytes] = field(default_factory=dict)
-    commits: list[dict[str, Any]] = field(default_factory=list)
-    variables: dict[str, dict[str, str]] = field(default_factory=dict)
-    secrets: dict[str, dict[str, str]] = field(default_factory=dict)
-    volumes: list[dict[str, Any]] = field(default_factory=list)
-    stages: list[str] = field(default_factory=lambda: ["RUNNING"])
-    running: str = ""
-
-    @property
-    def sha(self) -> str:
-        """The id of the newest commit."""
-        return hashlib.sha1(repr(self.commits).encode()).hexdigest()
-
-
-@dataclass
-class Hub:
-    """The hub's state and behaviour.
-
-    `build` are the stages after each commit. `refuse` maps "METHOD path" (a regular expression) to status and message;
-    `logs` are those of builds and runs; `hold_logs` keeps their streams open, and alive. `page` is the page's status.
-    """
-
-    spaces: dict[str, Stored] = field(default_factory=dict)
-    buckets: set[str] = field(default_factory=set)
-    build: list[str] = field(default_factory=lambda: ["BUILDING", "APP_STARTING", "RUNNING"])
-    error: str = ""
-    logs: dict[str, list[str]] = field(default_factory=lambda: {"build": ["built\n"], "run": ["ran\n"]})
-    hold_logs: threading.Event | None = None
-    refuse: dict[str, tuple[int, str]] = field(default_factory=dict)
-    role: str = "write"
-    page: int = 200
-    asked: list[Asked] = field(default_factory=list)
-    url: str = ""
-
-    def seen(self, pattern: str) -> list[Asked]:
-        """Return the requests that match "METHOD path"."""
-        return [one for one in self.asked if re.fullmatch(pattern, f"{one.method} {one.path}")]
-
-    def changes(self) -> list[str]:
-        """Return the requests that could have changed something, as "METHOD path"."""
-        return [f"{one.method} {one.path}" for one in self.asked if one.method not in ("GET", "HEAD")]
-
-
-class Refused(Exception):
-    """An error answer."""
-
-    def __init__(self, status: int, message: str, code: str = "") -> None:
-        super().__init__(message)
-        self.status, self.message, self.code = status, message, code
-
-
-def blob_id(data: bytes) -> str:
-    """Return git's id of this content."""
-    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+from tests.support.hub_state import OWNER, TOKEN, Asked, Hub, Refused, Stored, blob_id, commit, create, plan_of, runtime
 
 
 @contextmanager
@@ -104,7 +28,9 @@ def serving(**how: Any) -> Iterator[Hub]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             path = unquote(urlsplit(self.path).path)
             login = (self.headers.get("Authorization") or "").removeprefix("Bearer ") or None
-            hub.asked.append(Asked(self.command, path, body, login))
+            hub.asked.append(Asked(self.command, path, body, login, self.headers.get("Range")))
+            if self.command == "GET" and (path in hub.files or not path.startswith(("/api/", "/spaces/", "/page/"))):
+                return self.download(path)
             if path.startswith("/page/"):
                 space = hub.spaces[path.removeprefix("/page/")]
                 return self.send(401 if space.private and login != TOKEN else hub.page, b"<h1>The page</h1>")
@@ -120,6 +46,30 @@ def serving(**how: Any) -> Iterator[Hub]:
             except Refused as error:
                 headers = {"X-Error-Message": error.message} | ({"X-Error-Code": error.code} if error.code else {})
                 return self.send(error.status, json.dumps({"error": error.message}).encode(), headers)
+
+        def download(self, path: str) -> None:
+            if hub.login and self.headers.get("Authorization") != hub.login:
+                return self.send_error(401)
+            if path not in hub.files:
+                return self.send_error(404)
+            span = self.headers.get("Range")
+            start = int(re.fullmatch(r"bytes=(\d+)-", span)[1]) if span else 0
+            body = hub.files[path][start:]
+            self.send_response(206 if span else 200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if hub.breaks > 0:
+                hub.breaks -= 1
+                self.wfile.write(body[: hub.breaks_after])
+                self.close_connection = True
+                return None
+            half = len(body) // 2
+            self.wfile.write(body[:half])
+            self.wfile.flush()
+            hub.gate.wait(30)
+            with suppress(ConnectionError):
+                self.wfile.write(body[half:])
+            return None
 
         def route(self, path: str, body: bytes) -> None:
             if path == "/api/whoami-v2":
@@ -241,73 +191,7 @@ def serving(**how: Any) -> Iterator[Hub]:
     try:
         yield hub
     finally:
-        if hub.hold_logs is not None:
-            hub.hold_logs.set()
+        hub.release()
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def create(hub: Hub, given: dict[str, Any]) -> dict[str, Any]:
-    """Create a Space with the files that the hub itself adds."""
-    name = f"{given['organization'] or OWNER}/{given['name']}"
-    if given["organization"] not in (None, OWNER):
-        raise Refused(403, f"You don't have the rights to create a space under the namespace {given['organization']!r}")
-    if name in hub.spaces:
-        raise Refused(409, "You already created this space repo")
-    hub.spaces[name] = Stored(
-        private=given.get("visibility") == "private",
-        sdk=given["sdk"],
-        hardware=given.get("hardware", "cpu-basic"),
-        sleep=given.get("sleepTimeSeconds"),
-        files={"README.md": b"---\ntitle: New\n---\n", ".gitattributes": b"*.bin filter=lfs\n"},
-        commits=[{"summary": "initial commit"}],
-        stages=["NO_APP_FILE"],
-    )
-    return {"url": f"{hub.url}/spaces/{name}"}
-
-
-def plan_of(space: Stored, asked: dict[str, Any]) -> dict[str, Any]:
-    """Return how to send a file, and what is there at its path."""
-    there = {"oid": blob_id(space.files[asked["path"]])} if asked["path"] in space.files else {}
-    return {"path": asked["path"], "uploadMode": "regular", "shouldIgnore": False} | there
-
-
-def commit(hub: Hub, name: str, space: Stored, lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """Apply a commit as a whole or not at all. Afterwards the Space is built."""
-    header, operations = lines[0]["value"], lines[1:]
-    if header.get("parentCommit") not in (None, space.sha):
-        raise Refused(412, "A commit has happened since. Please refresh and try again.")
-    if absent := [
-        one["value"]["path"]
-        for one in operations
-        if one["key"] == "deletedFile" and one["value"]["path"] not in space.files
-    ]:
-        raise Refused(404, f"A file with this name doesn't exist: {absent}", "EntryNotFound")
-    for one in operations:
-        match one["key"]:
-            case "file":
-                space.files[one["value"]["path"]] = base64.b64decode(one["value"]["content"])
-            case "deletedFile":
-                del space.files[one["value"]["path"]]
-            case other:
-                raise Refused(400, f"not known here: {other}")
-    before = space.sha
-    space.commits.append({"summary": header["summary"], "operations": len(operations)})
-    space.running, space.stages = before, list(hub.build)
-    return {"commitUrl": f"{hub.url}/spaces/{name}/commit/{space.sha}", "commitOid": space.sha}
-
-
-def runtime(hub: Hub, space: Stored, *, look: bool = True) -> dict[str, Any]:
-    """Return the state of a Space. Each poll moves it on one stage, and in the last stage the newest commit runs."""
-    stage = space.stages.pop(0) if look and len(space.stages) > 1 else space.stages[0]
-    if look and len(space.stages) == 1 and stage == space.stages[0] == "RUNNING":
-        space.running = space.sha
-    return {
-        "stage": stage,
-        "hardware": {"current": None if stage == "NO_APP_FILE" else space.hardware, "requested": space.hardware},
-        "gcTimeout": space.sleep,
-        "volumes": space.volumes or None,
-        **({"sha": space.running} if stage.startswith("RUNNING") else {}),
-        **({"errorMessage": hub.error} if hub.error and stage.endswith("ERROR") else {}),
-    }
