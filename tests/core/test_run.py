@@ -224,10 +224,10 @@ async def test_cancelled_waiter_stops_run(agent: Agent, server: Running) -> None
 # --- toolsets ---------------------------------------------------------------------------------------------------------
 
 
-class Shelf:
+class RecordingToolset:
     """A toolset that records its sessions. It awaits `opens` and `closes`, which can ignore cancellation."""
 
-    name = "the shelf"
+    name = "the toolset"
 
     def __init__(self, *, opens: Any = None, closes: Any = None, tools: Any = (quick,)) -> None:
         self.events: list[str] = []
@@ -255,7 +255,7 @@ async def raises(error: BaseException) -> None:
 
 
 async def test_run_opens_and_closes_its_toolsets(agent: Agent, server: Running) -> None:
-    first, second = Shelf(), Shelf(tools=[waits])
+    first, second = RecordingToolset(), RecordingToolset(tools=[waits])
     able = with_tools(agent, first, second, blocks)
     for _ in range(2):
         result = await able.ask("!tool quick {} !text Done.")
@@ -268,36 +268,36 @@ async def test_run_opens_and_closes_its_toolsets(agent: Agent, server: Running) 
 
 
 @pytest.mark.parametrize(
-    ("shelves", "says"),
+    ("toolsets", "says"),
     [
         ([{}, {"opens": lambda: raises(AgentError("It is locked."))}], "It is locked."),
-        ([{}, {"opens": lambda: raises(OSError(2, "gone"))}], "The tools 'the shelf' could not be opened: "),
-        ([{}, {"opens": lambda: raises(LookupError())}], "The tools 'the shelf' could not be opened: LookupError"),
+        ([{}, {"opens": lambda: raises(OSError(2, "gone"))}], "The tools 'the toolset' could not be opened: "),
+        ([{}, {"opens": lambda: raises(LookupError())}], "The tools 'the toolset' could not be opened: LookupError"),
         ([{}, {}], "two tools are named 'quick'"),
     ],
 )
-async def test_unopenable_toolset_ends_run(agent: Agent, server: Running, shelves: list[Any], says: str) -> None:
+async def test_unopenable_toolset_ends_run(agent: Agent, server: Running, toolsets: list[Any], says: str) -> None:
     seen = len(server.journal())
-    made = [Shelf(**one) for one in shelves]
+    made = [RecordingToolset(**one) for one in toolsets]
     run = with_tools(agent, *made).run("!text never said")
     result = await run
     assert (result.finish_reason, len(server.journal())) == ("error", seen)
     assert says in str(run.responses[-1].content)
-    assert [shelf.events for shelf in made] == [["open", "close"]] * 2
+    assert [toolset.events for toolset in made] == [["open", "close"]] * 2
     await assert_continues(agent, server, run)
 
 
 async def test_failing_or_slow_close_does_not_block(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = await with_tools(agent, Shelf(closes=lambda: raises(OSError("gone")))).ask("!text Done.")
+    result = await with_tools(agent, RecordingToolset(closes=lambda: raises(OSError("gone")))).ask("!text Done.")
     assert (result.finish_reason, result.text) == ("stop", "Done.")
     monkeypatch.setattr("agent.runtime.tool_sessions.CLOSE_SECONDS", 0.05)
     late = asyncio.Event()
-    shelf = Shelf(closes=late.wait)
-    assert (await with_tools(agent, shelf).ask("!text Done.")).text == "Done."
-    assert shelf.events == ["open", "close"]
+    toolset = RecordingToolset(closes=late.wait)
+    assert (await with_tools(agent, toolset).ask("!text Done.")).text == "Done."
+    assert toolset.events == ["open", "close"]
     late.set()
-    await asyncio.wait_for(shelf.over.wait(), 5)
-    assert shelf.events[-1] == "closed late"
+    await asyncio.wait_for(toolset.over.wait(), 5)
+    assert toolset.events[-1] == "closed late"
 
 
 async def for_ever() -> None:
@@ -316,17 +316,17 @@ async def for_ever_and_deaf() -> None:
 async def test_stop_ends_opening_of_toolset(
     agent: Agent, server: Running, opens: Any, cancel: Callable[[Run], None]
 ) -> None:
-    shelf = Shelf(opens=opens)
-    run = with_tools(agent, shelf).run("!text never said").start()
-    await shelf.opening.wait()
+    toolset = RecordingToolset(opens=opens)
+    run = with_tools(agent, toolset).run("!text never said").start()
+    await toolset.opening.wait()
     at = time.monotonic()
     cancel(run)
     result = await run
     assert time.monotonic() - at < 1
     assert (result.finish_reason, result.text, run.responses) == ("cancelled", "", [])
     await assert_continues(agent, server, run)
-    await asyncio.wait_for(shelf.over.wait(), 5)
-    assert shelf.events == ["open", "close"], "the toolset was not closed after its late opening"
+    await asyncio.wait_for(toolset.over.wait(), 5)
+    assert toolset.events == ["open", "close"], "the toolset was not closed after its late opening"
 
 
 async def test_preparing_a_prompt_can_wait_or_refuse(agent: Agent, server: Running) -> None:

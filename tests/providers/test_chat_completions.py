@@ -294,9 +294,9 @@ class Ready(httpx2.AsyncByteStream):
 
 async def test_batched_reader_is_complete_and_wakes_seldom() -> None:
     network = Trickle(200, 0.002)
-    gulps = http._BatchedStream(network)
-    data = b"".join([chunk async for chunk in gulps])
-    await gulps.aclose()
+    batched = http._BatchedStream(network)
+    data = b"".join([chunk async for chunk in batched])
+    await batched.aclose()
     assert data == b"".join(b"%d," % number for number in range(200))
     assert network.looks < 40, "one read for each token would be 200"
     assert network.closed

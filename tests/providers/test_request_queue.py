@@ -20,14 +20,14 @@ SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", p
 class Guest:
     """A waiting request: `told` are its reported positions, and `inside` says if it has a slot."""
 
-    def __init__(self, line: RequestQueue) -> None:
+    def __init__(self, queue: RequestQueue) -> None:
         self.told: list[int] = []
         self.inside = False
-        self._line, self._go = line, asyncio.Event()
+        self._queue, self._go = queue, asyncio.Event()
         self.task = asyncio.create_task(self._be())
 
     async def _be(self) -> None:
-        async with self._line.slot(self.told.append):
+        async with self._queue.slot(self.told.append):
             self.inside = True
             try:
                 await self._go.wait()
@@ -56,10 +56,10 @@ EVENTS = st.lists(st.one_of(st.none(), st.integers(0, 5)), max_size=30)
 @given(places=st.integers(1, 3), events=EVENTS)
 def test_waiting_runs_know_their_position(places: int, events: list[int | None]) -> None:
     async def play() -> None:
-        line, here = RequestQueue(places), list[Guest]()
+        queue, here = RequestQueue(places), list[Guest]()
         for event in events:
             if event is None:
-                here.append(Guest(line))
+                here.append(Guest(queue))
             elif here:
                 guest = here.pop(event % len(here))
                 await guest.leave("done" if guest.inside else "gone")
@@ -70,7 +70,7 @@ def test_waiting_runs_know_their_position(places: int, events: list[int | None])
                 assert guest.told == sorted(set(guest.told), reverse=True)
         for guest in here:
             await guest.leave("gone")
-        last = [Guest(line) for _ in range(places)]
+        last = [Guest(queue) for _ in range(places)]
         await settled()
         assert all(guest.inside for guest in last)
         for guest in last:
@@ -82,13 +82,13 @@ def test_waiting_runs_know_their_position(places: int, events: list[int | None])
 class Of(Guest):
     """A guest on behalf of a visitor."""
 
-    def __init__(self, line: RequestQueue, visitor: str) -> None:
+    def __init__(self, queue: RequestQueue, visitor: str) -> None:
         self.visitor = visitor
         with acting_for(visitor):
-            super().__init__(line)
+            super().__init__(queue)
 
 
-async def order_of(line: RequestQueue, first: Sequence[Of], waiting: list[Of]) -> list[str]:
+async def order_of(queue: RequestQueue, first: Sequence[Of], waiting: list[Of]) -> list[str]:
     """Return the visitors in the order in which they get a slot, as the guests inside leave."""
     served, inside = list[str](), list(first)
     while waiting:
@@ -104,21 +104,21 @@ async def order_of(line: RequestQueue, first: Sequence[Of], waiting: list[Of]) -
 
 
 async def test_visitors_take_turns() -> None:
-    line = RequestQueue(1)
-    first = Of(line, "a")
+    queue = RequestQueue(1)
+    first = Of(queue, "a")
     await settled()
-    waiting = [Of(line, visitor) for visitor in "aaabbc"]
+    waiting = [Of(queue, visitor) for visitor in "aaabbc"]
     await settled()
     assert waiting[0].told[-1] == 3, "one guest of each other visitor is before it"
-    assert await order_of(line, [first], waiting) == ["b", "c", "a", "b", "a", "a"]
+    assert await order_of(queue, [first], waiting) == ["b", "c", "a", "b", "a", "a"]
 
 
 async def test_new_visitors_do_not_starve_the_waiting() -> None:
-    line = RequestQueue(1)
-    inside = Of(line, "a")
-    second = Of(line, "a")
+    queue = RequestQueue(1)
+    inside = Of(queue, "a")
+    second = Of(queue, "a")
     for number in range(50):
-        newcomer = Of(line, str(number))
+        newcomer = Of(queue, str(number))
         await settled()
         await inside.leave("done")
         await settled()
@@ -131,11 +131,11 @@ async def test_new_visitors_do_not_starve_the_waiting() -> None:
 
 
 async def test_visitor_leaves_a_slot_to_others() -> None:
-    line = RequestQueue(3, each=2)
-    greedy = [Of(line, "a") for _ in range(5)]
+    queue = RequestQueue(3, each=2)
+    greedy = [Of(queue, "a") for _ in range(5)]
     await settled()
     assert [guest.inside for guest in greedy] == [True, True, False, False, False]
-    other = Of(line, "b")
+    other = Of(queue, "b")
     await settled()
     assert other.inside
     await greedy[0].leave("done")
@@ -153,10 +153,10 @@ async def test_visitor_leaves_a_slot_to_others() -> None:
 )
 def test_no_slot_is_lost_or_given_twice(places: int, each: int, events: list[tuple[str, int]]) -> None:
     async def play() -> None:
-        line, here = RequestQueue(places, each=each), list[Of]()
+        queue, here = RequestQueue(places, each=each), list[Of]()
         for visitor, number in events:
             if visitor != "+":
-                here.append(Of(line, visitor))
+                here.append(Of(queue, visitor))
             elif here:
                 guest = here.pop(number % len(here))
                 await guest.leave("done" if guest.inside else "gone")
@@ -173,11 +173,11 @@ def test_no_slot_is_lost_or_given_twice(places: int, each: int, events: list[tup
 
 
 def test_loops_share_queue_even_if_one_was_closed() -> None:
-    line, order = RequestQueue(1), list[str]()
+    queue, order = RequestQueue(1), list[str]()
     inside, go = threading.Event(), threading.Event()
 
     async def hold() -> None:
-        async with line.slot(lambda _: None):
+        async with queue.slot(lambda _: None):
             inside.set()
             await asyncio.to_thread(go.wait, 30)
             order.append("holder")
@@ -186,7 +186,7 @@ def test_loops_share_queue_even_if_one_was_closed() -> None:
     holder.start()
     assert inside.wait(30)
     closed = asyncio.new_event_loop()  # a task of this loop never returns its slot
-    lost = closed.create_task(anext(aiter(_placed(line))))
+    lost = closed.create_task(anext(aiter(_placed(queue))))
     closed.run_until_complete(asyncio.sleep(0.01))
     closed.close()
 
@@ -197,7 +197,7 @@ def test_loops_share_queue_even_if_one_was_closed() -> None:
             told.append(before)
             go.set()
 
-        async with line.slot(hear):
+        async with queue.slot(hear):
             order.append("next")
         assert told[0] == 2
 
@@ -207,8 +207,8 @@ def test_loops_share_queue_even_if_one_was_closed() -> None:
     del lost
 
 
-async def _placed(line: RequestQueue) -> AsyncIterator[None]:
-    async with line.slot(lambda _: None):
+async def _placed(queue: RequestQueue) -> AsyncIterator[None]:
+    async with queue.slot(lambda _: None):
         yield
 
 

@@ -227,13 +227,13 @@ async def test_share_link_takes_no_typed_key(models: FakeLocalModels, tmp_path: 
 
 async def test_typed_names_do_not_pile_up_connections(handlers: Handlers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "the-owners")
-    offers = handlers._conversations.models
-    kept, own = await offers.connect("ann", "openai:gpt-6-luna")
+    menu = handlers._conversations.models
+    kept, own = await menu.connect("ann", "openai:gpt-6-luna")
     assert not own
-    assert (await offers.connect("bob", "openai:gpt-6-luna"))[0] is kept
+    assert (await menu.connect("bob", "openai:gpt-6-luna"))[0] is kept
     for number in range(3):
-        assert (await offers.connect("ann", f"openai:gpt-of-{number}"))[1], "not closed after its run"
-    assert len(offers._connections) == 1
+        assert (await menu.connect("ann", f"openai:gpt-of-{number}"))[1], "not closed after its run"
+    assert len(menu._connections) == 1
 
 
 async def test_repeated_earlier_still_shows_conversation(models: FakeLocalModels, tmp_path: Path) -> None:

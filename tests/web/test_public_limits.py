@@ -428,14 +428,14 @@ async def test_allowed_number_of_files_is_accepted(tmp_path: Path) -> None:
     assert [plan.outcome for plan in planned] == ["as it is"] * 16
 
 
-def offers(*lent: str, keys: bool = True) -> ModelMenu:
+def model_menu(*lent: str, keys: bool = True) -> ModelMenu:
     served = FakeLocalModels(served=(ServedModel(LARGE, Endpoint("http://127.0.0.1:1/v1")),))
     return ModelMenu(served, catalog(), key_seconds=60, keys_taken=keys, lent=lent)
 
 
 def test_menu_marks_models_that_need_own_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "of-the-owner")
-    shown = {id_: label for label, id_ in offers("openai:gpt-6-luna").entries("ann", None)}
+    shown = {id_: label for label, id_ in model_menu("openai:gpt-6-luna").entries("ann", None)}
     assert shown["openai:gpt-6-luna"] == "GPT-6 Luna"
     assert shown[LARGE.id] == "Large (on this CPU)"
     others = set(shown) - {"openai:gpt-6-luna", LARGE.id}
@@ -445,7 +445,7 @@ def test_menu_marks_models_that_need_own_key(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_menu_without_keys_has_only_lent_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "of-the-owner")
-    shared = offers("openai:gpt-6-luna", keys=False)
+    shared = model_menu("openai:gpt-6-luna", keys=False)
     assert [id_ for _, id_ in shared.entries("ann", None)] == [LARGE.id, "openai:gpt-6-luna"]
     assert [spec.id for spec in shared.choosable("ann")] == [LARGE.id, "openai:gpt-6-luna"]
 
@@ -453,12 +453,12 @@ def test_menu_without_keys_has_only_lent_models(monkeypatch: pytest.MonkeyPatch)
 async def test_shared_page_refuses_other_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "of-the-owner")
     with pytest.raises(AgentError, match="does not offer GPT-6 Luna, a model of OpenAI"):
-        await offers(keys=False).connect("ann", "gpt-6-luna")
+        await model_menu(keys=False).connect("ann", "gpt-6-luna")
 
 
 def test_unknown_lent_model_is_named_at_start() -> None:
     with pytest.raises(ConfigError, match=r"public\.models: No model named 'gpt-of-nobody'"):
-        offers("gpt-of-nobody")
+        model_menu("gpt-of-nobody")
 
 
 async def refused_file(page: Page) -> None:

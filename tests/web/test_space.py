@@ -146,7 +146,7 @@ def test_frame_ancestor_must_be_an_origin(origin: object, tmp_path: Path) -> Non
 
 
 async def through(
-    walls: Callable[..., IsolationMiddleware], path: str, method: str = "GET", **headers: str
+    middleware: Callable[..., IsolationMiddleware], path: str, method: str = "GET", **headers: str
 ) -> tuple[int, Scope, Any]:
     """Return the status, the scope that the application received, and its answer's headers, which set a session."""
     got: Scope = {}
@@ -166,7 +166,7 @@ async def through(
 
     named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": named}
-    await walls(inner)(scope, receive, send)
+    await middleware(inner)(scope, receive, send)
     return said[0]["status"], got, said[0]["headers"]
 
 
@@ -230,10 +230,10 @@ class NoModels:
 
 async def test_hub_model_uses_the_right_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", OWNERS)
-    offers = ModelMenu(cast(Any, NoModels()), catalog(), key_seconds=60, keys_taken=True, may_log_in=True)
+    menu = ModelMenu(cast(Any, NoModels()), catalog(), key_seconds=60, keys_taken=True, may_log_in=True)
 
     async def key(owner: str, login: str | None, model: str = f"huggingface:{HUB_MODEL}") -> tuple[str, bool]:
-        connection, own = await offers.connect(owner, model, login)
+        connection, own = await menu.connect(owner, model, login)
         found = str(cast(Any, connection).model().client.api_key)
         if own:
             await connection.aclose()
@@ -242,18 +242,18 @@ async def test_hub_model_uses_the_right_key(monkeypatch: pytest.MonkeyPatch) -> 
     assert await key("ann", None) == (OWNERS, False)
     assert await key("ann", "of-ann") == ("of-ann", True)
     assert await key("bob", None) == (OWNERS, False)
-    offers.keys.put("ann", "huggingface", "typed")
+    menu.keys.put("ann", "huggingface", "typed")
     assert await key("ann", "of-ann") == ("typed", True)
     monkeypatch.setenv("OPENAI_API_KEY", "of-the-owner-too")
     assert await key("ann", "of-ann", "openai:gpt-6-luna") == ("of-the-owner-too", False)  # no token to another vendor
     monkeypatch.setenv("HF_TOKEN", "")
     spec = catalog().find(f"huggingface:{HUB_MODEL}")
-    assert offers.key_missing("bob", spec)
-    assert not offers.key_missing("bob", spec, "of-bob")
-    assert f"{spec.label} · needs a login" in dict(offers.entries("bob", None))
-    assert spec.label in dict(offers.entries("bob", None, "of-bob"))
-    offers.keys.forget("ann")
-    await offers.aclose()
+    assert menu.key_missing("bob", spec)
+    assert not menu.key_missing("bob", spec, "of-bob")
+    assert f"{spec.label} · needs a login" in dict(menu.entries("bob", None))
+    assert spec.label in dict(menu.entries("bob", None, "of-bob"))
+    menu.keys.forget("ann")
+    await menu.aclose()
 
 
 def test_page_session_does_not_keep_old_login() -> None:
