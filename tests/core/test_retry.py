@@ -3,7 +3,6 @@
 import asyncio
 import json
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from agent.history import Note
 from agent.history.memory import MemoryStore
 from agent.messages.openai import to_openai
 from agent.runtime.retry import LONGEST_REQUESTED_SECONDS, final_error, next_wait
+from tests.support.cancellation import by_loop, by_thread
 from tests.support.dialect_server import Playing, Reply, playing
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words
 from tests.support.message_rules import assert_continues
@@ -322,16 +322,6 @@ async def until_waiting(run: Run) -> None:
     await run.wait_for_update(0, timeout=30)
     assert run.waiting is not None
     assert time.monotonic() - at < 10
-
-
-def by_loop(run: Run) -> None:
-    run.cancel()
-
-
-def by_thread(run: Run) -> None:
-    thread = threading.Thread(target=run.cancel)
-    thread.start()
-    thread.join()
 
 
 @pytest.mark.parametrize("cancel", [by_loop, by_thread])

@@ -23,6 +23,7 @@ from agent.limits import explain_filter
 from agent.messages.openai import to_openai
 from agent.models.catalog import Price
 from tests.support import fakes
+from tests.support.cancellation import by_loop, by_thread
 from tests.support.fakes import FakeConnection, Step, Words
 from tests.support.message_rules import assert_accepted, assert_continues
 from tests.support.models import QWEN3
@@ -33,16 +34,6 @@ from tests.tiers import examples
 
 def with_tools(agent: Agent, *tools: Any, **limits: Any) -> Agent:
     return Agent(agent.connection, tools=tools, limits=Limits(**limits))
-
-
-def by_loop(run: Run) -> None:
-    run.cancel()
-
-
-def by_thread(run: Run) -> None:
-    thread = threading.Thread(target=run.cancel)
-    thread.start()
-    thread.join()
 
 
 async def closed_line(server: Running, seen: int) -> dict[str, Any]:
