@@ -96,7 +96,7 @@ async def space(settings: Settings, env: Mapping[str, str]) -> list[Check]:
     if settings.host in ("127.0.0.1", "localhost", "::1"):
         said = f"the page listens on {settings.host}, where the hub's proxy cannot reach it"
         found.append(fault("space", said, "Remove the variable GRADIO_SERVER_NAME, or set it to 0.0.0.0."))
-    if settings.fleeting:
+    if settings.loses_history_on_restart:
         said = "nothing outlives a restart: its disk is wiped, conversations are lost"
         found.append(
             warning("storage", said, "Name a `storage` in the Spacefile, or attach one in the Space's settings.")

@@ -4,29 +4,23 @@ A model is found by `provider:name`, by a bare name in the table, or by any name
 """
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic_core import to_json
-
-from agent.errors import ConfigError, UnknownModel
+from agent.errors import UnknownModel
 from agent.i18n import _, alternatives, joined
 from agent.models.families import check_name, family
+from agent.system.toml_file import CLOSED, TomlFile
 
 TABLE = Path(__file__).resolve().parents[2] / "configs" / "models.toml"
 LONGEST_ANSWER = 8192
-_T = TypeVar("_T")
 Dialect = Literal["chat", "responses", "messages", "generate"]
 ToolSupport = Literal["native", "emulated", "none"]
-_NO_OTHERS = ConfigDict(extra="forbid")
-"""Refuses unknown fields, because they are typing errors and would otherwise be ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +37,7 @@ class ProviderSpec:
     `image_side` is the longest side that the models use: a larger picture costs more and shows them no more.
     """
 
-    __pydantic_config__ = _NO_OTHERS
+    __pydantic_config__ = CLOSED
 
     id: str
     label: str
@@ -73,7 +67,7 @@ class Price:
     `input`. `up_to`: requests with more prompt tokens cost more than these prices; 0: the prices always hold.
     """
 
-    __pydantic_config__ = _NO_OTHERS
+    __pydantic_config__ = CLOSED
 
     input: float
     output: float
@@ -94,7 +88,7 @@ class ModelSpec:
     shown. `defaults` are required sampling settings, `examples` exchanges before each request. `menu`: it is listed.
     """
 
-    __pydantic_config__ = _NO_OTHERS
+    __pydantic_config__ = CLOSED
 
     id: str
     name: str
@@ -241,7 +235,7 @@ class Catalog:
         facts = self.assumed[provider.id]
         if provider.open_weights:
             return _carried(replace(guess(name, provider.id, source=provider.label), **facts), provider)
-        return _model(provider, name, facts, name)
+        return ModelSpec(**_facts(provider, name, facts))
 
     def _unknown(self, name: str) -> UnknownModel:
         name = " ".join(name.split())[:80]
@@ -283,67 +277,55 @@ def _carried(spec: ModelSpec, provider: ProviderSpec) -> ModelSpec:
 
 @cache
 def load_catalog(path: Path = TABLE) -> Catalog:
-    """Load the table once. Raises `ConfigError` with the name of the wrong entry."""
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path.name} cannot be read: {error}") from error
-    found = _checked(_Table, table, path.name)
+    """Load the table once. Raises `ConfigError` with the line and the name of the wrong entry."""
+    file = TomlFile(path, strict=True)
+    table = file.check(_Table, file.table)
     providers: dict[str, ProviderSpec] = {}
     assumed: dict[str, Mapping[str, Any]] = {}
-    for id_, given in found.providers.items():
-        at = f"{path.name}, provider {id_!r}"
-        assumed[id_] = _checked(dict[str, Any], given.pop("assumed", {}), f"{at}, assumed")
-        providers[id_] = _checked(ProviderSpec, {**given, "id": id_}, at)
-        _model(providers[id_], "any", assumed[id_], f"{at}, assumed")  # the assumed facts must make a valid model
+    for id_, given in table.providers.items():
+        way = ("providers", id_)
+        facts = file.check(dict[str, Any], given.pop("assumed", {}), *way, "assumed")
+        providers[id_] = file.check(ProviderSpec, {**given, "id": id_}, *way)
+        checked = _model(file, providers[id_], "any", facts, *way, "assumed")
+        assumed[id_] = {key: getattr(checked, key) for key in facts}
     models: dict[str, ModelSpec] = {}
-    for given in found.models:
-        at = f"{path.name}, models {given.get('names')}"
-        names = _checked(tuple[str, ...], given.pop("names", None), f"{at}, names")
+    entries: dict[str, int] = {}
+    for index, given in enumerate(table.models):
+        names = file.check(list[str], given.pop("names", None), "models", index, "names")
         provider = providers.get(given.pop("provider", ""))
         if provider is None:
-            raise ConfigError(f"{at}: provider must be one of {', '.join(providers)}")
+            what = f"models {names}: provider must be one of {', '.join(providers)}"
+            raise file.error(what, "models", index, "provider")
         for name in names:
-            spec = _model(provider, name, {**assumed[provider.id], **given}, f"{path.name}, model {name!r}")
+            spec = _model(file, provider, name, {**assumed[provider.id], **given}, "models", index)
             if spec.id in models:
-                raise ConfigError(f"{path.name}, model {name!r}: {provider.id} has two entries of this name")
-            models[spec.id] = spec
+                raise file.error(f"model {name!r}: {provider.id} has two entries of this name", "models", index)
+            models[spec.id], entries[spec.id] = spec, index
     for spec in models.values():
         if spec.replaced_by and f"{spec.provider}:{spec.replaced_by}" not in models:
-            raise ConfigError(
-                f"{path.name}, model {spec.name!r}: replaced_by {spec.replaced_by!r} is no model of {spec.provider}"
-            )
+            what = f"model {spec.name!r}: replaced_by {spec.replaced_by!r} is no model of {spec.provider}"
+            raise file.error(what, "models", entries[spec.id], "replaced_by")
     return Catalog(providers, models, assumed)
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    __pydantic_config__ = _NO_OTHERS
+    __pydantic_config__ = CLOSED
 
     providers: dict[str, dict[str, Any]]
     models: list[dict[str, Any]]
 
 
-def _model(provider: ProviderSpec, name: str, facts: Mapping[str, Any], at: str) -> ModelSpec:
+def _facts(provider: ProviderSpec, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     own = {"label": _short(name), "source": provider.label, "dialect": provider.dialect}
-    who = {"id": f"{provider.id}:{name}", "name": name, "provider": provider.id}
-    spec = _checked(ModelSpec, {**own, **facts, **who}, at)
+    return {**own, **given, "id": f"{provider.id}:{name}", "name": name, "provider": provider.id}
+
+
+def _model(file: TomlFile, provider: ProviderSpec, name: str, facts: Mapping[str, Any], *way: str | int) -> ModelSpec:
+    at = f"model {name!r}" if way[0] == "models" else ".".join(map(str, way))
+    spec = file.check(ModelSpec, _facts(provider, name, facts), *way, at=at)
     if not 0 < spec.usual_output_tokens <= spec.max_output_tokens <= spec.context_tokens:
-        raise ConfigError(f"{at}: usual_output_tokens <= max_output_tokens <= context_tokens does not hold")
+        raise file.error(f"{at}: usual_output_tokens <= max_output_tokens <= context_tokens does not hold", *way)
     if spec.retired and spec.retired_on:
-        raise ConfigError(f"{at}: retired is for those whose retired_on is not known")
+        raise file.error(f"{at}: retired is for those whose retired_on is not known", *way, "retired")
     return spec
-
-
-def _checked(kind: type[_T], given: object, at: str) -> _T:
-    """Validate the value without conversions. It is validated as JSON, because JSON lists can be tuples."""
-    try:
-        return _adapter(kind).validate_json(to_json(given), strict=True)
-    except ValidationError as error:
-        wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False)]
-        raise ConfigError(f"{at}: {'; '.join(wrong)}") from error
-
-
-@cache
-def _adapter(kind: type[_T]) -> TypeAdapter[_T]:
-    return TypeAdapter(kind)

@@ -14,16 +14,16 @@ Secrets come from `auth = { kind = "bearer", variable = "A_KEY" }`.
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from agent.errors import AgentError, ConfigError
 from agent.fetch import Guard
+from agent.system.toml_file import TomlFile
 from agent.tools import Tool, Toolset, as_tool
 from agent.tools.auth import Auth
 from agent.tools.rest import Parameter, rest_tool
@@ -47,6 +47,10 @@ def load_presets(reference: str, *, env: Mapping[str, str] = os.environ, folder:
         known = ", ".join(sorted(one.stem for one in folder.glob("*.toml"))) or "none"
         raise ConfigError(f"there is no preset {name!r} for a tool; known are {known}")
     return _preset(path, env)
+
+
+_NEVER_QUOTED = ("args", "auth", "body", "headers", "url")
+"""Keys whose values can contain a secret."""
 
 
 class _Table(BaseModel):
@@ -113,42 +117,15 @@ class _File(_Table):
 
 
 def _preset(path: Path, env: Mapping[str, str]) -> Tool | Toolset:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the tool {path.name} cannot be read: {error}") from error
-    try:
-        file = _File.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:  # its text names the line
-        raise ConfigError(f"{path.name} is not valid TOML: {error}") from error
-    except AgentError as error:
-        raise ConfigError(f"{path.name}: {error}") from error
-    except ValidationError as error:
-        raise ConfigError(f"{path.name}{_explained(error, text)}") from error
-    described = file.rest or file.mcp
-    if described is None or (file.rest and file.mcp):
-        raise ConfigError(f"{path.name} must have one table, [rest] or [mcp]")
+    file = TomlFile(path, hidden=_NEVER_QUOTED)
+    tables = file.check(_File, file.table)
+    described = tables.rest or tables.mcp
+    if described is None or (tables.rest and tables.mcp):
+        raise file.error("a preset has one table, [rest] or [mcp]")
     try:
         return described.made(env)
     except AgentError as error:
-        raise ConfigError(f"{path.name}: {error}") from error
-
-
-def _explained(failure: ValidationError, text: str) -> str:
-    """Return the first error with its line and key. The value is left out: it could be a secret."""
-    first = failure.errors(include_input=False, include_url=False)[0]
-    keys = [key for key in first["loc"] if isinstance(key, str)]
-    what = "is not known" if first["type"] in ("extra_forbidden", "unexpected_keyword_argument") else first["msg"]
-    return f"{_line(text, keys)}: {'.'.join(keys)}: {what}"
-
-
-def _line(text: str, keys: list[str]) -> str:
-    """Return the line of the innermost key that the text contains: TOML's reader does not report it."""
-    for key in reversed(keys):
-        for number, line in enumerate(text.splitlines(), 1):
-            if re.search(rf"""(^|[\s.{{,\["']){re.escape(key)}["']?\s*([=\].]|$)""", line.partition("#")[0]):
-                return f", line {number}"
-    return ""
+        raise file.error(str(error), *file.table) from error
 
 
 def _in_module(name: str) -> Tool | Toolset:

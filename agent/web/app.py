@@ -129,8 +129,8 @@ def _build_page(settings: Settings, conversations: Conversations) -> gr.Blocks:
         guard=Guard(allow=() if settings.public else settings.fetch_from),
         sign_of_life=settings.key_seconds / 6,
         login=_may_log_in(settings),
-        fleeting=settings.fleeting,
-        days=settings.kept_days,
+        fleeting=settings.loses_history_on_restart,
+        days=settings.retention_days,
     )
 
 

@@ -45,7 +45,7 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
     )
     here = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}"
     say(f"The page is at {f'https://{settings.space.host}' if settings.space and settings.space.host else here}")
-    if settings.fleeting:
+    if settings.loses_history_on_restart:
         say(FLEETING)
     limit_accept_log(asyncio.get_running_loop())
     limit_log()

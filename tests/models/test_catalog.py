@@ -459,28 +459,46 @@ MODEL = '[[models]]\nprovider = "one"\nnames = ["m"]\n'
 GOOD = PROVIDER + MODEL
 
 WRONG = {
-    "not TOML": ("models = [", ["cannot be read"]),
+    "not TOML": ("models = [", ["line 1: not valid TOML"]),
     "not text": (b"\xff", ["cannot be read"]),
     "no models": (PROVIDER, ["models"]),
-    "a table too many": (GOOD + "[[model]]\n", ["model", "Unexpected"]),
-    "an unknown field of a provider": (PROVIDER + 'colour = "red"\n' + MODEL, ["provider 'one'", "colour"]),
-    "an unknown field of a model": (GOOD + "pictures = true\n", ["model 'm'", "pictures"]),
-    "an unknown field of a price": (GOOD + "price = { input = 1, output = 2, cashed = 3 }\n", ["model 'm'", "cashed"]),
-    "a number in quotes": (GOOD + 'context_tokens = "8000"\n', ["model 'm'", "context_tokens", "integer"]),
-    "a truth in quotes": (GOOD + 'image = "yes"\n', ["model 'm'", "image", "boolean"]),
-    "no day": (GOOD + 'retired_on = "soon"\n', ["model 'm'", "retired_on", "date"]),
-    "an unknown dialect": (GOOD + 'dialect = "morse"\n', ["model 'm'", "dialect", "responses"]),
-    "a provider without a label": ('[providers.one]\ndialect = "chat"\n' + MODEL, ["provider 'one'", "label"]),
+    "a table too many": (GOOD + "[[model]]\n", ["line 7: unknown key 'model'; perhaps 'models' is meant"]),
+    "an unknown field of a provider": (
+        PROVIDER + 'colour = "red"\n' + MODEL,
+        ["line 4: unknown key 'providers.one.colour'"],
+    ),
+    "an unknown field of a model": (GOOD + "pictures = true\n", ["line 7: model 'm': unknown key 'pictures'"]),
+    "an unknown field of a price": (
+        GOOD + "price = { input = 1, output = 2, cashed = 3 }\n",
+        ["line 7: model 'm': unknown key 'price.cashed'"],
+    ),
+    "a number in quotes": (
+        GOOD + 'context_tokens = "8000"\n',
+        ["line 7: model 'm': context_tokens must be a whole number, not '8000'"],
+    ),
+    "a truth in quotes": (GOOD + 'image = "yes"\n', ["line 7: model 'm': image must be true or false, not 'yes'"]),
+    "no day": (GOOD + 'retired_on = "soon"\n', ["line 7: model 'm': retired_on must be a date, not 'soon'"]),
+    "an unknown dialect": (
+        GOOD + 'dialect = "morse"\n',
+        ["line 7: model 'm': dialect must be", "responses", "not 'morse'"],
+    ),
+    "a provider without a label": (
+        '[providers.one]\ndialect = "chat"\n' + MODEL,
+        ["line 1: providers.one.label is missing"],
+    ),
     "two entries of one name": (GOOD + MODEL, ["model 'm'", "two entries"]),
     "one name twice": (PROVIDER + MODEL.replace('["m"]', '["m", "m"]'), ["model 'm'", "two entries"]),
     "an unknown provider": (GOOD + MODEL.replace("one", "two"), ["['m']", "provider must be one of one"]),
     "no provider": (GOOD + '[[models]]\nnames = ["n"]\n', ["['n']", "provider must be one of one"]),
-    "no names": (GOOD + '[[models]]\nprovider = "one"\n', ["names"]),
-    "replaced by nothing": (GOOD + 'retired = true\nreplaced_by = "n"\n', ["model 'm'", "replaced_by 'n'"]),
+    "no names": (GOOD + '[[models]]\nprovider = "one"\n', ["line 7: models.names must be a list"]),
+    "replaced by nothing": (GOOD + 'retired = true\nreplaced_by = "n"\n', ["line 8: model 'm': replaced_by 'n'"]),
     "gone both ways": (GOOD + "retired = true\nretired_on = 2026-01-01\n", ["model 'm'", "retired_on is not known"]),
     "an answer longer than the context": (GOOD + "context_tokens = 2000\n", ["model 'm'", "max_output_tokens"]),
     "no answer at all": (GOOD + "usual_output_tokens = 0\n", ["model 'm'", "usual_output_tokens"]),
-    "wrong assumptions": (PROVIDER + "assumed = { sight = true }\n" + MODEL, ["provider 'one', assumed", "sight"]),
+    "wrong assumptions": (
+        PROVIDER + "assumed = { sight = true }\n" + MODEL,
+        ["line 4: providers.one.assumed: unknown key 'sight'"],
+    ),
 }
 
 

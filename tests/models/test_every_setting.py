@@ -669,10 +669,8 @@ def keys(file: Path) -> set[str]:
             try:
                 load_settings(file, {})
             except ConfigError as error:
-                if "unknown setting" in str(error):
+                if "unknown key" in str(error):
                     continue
-            except TypeError:  # needs a list instead of a number
-                pass
             found.add(f"{section}.{name}")
     return found
 

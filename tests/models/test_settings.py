@@ -49,6 +49,7 @@ SAID = {
         "public",
         PublicSettings(answers=2, keys=False),
     ),
+    "a link that is not shared": ("", {"SHARE": "false"}, "share", False),
     "the environment over the file": ("[server]\nport = 1", {"GRADIO_SERVER_PORT": "2"}, "port", 2),
     "an empty variable says nothing": ("[server]\nport = 1", {"GRADIO_SERVER_PORT": ""}, "port", 1),
     "where others serve": (
@@ -69,22 +70,51 @@ def test_given_setting_is_used(file: Path, text: str, env: dict[str, str], name:
 
 
 REFUSED = {
-    "no TOML": ("[server", {}, "app.toml is not valid TOML"),
-    "an unknown section": ("[srever]", {}, r"unknown section \[srever\]"),
-    "no section": ("title = 1", {}, r"unknown section \[title\]"),
-    "an unknown setting": ("[server]\nstore = 1", {}, "server.store"),
-    "no number": ('[agent]\nrun_seconds = "long"', {}, "run_seconds must be a number"),
-    "no time between rounds": ("[history]\nhousekeeping_minutes = 0", {}, "housekeeping_minutes must be more than 0"),
-    "a negative one": ("[agent]\nretries = -1", {}, "retries must not be negative"),
-    "one that is none": ("[local]\nwait_seconds = nan", {}, "wait_seconds"),
-    "no port": ("", {"GRADIO_SERVER_PORT": "70000"}, "port must be between"),
-    "no store": ("", {"SWITCHBOARD_STORE": "postgre"}, "history store must be"),
-    "no host": ('[server]\nhosts = ["chat.example:443"]', {}, "hosts"),
-    "no origin": ('[server]\nframed_by = ["https://a.example; script-src *"]', {}, "framed_by"),
-    "no address": ("", {"VLLM_BASE_URL": "127.0.0.1:8000"}, "VLLM_BASE_URL"),
-    "no path": ("", {"GRADIO_ROOT_PATH": "chat"}, "GRADIO_ROOT_PATH"),
-    "no list of models": ('[public]\non = true\nmodels = "gpt-6-luna"', {}, "public.models must be a list of names"),
-    "no limit, though off": ('[public]\nmessages = "ten"', {}, "messages must be a number"),
+    "no TOML": ("[server", {}, "app.toml, line 1: not valid TOML"),
+    "an unknown section": ("[srever]", {}, r"line 1: unknown section \[srever\]; perhaps 'server' is meant"),
+    "no section": ("title = 1", {}, "line 1: unknown key 'title'; known are server, "),
+    "an unknown setting": ("[server]\nstore = 1", {}, "line 2: unknown key 'server.store'; known are title, "),
+    "no number": ('[agent]\nrun_seconds = "long"', {}, "line 2: agent.run_seconds must be a number, not 'long'"),
+    "no time between rounds": (
+        "[history]\nhousekeeping_minutes = 0",
+        {},
+        "line 2: history.housekeeping_minutes must be more than 0, not 0",
+    ),
+    "a negative one": ("[agent]\nretries = -1", {}, "line 2: agent.retries must be at least 0, not -1"),
+    "one that is none": ("[local]\nwait_seconds = nan", {}, "line 2: local.wait_seconds must be at least 0, not nan"),
+    "no port": ("", {"GRADIO_SERVER_PORT": "70000"}, "GRADIO_SERVER_PORT must be at most 65535, not '70000'"),
+    "no store": ("", {"SWITCHBOARD_STORE": "postgre"}, "SWITCHBOARD_STORE must be 'sqlite' or 'memory', not 'postgre'"),
+    "no host": (
+        '[server]\nhosts = ["chat.example:443"]',
+        {},
+        "line 2: server.hosts must be .* without a port, not 'chat.example:443'",
+    ),
+    "no origin": (
+        '[server]\nframed_by = ["https://a.example; script-src *"]',
+        {},
+        "line 2: server.framed_by must be an origin",
+    ),
+    "no address": ("", {"VLLM_BASE_URL": "127.0.0.1:8000"}, "VLLM_BASE_URL must start with http"),
+    "a truth for a number": ("[agent]\nrun_seconds = true", {}, "line 2: agent.run_seconds must be a number, not True"),
+    "a fraction of a step": ("[agent]\nmax_steps = 2.5", {}, "line 2: agent.max_steps must be a whole number, not 2.5"),
+    "a share of the disk": ("[uploads]\ndisk_percent = 101", {}, "line 2: uploads.disk_percent must be at most 100"),
+    "letters for tools": ('[agent]\ntools = "a:b"', {}, "line 2: agent.tools must be a list, not 'a:b'"),
+    "no truth": ("", {"SHARE": "perhaps"}, "SHARE must be true or false, not 'perhaps'"),
+    "no path": (
+        "",
+        {"GRADIO_ROOT_PATH": "chat"},
+        "GRADIO_ROOT_PATH must be a path such as /chat or a whole URL, not 'chat'",
+    ),
+    "no list of models": (
+        '[public]\non = true\nmodels = "gpt-6-luna"',
+        {},
+        "line 3: public.models must be a list, not 'gpt-6-luna'",
+    ),
+    "no limit, though off": (
+        '[public]\nmessages = "ten"',
+        {},
+        "line 2: public.messages must be a whole number, not 'ten'",
+    ),
 }
 
 
@@ -96,5 +126,23 @@ def test_mistake_is_named(file: Path, text: str, env: dict[str, str], words: str
 
 
 def test_long_model_name_is_refused(file: Path) -> None:
-    with pytest.raises(ConfigError, match="MODEL has 201 characters"):
+    with pytest.raises(ConfigError, match="MODEL must have at most 200 characters"):
         load_settings(file, {"MODEL": "a" * 201})
+
+
+def test_all_mistakes_are_told_without_secrets(file: Path) -> None:
+    file.write_text('[server]\nport = 70000\napi_key = "sk-hush1234567890"\n\n[local]\nanswers = 0\n')
+    with pytest.raises(ConfigError) as refused:
+        load_settings(file, {})
+    port, key, answers = str(refused.value).splitlines()
+    assert port == "app.toml, line 2: server.port must be at most 65535, not 70000."
+    assert key.startswith("app.toml, line 3: unknown key 'server.api_key'; known are title, host, ")
+    assert answers == "app.toml, line 6: local.answers must be at least 1, not 0."
+    file.write_text("")
+    env = {"VLLM_BASE_URL": "ann:hush@host:8000", "VLLM_API_KEY": "hush", "GRADIO_SERVER_PORT": "one"}
+    with pytest.raises(ConfigError) as refused:
+        load_settings(file, env)
+    assert str(refused.value).splitlines() == [
+        "VLLM_BASE_URL must start with http:// or https://.",
+        "GRADIO_SERVER_PORT must be a whole number, not 'one'.",
+    ]

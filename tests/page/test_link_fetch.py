@@ -472,5 +472,5 @@ def test_fetch_number_is_short(number: str) -> None:
 def test_impossible_allowed_host_is_named_at_start(tmp_path: Path, host: str) -> None:
     path = tmp_path / "app.toml"
     path.write_text(f'[server]\nfetch_from = ["wiki.intranet:443", "[fd00::1]:8080", "{host}"]\n')
-    with pytest.raises(ConfigError, match="fetch_from must be hosts with their port"):
+    with pytest.raises(ConfigError, match=r"server\.fetch_from must be a host with its port"):
         load_settings(path, {})

@@ -67,7 +67,7 @@ LAYERS = (
     ("agent.media.sandbox_worker",),
     ("agent.media.images",),
     ("agent.media.mime",),
-    ("agent.media.sentences",),
+    ("agent.media.sentences", "agent.system.toml_file"),
     ("agent.errors",),
     (
         "agent.fetch.addresses",

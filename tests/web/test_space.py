@@ -76,7 +76,7 @@ def mounts(folder: Path, *lines: str) -> Path:
 def test_other_machine_is_no_space(tmp_path: Path) -> None:
     assert find_space({"SPACE_HOST": "x", **OAUTH}, mounts(tmp_path, "9 1 0:6 / /data rw - ext4 /dev/sdb rw")) is None
     settings = load_settings(tmp_path / "none.toml", {})
-    assert (settings.host, settings.fleeting, settings.space) == ("127.0.0.1", False, None)
+    assert (settings.host, settings.loses_history_on_restart, settings.space) == ("127.0.0.1", False, None)
 
 
 def test_space_is_known_by_its_variables(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_missing_mount_list_means_no_storage(tmp_path: Path) -> None:
 def test_data_goes_to_storage(env: Mapping[str, str], data_dir: str | None, fleeting: bool) -> None:
     settings = load_settings(None, DOCKER | env)  # overrides the project's own file, which has a host and a folder
     assert (settings.host, settings.port) == ("0.0.0.0", 7860)
-    assert settings.fleeting is fleeting
+    assert settings.loses_history_on_restart is fleeting
     assert data_dir is None or settings.data_dir == Path(data_dir)
     assert settings.local.cache_dir.is_relative_to("/data") is ("PERSISTANT_STORAGE_ENABLED" in env)
     assert settings.public is not None

@@ -39,7 +39,7 @@ class RetentionPeriods:
         """Return the periods from the settings."""
         return cls(
             guest=timedelta(hours=settings.guest_hours),
-            visitor=timedelta(days=settings.kept_days) if settings.kept_days else None,
+            visitor=timedelta(days=settings.retention_days) if settings.retention_days else None,
             run=timedelta(seconds=settings.run_seconds),
         )
 
