@@ -19,12 +19,13 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from filelock import lock_descriptor
+
 from agent.errors import LocalModelError, WeightsMismatch
 from agent.i18n import _
 from agent.local.download import Progress, download, hub_url, in_thread, new_client, reachable
 from agent.models.catalog import ModelSpec
 from agent.settings import ROOT
-from agent.system.file_lock import try_lock
 
 log = logging.getLogger(__name__)
 
@@ -315,9 +316,10 @@ def _size(path: Path) -> int:
 
 @contextlib.asynccontextmanager
 async def _alone(lock: Path, waiting: Callable[[], None]) -> AsyncGenerator[None]:
-    """Hold `lock` against other processes. The system releases it if we crash."""
+    """Hold `lock` against other processes, unless the system has no locks. The system releases it if we crash."""
     with lock.open("wb") as file:
-        while not try_lock(file):
-            waiting()
-            await asyncio.sleep(0.3)
+        with contextlib.suppress(OSError):
+            while not lock_descriptor(file.fileno(), blocking=False):
+                waiting()
+                await asyncio.sleep(0.3)
         yield

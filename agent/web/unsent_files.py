@@ -17,11 +17,12 @@ from tempfile import mkdtemp
 from time import monotonic, time
 from typing import BinaryIO
 
+from filelock import lock_descriptor
+
 from agent.errors import Limited
 from agent.history import new_id
 from agent.i18n import N_, LocalizedText, _
 from agent.settings import UploadSettings
-from agent.system.file_lock import try_lock
 from agent.web.guests import GUEST
 from agent.web.middleware.upload_form import safe_name
 
@@ -265,11 +266,10 @@ def remove_leftovers(base: Path) -> int:
             lock = (folder / LOCK).open("r+b")
         except OSError:
             continue
-        with lock:
-            if not try_lock(lock):
-                continue
-            shutil.rmtree(folder, ignore_errors=True)
-            removed += 1
+        with lock, suppress(OSError):  # without locks nobody knows whether the folder is in use
+            if lock_descriptor(lock.fileno(), blocking=False):
+                shutil.rmtree(folder, ignore_errors=True)
+                removed += 1
     return removed
 
 
@@ -281,7 +281,8 @@ def _lock(folder: Path) -> BinaryIO:
     """
     draft = folder / f"{LOCK}-draft"  # a process that starts now must not find the file before it is locked
     lock = draft.open("wb")
-    try_lock(lock)
+    with suppress(OSError):
+        lock_descriptor(lock.fileno(), blocking=False)
     with suppress(PermissionError):
         draft.rename(folder / LOCK)
     return lock

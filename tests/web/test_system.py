@@ -1,5 +1,6 @@
-"""The app on a system without Unix locks and limits, and the behaviour of locks on systems that have them."""
+"""The app on a system without Unix locks and limits."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.settings import ROOT
-from agent.system.file_lock import try_lock
+from tests.support.hub_server import serving
 
 pytestmark = pytest.mark.slow
 
@@ -40,11 +41,19 @@ def test_sandboxed_process_starts_without_limits() -> None:
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60, check=True)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows opens no locked file for the second time")
-def test_lock_has_one_holder(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    with path.open("wb") as first, path.open("r+b") as second:
-        assert try_lock(first)
-        assert not try_lock(second)
-        first.close()
-        assert try_lock(second)
+WITHOUT_LOCKS = """
+import asyncio, sys
+sys.modules["fcntl"] = None
+from pathlib import Path
+from agent.local.weights import fetch
+from tests.support.toy_weights import from_hub
+asyncio.run(fetch(from_hub(b"x" * 1000), Path(sys.argv[1]), report=lambda have, total: None))
+"""
+
+
+def test_weights_arrive_without_locks(tmp_path: Path) -> None:
+    with serving(files={"/org/toy/resolve/rev/toy.gguf": b"x" * 1000}) as hub:
+        command = [sys.executable, "-c", WITHOUT_LOCKS, str(tmp_path)]
+        env = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HUB_CACHE": str(tmp_path / "hub-cache")}
+        subprocess.run(command, cwd=ROOT, env=env, timeout=60, check=True)
+    assert (tmp_path / "weights" / "toy.gguf").read_bytes() == b"x" * 1000
