@@ -30,7 +30,7 @@ MARK = "Set by the Spacefile."
 """The description of our variables and secrets. Those with this mark are removed when the Spacefile drops them."""
 THEIRS = ("README.md", ".gitattributes")
 """Files that the hub itself adds to a new Space."""
-SETTLE = 30.0
+STAGE_SECONDS = 30.0
 """Seconds during which the reported stage can still belong to the previous version."""
 REQUEST_SECONDS = 60.0
 """Seconds to wait for one answer, and to tolerate failing status requests in a row."""
@@ -257,7 +257,7 @@ class Hub:
             running, stage = raw.get("sha"), str(raw["stage"])
             if stage != last:
                 self.say(f"{repo}: {stage}")
-            fresh = stage != before or last not in ("", before) or now - start > SETTLE
+            fresh = stage != before or last not in ("", before) or now - start > STAGE_SECONDS
             if stage in STAGE_MEANINGS and fresh:
                 self._fail(repo, stage, str(raw.get("errorMessage") or ""))
             why = f"it is {stage}"

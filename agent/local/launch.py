@@ -21,8 +21,8 @@ from agent.providers import Endpoint
 from agent.providers.discovery import discover
 
 _LLAMA_SERVER = Path(__file__).with_name("llama_server.py")
-_LOADING = 600.0  # seconds; a big file on a slow disk
-_VLLM_LOADING = 3600.0  # it may download tens of gigabytes first
+_LOADING_SECONDS = 600.0  # a big file on a slow disk
+_VLLM_LOADING_SECONDS = 3600.0  # it may download tens of gigabytes first
 
 Launched = tuple[ServerProcess, Endpoint, tuple[ModelSpec, ...]]
 
@@ -52,7 +52,7 @@ async def launch_llama(
             await asyncio.wait({ended}, timeout=1)  # for the rest of its log
             raise _why_llama_failed(said, child.tail)
         base = f"http://127.0.0.1:{said['port']}"
-        await child.healthy(f"{base}/health", seconds=_LOADING)
+        await child.healthy(f"{base}/health", seconds=_LOADING_SECONDS)
         endpoint = Endpoint(f"{base}/v1", key, slots=int(str(said["slots"])))
         return child, endpoint, await _specs(endpoint)
     except BaseException:
@@ -87,7 +87,7 @@ async def launch_vllm(
     child = await ServerProcess.spawn(argv, name="vLLM", env=environment(key, gpu_memory), on_line=read, grace=10.0)
     try:
         base = f"http://127.0.0.1:{port}"
-        await child.healthy(f"{base}/health", seconds=_VLLM_LOADING)
+        await child.healthy(f"{base}/health", seconds=_VLLM_LOADING_SECONDS)
         endpoint = Endpoint(f"{base}/v1", key)
         return child, endpoint, await _specs(endpoint)
     except BaseException:
@@ -122,10 +122,10 @@ async def _first(announced: asyncio.Future[dict[str, object]], child: ServerProc
     """Return the child's first announcement. Raises `LocalModelError` if it ends or is silent for too long."""
     ended = asyncio.create_task(child.wait())
     try:
-        await asyncio.wait({announced, ended}, timeout=_LOADING, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({announced, ended}, timeout=_LOADING_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if announced.done():
             return announced.result()
-        raise ended.result() if ended.done() else not_answered("llama.cpp", _LOADING)
+        raise ended.result() if ended.done() else not_answered("llama.cpp", _LOADING_SECONDS)
     finally:
         ended.cancel()
 

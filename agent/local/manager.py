@@ -21,7 +21,7 @@ from agent.providers.discovery import discover
 from agent.settings import ROOT, LocalSettings
 
 _RETRY_SECONDS = 2.0  # between two requests to a named server that does not answer
-_POLL_SECONDS = 30.0  # if it does answer: it may have been restarted with another model
+_RECHECK_SECONDS = 30.0  # if it does answer: it may have been restarted with another model
 _MAX_RESTARTS = 3  # a server that crashes more often within `_RESTART_WINDOW_SECONDS` stays down
 _RESTART_WINDOW_SECONDS = 300.0
 _NO_BETTER = (
@@ -136,7 +136,7 @@ class LocalModels:
                 if self.served != offer:
                     self._say(f"Using the server named by VLLM_BASE_URL: {', '.join(spec.name for spec in specs)}.")
                     self._offer(0, offer)
-            await asyncio.sleep(_POLL_SECONDS if self.served else _RETRY_SECONDS)
+            await asyncio.sleep(_RECHECK_SECONDS if self.served else _RETRY_SECONDS)
 
     async def _choose(self) -> None:
         """Start the best model there is. If that takes long or fails, start SmolLM2."""

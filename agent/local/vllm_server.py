@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-_FIRM = 8.0  # seconds vLLM has to free the GPU after SIGTERM
+_TERMINATE_SECONDS = 8.0  # for vLLM to free the GPU after SIGTERM
 
 
 def find_vllm(root: Path) -> Path | None:
@@ -153,7 +153,7 @@ def _supervise(argv: list[str]) -> NoReturn:
 def _end(server: subprocess.Popen[bytes]) -> NoReturn:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(server.pid, signal.SIGTERM)
-    until = time.monotonic() + _FIRM
+    until = time.monotonic() + _TERMINATE_SECONDS
     while server.poll() is None and time.monotonic() < until:
         time.sleep(0.05)
     _kill(server)

@@ -24,7 +24,7 @@ from agent.media.sentences import SENTENCES
 
 REFUSED = 3
 RATE = 16_000
-SPARE = 1.0
+SPARE_SECONDS = 1.0
 """Seconds decoded beyond the limit, to detect longer audio."""
 CLIPPED = 0.01
 """The share of clipped samples that counts as clipped. A tone at full scale has a smaller share at its peaks."""
@@ -69,7 +69,7 @@ def sound(data: bytes, format_: str, seconds: str) -> Iterator[bytes]:
 
     resampler: Any = av.AudioResampler(format="s16", layout="mono", rate=RATE)
     full = every = loudest = 0
-    left = int((float(seconds) + SPARE) * RATE * 2)
+    left = int((float(seconds) + SPARE_SECONDS) * RATE * 2)
     for frame in _frames(data, format_, float(seconds)):
         values = frame.to_ndarray()
         full, every = full + _full(values), every + values.size
@@ -163,7 +163,7 @@ def _from_ffmpeg(data: bytes, format_: str, seconds: float) -> Iterator[Any]:
 
 def _claimed(length: float, seconds: float) -> None:
     """Refuse a file if its header claims too much, which saves decoding. A small claim is not trusted."""
-    if length > seconds + SPARE:
+    if length > seconds + SPARE_SECONDS:
         key, most = too_long(seconds)
         raise DecodeRefused(key, most=most)
 

@@ -20,7 +20,7 @@ from agent.providers import Endpoint, Reasoning
 from agent.providers.errors import explain, missing_key
 from agent.providers.request_queue import RequestQueue
 
-READ_EVERY = 0.03
+READ_INTERVAL_SECONDS = 0.03
 """Seconds between two reads of a stream that has begun. The first bytes are never held back.
 
 Waking up for every token is expensive: waking each 30 to 40 ms parses the same bytes with about half the CPU."""
@@ -121,7 +121,7 @@ def new_client(base_url: str, *, timeout: httpx2.Timeout = TIMEOUT) -> httpx2.As
 
 
 class _BatchingTransport(httpx2.AsyncHTTPTransport):
-    """A transport that reads event streams in batches, and waits `READ_EVERY` seconds between two reads."""
+    """A transport that reads event streams in batches, and waits `READ_INTERVAL_SECONDS` between two reads."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await super().handle_async_request(request)
@@ -146,7 +146,7 @@ class _BatchedStream(httpx2.AsyncByteStream):
             waited = monotonic() - asked > 0.001
             yield chunk
             if waited:  # the network has no more bytes: let some arrive before reading again
-                await asyncio.sleep(READ_EVERY)
+                await asyncio.sleep(READ_INTERVAL_SECONDS)
 
     async def aclose(self) -> None:
         await self._stream.aclose()

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from agent.errors import Busy
-from agent.tools import GRACE
+from agent.tools import GRACE_SECONDS
 
 _T = TypeVar("_T")
 
@@ -91,7 +91,7 @@ class LoopThread:
 
 async def _close(loop: asyncio.AbstractEventLoop, closing: Callable[[], Awaitable[None]] | None) -> None:
     if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
-        await asyncio.wait(tasks, timeout=GRACE)  # so that readers learn of the end
+        await asyncio.wait(tasks, timeout=GRACE_SECONDS)  # so that readers learn of the end
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 from agent.errors import AgentError, InputError
 from agent.i18n import _
-from agent.tools import GRACE, Tool, Toolset
+from agent.tools import GRACE_SECONDS, Tool, Toolset
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class ToolSessions:
         work = asyncio.create_task(self._close())
         _closing.add(work)
         work.add_done_callback(_closing.discard)
-        await asyncio.wait([work], timeout=GRACE if hurried else CLOSE_SECONDS)
+        await asyncio.wait([work], timeout=GRACE_SECONDS if hurried else CLOSE_SECONDS)
 
     async def _close(self) -> None:
         await asyncio.wait(self._entering)
@@ -65,7 +65,7 @@ async def _entered(work: asyncio.Task[Sequence[Tool]], toolset: Toolset) -> Sequ
         await asyncio.wait([work])
     except asyncio.CancelledError:
         work.cancel()
-        await asyncio.wait([work], timeout=GRACE)
+        await asyncio.wait([work], timeout=GRACE_SECONDS)
         raise
     try:
         return work.result()

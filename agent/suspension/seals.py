@@ -26,7 +26,7 @@ from agent.suspension import SCHEMA, Suspension
 from agent.suspension.ledgers import Ledger, MemoryLedger
 from agent.suspension.sentences import refused
 
-DAY = 24 * 3600.0
+DAY_SECONDS = 24 * 3600.0
 SHORTEST_SECRET = 16
 _SIGNATURE = 43
 """Characters of a SHA-256 digest in base64."""
@@ -80,7 +80,7 @@ class Seals:
     keys: Mapping[str, str] = field(default_factory=keys_of, repr=False)
     owner: str = ""
     ledger: Ledger = field(default=_used_here, repr=False)
-    seconds: float | None = DAY
+    seconds: float | None = DAY_SECONDS
 
     def __post_init__(self) -> None:
         if not self.keys or any(not _KEY_ID.fullmatch(name) or not secret for name, secret in self.keys.items()):

@@ -25,7 +25,7 @@ from agent.responses import fix_surrogates
 
 Function = Callable[..., Any]
 
-GRACE = 0.4
+GRACE_SECONDS = 0.4
 """Seconds that a cancelled tool has to clean up before it is abandoned."""
 
 _running: set[asyncio.Task[Any]] = set()
@@ -210,7 +210,7 @@ async def execute_all(
     except asyncio.CancelledError:
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks, timeout=1.2 * GRACE)
+        await asyncio.wait(tasks, timeout=1.2 * GRACE_SECONDS)
         raise
     finally:
         for id_, call in list(unanswered.items()):
@@ -233,7 +233,7 @@ def _given_up(call: ToolCallPart, tool: Tool | None) -> ToolReturnPart:
 
 
 async def _done(work: asyncio.Task[Any], limit: float) -> bool:
-    """Return whether the task ends in time. If not, cancel it, and abandon it if it is still running after `GRACE`."""
+    """Return whether the task ends in time. If not, cancel it, and abandon it after `GRACE_SECONDS`."""
     _running.add(work)
     work.add_done_callback(_running.discard)
     try:
@@ -241,10 +241,10 @@ async def _done(work: asyncio.Task[Any], limit: float) -> bool:
         if work.done():
             return True
         work.cancel()
-        await asyncio.wait([work], timeout=GRACE)
+        await asyncio.wait([work], timeout=GRACE_SECONDS)
     except asyncio.CancelledError:
         work.cancel()
-        await asyncio.wait([work], timeout=GRACE)
+        await asyncio.wait([work], timeout=GRACE_SECONDS)
         raise
     finally:
         work.add_done_callback(_heard)

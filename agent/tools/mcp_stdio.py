@@ -27,7 +27,7 @@ Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObj
 
 log = logging.getLogger(__name__)
 
-GRACE = 1.0
+EXIT_SECONDS = 1.0
 """Seconds that the server has to end by itself after its stdin is closed, and again after SIGTERM."""
 MAX_LINE = 64 * 1024 * 1024
 MAX_LOG_LINE = 2_000
@@ -119,7 +119,7 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
         if how is not None:
             _signal(process, how)
         with suppress(TimeoutError):
-            async with asyncio.timeout(GRACE):
+            async with asyncio.timeout(EXIT_SECONDS):
                 while process.returncode is None:  # noqa: ASYNC110 - `wait` waits for pipes that a grandchild holds, too
                     await asyncio.sleep(0.01)
                 return

@@ -35,7 +35,7 @@ ALWAYS = 64
 """Connections that one network address can always have, unless the server is full."""
 RESERVED_FILES = 256
 """Open files reserved for everything but connections, at most half of the allowed number."""
-LOG_SECONDS = 10.0
+LOG_PAUSE_SECONDS = 10.0
 """Seconds between two log lines about connections that could not be accepted."""
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
@@ -235,14 +235,14 @@ def raise_file_limit() -> int:
 
 
 def limit_accept_log(loop: asyncio.AbstractEventLoop) -> None:
-    """Log at most one line per `LOG_SECONDS` about connections that cannot be accepted."""
-    last = -LOG_SECONDS
+    """Log at most one line per `LOG_PAUSE_SECONDS` about connections that cannot be accepted."""
+    last = -LOG_PAUSE_SECONDS
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         nonlocal last
         if "socket.accept()" not in str(context.get("message")):
             loop.default_exception_handler(context)
-        elif monotonic() - last >= LOG_SECONDS:
+        elif monotonic() - last >= LOG_PAUSE_SECONDS:
             last = monotonic()
             log.error("connections cannot be accepted: %s", context.get("exception"))
 

@@ -12,7 +12,7 @@ from agent.models.catalog import Catalog
 from agent.providers import Endpoint, Models, default_endpoint
 
 STORE_SECONDS = 3.0
-REMEMBERED = 5.0
+REMEMBERED_SECONDS = 5.0
 """Seconds for which the model server's last answer counts, so that health checks put no load on it."""
 
 
@@ -65,7 +65,7 @@ class Health:
             return False
         endpoint = served[0].endpoint
         async with self._turn:
-            if self._asked is None or self._asked[1] != endpoint or monotonic() - self._asked[0] > REMEMBERED:
+            if self._asked is None or self._asked[1] != endpoint or monotonic() - self._asked[0] > REMEMBERED_SECONDS:
                 try:
                     await self._ask(endpoint)
                     answers = True

@@ -534,7 +534,7 @@ def test_page_shows_the_same_live_and_reloaded(
             assert [json.dumps(m) for m in after[: len(before)]] == [json.dumps(m) for m in before]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(http, "READ_EVERY", 0.0)
+        patch.setattr(http, "READ_INTERVAL_SECONDS", 0.0)
         patch.setattr("agent.web.chat.live_runs.UPDATE_SECONDS", 0.001)
         asyncio.run(check())
 

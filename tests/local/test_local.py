@@ -386,7 +386,7 @@ async def test_late_named_server_is_picked_up(tmp_path: Path) -> None:
 
 
 async def test_named_server_restarts_with_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager, "_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(manager, "_RECHECK_SECONDS", 0.05)
     said: list[str] = []
     with serving(files=listing(id="first")) as server:
         async with models(tmp_path, said, vllm_base_url=f"{server.url}/v1") as local:

@@ -15,7 +15,7 @@ from agent.media import sandbox_worker
 from agent.media.audio import SoundLimits, convert_audio
 from agent.media.mime import detect_mime
 from agent.media.sandbox import SandboxJob, run_decoder
-from agent.media.sandbox_worker import RATE, SPARE
+from agent.media.sandbox_worker import RATE, SPARE_SECONDS
 from agent.settings import ROOT
 from tests.support import media_files
 from tests.support.media_files import FORMATS, heard, sound, tone
@@ -166,7 +166,7 @@ def test_sound_without_length_is_decoded_to_limit() -> None:
     silent = media_files.hours_of_opus(0.01, container="webm", live="1")
     with pytest.raises(InputError, match="longer than 5 s"):
         convert_audio(silent, SoundLimits(seconds=5))
-    assert 5 < len(run_decoder("sound", "matroska", "5", data=silent)) / 2 / RATE < 5 + 2 * SPARE
+    assert 5 < len(run_decoder("sound", "matroska", "5", data=silent)) / 2 / RATE < 5 + 2 * SPARE_SECONDS
 
 
 def test_exaggerated_header_costs_nothing() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -443,6 +444,43 @@ def imported_tests(tree: Tree) -> list[str]:
     ]
 
 
+def times_without_unit(tree: Tree) -> list[str]:
+    """Return numbers that are described in seconds, but whose name lacks the unit."""
+    return [
+        f"{name}.{constant}: put the unit into the name, as in {constant}_SECONDS"
+        for name, constant, _, described in _numbers(tree)
+        if described.startswith("Seconds ") and not constant.endswith("_SECONDS")
+    ]
+
+
+def different_times_of_one_name(tree: Tree) -> list[str]:
+    """Return times that have the name of another one with another value."""
+    values: dict[str, str] = {}
+    return [
+        f"{name}.{constant} is {value}, and {values[stem]} in another module: give it a name of its own"
+        for name, constant, value, _ in _numbers(tree)
+        if (stem := constant.lstrip("_")).endswith("_SECONDS") and values.setdefault(stem, value) != value
+    ]
+
+
+def _numbers(tree: Tree) -> Iterator[tuple[str, str, str, str]]:
+    """Yield module, name, value and docstring of each constant that is a number."""
+    for name, module in tree.items():
+        body = ast.parse(module.source).body
+        for node, following in zip_longest(body, body[1:]):
+            match node:
+                case ast.Assign(
+                    targets=[ast.Name(id=constant)], value=ast.Constant(value=int() | float()) | ast.BinOp()
+                ):
+                    match following:
+                        case ast.Expr(value=ast.Constant(value=str(described))):
+                            yield name, constant, ast.unparse(node.value), described
+                        case _:
+                            yield name, constant, ast.unparse(node.value), ""
+                case _:
+                    pass
+
+
 RULES = (
     without_layer,
     upward,
@@ -457,6 +495,8 @@ RULES = (
     lonely_base_classes,
     too_long,
     long_functions,
+    times_without_unit,
+    different_times_of_one_name,
 )
 
 
@@ -566,6 +606,11 @@ VIOLATIONS = {
         {"tests.web.test_a": "def f():\n    from . import test_b", "tests.web.test_b": ""},
     ),
     "a long function": (long_functions, {"agent.run": "def f():\n" + "    ...\n" * MAX_FUNCTION_LINES}),
+    "a time without unit": (times_without_unit, {"agent.run": 'PATIENCE = 2.0\n"""Seconds to wait."""'}),
+    "two times of one name": (
+        different_times_of_one_name,
+        {"agent.run": "WAIT_SECONDS = 2.0", "agent.chat": "_WAIT_SECONDS = 60 * 3.0"},
+    ),
     "a long file": (too_long, {"agent.run": "#\n" * (MAX_LINES + 1)}),
 }
 

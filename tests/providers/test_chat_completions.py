@@ -303,7 +303,7 @@ async def test_batched_reader_is_complete_and_wakes_seldom() -> None:
 
 
 async def test_first_bytes_are_not_delayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "READ_EVERY", 3600.0)
+    monkeypatch.setattr(http, "READ_INTERVAL_SECONDS", 3600.0)
     chunks = aiter(http._BatchedStream(Trickle(200, 0.002, after=0.05)))
     assert (await asyncio.wait_for(anext(chunks), 60)).startswith(b"0,")
 
@@ -327,7 +327,7 @@ async def test_real_connection_is_read_in_batches(
 
     async def counted(seconds: float) -> None:
         nonlocal pauses
-        pauses += seconds == http.READ_EVERY
+        pauses += seconds == http.READ_INTERVAL_SECONDS
         await sleep(seconds)
 
     monkeypatch.setattr(http.asyncio, "sleep", counted)

@@ -7,7 +7,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from agent.web.middleware import event_stream
-from agent.web.middleware.event_stream import SETTLE, EventStreamMiddleware
+from agent.web.middleware.event_stream import SETTLE_SECONDS, EventStreamMiddleware
 from agent.web.middleware.isolation import API
 
 CLOSE = b'data: {"msg":"close_stream","event_id":null}\n\n'
@@ -34,7 +34,7 @@ class Gradio:
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> float:
     """Set a pause that is noticeable even on a busy machine."""
-    monkeypatch.setattr(event_stream, "SETTLE", 10.0)
+    monkeypatch.setattr(event_stream, "SETTLE_SECONDS", 10.0)
     return 10.0
 
 
@@ -80,7 +80,7 @@ async def test_join_waits_for_closed_stream() -> None:
     await ask("queue/join")
     closed = next(at for what, at in read if what == "queue/data body")
     answered = next(at for what, at in read if what == "queue/join start")
-    assert answered - closed >= SETTLE - 0.01
+    assert answered - closed >= SETTLE_SECONDS - 0.01
 
 
 async def test_other_requests_do_not_wait(patience: float) -> None:

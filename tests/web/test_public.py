@@ -21,7 +21,7 @@ from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings, load_settings
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.rate_limit import MINUTE, RateLimiter, Reservation
+from agent.web.chat.rate_limit import MINUTE_SECONDS, RateLimiter, Reservation
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor as Asker
 from tests.conftest import App, becomes
@@ -132,9 +132,9 @@ def test_free_refusal_is_not_counted_for_all() -> None:
         refuse(f"broken {number}", error=ValueError())
     with pytest.raises(Limited, match="all visitors together 5 messages"):
         gate.reserve_answer(ANN)
-    clock.now += MINUTE
+    clock.now += MINUTE_SECONDS
     with suppress(InputError), gate.reserve_answer(ANN):
-        clock.now += MINUTE
+        clock.now += MINUTE_SECONDS
         gate.reserve_answer(BOB).release()
         raise InputError("Too late.")
     for number in range(4):
@@ -175,12 +175,12 @@ def test_limits_hold_in_any_order(visits: list[tuple[str, float, int]]) -> None:
         try:
             held.append((bucket, gate.reserve_answer(asker(owner, guest=guest))))
         except Limited:
-            recent = [who for who, at in passed if at > clock.now - MINUTE]
+            recent = [who for who, at in passed if at > clock.now - MINUTE_SECONDS]
             now = [who for who, _ in held]
             assert recent.count(bucket) == 3 or len(recent) == 5 or now.count(bucket) == 1 or len(now) == 2
             continue
         passed.append((bucket, clock.now))
-        recent = [who for who, at in passed if at > clock.now - MINUTE]
+        recent = [who for who, at in passed if at > clock.now - MINUTE_SECONDS]
         assert len(recent) <= 5
         assert len(held) <= 2
         assert max(Counter(recent).values()) <= 3

@@ -25,7 +25,7 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.journal import Omitted, StoreJournal, branch
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.storage_quota import StorageQuota
-from agent.web.chat.unnamed_files import DAY, UnnamedFiles
+from agent.web.chat.unnamed_files import KEPT_SECONDS, UnnamedFiles
 from agent.web.chat.visitor import Visitor
 from tests.conftest import App, becomes
 from tests.support.media_files import PNG
@@ -228,7 +228,7 @@ async def test_unnamed_files_go_after_a_day(store: MemoryStore | SqliteStore, tm
         path.write_bytes(b"x")
     for path in (tmp_path / "media").glob("*/*"):
         if path.name != young.identifier:
-            os.utime(path, (now - DAY - 60, now - DAY - 60))
+            os.utime(path, (now - KEPT_SECONDS - 60, now - KEPT_SECONDS - 60))
     ahead = 0.0
     chore = UnnamedFiles(store, media, clock=lambda: now + ahead)
     assert await chore.remove() == 4
@@ -236,9 +236,9 @@ async def test_unnamed_files_go_after_a_day(store: MemoryStore | SqliteStore, tm
     assert not draft.exists()
     assert not (tmp_path / "media" / "bob").exists()
     assert await media.sizes() == {"ann": 6 * FILE_BYTES}
-    ahead = DAY - 1
+    ahead = KEPT_SECONDS - 1
     assert await chore.remove() == 0, "all messages were read again on the same day"
-    ahead = DAY + 60
+    ahead = KEPT_SECONDS + 60
     assert await chore.remove() == 1
     assert {path.name for path in stored(tmp_path / "media")} == {*named, notes.name}
 
@@ -248,7 +248,7 @@ async def test_damaged_message_keeps_its_files(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "history.sqlite")
     named = await talk(store, media, "ann")
     await store._writer.execute_fetchall("UPDATE entries SET entry = '{' || entry")
-    assert await UnnamedFiles(store, media, clock=lambda: now + 2 * DAY).remove() == 0
+    assert await UnnamedFiles(store, media, clock=lambda: now + 2 * KEPT_SECONDS).remove() == 0
     assert [path.name for path in stored(tmp_path / "media")] == named
     await store.aclose()
 
@@ -259,11 +259,11 @@ def test_server_removes_unnamed_files(start_app: Callable[..., App], tmp_path: P
     old, young = media / f"{'0' * 32}.png", media / f"{'1' * 32}.png"
     for path in (old, young):
         path.write_bytes(PNG)
-    os.utime(old, (time() - DAY - 60, time() - DAY - 60))
+    os.utime(old, (time() - KEPT_SECONDS - 60, time() - KEPT_SECONDS - 60))
     app = start_app(SWITCHBOARD_DATA=str(tmp_path / "data"))
     becomes([young], lambda: list(media.iterdir()))
     app.stop()
-    os.utime(young, (time() - DAY - 60, time() - DAY - 60))
+    os.utime(young, (time() - KEPT_SECONDS - 60, time() - KEPT_SECONDS - 60))
     app = start_app(
         "[history]\nhousekeeping_minutes = 0.01", SWITCHBOARD_DATA=str(tmp_path / "data"), SWITCHBOARD_STORE="memory"
     )

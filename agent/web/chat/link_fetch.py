@@ -17,7 +17,7 @@ from agent.media.mime import SUFFIXES, detect_mime
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.visitor import Visitor
 
-SECONDS = 20.0
+LINK_SECONDS = 20.0
 GIVEN_UP_EACH = 20
 GIVEN_UP_IN_ALL = 1000
 GIVEN_UP_SECONDS = 60.0
@@ -45,7 +45,7 @@ class LinkFetcher:
         rate_limiter: RateLimiter,
         *,
         max_bytes: int,
-        seconds: float = SECONDS,
+        seconds: float = LINK_SECONDS,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._guard, self._gate, self._max_bytes, self._seconds, self._clock = (

@@ -16,7 +16,7 @@ from agent.i18n import LocalizedText, Plural, _, joined, ngettext_noop
 from agent.settings import PublicSettings
 from agent.web.chat.visitor import Visitor
 
-MINUTE = 60.0
+MINUTE_SECONDS = 60.0
 FETCHES = 2
 """Images that are fetched at once for one visitor."""
 
@@ -215,13 +215,13 @@ class _Counts:
             bounds[f"address {visitor.address}"] = address
         bounds[ALL] = together
         now = self._clock()
-        self._forget(now - MINUTE)
+        self._forget(now - MINUTE_SECONDS)
         for bucket, bound in bounds.items():
             if self._now[bucket] >= bound.at_once:
                 raise _limited(_text(bound.too_many, count=self._now[bucket]), bound is each and visitor.guest)
             if self._minute[bucket] >= bound.a_minute:
                 oldest = next((one.at for one in self._times if bucket in one.buckets), now)
-                text = _text(bound.too_often, count=bound.a_minute, seconds=math.ceil(oldest + MINUTE - now))
+                text = _text(bound.too_often, count=bound.a_minute, seconds=math.ceil(oldest + MINUTE_SECONDS - now))
                 raise _limited(text, bound is each and visitor.guest)
         buckets = tuple(bounds)
         self._times.append(counted := _Counted(now, buckets))

@@ -26,7 +26,7 @@ from agent.media.store import display_name, media_id
 from agent.responses import BubbleMarker, Piece, Response, pieces_of
 from agent.web.chat.questions import Call
 
-SILENCE = 3.0
+SILENCE_SECONDS = 3.0
 """Seconds of silence within a text after which the page shows that it waits."""
 UNSEEN_TIMES = repeat(math.inf)
 """The arrival times of stored responses, which nobody saw arrive."""
@@ -104,7 +104,9 @@ class Turn:
         if self.note is not None or unanswered_tool_calls(self.bubbles):
             return False
         last = self.bubbles[-1].first.type if self.bubbles else "tool_call_result"
-        return last == "tool_call_result" or (last == "output_text" and monotonic() - self.quiet_since >= SILENCE)
+        return last == "tool_call_result" or (
+            last == "output_text" and monotonic() - self.quiet_since >= SILENCE_SECONDS
+        )
 
     @property
     def question(self) -> Call | None:

@@ -10,7 +10,7 @@ from agent.media.store import MediaStore, ids_in
 
 log = logging.getLogger(__name__)
 
-DAY = 24 * 3600.0
+KEPT_SECONDS = 24 * 3600.0
 """Files stay for this long, because a file is stored before the message that names it. Also the time between checks."""
 
 
@@ -27,8 +27,8 @@ class UnnamedFiles:
         now = self._clock()
         if now < self._next_check:
             return 0
-        self._next_check = now + DAY
-        return sum([await self._remove(owner, now - DAY) for owner in await self._media.owners()])
+        self._next_check = now + KEPT_SECONDS
+        return sum([await self._remove(owner, now - KEPT_SECONDS) for owner in await self._media.owners()])
 
     async def _remove(self, owner: str, before: float) -> int:
         """Remove the unnamed files of one owner that were stored before this Unix time."""

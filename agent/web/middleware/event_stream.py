@@ -17,7 +17,7 @@ from agent.web.middleware.isolation import API, session_hash_of
 from agent.web.middleware.requests import refuse
 
 CLOSING = b'"msg":"close_stream"'
-SETTLE = 0.15
+SETTLE_SECONDS = 0.15
 """Seconds until a page is assumed to have read that its stream closes. Only a join within this time waits."""
 REMEMBERED = 10_000
 
@@ -59,7 +59,7 @@ class EventStreamMiddleware:
     def _after_closing(self, session: str, send: Send) -> Send:
         async def after(message: Message) -> None:
             if message["type"] == "http.response.start":
-                left = self._closed.get(session, -SETTLE) + SETTLE - monotonic()
+                left = self._closed.get(session, -SETTLE_SECONDS) + SETTLE_SECONDS - monotonic()
                 if left > 0:
                     await asyncio.sleep(left)
             await send(message)

@@ -25,7 +25,7 @@ from agent.web.middleware.requests import is_secure
 
 COOKIE = "switchboard_visitor"
 """The stem of the cookie's name, and the whole name in older versions."""
-MAX_AGE = 365 * 24 * 3600
+MAX_AGE_SECONDS = 365 * 24 * 3600
 KEY_BYTES = 32
 """Random bytes of a new signing key."""
 KEY_LENGTH = 43
@@ -84,7 +84,7 @@ class CookieJar:
         """Return the header that sets this value."""
         # Partitioned cookies work in a frame even if the browser blocks third-party cookies.
         site = "SameSite=None; Secure; Partitioned" if self.secure else "SameSite=Lax"
-        return f"{self.name}={value}; Path={self.path}; Max-Age={MAX_AGE}; HttpOnly; {site}"
+        return f"{self.name}={value}; Path={self.path}; Max-Age={MAX_AGE_SECONDS}; HttpOnly; {site}"
 
     def expiring(self, path: str) -> Iterator[str]:
         """Yield headers that delete every cookie of this name sent below `path`, except the page's own."""

@@ -21,7 +21,7 @@ from agent.i18n.translator import ENGLISH, Translator
 from agent.media.store import ROUTE
 from agent.messages.parts import extracted_text_of, fence
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question, render_question
-from agent.web.chat.transcript import SILENCE, Bubble, Turn, first_part, message_content, unanswered_tool_calls
+from agent.web.chat.transcript import SILENCE_SECONDS, Bubble, Turn, first_part, message_content, unanswered_tool_calls
 from agent.web.ui.file_markdown import shown_file, shown_reading
 from agent.web.ui.formulas import mark_formulas
 from agent.web.ui.tool_titles import call_title, failed_title, failure_reason
@@ -147,7 +147,7 @@ def _waiting(turn: Turn, why: str, words: Translator) -> str:
     page.js reads a span with the seconds of the wait so far and a number that differs for each wait.
     """
     in_text = bool(turn.bubbles) and turn.bubbles[-1].first.type == "output_text"
-    before = max(SILENCE if in_text else 0.0, turn.watched_since - turn.quiet_since)
+    before = max(SILENCE_SECONDS if in_text else 0.0, turn.watched_since - turn.quiet_since)
     waited = "" if why else f"<span>{before:.1f} {len(turn.bubbles)}</span>"
     name = html.escape(words(_("waiting for the model")))
     dots = f'<div class="waiting" role="img" aria-label="{name}"><i></i><i></i><i></i>{waited}</div>'

@@ -22,7 +22,7 @@ from agent.web.middleware.isolation import visitor_id_of
 from agent.web.ui.examples import FILES
 from agent.web.ui.page_sessions import PageSession
 
-POLL_SECONDS = 0.5
+PROGRESS_SECONDS = 0.5
 """Seconds before progress is shown, and between checks whether the page is gone."""
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ async def submit(
 async def poll_until_done(work: asyncio.Future[Any]) -> AsyncIterator[None]:
     """Yield regularly until the work is done. Cancels the work if the caller stops waiting."""
     try:
-        while not (await asyncio.wait({work}, timeout=POLL_SECONDS))[0]:
+        while not (await asyncio.wait({work}, timeout=PROGRESS_SECONDS))[0]:
             yield
     finally:
         work.cancel()
