@@ -12,6 +12,9 @@ WORKERS ?= 2
 # Model servers for some tests. They are published only for Node.js.
 PEERS := tests/peers/node_modules/.ready
 
+# Tests start many processes, and each would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Compile while installing. Otherwise the first start would compile while a person waits.
 SYNC := $(UV) pip sync -q --require-hashes --compile-bytecode
 # From the index first, because a local folder can contain torch without CUDA, which uv would choose and then refuse.
