@@ -283,6 +283,7 @@ def test_byte_reader_takes_linear_time(name: str) -> None:
 # Patterns
 
 METHODS = ("search", "match", "fullmatch", "sub", "split", "findall", "finditer")
+CALLS = ("re.compile", *(f"re.{method}" for method in METHODS))
 
 
 @dataclass
@@ -333,18 +334,17 @@ def sources() -> dict[str, str]:
 def patterns() -> Iterator[Found]:
     """Yield every pattern of the package."""
     for module, source in sources().items():
+        if not any(f"{name}(" in source for name in CALLS):
+            continue
         tree = ast.parse(source)
         assigned = {
             id(node.value): target
             for node in ast.walk(tree)
-            if isinstance(node, ast.Assign)
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
             for target in map(ast.unparse, node.targets)
         }
         for call in ast.walk(tree):
-            if isinstance(call, ast.Call) and (name := ast.unparse(call.func)) in (
-                "re.compile",
-                *(f"re.{m}" for m in METHODS),
-            ):
+            if isinstance(call, ast.Call) and (name := ast.unparse(call.func)) in CALLS:
                 methods = {name.removeprefix("re.")}
                 if name == "re.compile":
                     methods = _used(assigned.get(id(call), ""))
@@ -353,9 +353,17 @@ def patterns() -> Iterator[Found]:
 
 def _used(name: str) -> set[str]:
     """Return the methods that are called on a compiled pattern, or the usual two if it has no name."""
-    short = re.escape(name.rpartition(".")[2])
-    everything = "\n".join(sources().values())
-    return set(re.findall(rf"\b{short}\.({'|'.join(METHODS)})\(", everything)) if name else {"search", "fullmatch"}
+    return _methods().get(name.rpartition(".")[2], set()) if name else {"search", "fullmatch"}
+
+
+@cache
+def _methods() -> dict[str, set[str]]:
+    """Return the methods of patterns that the package calls on each name."""
+    found: dict[str, set[str]] = {}
+    for source in sources().values():
+        for name, method in re.findall(rf"(\w+)\.({'|'.join(METHODS)})\(", source):
+            found.setdefault(name, set()).add(method)
+    return found
 
 
 def _found(module: str, call: ast.Call, methods: set[str]) -> Iterator[Found]:
