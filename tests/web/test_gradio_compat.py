@@ -108,6 +108,7 @@ async def test_gradio_builds_too_many_applications(monkeypatch: pytest.MonkeyPat
 
 async def test_queue_polls_and_summarises_too_often(plain_queue: Queue) -> None:
     assert plain_queue.sleep_when_free < 0.01, "Gradio's idle queue waits long enough: `prepare_queue` need not set it."
+    assert plain_queue.progress_update_sleep_when_free < 0.1, "It looks for progress rarely: `prepare_queue` need not."
     recorded = plain_queue.ANAYLTICS_CACHE_FREQUENCY < 1000 and plain_queue.ANALYTICS_MAX_EVENTS > 1
     assert recorded, "Gradio summarises events rarely: `prepare_queue` need not prevent it."
 
