@@ -66,11 +66,11 @@ class App:
     env: dict[str, str]
     port: int
     """0 until the first start, if the app chooses."""
-    process: subprocess.Popen[bytes] | Forked | None = field(default=None)
     prefix: tuple[str, ...] = ()
     """A command that runs the app, for example with limits."""
     imported: Imported | None = None
     """A process to fork from."""
+    process: subprocess.Popen[bytes] | Forked | None = field(default=None)
 
     @property
     def url(self) -> str:
@@ -150,7 +150,7 @@ def apps(
     """Start apps with a data folder each and the scripted server: `start(config, NAME=value)` adds variables."""
     started: list[App] = []
 
-    def start(config: str = CONFIG, **env: str) -> App:
+    def start(config: str = CONFIG, *, prefix: tuple[str, ...] = (), **env: str) -> App:
         folder = folders.mktemp("app")
         (folder / "app.toml").write_text(config)
         inherited = {name: value for name, value in os.environ.items() if name not in ("MODEL", "LOCAL_MODEL")}
@@ -164,7 +164,7 @@ def apps(
             "PYTHONPATH": str(ROOT),
             **env,
         }
-        app = App(folder, {**inherited, **given}, int(given["GRADIO_SERVER_PORT"]), imported=imported_app)
+        app = App(folder, {**inherited, **given}, int(given["GRADIO_SERVER_PORT"]), prefix, imported_app)
         started.append(app)
         return app.start()
 

@@ -21,6 +21,9 @@ ANSWER = (
     '!tool calculate {"expression": "6*7"} !text It is 42.'
 )
 
+STILL = """Promise.all(document.getAnimations().filter((one) => one.effect.getTiming().iterations !== Infinity)
+  .map((one) => one.finished.catch(() => {})))"""
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
@@ -41,6 +44,7 @@ def test_states(own: App, visit: Callable[..., Visitor], tmp_path: Path, phone: 
 
     def shot(number: int, state: str) -> None:
         page.mouse.move(0, 0)
+        page.evaluate(STILL)
         visitor.shot(f"{'phone' if phone else 'desktop'}-{'dark' if dark else 'light'}-{number:02}-{state}")
 
     expect(visitor.chat.locator(".example")).to_have_count(4)

@@ -333,10 +333,7 @@ def test_file_limit_is_raised() -> None:
 
 
 def test_app_survives_more_connections_than_files(start_app: Callable[..., App]) -> None:
-    app = start_app()
-    app.stop()
-    app.prefix = ("prlimit", f"--nofile={FILES}:{FILES}")
-    app.start()
+    app = start_app(prefix=("prlimit", f"--nofile={FILES}:{FILES}"))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     held: list[socket.socket] = []

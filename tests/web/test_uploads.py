@@ -80,7 +80,7 @@ def sent(program: HttpVisitor, *sizes: int, **headers: str) -> tuple[int, str]:
 def cleared(app: App, program: HttpVisitor, said: tuple[int, str], left: Sequence[str] = ()) -> None:
     """Send the uploaded files, and assert that only `left` remains."""
     assert said[0] == 200
-    program.say("!text thanks", *json.loads(said[1]))
+    program.say("!tokens 3", *json.loads(said[1]))
     becomes([*left], lambda: on_disk(app))
 
 
@@ -196,7 +196,7 @@ def test_upload_counts_for_its_visitor_until_sent(empty: App) -> None:
     theirs = sent(second, 100_000)
     assert theirs[0] == 200
     for path in paths:
-        first.say("!text thanks", path, new=True)
+        first.say("!tokens 3", path, new=True)
     cleared(empty, second, theirs)
     cleared(empty, first, sent(first, 100_000))
 
@@ -209,7 +209,7 @@ def test_guests_share_one_quota(empty: App) -> None:
     assert "Visitors without cookies may attach 1.5 MB together" in sentence
     cleared(empty, visitor, sent(visitor, 100_000), left=["0.png", "1.png", "2.png"])
     for path in paths:
-        guest.say("!text thanks", path, new=True)
+        guest.say("!tokens 3", path, new=True)
     cleared(empty, guest, sent(guest, 100_000))
 
 
@@ -232,7 +232,7 @@ def test_concurrent_requests_share_quota(empty: App) -> None:
     assert 1 <= len(paths) <= 4
     assert refused == [413] * (8 - len(paths))
     for path in paths:
-        program.say("!text thanks", path, new=True)
+        program.say("!tokens 3", path, new=True)
     becomes([], lambda: on_disk(empty))
 
 
