@@ -316,6 +316,7 @@ COMPUTED: dict[tuple[str, str], Callable[[], list[Any]]] = {
     ("agent.local.vllm_server", "pattern"): lambda: [one[0] for one in import_module("agent.local.vllm_server")._STEPS],
     ("agent.tools.presets", "*"): lambda: [r"""(^|[\s.{,\["'])base["']?\s*([=\].]|$)"""],
     ("agent.web.chat.system_prompt", "*"): constants("agent.web.chat.system_prompt:DATE"),
+    ("agent.deploy.spacefile", "_VARIABLE"): constants("agent.deploy.spacefile:_VARIABLE"),
     ("agent.deploy.plan", "*"): lambda: [re.compile("|".join(["a secret", "another"]))],
 }
 """Patterns that are built at run time, by module and expression ("*": any)."""
