@@ -295,6 +295,18 @@ class Found:
     methods: set[str] = field(default_factory=set[str])
 
 
+def _kinds() -> Iterator[str]:
+    """Yield the patterns of the kinds of values in configuration files, which `must` makes."""
+    for module in (name for name, source in sources().items() if "must(" in source):
+        values = list(vars(import_module(module)).values())
+        fields = [kind for value in values for kind in getattr(value, "__annotations__", {}).values()]
+        for one in (meta for kind in values + fields for meta in getattr(kind, "__metadata__", ())):
+            check = getattr(one, "func", None)
+            names = dict(zip(check.__code__.co_freevars, check.__closure__ or (), strict=True)) if check else {}
+            if "holds" in names and isinstance(pattern := names["holds"].cell_contents, str):
+                yield pattern
+
+
 def constants(*names: str) -> Callable[[], list[Any]]:
     """Return a function that reads these names of modules ("agent.media.store:_ID")."""
 
@@ -316,7 +328,7 @@ COMPUTED: dict[tuple[str, str], Callable[[], list[Any]]] = {
     ("agent.local.vllm_server", "pattern"): lambda: [one[0] for one in import_module("agent.local.vllm_server")._STEPS],
     ("agent.tools.presets", "*"): lambda: [r"""(^|[\s.{,\["'])base["']?\s*([=\].]|$)"""],
     ("agent.web.chat.system_prompt", "*"): constants("agent.web.chat.system_prompt:DATE"),
-    ("agent.deploy.spacefile", "_VARIABLE"): constants("agent.deploy.spacefile:_VARIABLE"),
+    ("agent.system.toml_file", "holds"): lambda: list(_kinds()),
     ("agent.deploy.plan", "*"): lambda: [re.compile("|".join(["a secret", "another"]))],
 }
 """Patterns that are built at run time, by module and expression ("*": any)."""
@@ -377,6 +389,10 @@ def _found(module: str, call: ast.Call, methods: set[str]) -> Iterator[Found]:
             if "re." in ast.unparse(one):
                 flags |= eval(ast.unparse(one), {"re": re})
         yield Found(where, re.compile(call.args[0].value, flags), methods or {"search", "fullmatch"})
+        return
+    named = getattr(import_module(module), ast.unparse(call.args[0]), None)
+    if isinstance(named, str):
+        yield Found(where, re.compile(named), methods)
         return
     made = COMPUTED.get((module, ast.unparse(call.args[0]))) or COMPUTED.get((module, "*"))
     assert made, f"{where} makes a pattern of {ast.unparse(call.args[0])!r}: give it an entry in COMPUTED"
