@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from pydantic_ai.messages import ModelMessage
 
+from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
 from agent.i18n import _
 from agent.i18n.stored_text import StoredText
 
@@ -60,10 +61,10 @@ class Timings:
 class Note:
     """The facts that a reload needs around a message to show the same page. They are never sent to a model.
 
-    `ended` is None while the run goes on, else how the run ended (see `agent.result.FinishReason`). `detail`
-    is the sentence shown with it. `attachments` are ids, never bytes. `left_out` counts earlier messages that were not
-    sent because they did not fit. `omitted` is the sentence on parts that the model cannot take. `cost` is in US
-    dollars, None if unknown.
+    `ended` is None while the run goes on, else how the run ended (see `agent.result.FinishReason`), or "interrupted" if
+    its process was killed. `detail` is the sentence shown with it. `attachments` are ids, never bytes. `left_out`
+    counts earlier messages that were not sent because they did not fit. `omitted` is the sentence on parts that the
+    model cannot take. `cost` is in US dollars, None if unknown.
     """
 
     run_id: str = ""
@@ -117,15 +118,35 @@ class HistoryStore(Protocol):
     Any number of tasks of one event loop can share a store. A store never changes the values that it is given.
     """
 
-    async def save(self, record: Record, entries: Sequence[Entry] = ()) -> Record:
-        """Store `entries` and then the record, all or nothing, and return it with its revision raised by one.
+    async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
+        """Store `entries`, the record and `events`, all or nothing. Return the record with its revision raised by one.
 
         `record.revision` must be the stored one (0: not stored yet), and a stored record must have the same owner.
         The store sets `updated_at`. Raises `Conflict` if another save came first, and leaves everything as it was.
         Raises `NotFound` if the stored record belongs to another owner, was deleted or has expired. Raises a plain
         `HistoryError` if the conversation already has an entry's id or lacks a parent or head, or if a message would
-        not load again.
+        not load again. `events` are refused as in `append_events`.
         """
+        ...
+
+    async def append_events(self, events: RunEvents) -> None:
+        """Store new events of a run.
+
+        Raises `Conflict` if they do not follow the stored ones or if the run has ended, because another process has
+        written. Raises `NotFound` if the owner does not have the conversation.
+        """
+        ...
+
+    async def run_events(self, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
+        """Return the stored events with a higher number than `after`, in order. Raises `NotFound`."""
+        ...
+
+    async def unfinished_runs(self, *, limit: int = 1000) -> Sequence[UnfinishedRun]:
+        """Return runs of all owners that have no end, the oldest first. Those of expired conversations are left out."""
+        ...
+
+    async def remove_events(self, before: datetime) -> int:
+        """Remove the events of runs that ended before then. Return the number of these runs."""
         ...
 
     async def get(self, conversation_id: str, *, owner: str) -> Record:

@@ -8,6 +8,7 @@ from itertools import islice
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
 from agent.history.codec import dump_entries, dump_record, load_entries, load_records
+from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun
 
 
 @dataclass(slots=True)
@@ -23,6 +24,17 @@ class _Conversation:
         return len(dump_record(self.record).encode()) + sum(len(text.encode()) for _, text in self.entries.values())
 
 
+@dataclass(slots=True)
+class _StoredRun:
+    """The events of a run. `saved` is the number of the last event that the conversation's entries contain."""
+
+    conversation_id: str
+    owner: str
+    events: list[RunEvent] = field(default_factory=list[RunEvent])
+    saved: int = 0
+    ended_at: datetime | None = None
+
+
 class MemoryStore:
     """A `HistoryStore` in memory. It owns its conversations; values go in and out as copies.
 
@@ -33,18 +45,48 @@ class MemoryStore:
     def __init__(self, clock: Callable[[], datetime] = now) -> None:
         self._clock = clock
         self._conversations: dict[str, _Conversation] = {}
+        self._runs: dict[str, _StoredRun] = {}
 
-    async def save(self, record: Record, entries: Sequence[Entry] = ()) -> Record:
+    async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`."""
         texts = dump_entries(entries)
         raised = replace(record, revision=record.revision + 1, updated_at=self._clock())
         (saved,) = load_records([dump_record(raised)])
         before = self._to_replace(record)
         linked = _link(before.entries if before else {}, saved, entries, texts)
+        if events is not None:
+            self._append(events).saved = events.last
         # Insert again instead of replacing: the order of the dict is the order of the saves.
         self._conversations.pop(record.id, None)
         self._conversations[record.id] = _Conversation(saved, linked)
         return saved
+
+    async def append_events(self, events: RunEvents) -> None:
+        """Implement `HistoryStore.append_events`."""
+        self._owned(events.conversation_id, events.owner)
+        self._append(events)
+
+    async def run_events(self, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
+        """Implement `HistoryStore.run_events`."""
+        run = self._runs.get(run_id)
+        if run is None or run.owner != owner or self._missing(run):
+            raise NotFound(NO_RUN)
+        return run.events[max(after, 0) :]
+
+    async def unfinished_runs(self, *, limit: int = 1000) -> Sequence[UnfinishedRun]:
+        """Implement `HistoryStore.unfinished_runs`."""
+        return [
+            UnfinishedRun(run_id=id_, conversation_id=run.conversation_id, owner=run.owner, saved=run.saved)
+            for id_, run in self._runs.items()
+            if run.ended_at is None and not self._missing(run)
+        ][: max(limit, 0)]
+
+    async def remove_events(self, before: datetime) -> int:
+        """Implement `HistoryStore.remove_events`."""
+        over = [id_ for id_, run in self._runs.items() if run.ended_at is not None and run.ended_at < before]
+        for id_ in over:
+            del self._runs[id_]
+        return len(over)
 
     async def get(self, conversation_id: str, *, owner: str) -> Record:
         """Implement `HistoryStore.get`."""
@@ -67,7 +109,7 @@ class MemoryStore:
     async def delete(self, conversation_id: str, *, owner: str) -> None:
         """Implement `HistoryStore.delete`."""
         self._owned(conversation_id, owner)
-        del self._conversations[conversation_id]
+        self._delete(conversation_id)
 
     async def expiring(
         self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
@@ -125,11 +167,33 @@ class MemoryStore:
         kept = self._conversations.get(record.id)
         if kept is None or (kept.record.owner, kept.record.revision) != (record.owner, record.revision):
             return False
-        del self._conversations[record.id]
+        self._delete(record.id)
         return True
 
     async def aclose(self) -> None:
         """Do nothing: there is nothing to release."""
+
+    def _append(self, events: RunEvents) -> _StoredRun:
+        """Add the events to those of their run. Raises `Conflict`."""
+        run = self._runs.get(events.run_id) or _StoredRun(events.conversation_id, events.owner)
+        same = (run.conversation_id, run.owner) == (events.conversation_id, events.owner)
+        if not same or run.ended_at is not None or events.first != len(run.events) + 1:
+            raise Conflict(RUN_CONFLICT)
+        self._runs[events.run_id] = run
+        run.events.extend(events.events)
+        if events.has_ended:
+            run.ended_at = self._clock()
+        return run
+
+    def _missing(self, run: _StoredRun) -> bool:
+        """Return True if the conversation of the run has expired."""
+        kept = self._conversations.get(run.conversation_id)
+        return kept is None or self._expired(kept.record)
+
+    def _delete(self, conversation_id: str) -> None:
+        del self._conversations[conversation_id]
+        for id_ in [id_ for id_, run in self._runs.items() if run.conversation_id == conversation_id]:
+            del self._runs[id_]
 
     def _owned(self, conversation_id: str, owner: str) -> _Conversation:
         kept = self._conversations.get(conversation_id)

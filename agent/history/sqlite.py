@@ -7,8 +7,8 @@ import asyncio
 import json
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -17,11 +17,19 @@ from typing import Any, Self, TypeVar
 
 import aiosqlite
 
-from agent.errors import AgentError, ConfigError, Conflict, HistoryError, NotFound
-from agent.history import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
+from agent.errors import ConfigError, Conflict, HistoryError, NotFound
+from agent.history import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now, sqlite_runs
 from agent.history.codec import dump_entries, dump_record, load_entries, load_records, load_undamaged
-from agent.history.sqlite_file import connect, create_private, enable_wal, migrate, transaction
-from agent.i18n import _
+from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
+from agent.history.sqlite_file import (
+    connect,
+    create_private,
+    enable_wal,
+    migrate,
+    naming_errors,
+    transaction,
+    unusable,
+)
 
 T = TypeVar("T")
 
@@ -80,15 +88,6 @@ SELECT entry FROM chain JOIN entries ON entries.rowid = chain.row ORDER BY depth
 FREED_PAGES = 10_000
 """The most pages that one deletion gives back to the disk. The next deletion, or new entries, use the others."""
 
-_REASONS = {
-    sqlite3.SQLITE_BUSY: _("another process keeps it locked"),
-    sqlite3.SQLITE_CANTOPEN: _("it cannot be opened"),
-    sqlite3.SQLITE_CORRUPT: _("it is damaged"),
-    sqlite3.SQLITE_FULL: _("the disk is full"),
-    sqlite3.SQLITE_NOTADB: _("it is not a SQLite database"),
-    sqlite3.SQLITE_READONLY: _("it cannot be written"),
-}
-
 
 class SqliteStore:
     """A `HistoryStore` in a file; `open` makes one. It owns its two connections until `aclose`.
@@ -116,7 +115,7 @@ class SqliteStore:
         Raises `ConfigError` if the file cannot be used or was written by a newer version.
         """
         path = Path(path)
-        with _naming(path, ConfigError):
+        with naming_errors(path, ConfigError):
             await asyncio.to_thread(create_private, path)
             writer = await connect(path, busy_timeout)
             try:
@@ -128,14 +127,31 @@ class SqliteStore:
                 raise
         return cls(path, writer, reader, clock)
 
-    async def save(self, record: Record, entries: Sequence[Entry] = ()) -> Record:
+    async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`."""
         texts = dump_entries(entries)
         text = dump_record(replace(record, revision=record.revision + 1, updated_at=self._clock()))
         (saved,) = load_records([text])
         rows = [(record.id, entry.id, entry.parent_id, json) for entry, json in zip(entries, texts, strict=True)]
-        await self._write(partial(_save, self._writer, saved, text, rows))
+        await self._write(partial(_save, self._writer, saved, text, rows, events))
         return saved
+
+    async def append_events(self, events: RunEvents) -> None:
+        """Implement `HistoryStore.append_events`."""
+        await self._write(partial(sqlite_runs.append, self._writer, events, self._clock()))
+
+    async def run_events(self, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
+        """Implement `HistoryStore.run_events`."""
+        rows = await self._rows(sqlite_runs.EVENTS, id=run_id, owner=owner, after=after)
+        return sqlite_runs.events_of(rows, after)
+
+    async def unfinished_runs(self, *, limit: int = 1000) -> Sequence[UnfinishedRun]:
+        """Implement `HistoryStore.unfinished_runs`."""
+        return sqlite_runs.unfinished(await self._rows(sqlite_runs.UNFINISHED, limit=max(limit, 0)))
+
+    async def remove_events(self, before: datetime) -> int:
+        """Implement `HistoryStore.remove_events`. The text is also wiped from the file."""
+        return await self._write(partial(_erase, self._writer, sqlite_runs.REMOVE, before))
 
     async def get(self, conversation_id: str, *, owner: str) -> Record:
         """Implement `HistoryStore.get`."""
@@ -223,7 +239,7 @@ class SqliteStore:
 
     async def _rows(self, sql: str, **values: str | float) -> Sequence[sqlite3.Row]:
         self._check_open()
-        with _naming(self._path, HistoryError):
+        with naming_errors(self._path, HistoryError):
             try:
                 return [*await self._reader.execute_fetchall(sql, {**values, "now": self._clock().timestamp()})]
             except UnicodeEncodeError:  # The id or owner is not valid text, so nothing has that name.
@@ -243,14 +259,14 @@ class SqliteStore:
 
     async def _in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
         async with self._turn:
-            with _naming(self._path, HistoryError):
+            with naming_errors(self._path, HistoryError):
                 return await work()
 
     def _loaded(self, load: Callable[[Sequence[str]], T], texts: Sequence[str]) -> T:
         try:
             return load(texts)
         except HistoryError as error:
-            raise HistoryError(_unusable(self._path, error.text)) from error
+            raise HistoryError(unusable(self._path, error.text)) from error
 
     def _check_open(self) -> None:
         if self._closed:
@@ -264,9 +280,13 @@ def _from_columns(row: sqlite3.Row) -> Record:
 
 
 async def _save(
-    connection: aiosqlite.Connection, record: Record, text: str, rows: Sequence[tuple[str, str, str | None, str]]
+    connection: aiosqlite.Connection,
+    record: Record,
+    text: str,
+    rows: Sequence[tuple[str, str, str | None, str]],
+    events: RunEvents | None,
 ) -> None:
-    """Store the entries' rows and `text`, which is `record` with its new revision."""
+    """Store the entries' rows, `text`, which is `record` with its new revision, and the events."""
     expires_at = record.expires_at.timestamp() if record.expires_at else None
     values = {"id": record.id, "owner": record.owner, "revision": record.revision, "head_id": record.head_id}
     try:
@@ -277,6 +297,8 @@ async def _save(
             put = {**values, "expires_at": expires_at, "record": text, "added": added}
             await connection.execute_fetchall(_PUT_RECORD, put)
             await connection.executemany(_PUT_ENTRY, rows)
+            if events is not None:
+                await sqlite_runs.put(connection, events, record.updated_at, saved=True)
     except sqlite3.IntegrityError as error:
         raise HistoryError(_broken_link(error, record)) from error
 
@@ -323,18 +345,3 @@ async def _erase(connection: aiosqlite.Connection, sql: str, at: datetime, **val
             await connection.executescript(f"PRAGMA incremental_vacuum({FREED_PAGES})")
             await connection.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
     return erased
-
-
-@contextmanager
-def _naming(path: Path, raised: type[AgentError]) -> Generator[None, None, None]:
-    """Turn errors of the file or the disk into a sentence that names the file."""
-    try:
-        yield
-    except (sqlite3.Error, OSError) as error:
-        known = _REASONS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
-        reason = known or getattr(error, "strerror", None) or str(error)
-        raise raised(_unusable(path, reason)) from error
-
-
-def _unusable(path: Path, reason: str) -> str:
-    return _("The history file {path!r} cannot be used: {error}.", path=str(path), error=reason)

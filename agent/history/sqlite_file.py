@@ -1,17 +1,18 @@
-"""The file of a SQLite history: creates it for one user alone, migrates its schema, and opens connections."""
+"""The file of a SQLite history: creates it for one user alone, migrates it, opens connections, and names errors."""
 
 import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 
 import aiosqlite
 
-from agent.errors import ConfigError
+from agent.errors import AgentError, ConfigError
+from agent.i18n import _
 
 # One tuple of statements per version of the file. `user_version` counts the migrations that were applied. Never edit a
 # released one: add the next.
@@ -51,7 +52,37 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
         "CREATE INDEX conversations_by_size ON conversations (owner, size)",
     ),
+    (
+        # `last` is the number of the newest event, `saved` of the newest one that the entries contain.
+        """CREATE TABLE runs (
+            id TEXT PRIMARY KEY,
+            conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+            last INTEGER NOT NULL,
+            saved INTEGER NOT NULL,
+            ended_at REAL
+        )""",
+        # One row has the events of about two seconds, a line each.
+        """CREATE TABLE run_events (
+            run_id TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+            last INTEGER NOT NULL,
+            first INTEGER NOT NULL,
+            events TEXT NOT NULL,
+            PRIMARY KEY (run_id, last)
+        )""",
+        "CREATE INDEX runs_by_conversation ON runs (conversation_id)",
+        "CREATE INDEX runs_by_end ON runs (ended_at)",
+    ),
 )
+
+
+_REASONS = {
+    sqlite3.SQLITE_BUSY: _("another process keeps it locked"),
+    sqlite3.SQLITE_CANTOPEN: _("it cannot be opened"),
+    sqlite3.SQLITE_CORRUPT: _("it is damaged"),
+    sqlite3.SQLITE_FULL: _("the disk is full"),
+    sqlite3.SQLITE_NOTADB: _("it is not a SQLite database"),
+    sqlite3.SQLITE_READONLY: _("it cannot be written"),
+}
 
 
 def create_private(path: Path) -> None:
@@ -129,3 +160,19 @@ async def transaction(connection: aiosqlite.Connection) -> AsyncGenerator[None, 
     except BaseException:
         await connection.rollback()
         raise
+
+
+@contextmanager
+def naming_errors(path: Path, raised: type[AgentError]) -> Generator[None, None, None]:
+    """Turn errors of the file or the disk into a sentence that names the file."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        known = _REASONS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+        reason = known or getattr(error, "strerror", None) or str(error)
+        raise raised(unusable(path, reason)) from error
+
+
+def unusable(path: Path, reason: str) -> str:
+    """Return the sentence that the file cannot be used."""
+    return _("The history file {path!r} cannot be used: {error}.", path=str(path), error=reason)

@@ -1,7 +1,4 @@
-"""The laws of a history store: one suite that every backend passes, then the faults that only a file can have.
-
-A new backend is one line in `STORES`: a function of an empty folder and a clock that opens the store, once per test.
-"""
+"""The laws of a history store: one suite that every backend passes, then the faults that only a file can have."""
 
 import asyncio
 import inspect
@@ -11,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing, closing
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -37,74 +34,18 @@ from pydantic_ai.messages import (
 from agent.errors import ConfigError, Conflict, HistoryError, NotFound
 from agent.history import Entry, HistoryStore, Note, Record, Timings, new_id, now
 from agent.history.codec import dump_entries, dump_record
-from agent.history.memory import MemoryStore
 from agent.history.sqlite import SqliteStore
 from agent.history.sqlite_file import MIGRATIONS
+from tests.support.history_stores import ALICE, MALLORY, Clock, chain, prompt, started
 from tests.support.strategies import TEXT, conversations
 from tests.tiers import examples
 
 ROOT = Path(__file__).parents[2]
-
-
-class Clock:
-    """A clock that runs, and can be set forward."""
-
-    ahead = timedelta()
-
-    def __call__(self) -> datetime:
-        return now() + self.ahead
-
-
-async def memory(_: Path, clock: Clock) -> HistoryStore:
-    return MemoryStore(clock)
-
-
-async def sqlite(folder: Path, clock: Clock) -> HistoryStore:
-    return await SqliteStore.open(folder / "history.db", clock=clock)
-
-
-STORES: dict[str, Callable[[Path, Clock], Awaitable[HistoryStore]]] = {
-    "memory": memory,
-    "sqlite": sqlite,
-}
-
-ALICE, MALLORY = "visitor:alice", "visitor:mallory"
 SLOW = settings(
     deadline=None,
     max_examples=examples(60),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture(params=STORES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[HistoryStore]:
-    opened = await STORES[request.param](tmp_path, clock)
-    yield opened
-    await opened.aclose()
-
-
-def prompt(text: str = "Hello") -> ModelRequest:
-    return ModelRequest([UserPromptPart(text)])
-
-
-def chain(*messages: ModelMessage, after: str | None = None) -> list[Entry]:
-    """Return one entry per message, each linked to the one before it."""
-    entries: list[Entry] = []
-    for message in messages:
-        entries.append(Entry(parent_id=after, message=message))
-        after = entries[-1].id
-    return entries
-
-
-async def started(store: HistoryStore, *texts: str, owner: str = ALICE) -> tuple[Record, list[Entry]]:
-    """Store a conversation with these prompts."""
-    entries = chain(*map(prompt, texts or ("Hello",)))
-    return await store.save(Record(owner=owner, head_id=entries[-1].id), entries), entries
 
 
 async def grown(store: HistoryStore, record: Record, entries: list[Entry]) -> Record:

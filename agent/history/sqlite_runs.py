@@ -1,0 +1,76 @@
+"""The events of runs in a SQLite history: its statements, for the store that owns the connections."""
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime
+
+import aiosqlite
+
+from agent.errors import Conflict, NotFound
+from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun, join_events, split_events
+from agent.history.sqlite_file import transaction
+
+_LIVE = "(expires_at IS NULL OR expires_at > :now)"
+EVENTS = f"""
+SELECT first, events FROM runs JOIN conversations ON conversations.id = conversation_id
+LEFT JOIN run_events ON run_id = runs.id AND run_events.last > :after
+WHERE runs.id = :id AND owner = :owner AND {_LIVE} ORDER BY run_events.last
+"""
+UNFINISHED = f"""
+SELECT runs.id, conversation_id, owner, saved FROM runs JOIN conversations ON conversations.id = conversation_id
+WHERE ended_at IS NULL AND {_LIVE} ORDER BY runs.rowid LIMIT :limit
+"""
+REMOVE = "DELETE FROM runs WHERE ended_at < :now"
+_OWNED = f"SELECT 1 FROM conversations WHERE id = :conversation AND owner = :owner AND {_LIVE}"
+_PUT_RUN = """
+INSERT INTO runs (id, conversation_id, last, saved, ended_at)
+SELECT :id, :conversation, :last, :saved, :ended_at WHERE :first = 1
+ON CONFLICT (id) DO NOTHING
+"""
+_MOVE_RUN = """
+UPDATE runs SET last = :last, saved = max(saved, :saved), ended_at = :ended_at
+WHERE id = :id AND conversation_id = :conversation AND last = :first - 1 AND ended_at IS NULL
+"""
+_PUT_EVENTS = "INSERT INTO run_events (run_id, last, first, events) VALUES (:id, :last, :first, :events)"
+
+
+async def append(connection: aiosqlite.Connection, events: RunEvents, at: datetime) -> None:
+    """Store events in a transaction of their own. Raises `Conflict` and `NotFound`."""
+    async with transaction(connection):
+        await put(connection, events, at, saved=False)
+
+
+async def put(connection: aiosqlite.Connection, events: RunEvents, at: datetime, *, saved: bool) -> None:
+    """Store events within a transaction. With `saved`, the entries contain what they say."""
+    values = {
+        "id": events.run_id,
+        "conversation": events.conversation_id,
+        "owner": events.owner,
+        "first": events.first,
+        "last": events.last,
+        "saved": events.last if saved else 0,
+        "ended_at": at.timestamp() if events.has_ended else None,
+        "events": join_events(events.events),
+        "now": at.timestamp(),
+    }
+    if not [*await connection.execute_fetchall(_OWNED, values)]:
+        raise NotFound(NO_RUN)
+    for statement in (_PUT_RUN, _MOVE_RUN) if events.first == 1 else (_MOVE_RUN,):
+        async with connection.execute(statement, values) as cursor:
+            if cursor.rowcount == 1:
+                await connection.execute_fetchall(_PUT_EVENTS, values)
+                return
+    raise Conflict(RUN_CONFLICT)
+
+
+def events_of(rows: Sequence[sqlite3.Row], after: int) -> list[RunEvent]:
+    """Return the events in rows of `EVENTS` with a higher number than `after`. Raises `NotFound` without any row."""
+    if not rows:
+        raise NotFound(NO_RUN)
+    found = [event for row in rows if row[1] is not None for event in split_events(row[1], row[0])]
+    return [event for event in found if event.number > after]
+
+
+def unfinished(rows: Sequence[sqlite3.Row]) -> list[UnfinishedRun]:
+    """Return the runs in rows of `UNFINISHED`."""
+    return [UnfinishedRun(run_id=row[0], conversation_id=row[1], owner=row[2], saved=row[3]) for row in rows]
