@@ -6,6 +6,8 @@ import os
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 from urllib.parse import urlsplit
 
 import gradio as gr
@@ -13,7 +15,7 @@ from fastapi import FastAPI, Request
 from starlette.middleware import Middleware
 
 from agent.fetch import Guard
-from agent.history import HistoryStore
+from agent.history import HistoryStore, now
 from agent.history.memory import MemoryStore
 from agent.history.sqlite import SqliteStore
 from agent.i18n.translator import negotiate
@@ -26,6 +28,7 @@ from agent.tools import Tool, Toolset
 from agent.tools.presets import load_presets
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import ExpiredConversations, add_missing_expiry
+from agent.web.chat.recovery import end_interrupted_runs
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.unnamed_files import UnnamedFiles
 from agent.web.client_address import ANY, ClientAddressMiddleware
@@ -34,7 +37,7 @@ from agent.web.gradio_compat.event_queue import BoundedQueue
 from agent.web.health import Health
 from agent.web.housekeeping import run_housekeeping
 from agent.web.middleware.event_stream import EventStreamMiddleware
-from agent.web.middleware.isolation import IsolationMiddleware
+from agent.web.middleware.isolation import IsolationMiddleware, visitor_id_of
 from agent.web.middleware.origins import Origins, is_loopback
 from agent.web.middleware.page_rewrite import PageRewriteMiddleware
 from agent.web.middleware.static_files import StaticFilesMiddleware
@@ -43,15 +46,18 @@ from agent.web.middleware.visitor_cookie import VisitorCookies
 from agent.web.private_folder import make_private
 from agent.web.request_body import BodyLength, BodyTimeout
 from agent.web.routes import add_health_routes, add_media_route, add_page_routes
-from agent.web.ui.handlers import Handlers
+from agent.web.run_event_routes import RunEventRoutes
 from agent.web.ui.layout import i18n
 from agent.web.ui.page import build
+from agent.web.ui.page_frames import AnswerFrames
 from agent.web.ui.page_head import ICONS, with_our_head
 from agent.web.ui.page_script import script
 from agent.web.ui.theme import head, theme
 from agent.web.unsent_files import UnsentFiles
 
 HISTORY = "history.sqlite"
+EVENTS_KEPT = timedelta(hours=1)
+"""How long the events of an ended answer are kept for a page that was away."""
 STREAMS = 300
 """Events that can run at once; Gradio's own default is 40."""
 
@@ -66,6 +72,7 @@ class _Services:
     models: LocalModels
     unsent_files: UnsentFiles
     conversations: Conversations
+    visitors: VisitorCookies
 
     async def aclose(self) -> None:
         await self.conversations.aclose()
@@ -81,8 +88,8 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     if settings.public:
         say(_spending(settings.public, conversations.models.shared_models))
     with without_applications():
-        page = _build_page(settings, conversations)
-        queue = prepare_queue(page, STREAMS, (Handlers.watch.__name__, Handlers.watch_other.__name__))
+        page = _build_page(settings, conversations, services.visitors)
+        queue = prepare_queue(page, STREAMS)
     origins = _origins(settings)
     app = FastAPI(
         lifespan=lambda _: _lifespan(services),
@@ -97,6 +104,13 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     add_health_routes(app, models, conversations.live_runs, health)
     add_page_routes(app, settings.title, settings.root_path)
     add_media_route(app, services.media)
+    frames = AnswerFrames(conversations.running_turn)
+    RunEventRoutes(
+        conversations.live_runs,
+        services.store,
+        _owner_of(services.visitors),
+        lambda live, request: frames.of(live, negotiate(request.headers.get("accept-language", ""))),
+    ).add_to(app)
     mount(
         app,
         page,
@@ -119,10 +133,11 @@ async def _build_services(settings: Settings, say: Callable[[str], None]) -> _Se
     media = MediaStore(settings.data_dir / "media")
     quota = StorageQuota(settings.public, store, media, settings.data_dir / "media")
     conversations = Conversations(settings, store, media, models, _tools(settings), quota)
-    return _Services(settings, store, media, models, unsent_files, conversations)
+    visitors = VisitorCookies.in_folder(settings.data_dir)
+    return _Services(settings, store, media, models, unsent_files, conversations, visitors)
 
 
-def _build_page(settings: Settings, conversations: Conversations) -> gr.Blocks:
+def _build_page(settings: Settings, conversations: Conversations, visitors: VisitorCookies) -> gr.Blocks:
     return build(
         conversations,
         settings.title,
@@ -131,14 +146,16 @@ def _build_page(settings: Settings, conversations: Conversations) -> gr.Blocks:
         login=_may_log_in(settings),
         fleeting=settings.loses_history_on_restart,
         days=settings.retention_days,
+        guest_token=visitors.guest_token,
     )
 
 
 @asynccontextmanager
 async def _lifespan(services: _Services) -> AsyncGenerator[None]:
     """Start what runs beside the page, and close everything in order at the end."""
+    await end_interrupted_runs(services.store)
     services.models.start()
-    chores = [services.unsent_files.expire, _ConversationExpiry(services).run]
+    chores = [services.unsent_files.expire, _ConversationExpiry(services).run, partial(_remove_events, services.store)]
     # A store in memory does not know the files that a history file in the same folder names.
     if services.settings.store != "memory" or not (services.settings.data_dir / HISTORY).exists():
         chores.append(UnnamedFiles(services.store, services.media).remove)
@@ -180,6 +197,21 @@ class _ConversationExpiry:
         return deleted
 
 
+async def _remove_events(store: HistoryStore) -> int:
+    """Remove the events of answers that ended a while ago: their pages have the conversation by now."""
+    await store.remove_events(now() - EVENTS_KEPT)
+    return 0
+
+
+def _owner_of(visitors: VisitorCookies) -> Callable[[Request], str]:
+    """Return a function for the owner that a request speaks for: by its cookie, else by a guest's token."""
+
+    def owner_of(request: Request) -> str:
+        return visitor_id_of(request.scope) or visitors.read_guest_token(request.query_params.get("guest")) or ""
+
+    return owner_of
+
+
 async def _preload_models() -> None:
     """Import what the first message needs, after the first page has had its time."""
     await asyncio.sleep(3)
@@ -196,7 +228,7 @@ def _middleware(services: _Services, page: gr.Blocks, queue: BoundedQueue, origi
 
     isolation = Middleware(
         IsolationMiddleware,
-        visitors=VisitorCookies.in_folder(settings.data_dir),
+        visitors=services.visitors,
         root_path=settings.root_path,
         framed_by=settings.framed_by,
         login=_may_log_in(settings),

@@ -32,6 +32,7 @@ from agent.web.chat.live_runs import LiveRun, LiveRuns
 from tests.support.journals import MemoryJournal
 from tests.support.models import QWEN3
 from tests.support.scripted_server import Running
+from tests.support.views import unstored
 
 TEXT = "!text Hello."
 HALF = "!stall-after 2"
@@ -67,7 +68,7 @@ class Watcher:
 async def read(run: Run, *, cancel: bool = False) -> RunResult:
     """Read the run in every way at once, as the page does too. All readers must wake and agree."""
     table = LiveRuns(60.0)
-    live = table.start("conversation", "owner", run)
+    live = table.start(run, unstored())
 
     async def iterated() -> list[Any]:
         return [response async for response in run]
@@ -279,7 +280,7 @@ async def test_ending_survives_cancellation_of_all_tasks(agent: Agent, ticks: in
 
 async def test_table_forgets_run_with_unstarted_watcher(agent: Agent) -> None:
     before, table = others(), LiveRuns(60.0)
-    table.start("conversation", "owner", agent.run(TEXT))
+    table.start(agent.run(TEXT), unstored())
     for task in others() - before:
         task.cancel()
     async with asyncio.timeout(5):
@@ -289,7 +290,7 @@ async def test_table_forgets_run_with_unstarted_watcher(agent: Agent) -> None:
 async def test_table_forgets_run_that_cannot_close(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LiveRun, "cancel_timer", lambda _: 1 / 0)
     table = LiveRuns(60.0)
-    run = table.start("conversation", "owner", agent.run(TEXT)).run
+    run = table.start(agent.run(TEXT), unstored()).run
     await run
     async with asyncio.timeout(5):
         await free(table)
@@ -303,7 +304,7 @@ async def test_run_that_never_wrote_wakes_the_sender(agent: Agent, failure: Exce
     run = agent.run(TEXT)
     object.__setattr__(run._plan, "prepare", prepare)
     journal = StoreJournal(MemoryStore(), MediaStore(Path("nowhere")), Record(owner="alice"), Omitted())
-    LiveRuns(60.0).start("conversation", "alice", run)
+    LiveRuns(60.0).start(run, journal)
     with pytest.raises(AgentError):
         await asyncio.wait_for(journal.wait_for_first_write(run), 5)
     journal.first_write.cancel()

@@ -29,6 +29,7 @@ LAYERS = (
     ("agent.web.health", "agent.web.housekeeping", "agent.web.share_link", "agent.web.shutdown"),
     ("agent.web.ui",),
     ("agent.web.gradio_compat",),
+    ("agent.web.run_event_routes",),
     ("agent.web.chat",),
     ("agent.web.middleware.event_stream", "agent.web.middleware.uploads"),
     ("agent.web.middleware.upload_progress",),
@@ -108,7 +109,7 @@ APPLICATIONS = ("agent.web", "agent.cli", "agent.deploy", "agent.doctor")
 HOMES = {
     "gradio": ("app", "agent.web.app", "agent.web.ui", "agent.web.gradio_compat"),
     "gradio_client": ("app", "agent.web.app", "agent.web.ui", "agent.web.gradio_compat"),
-    "aiosqlite": ("agent.history.sqlite", "agent.history.sqlite_file"),
+    "aiosqlite": ("agent.history.sqlite", "agent.history.sqlite_file", "agent.history.sqlite_runs"),
     "redis": ("agent.history.redis",),
     "psycopg": ("agent.history.postgres",),
     "mcp": ("agent.tools.mcp", "agent.tools.mcp_stdio"),

@@ -95,10 +95,10 @@ class HttpVisitor:
         """The number of the public event."""
         return self.number_of("chat")
 
-    def begin(self, text: str, *paths: str, **options: Any) -> Answer:
+    def begin(self, text: str, *paths: str, session: str = "", **options: Any) -> Answer:
         """Send a message through the public event."""
         files = [{"path": path, "meta": {"_type": "gradio.FileData"}} for path in paths]
-        return self.join(self.chat, [{"text": text, "files": files}, "", options, None])
+        return self.join(self.chat, [{"text": text, "files": files}, "", options, None], session=session)
 
     def say(self, text: str, *paths: str, **options: Any) -> str:
         """Send a message and wait for the answer."""

@@ -2,27 +2,59 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from time import monotonic
 from typing import Any
 
 import gradio as gr
 from starlette.requests import Request
 
+from agent.history import Record
+from agent.history.memory import MemoryStore
+from agent.media.store import MediaStore
+from agent.web.chat.chat_view import RunningTurn
 from agent.web.chat.conversations import Conversations
+from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.gradio_compat.application import without_applications
 from agent.web.ui.layout import Widgets, lay_out
-from agent.web.ui.view import PageView, ViewRenderer, render_view
+from agent.web.ui.render import render_turn
+from agent.web.ui.view import PageView, render_view, wait_text
 
 
 async def view_of(conversations: Conversations, owner: str, conversation: str | None) -> PageView:
-    return render_view(await conversations.view(owner, conversation))
+    """Return what a page shows of a conversation, with the turn that is being written."""
+    view = await conversations.view(owner, conversation)
+    if view.live is None:
+        return render_view(view)
+    return _with_turn(render_view(view), await conversations.running_turn(view.live), monotonic())
 
 
 async def watch(conversations: Conversations, owner: str, conversation: str | None) -> AsyncGenerator[PageView]:
-    renderer = ViewRenderer()
-    async with aclosing(conversations.watch(owner, conversation)) as views:
-        async for view in views:
-            yield renderer.render(view)
+    """Yield what a page shows of a conversation while its answer is written, and once more when it has ended."""
+    view = await conversations.view(owner, conversation)
+    stored, since = render_view(view), monotonic()
+    if view.live is None:
+        yield stored
+        return
+    running = await conversations.running_turn(view.live)
+    async with aclosing(view.live.updates()) as updates:
+        async for _ in updates:
+            yield _with_turn(stored, running, since)
+
+
+def _with_turn(stored: PageView, running: RunningTurn, since: float) -> PageView:
+    run = running.live.run
+    written = render_turn(running.turn(since), wait_text(run.waiting))
+    return replace(stored, messages=stored.messages + written, is_busy=not run.done)
+
+
+def unstored(owner: str = "owner", conversation: str = "conversation") -> StoreJournal:
+    """Return a journal for the event log of a run that stores its messages nowhere."""
+    record = Record(id=conversation, owner=owner)
+    return StoreJournal(MemoryStore(), MediaStore(Path(mkdtemp())), record, Omitted())
 
 
 @cache

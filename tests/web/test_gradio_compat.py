@@ -138,7 +138,7 @@ async def test_session_keeps_values(page: gr.Blocks) -> None:
 
 
 async def test_mounted_page_ends_its_heartbeats(page: gr.Blocks) -> None:
-    prepare_queue(page, 4, ())
+    prepare_queue(page, 4)
     app = FastAPI()
     mount(app, page, root_path="", max_file_size=1000)
     stop: Any = getattr(cast(Any, page).app, "stop_event", None)
@@ -184,7 +184,7 @@ def test_stream_says_that_it_closes() -> None:
 def test_bubbles_have_the_wire_format() -> None:
     """The page sends bubbles unprocessed, because Gradio would process all of them again at each update."""
     question = Entry(parent_id=None, message=ModelRequest([UserPromptPart("Hi.")]), note=Note(run_id="r"))
-    shown = render_view(ChatView(turns=to_turns([question]))).messages
+    shown = render_view(ChatView(turns=to_turns([question], running="r"))).messages
     assert shown
     processed = gr.Chatbot().postprocess(cast(Any, shown)).model_dump()
     for message, by_gradio in zip(shown, processed, strict=True):

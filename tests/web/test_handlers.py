@@ -1,6 +1,5 @@
 """The page's handlers as models come and go: the models are fake, the handlers are real."""
 
-import asyncio
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -190,27 +189,6 @@ async def test_finished_answer_still_reaches_listener(handlers: Handlers, models
     assert (answers[-1]["text"], answers[-1]["finish_reason"]) == ("Quick.", "stop")
 
 
-async def test_newer_watch_ends_older_ones(handlers: Handlers, models: FakeLocalModels) -> None:
-    with running(Config(rate=0, models=("large",))) as server:
-        models.served = (ServedModel(LARGE, Endpoint(server.base_url)),)
-        conversations = handlers._conversations
-        live = await conversations.send(Asker(owner="ann"), None, {"text": "!tokens 4000 @50"}, Choices())
-        assert live is not None
-        handlers._sessions.save(
-            page_request(), replace(handlers._sessions.get(page_request()), conversation=live.conversation)
-        )
-        watches = [handlers.watch(page_request()) for _ in range(3)]
-        for watch in watches:
-            assert await anext(watch)
-        for older in watches[:2]:
-            assert await asyncio.wait_for(anext(older, "ended"), 10) == "ended"
-        assert await anext(watches[2])
-        assert not live.run.done
-        await watches[2].aclose()
-        live.run.cancel()
-        await conversations.aclose()
-
-
 @pytest.mark.parametrize("taken", [True, False], ids=["at home", "over a link"])
 async def test_share_link_takes_no_typed_key(models: FakeLocalModels, tmp_path: Path, taken: bool) -> None:
     settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=PublicSettings(keys=taken))
@@ -248,5 +226,5 @@ async def test_repeated_earlier_still_shows_conversation(models: FakeLocalModels
         handlers._sessions.save(page_request(), replace(handlers._sessions.get(page_request()), conversation=record.id))
         for _ in range(80):
             handlers.earlier(page_request())
-        [shown] = [update async for update in handlers.watch(page_request())]
-        assert "Hi." in str(shown[handlers.widgets.chat.chatbot])
+        shown = await handlers.show(page_request())
+        assert "Hi." in str(shown[handlers.widgets.chat.view])

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from agent import Agent
 from agent.tools import tool
-from agent.web.chat.journal import Omitted
-from agent.web.chat.live_runs import LiveRun, LiveRuns
+from agent.web.chat.live_runs import LiveRuns
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words
+from tests.support.views import unstored
 from tests.tiers import examples
 
 
@@ -50,7 +50,7 @@ async def nap(seconds: float) -> str:
 async def watched(steps: Sequence[Step]) -> tuple[list[tuple[float, str]], float, str]:
     """Watch a run. Return the times and texts of all views, the time of the run's end, and its complete text."""
     loop = asyncio.get_running_loop()
-    live = LiveRun(Agent(FakeConnection(steps), tools=[nap]).run("Hi.").start(), "c", "ann", None, Omitted())
+    live = LiveRuns(None).start(Agent(FakeConnection(steps), tools=[nap]).run("Hi."), unstored())
 
     async def ended() -> float:
         await live.run
@@ -81,8 +81,10 @@ def test_last_view_arrives_without_a_further_wait(naps: list[float], last: list[
 
 async def test_only_its_owner_has_a_running_answer() -> None:
     runs = LiveRuns(None)
-    live = runs.start("c", "ann", Agent(FakeConnection([Step([Act("hang")])])).run("Hi."))
-    assert runs.get("c", "ann") is live
+    run = Agent(FakeConnection([Step([Act("hang")])])).run("Hi.")
+    live = runs.start(run, unstored("ann", "c"))
+    assert runs.get("c", "ann") is live is runs.find(run.id, "ann")
     assert runs.get("c", "bob") is runs.get("other", "ann") is runs.get(None, "ann") is None
+    assert runs.find(run.id, "bob") is runs.find("other", "ann") is None
     await runs.close()
     assert runs.get("c", "ann") is None

@@ -330,7 +330,7 @@ def test_browser_works_over_http_2(proxy: Proxy, browser: Browser) -> None:
         first.idle()
         picture = {"name": "red.png", "mimeType": "image/png", "buffer": random_png()}
         first.page.locator("#composer input[type=file]").set_input_files(picture)
-        expect(first.page.locator("#composer img")).to_be_visible()
+        expect(first.page.locator("#composer img")).to_have_js_property("naturalWidth", 8)
         first.ask("!text Seen from afar.")
         first.page.reload()
         expect(first.bubbles.get_by_text("Seen from afar.", exact=True)).to_be_visible()

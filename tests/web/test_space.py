@@ -551,7 +551,7 @@ def test_login_gives_access_to_hub_models(
     assert token not in ann.page.content()
     assert "session" not in ann.page.evaluate("document.cookie")
     answers += [ann.page.request.get(front.url + path) for path in ("/", "/config", "/gradio_api/info")]
-    assert len(answers) > 10
+    assert len(answers) > 5
     for answer in answers:
         assert token.encode() not in answer.body(), answer.url
     assert token not in with_login.log

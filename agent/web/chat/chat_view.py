@@ -1,51 +1,49 @@
-"""The state of a conversation that a page shows: its newest turns, and the answer that is being written."""
+"""The state of a conversation that a page shows: its newest turns, and the turn that is being written."""
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from time import monotonic
 
 from agent.history import Entry
-from agent.runtime.retry import Wait
 from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.transcript import Turn, generated_files, to_turns
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatView:
-    """The newest turns of a conversation.
+    """The newest turns of a conversation, without the one that is being written.
 
-    `has_earlier` is True if older entries are stored; then the first turn can be incomplete. `live` is the turn that is
-    being written, and `wait` is what it waits for at the moment. `is_busy` is True while an answer is being written.
+    `has_earlier` is True if older entries are stored; then the first turn can be incomplete. `live` is the answer that
+    is being written, if any.
     """
 
     turns: Sequence[Turn] = ()
-    live: Turn | None = None
-    wait: Wait | None = None
     has_earlier: bool = False
-    is_busy: bool = False
+    live: LiveRun | None = None
 
 
-async def live_views(live: LiveRun, entries: Sequence[Entry], *, has_earlier: bool) -> AsyncGenerator[ChatView]:
-    """Yield the view after each update of a running answer, and once more when it has ended.
+class RunningTurn:
+    """The turn of a running answer: what was stored of it before the run, and what the run has said so far.
 
-    `entries` are the newest stored ones. The turns before the answer are the same object in all views.
+    `entries` are the newest entries of the conversation. `before` are the turns before this one.
     """
-    run, watched_since = live.run, monotonic()
-    before, turn = _split(live, entries)
-    async with aclosing(live.bubbles()) as updates:
-        async for bubbles in updates:
-            now = replace(
-                turn,
-                bubbles=[*turn.bubbles, *bubbles],
-                note=live.omitted.on(run.result.note) if run.result else None,
-                reasoning=(*turn.reasoning, *run.reasoning),
-                replies={} if run.result and run.result.finish_reason == "suspended" else None,
-                files=generated_files(run.result.context.messages, live.conversation) if run.result else turn.files,
-                watched_since=watched_since,
-                quiet_since=max(live.started_at, run.emitted_at[-1] if run.emitted_at else 0.0),
-            )
-            yield ChatView(turns=before, live=now, wait=run.waiting, has_earlier=has_earlier, is_busy=not run.done)
+
+    def __init__(self, live: LiveRun, entries: Sequence[Entry]) -> None:
+        self.live = live
+        self.before, self._stored = _split(live, entries)
+
+    def turn(self, watched_since: float) -> Turn:
+        """Return the turn for a page that watches since this time on the monotonic clock."""
+        live, run, stored = self.live, self.live.run, self._stored
+        return replace(
+            stored,
+            bubbles=[*stored.bubbles, *live.log.bubbles],
+            note=live.omitted.on(run.result.note) if run.result else None,
+            reasoning=(*stored.reasoning, *run.reasoning),
+            replies={} if run.result and run.result.finish_reason == "suspended" else None,
+            files=generated_files(run.result.context.messages, live.conversation) if run.result else stored.files,
+            watched_since=watched_since,
+            quiet_since=max(live.started_at, run.emitted_at[-1] if run.emitted_at else 0.0),
+        )
 
 
 def _split(live: LiveRun, entries: Sequence[Entry]) -> tuple[list[Turn], Turn]:

@@ -4,8 +4,8 @@ The store is the single source of truth. A run writes to it through a journal, a
 names the owner and is refused for conversations of other owners.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, suppress
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import asdict, replace
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from agent.suspension import Resumption, Suspension
 from agent.tools import Tool, Toolset
 from agent.web.chat.answer_permit import AnswerPermit, permit_answer
 from agent.web.chat.attachments import PUBLIC_READING, WRITE_FIRST, ReadingLimits, check_length, ids_of, message_parts
-from agent.web.chat.chat_view import ChatView, live_views
+from agent.web.chat.chat_view import ChatView, RunningTurn
 from agent.web.chat.journal import branch
 from agent.web.chat.live_runs import STILL_WRITING, LiveRun, LiveRuns
 from agent.web.chat.model_menu import ModelMenu
@@ -63,7 +63,7 @@ class Conversations:
         self.transcriber = Transcriber(settings.local.cache_dir, downloads=settings.local.downloads)
         self.reading_limits = PUBLIC_READING if settings.public else ReadingLimits()
         # A private page finishes every answer, within `run_seconds`.
-        self.live_runs = LiveRuns(settings.grace_seconds if settings.public else None, media)
+        self.live_runs = LiveRuns(settings.grace_seconds if settings.public else None)
         self._store = store
         self._quota = quota or StorageQuota(None, store, media, settings.data_dir)
         self.rate_limiter = RateLimiter(settings.public)
@@ -105,19 +105,14 @@ class Conversations:
         except NotFound:
             return ChatView()
         live = self.live_runs.get(conversation, owner)
-        turns = to_turns(entries, running=live.run.id if live else None, replies=self.replies.get(conversation))
-        return ChatView(turns=turns, has_earlier=has_earlier, is_busy=live is not None)
+        if live is not None:
+            return ChatView(turns=RunningTurn(live, entries).before, has_earlier=has_earlier, live=live)
+        return ChatView(turns=to_turns(entries, replies=self.replies.get(conversation)), has_earlier=has_earlier)
 
-    async def watch(self, owner: str, conversation: str | None, window: int = WINDOW) -> AsyncIterator[ChatView]:
-        """Yield the view after each update while an answer is being written, and once more when it has ended."""
-        live = self.live_runs.get(conversation, owner)
-        if live is None:
-            yield await self.view(owner, conversation, window)
-            return
-        entries, has_earlier = await self._newest(owner, conversation, window)
-        async with aclosing(live_views(live, entries, has_earlier=has_earlier)) as views:
-            async for view in views:
-                yield view
+    async def running_turn(self, live: LiveRun) -> RunningTurn:
+        """Return the turn of an answer that is being written, or that has just ended."""
+        entries, _ = await self._newest(live.owner, live.conversation, WINDOW)
+        return RunningTurn(live, entries)
 
     # Actions
 
@@ -192,7 +187,7 @@ class Conversations:
             suspension = replace(Suspension.of(start.context), options=asdict(start.options))
             Resumption(suspension=suspension, answers=answers, sealed=False, changed_ok=True).check(start.agent.tools)
             run = start.agent.resume(suspension, answers, journal=start.journal)
-            live = self._launch(record, run, start, grant, resumed=True)
+            live = self._launch(run, start, grant, resumed=True)
         self.replies.forget(conversation)
         return live
 
@@ -206,14 +201,14 @@ class Conversations:
     async def continue_answer(
         self, visitor: Visitor, conversation: str | None, entry_id: str, text: str, choices: Choices
     ) -> None:
-        """Ask once for the rest of an answer that the length limit ended.
+        """Ask once for the rest of an answer that the length limit or the end of the server cut.
 
         `text` is sent as an ordinary message, because every vendor accepts one. Raises `Conflict`.
         """
         self._check_not_busy(conversation)
         async with self._permit(visitor, choices) as grant:
             _head, record, ended = await self._last(visitor.owner, conversation, entry_id)
-            if ended != "length":
+            if ended not in ("length", "interrupted"):
                 raise Conflict(_GONE_ON)
             await grant.reserve(size_of([text]))
             await self._start(record, [text], choices, grant)
@@ -314,7 +309,7 @@ class Conversations:
         start = await self._set_up(record, choices, grant, parts)
         prompt = cast(Prompt, parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts)
         run = start.agent.run(prompt, context=start.context, options=start.options, journal=start.journal)
-        live = self._launch(record, run, start, grant)
+        live = self._launch(run, start, grant)
         try:
             # If the caller is cancelled, the run goes on. Only the first write shows whether the message is stored.
             await run_to_completion(start.journal.wait_for_first_write(run))
@@ -344,7 +339,7 @@ class Conversations:
             resumed=resumed,
         )
 
-    def _launch(self, record: Record, run: Run, start: RunSetup, grant: AnswerPermit, resumed: bool = False) -> LiveRun:
-        live = self.live_runs.start(record.id, record.owner, run, start.journal.omitted, grant.aclose, resumed=resumed)
+    def _launch(self, run: Run, start: RunSetup, grant: AnswerPermit, *, resumed: bool = False) -> LiveRun:
+        live = self.live_runs.start(run, start.journal, grant.aclose, resumed=resumed)
         grant.hand_over()
         return live

@@ -11,6 +11,7 @@ from agent.history import Entry, HistoryStore, Note, Record
 from agent.media.store import MediaStore
 from agent.run import Run
 from agent.web.chat.expiry import FOR_EVER, RetentionPeriods
+from agent.web.chat.run_log import RunLog
 from agent.web.chat.transcript import message_text
 
 
@@ -30,7 +31,7 @@ class Omitted:
 
 
 class StoreJournal:
-    """Appends a run's messages to a conversation, one save each. Owns the newest record.
+    """Appends a run's messages to a conversation, one save each. Owns the newest record and the event log of the run.
 
     `unsent` is the part of the history that the model is not sent. `lifetimes` are the retention periods.
     """
@@ -46,6 +47,7 @@ class StoreJournal:
         self.record = record
         self.first_write: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.omitted = unsent
+        self.log = RunLog(store, media, record)
         self._store, self._media, self._lifetimes = store, media, lifetimes
 
     async def write(self, message: ModelMessage, note: Note) -> None:
@@ -54,7 +56,8 @@ class StoreJournal:
         try:
             kept = await self._media.with_references(self.record.owner, self.record.id, message)
             entry = Entry(parent_id=self.record.head_id, message=kept, note=note)
-            self.record = await self._store.save(self._moved(entry), [entry])
+            async with self.log.saving(note) as events:
+                self.record = await self._store.save(self._moved(entry), [entry], events)
         except BaseException as failure:
             if not self.first_write.done():
                 self.first_write.set_exception(failure)

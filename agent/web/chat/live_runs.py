@@ -2,28 +2,30 @@
 
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from time import monotonic
 
 from agent.errors import Conflict, InputError
+from agent.history import Record
 from agent.i18n import _
-from agent.media.store import MediaStore
 from agent.providers import acting_for
 from agent.run import Run
-from agent.web.chat.journal import Omitted
-from agent.web.chat.transcript import Bubble, fold_responses
+from agent.web.chat.journal import Omitted, StoreJournal
+from agent.web.chat.run_log import RunLog
+from agent.web.chat.transcript import Bubble
 
+FASTEST_SECONDS, SLOWEST_SECONDS = 0.03, 0.3
+"""The shortest and the longest pause between two events of an answer. The first and the last event never wait."""
+PAUSE_PER_ANSWER = 0.0027
+"""Seconds by which each answer that is being written lengthens the pause, because all share one processor core."""
 UPDATE_SECONDS = 0.1
-"""Seconds between two updates of a page, more if a bubble is long. The last update is not delayed."""
-CHARACTERS_PER_SECOND = 80_000
-"""Characters of a bubble per second of pause between two updates.
-
-A browser redraws the whole bubble each time, which takes 50 ms at 12,000 characters, and the last update waits for the
-one before it.
-"""
+"""The shortest pause between two updates of a program that reads whole bubbles."""
+RECENT_SECONDS = 60.0
+"""Seconds for which the events of an ended answer stay in memory. Later readers get them from the store."""
 IDLE_SECONDS = 1.0
-"""Seconds after which a silent run updates the page anyway, so that the server notices if the page is gone."""
+"""Seconds after which readers of a silent run are woken anyway, so that the server notices if they are gone."""
 
 log = logging.getLogger(__name__)
 
@@ -33,49 +35,53 @@ STILL_WRITING = _("An answer is still being written. Stop it, or wait for it to 
 
 
 class LiveRun:
-    """A run and the number of pages that watch it. `resumed` is True if it continues a suspended turn.
+    """A run, its event log, and the number of pages that watch it.
 
-    The run is cancelled if nobody has watched it for `grace` seconds; None: it always finishes. Files that tools return
-    are shown under their URLs in `media`.
+    `resumed` is True if it continues a suspended turn. The run is cancelled if nobody has watched it for `grace`
+    seconds; None: it always finishes.
     """
 
     def __init__(
-        self,
-        run: Run,
-        conversation: str,
-        owner: str,
-        grace: float | None,
-        unsent: Omitted,
-        media: MediaStore | None = None,
-        *,
-        resumed: bool = False,
+        self, run: Run, record: Record, log: RunLog, grace: float | None, unsent: Omitted, *, resumed: bool = False
     ) -> None:
-        self._media = media
-        self.run, self.conversation, self.owner, self.omitted, self.resumed = run, conversation, owner, unsent, resumed
+        self.run, self.log, self.omitted, self.resumed = run, log, unsent, resumed
+        self.conversation, self.owner = record.id, record.owner
         self.started_at, self._grace = monotonic(), grace
         self._watchers = 0
         self._timer: asyncio.TimerHandle | None = None
         self._set_timer()
 
+    async def updates(self) -> AsyncGenerator[int]:
+        """Yield the number of the newest event after each update, and once more when the run has its result."""
+        run, log = self.run, self.log
+        with self.watched():
+            while not log.is_ended:
+                await log.publish()
+                if run.done:
+                    await log.end()
+                number = log.number
+                yield number
+                await log.wait_for_event(number, IDLE_SECONDS)
+            while not run.done:
+                await run.wait_for_update(sys.maxsize)
+            yield log.number
+
     async def bubbles(self) -> AsyncGenerator[list[Bubble]]:
         """Yield all bubbles after each update while the answer is written, and once more when it has ended."""
-        run, bubbles, seen = self.run, list[Bubble](), 0
-        with self.watched():
-            while True:
-                new, done = run.responses[seen:], run.done
-                times = run.emitted_at[seen : seen + len(new)]
-                seen += len(new)
-                if self._media is not None:
-                    new = [await self._media.with_urls(self.owner, self.conversation, one) for one in new]
-                fold_responses(bubbles, new, times)
-                yield bubbles
-                if done:
-                    return
-                drawn = len(bubbles[-1].text) if bubbles else 0
-                if not await run.wait_until_done(
-                    max(UPDATE_SECONDS, min(4 * UPDATE_SECONDS, drawn / CHARACTERS_PER_SECOND))
-                ) or seen == len(run.responses):
-                    await run.wait_for_update(seen, timeout=IDLE_SECONDS)
+        async with aclosing(self.updates()) as updates:
+            async for _ in updates:
+                yield self.log.bubbles
+                await self.run.wait_until_done(UPDATE_SECONDS)
+
+    async def follow(self, pause: Callable[[], float]) -> None:
+        """Publish and store the events of the run until its end. `pause` gives the seconds between two events."""
+        run, log = self.run, self.log
+        while not run.done:
+            await run.wait_for_update(log.seen, timeout=IDLE_SECONDS)
+            await log.publish()
+            await log.store_if_due()
+            await run.wait_until_done(pause() if self._watchers else SLOWEST_SECONDS)
+        await log.end()
 
     @contextmanager
     def watched(self) -> Generator[None]:
@@ -107,9 +113,10 @@ class LiveRuns:
     `grace` is the time in seconds after which an unwatched run is cancelled.
     """
 
-    def __init__(self, grace: float | None, media: MediaStore | None = None) -> None:
-        self._grace, self._media = grace, media
+    def __init__(self, grace: float | None) -> None:
+        self._grace = grace
         self._runs: dict[str, LiveRun] = {}
+        self._recent: dict[str, LiveRun] = {}
         self._ends: set[asyncio.Task[None]] = set()
         self.closing = False
 
@@ -118,29 +125,33 @@ class LiveRuns:
         found = self._runs.get(conversation or "")
         return found if found is not None and found.owner == owner else None
 
+    def find(self, run_id: str, owner: str) -> LiveRun | None:
+        """Return this owner's running answer, or one that ended less than `RECENT_SECONDS` ago."""
+        found = self._recent.get(run_id)
+        return found if found is not None and found.owner == owner else None
+
     def start(
         self,
-        conversation: str,
-        owner: str,
         run: Run,
-        unsent: Omitted | None = None,
+        journal: StoreJournal,
         closing: CloseCallback | None = None,
         *,
         resumed: bool = False,
     ) -> LiveRun:
-        """Start the run as a task of the server. `closing` is called after its end.
+        """Start the run, which writes to `journal`, as a task of the server. `closing` is called after its end.
 
         Raises `Conflict` if the conversation has a running answer already, or if the server is shutting down.
         """
         if self.closing:
             raise Conflict(_("The server is going down. Try again in a minute; what you typed stays here."))
-        if conversation in self._runs:
+        record = journal.record
+        if record.id in self._runs:
             raise Conflict(STILL_WRITING)
-        with acting_for(owner):
+        journal.log.attach(run)
+        with acting_for(record.owner):
             run.start()
-        live = self._runs[conversation] = LiveRun(
-            run, conversation, owner, self._grace, unsent or Omitted(), self._media, resumed=resumed
-        )
+        live = LiveRun(run, record, journal.log, self._grace, journal.omitted, resumed=resumed)
+        self._runs[record.id] = self._recent[run.id] = live
         task = asyncio.create_task(self._end(live, closing))
         self._ends.add(task)
         task.add_done_callback(self._ends.discard)
@@ -150,6 +161,11 @@ class LiveRuns:
     def is_busy(self, conversation: str) -> bool:
         """Return True if an answer is being written in this conversation."""
         return conversation in self._runs
+
+    @property
+    def pause(self) -> float:
+        """Seconds between two events of an answer: the more answers are being written, the longer."""
+        return min(SLOWEST_SECONDS, FASTEST_SECONDS + PAUSE_PER_ANSWER * (len(self._runs) - 1))
 
     @property
     def count(self) -> int:
@@ -171,6 +187,7 @@ class LiveRuns:
 
     async def _end(self, live: LiveRun, closing: CloseCallback | None) -> None:
         """Wait for the end, then remove the run first, so that a failure here cannot leave its conversation busy."""
+        following = asyncio.create_task(live.follow(lambda: self.pause))
         try:
             await live.run
         except InputError:
@@ -180,9 +197,19 @@ class LiveRuns:
         finally:
             self._remove(live)
             live.cancel_timer()
+            await _finish(following, live)
             if closing is not None:
                 await closing()
 
     def _remove(self, live: LiveRun) -> None:
         if self._runs.get(live.conversation) is live:
             del self._runs[live.conversation]
+            asyncio.get_running_loop().call_later(RECENT_SECONDS, self._recent.pop, live.run.id, None)
+
+
+async def _finish(following: asyncio.Task[None], live: LiveRun) -> None:
+    """Wait until the last event is published. A failure is logged, because the answer itself is stored."""
+    try:
+        await following
+    except Exception:
+        log.exception("the events of run %s could not be published", live.run.id)

@@ -30,7 +30,7 @@ SILENCE_SECONDS = 3.0
 """Seconds of silence within a text after which the page shows that it waits."""
 UNSEEN_TIMES = repeat(math.inf)
 """The arrival times of stored responses, which nobody saw arrive."""
-NO_ENDING = Note(ended="error", detail=_("Interrupted: the server went down before the answer was finished."))
+NO_ENDING = Note(ended="interrupted", detail=_("Interrupted: the server went down before the answer was finished."))
 
 
 @dataclass(slots=True)
@@ -220,7 +220,7 @@ def _groups(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
 
 
 def _error(note: Note) -> Iterator[Piece]:
-    if note.ended in ("error", "limit"):
+    if note.ended in ("error", "limit", "interrupted"):
         yield "error", note.detail
 
 

@@ -1,7 +1,7 @@
 """Mounts the Gradio page in our FastAPI application. Uses private names of Gradio."""
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -35,12 +35,12 @@ def without_applications() -> Generator[None]:
         cast(Any, App).create_app = original
 
 
-def prepare_queue(page: gr.Blocks, streams: int, watch_events: Sequence[str]) -> BoundedQueue:
-    """Give the page a queue for `streams` events at once. `watch_events` are the names of those that show an answer."""
+def prepare_queue(page: gr.Blocks, streams: int) -> BoundedQueue:
+    """Give the page a queue for `streams` events at once."""
     page.max_threads = streams
     page.state_session_capacity = 500
     page.queue(default_concurrency_limit=None, api_open=False)
-    queue = bound_queue(page, streams, tuple(watch_events))
+    queue = bound_queue(page, streams)
     # Gradio looks for queued events every millisecond, which costs 3 % of a core for ever. Nobody notices 10 ms.
     queue.sleep_when_free = 0.01
     queue.progress_update_sleep_when_free = 1.0  # for reports of `gr.Progress`, of which there are none

@@ -34,12 +34,6 @@ EVENTS_OF_GUESTS = 64
 EVENTS_ALWAYS = 8
 GUEST_EVENTS_ALWAYS = 4
 """Events that one network address can always have at once: of all its visitors, and of its guests."""
-WATCHES_PER_PAGE = 4
-"""The most events per page session that show a conversation at once. A page needs one.
-
-A newer one ends the older ones, but only at their next update, which can take a second. So visitors that click quickly
-have two or three of them for a moment, and a bound of one would refuse the newest.
-"""
 WAITING_EVENTS = 1000
 SESSIONS_PER_VISITOR = 32
 SESSIONS_OF_GUESTS = 256
@@ -103,12 +97,9 @@ class Sessions(LRUCache[str, asyncio.Queue[EventMessage]]):
 
 
 class BoundedQueue(Queue):
-    """Gradio's queue with a bound per visitor and address. Its processing loop restarts after a failure.
+    """Gradio's queue with a bound per visitor and address. Its processing loop restarts after a failure."""
 
-    `watches` are the names of the functions that show a conversation while its answer is written.
-    """
-
-    def __init__(self, blocks: Blocks, slots: int, watches: Collection[str] = ()) -> None:
+    def __init__(self, blocks: Blocks, slots: int) -> None:
         super().__init__(
             live_updates=True,
             concurrency_count=slots,
@@ -119,7 +110,6 @@ class BoundedQueue(Queue):
         )
         self.pending_messages_per_session = Sessions(SESSIONS + 1)  # `_make_room` drops the surplus
         self._kept = cast("OrderedDict[str, asyncio.Queue[EventMessage]]", self.pending_messages_per_session)
-        self._watches = watches
         self._failed_at: float | None = None
         self._closed = False
 
@@ -144,13 +134,10 @@ class BoundedQueue(Queue):
         return session in self._kept
 
     async def push(self, body: Any, request: fastapi.Request, username: str | None) -> Any:
-        """Add an event, or refuse it beyond the share of its page session, visitor or address. See `Queue.push`."""
+        """Add an event, or refuse it beyond the share of its visitor or address. See `Queue.push`."""
         session = str(body.session_hash)
         pending = self._pending()
-        mine = [event for event in pending if event.session_hash == session]
-        watches = sum(event.fn.name in self._watches for event in mine)
-        is_watch = watches and getattr(self.blocks.fns.get(body.fn_index), "name", None) in self._watches
-        if (is_watch and watches >= WATCHES_PER_PAGE) or self._is_beyond_share(session, client_address(request.scope)):
+        if self._is_beyond_share(session, client_address(request.scope)):
             return False, BUSY, "queue_full"
         if session not in self._kept:
             self._make_room(_visitor(session), {event.session_hash for event in pending})
@@ -244,9 +231,9 @@ class BoundedQueue(Queue):
             self.pending_event_ids_session.pop(session, None)
 
 
-def bound_queue(page: Blocks, slots: int, watches: Collection[str]) -> BoundedQueue:
+def bound_queue(page: Blocks, slots: int) -> BoundedQueue:
     """Give the page a bounded queue, and make its events wait until the page reads their messages."""
-    queue, untyped = BoundedQueue(page, slots, watches), cast(Any, page)
+    queue, untyped = BoundedQueue(page, slots), cast(Any, page)
     process = untyped.process_api
 
     async def process_api(*args: Any, **given: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from agent.web.middleware.visitor_cookie import COOKIE, CookieJar, VisitorCookie
 API = "/gradio_api/"
 HOME = ("/", "/config", "/config/")
 OPEN = (*HOME, "/healthz", "/readyz", "/theme.css", "/favicon.ico", "/robots.txt", "/manifest.json", "/manifest.json/")
-OPEN_BELOW = ("/media/", "/assets/", "/static/", "/svelte/", "/pwa_icon/")
+OPEN_BELOW = ("/media/", "/runs/", "/assets/", "/static/", "/svelte/", "/pwa_icon/")
 LOGIN = ("/login/huggingface", "/login/callback", "/logout")
 JOIN = ("data", "event_data", "fn_index", "trigger_id")
 AGAIN = b"again=1"

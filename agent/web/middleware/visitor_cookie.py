@@ -119,6 +119,7 @@ class VisitorCookies:
 
     def __init__(self, key: str) -> None:
         self._signer = URLSafeSerializer(key, salt="visitor")
+        self._guest_signer = URLSafeSerializer(key, salt="guest")
 
     @classmethod
     def in_folder(cls, folder: Path) -> "VisitorCookies":
@@ -159,13 +160,25 @@ class VisitorCookies:
 
     def read(self, cookie: str | None) -> str | None:
         """Return the visitor's id, or None if the cookie is absent or its signature is invalid."""
-        if not cookie:
-            return None
-        try:
-            visitor: object = self._signer.loads(cookie)
-        except BadData:
-            return None
-        return visitor if isinstance(visitor, str) else None
+        return _signed(self._signer, cookie)
+
+    def guest_token(self, owner: str) -> str:
+        """Return what a page without cookies shows to read the answers of this guest."""
+        return str(self._guest_signer.dumps(owner))
+
+    def read_guest_token(self, token: str | None) -> str | None:
+        """Return the guest's owner id, or None if the token is absent or its signature is invalid."""
+        return _signed(self._guest_signer, token)
+
+
+def _signed(signer: URLSafeSerializer, text: str | None) -> str | None:
+    if not text:
+        return None
+    try:
+        value: object = signer.loads(text)
+    except BadData:
+        return None
+    return value if isinstance(value, str) else None
 
 
 def _make_key(path: Path) -> None:

@@ -43,8 +43,8 @@ class ChatApi:
 
         `message` is `{"text": ..., "files": [...]}`. `model` is a model's id, or "" for the first one. `options` can
         hold system_message, reasoning, temperature, max_tokens, tools, extract_text and new (true starts a new
-        conversation). Each value is `{"text", "bubbles": [{"type", "content"}], "finish_reason"}`; only the last one
-        has a finish_reason.
+        conversation). Each value is `{"text", "bubbles": [{"type", "content"}], "run", "finish_reason"}`. `run` is the
+        id of the run, and only the last value has a finish_reason.
         """
         session = self._sessions.get(request)
         options = dict(options or {})
@@ -55,7 +55,7 @@ class ChatApi:
         session, live = await submit(self._conversations, message, session, choices, request)
         self._sessions.save(request, session)
         if live is None:  # one of several questions was answered
-            yield {"text": "", "bubbles": [], "finish_reason": "suspended"}
+            yield {"text": "", "bubbles": [], "run": "", "finish_reason": "suspended"}
             return
         async for answer in stream_answer(live):
             yield {**answer, "bubbles": [{**one, "content": _portable(one["content"])} for one in answer["bubbles"]]}
@@ -73,6 +73,7 @@ async def stream_answer(live: LiveRun) -> AsyncIterator[dict[str, Any]]:
                 yield {
                     "text": "\n\n".join(one.text for one in bubbles if one.first.type == "output_text"),
                     "bubbles": [{"type": one.first.type, "content": one.content} for one in bubbles],
+                    "run": live.run.id,
                     "finish_reason": live.run.result.finish_reason if live.run.result else None,
                 }
     finally:

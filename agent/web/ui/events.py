@@ -12,6 +12,7 @@ from agent.web.ui.layout import Widgets
 QUIET: dict[str, Any] = {"show_progress": "hidden", "concurrency_limit": None, "api_visibility": "private"}
 LAST_MESSAGE = "(_, ...settings) => [window.addressed.last, ...settings]"
 EDITED_MESSAGE = "(_, __, ...settings) => [...window.addressed.edited(), ...settings]"
+SHOW = "(view) => window.live.show(view)"
 ASKED_LINK = "() => [document.getElementById('links').dataset.asked]"
 
 
@@ -53,18 +54,24 @@ class Events:
         self._connect_keys()
         self._connect_login()
 
-    def _follow(self, event: Any) -> None:
-        """After `event`, show the answer while it is written, then re-enable the buttons, however it ended.
+    def _follow(self, event: Any, *, has_view: bool = False) -> None:
+        """After `event`, show the conversation, and its answer while it is written.
 
-        A refused event can mean that another page of the same visitor requested the answer that is being written.
+        `has_view`: the event gives a view itself. A refused event can mean that another page of the same visitor
+        requested the answer that is being written.
         """
         handlers, chat, composer = self._handlers, self._widgets.chat, self._widgets.composer
+        if has_view:
+            event.success(None, chat.view, None, js=SHOW, **QUIET)
         refused = event.failure(handlers.refused, None, [composer.box, composer.sending], **QUIET)
-        for begun, watch in ((event.success, handlers.watch), (refused.success, handlers.watch_other)):
-            # "multiple", because a press of "Show earlier messages" needs a new watch while the one before still runs.
-            shown = begun(watch, None, chat.chatbot, postprocess=False, trigger_mode="multiple", **QUIET)
-            for after in (shown.then, shown.failure):
-                after(handlers.refresh_buttons, None, [composer.box, chat.earlier], **QUIET)
+        for begun in (refused.success, *(() if has_view else (event.success,))):
+            self._show(begun)
+
+    def _show(self, begin: Any) -> None:
+        """Show the conversation when this event occurs."""
+        chat, box = self._widgets.chat, self._widgets.composer.box
+        shown = begin(self._handlers.show, None, [chat.view, chat.earlier, box], trigger_mode="multiple", **QUIET)
+        shown.success(None, chat.view, None, js=SHOW, **QUIET)
 
     def _connect_messages(self) -> None:
         """Connect the events that begin an answer."""
@@ -72,8 +79,10 @@ class Events:
         chatbot, box, sending = widgets.chat.chatbot, widgets.composer.box, widgets.composer.sending
         loaded = [widgets.settings.extract_text, *self._menu, *self._for_model]
         follow(self._page.load(handlers.page_loaded, None, loaded, **QUIET))
-        follow(box.submit(handlers.submit, {box, *self._settings}, [box, sending], **QUIET))
-        follow(chatbot.example_select(handlers.example, self._settings, [box, sending], **QUIET))
+        view = widgets.chat.view
+        follow(box.submit(handlers.submit, {box, *self._settings}, [box, sending, view], **QUIET), has_view=True)
+        begun = chatbot.example_select(handlers.example, self._settings, [box, sending, view], **QUIET)
+        follow(begun, has_view=True)
         follow(chatbot.option_select(handlers.option, self._settings, box, **QUIET))
         addressed: set[Any] = {widgets.addressed, *self._settings}
         follow(chatbot.retry(handlers.retry, addressed, box, js=LAST_MESSAGE, **QUIET))
@@ -90,7 +99,10 @@ class Events:
         self._follow(chat.chatbot.undo(handlers.undo, self._widgets.addressed, box, js=undo, **QUIET))
         self._follow(chat.earlier.click(handlers.earlier, None, None, **QUIET))
         box.stop(handlers.stop, None, None, **QUIET)
-        chat.new.click(handlers.new, None, [chat.chatbot, chat.earlier, box], **QUIET)
+        begun = chat.new.click(handlers.new, None, [chat.view, chat.earlier, box], **QUIET)
+        begun.success(None, chat.view, None, js=SHOW, **QUIET)
+        chat.redraw.click(None, None, chat.chatbot, js="() => [window.live.messages]", **QUIET)
+        self._show(chat.refresh.click)
 
     def _connect_attachments(self) -> None:
         """Connect the events of attached files and of links to images."""

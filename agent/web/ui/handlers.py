@@ -2,7 +2,7 @@
 
 import asyncio
 import html
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -36,22 +36,29 @@ from agent.web.ui.key_handlers import KeyHandlers
 from agent.web.ui.layout import Widgets
 from agent.web.ui.model_widgets import ModelWidgets
 from agent.web.ui.page_sessions import LONGEST_WINDOW, PageSession, PageSessions
+from agent.web.ui.render import WireMessage
 from agent.web.ui.setting_handlers import SettingHandlers
 from agent.web.ui.submit import Submission, ask_to_wait, submit, toast_errors
-from agent.web.ui.view import ViewRenderer, render_view
+from agent.web.ui.view import render_view
 
 
 class Handlers:
     """One method per event of the page with these `widgets`. Each returns the widgets that it changes.
 
-    Owns the page sessions, the watching pages and the running submissions. `guard` decides which hosts images can be
-    fetched from.
+    Owns the page sessions and the running submissions. `guard` decides which hosts images can be fetched from.
+    `guest_token` returns the token with which a guest's page reads its answers.
     """
 
-    def __init__(self, conversations: Conversations, widgets: Widgets, guard: Guard = GUARD) -> None:
+    def __init__(
+        self,
+        conversations: Conversations,
+        widgets: Widgets,
+        guard: Guard = GUARD,
+        guest_token: Callable[[str], str] = str,
+    ) -> None:
         self._conversations, self.widgets = conversations, widgets
+        self._guest_token = guest_token
         self._sessions = PageSessions()
-        self._watching: dict[str, object] = {}
         self._submissions: dict[str, Submission[tuple[PageSession, LiveRun | None]]] = {}
         self.attaching = AttachmentHandlers(conversations, self._sessions, widgets, guard)
         self.settings = SettingHandlers(conversations, self._sessions)
@@ -75,46 +82,15 @@ class Handlers:
         shown = self._model.menu(session, spec) | self._model.for_model(session, spec, busy=busy)
         return shown | {self.widgets.settings.extract_text: chosen.extract_text}
 
-    async def watch(self, request: gr.Request) -> AsyncGenerator[Updates]:
-        """Yield the conversation, and its answer while it is being written."""
-        session = self._sessions.get(request)
-        if session.conversation is None:  # nothing, rather than an empty list that would arrive after a first message
-            yield no_updates()
-            return
-        page, this = str(request.session_hash), object()
-        self._watching[page] = this  # a page has one watch: a newer one ends this at its next update
-        try:
-            renderer = ViewRenderer(session.window, session.words)
-            async for view in self._conversations.watch(session.owner, session.conversation, session.window):
-                if self._watching.get(page) is not this:
-                    return
-                yield {self.widgets.chat.chatbot: renderer.render(view).messages}
-        finally:
-            if self._watching.get(page) is this:
-                del self._watching[page]
+    async def show(self, request: gr.Request) -> Updates:
+        """Return the conversation, and where the page reads the answer that is being written.
 
-    async def watch_other(self, request: gr.Request) -> AsyncGenerator[Updates]:
-        """Watch after a refused event, unless this page is already watching."""
-        if str(request.session_hash) in self._watching:
-            yield no_updates()
-            return
-        async with aclosing(self.watch(request)) as shown:
-            async for update in shown:
-                yield update
-
-    async def refresh_buttons(self, request: gr.Request) -> Updates:
-        """Re-enable the composer only if no run is active.
-
-        A message can be sent while this runs, so the active run is checked last.
+        Re-enables the composer only if no answer is being written.
         """
         session = self._sessions.get(request)
-        if session.conversation is None:
+        if session.conversation is None:  # nothing, rather than an empty list that would arrive after a first message
             return no_updates()
-        view = render_view(
-            await self._conversations.view(session.owner, session.conversation, session.window), session.window
-        )
-        shown: Updates = {self.widgets.chat.earlier: gr.Button(visible=view.has_earlier)}
-        return shown if view.is_busy else shown | {self.widgets.composer.box: composer(busy=False)}
+        return await self._stored(session)
 
     def earlier(self, request: gr.Request) -> None:
         """Show twice as many bubbles of the conversation, up to `LONGEST_WINDOW`."""
@@ -245,7 +221,7 @@ class Handlers:
         session = self._sessions.get(request)
         self._sessions.save(request, replace(session, conversation=None, window=WINDOW))
         return {
-            self.widgets.chat.chatbot: [],
+            self.widgets.chat.view: {"messages": [], "live": "", "window": WINDOW},
             self.widgets.chat.earlier: gr.Button(visible=False),
             self.widgets.composer.box: composer(busy=False),
         }
@@ -282,10 +258,34 @@ class Handlers:
                 return
             session, live = sending.result()
             self._sessions.save(request, session)
-            yield {box: composer(busy=live is not None, **({"value": None} if emptied else {})), line: ""}
+            shown: Updates = {box: composer(busy=live is not None, **({"value": None} if emptied else {})), line: ""}
+            if (
+                live is not None and not live.resumed
+            ):  # a new turn follows all others, so the page needs no list of them
+                yield shown | {self.widgets.chat.view: self._view(session, None, live)}
+            else:
+                stored = await self._stored(session)
+                yield shown | {self.widgets.chat.view: stored[self.widgets.chat.view]}
         finally:
             del self._submissions[page]
             await sending.aclose()
+
+    async def _stored(self, session: PageSession) -> Updates:
+        """Return the stored conversation. The composer changes only if no answer is being written."""
+        stored = await self._conversations.view(session.owner, session.conversation, session.window)
+        page = render_view(stored, session.window, session.words)
+        shown: Updates = {
+            self.widgets.chat.view: self._view(session, page.messages, stored.live),
+            self.widgets.chat.earlier: gr.Button(visible=page.has_earlier),
+        }
+        return shown if page.is_busy else shown | {self.widgets.composer.box: composer(busy=False)}
+
+    def _view(self, session: PageSession, messages: list[WireMessage] | None, live: LiveRun | None) -> dict[str, Any]:
+        """Return what live.js shows: the stored messages (None: those that it has) and the URL of a live answer."""
+        token = self._guest_token(session.owner) if session.guest else ""
+        query = "format=page" + (f"&guest={token}" if token else "")
+        url = f"runs/{live.run.id}/events?{query}" if live else ""
+        return {"messages": messages, "live": url, "window": session.window}
 
     async def _press_button(self, value: object, session: PageSession, choices: Choices) -> bool:
         """Do what a pressed button says. Return True if an answer is being written then."""

@@ -38,13 +38,19 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """The widgets above the composer: the bar, the conversation, and the key panel."""
+    """The widgets above the composer: the bar, the conversation, and the key panel.
+
+    `view` tells live.js what to show in the chatbot. live.js clicks `redraw` to show it, and `refresh` to get another.
+    """
 
     new: gr.Button
     notice: gr.HTML
     switch: gr.Button
     earlier: gr.Button
     chatbot: gr.Chatbot
+    view: gr.JSON
+    redraw: gr.Button
+    refresh: gr.Button
     edit: gr.Button
     key_text: gr.HTML
     key: gr.Textbox
@@ -171,6 +177,9 @@ def _chat(title: str) -> Chat:
         allow_tags=False,
         autoscroll=False,  # page.js does it
     )
+    view = gr.JSON(visible=False)
+    redraw = gr.Button("", elem_id="redraw", visible="hidden")
+    refresh = gr.Button("", elem_id="refresh", visible="hidden")
     edit = gr.Button("", elem_id="edit", visible="hidden")  # clicked by address.js
     with gr.Column(elem_id="key"):
         key_text = gr.HTML(elem_id="key-said", padding=False, visible=False)
@@ -184,7 +193,7 @@ def _chat(title: str) -> Chat:
             html_attributes=gr.InputHTMLAttributes(autocomplete="off"),
         )
         forget_keys = gr.Button(static("forget_keys"), elem_id="key-forget", size="sm", visible=False)
-    return Chat(new, notice, switch, earlier, chatbot, edit, key_text, key, forget_keys)
+    return Chat(new, notice, switch, earlier, chatbot, view, redraw, refresh, edit, key_text, key, forget_keys)
 
 
 def _composer() -> Composer:

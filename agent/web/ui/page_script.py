@@ -9,7 +9,7 @@ from agent.web.ui.page_text import LABELS, translated
 from agent.web.ui.page_text import SCRIPTS as TEXTS
 
 HERE = Path(__file__).parent
-SCRIPTS = ("shared.js", "page.js", "address.js", "attach.js")
+SCRIPTS = ("shared.js", "live.js", "page.js", "address.js", "attach.js")
 
 
 def script() -> str:

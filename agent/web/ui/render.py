@@ -136,9 +136,11 @@ def _ending(turn: Turn, waiting: str, words: Translator) -> list[WireMessage]:
 
 def _button(turn: Turn) -> tuple[str, str] | None:
     """Return the label of the button under an answer and its action. Gradio shows only the last turn's button."""
-    if turn.is_empty:
+    ended = turn.note.ended if turn.note is not None else None
+    has_text = any(bubble.first.type == "output_text" for bubble in turn.bubbles)
+    if turn.is_empty or (ended == "interrupted" and not has_text):
         return _("Try again"), "retry"
-    return (_("Continue"), "continue") if turn.note is not None and turn.note.ended == "length" else None
+    return (_("Continue"), "continue") if ended in ("length", "interrupted") else None
 
 
 def _waiting(turn: Turn, why: str, words: Translator) -> str:

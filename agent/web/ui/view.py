@@ -19,57 +19,34 @@ SHORT_WAIT_SECONDS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class PageView:
-    """The content of the chatbot. `has_earlier`: older turns are stored. `is_busy`: an answer is being written."""
+    """The content of the chatbot. `has_earlier`: older turns are stored. `is_busy`: an answer is being written.
+
+    The turn that is being written is not among the `messages`. The page reads it from the answer's events.
+    """
 
     messages: list[WireMessage]
     has_earlier: bool = False
     is_busy: bool = False
 
 
-class ViewRenderer:
-    """Renders the views of one page, one after the other.
-
-    The turns before a running answer are rendered once, with the first view, so nothing moves while the answer grows.
-    """
-
-    def __init__(self, window: int = WINDOW, words: Translator = ENGLISH) -> None:
-        self._window, self._words = window, words
-        self._before: PageView | None = None
-
-    def render(self, view: ChatView) -> PageView:
-        """Return the view as messages of the chatbot."""
-        if view.live is None:
-            return self._newest(view, self._window)
-        messages = render_turn(view.live, wait_text(view.wait, self._words), self._words)
-        if self._before is None:
-            self._before = self._newest(view, self._window - len(messages))
-        return PageView(
-            messages=self._before.messages + messages, has_earlier=self._before.has_earlier, is_busy=view.is_busy
-        )
-
-    def _newest(self, view: ChatView, window: int) -> PageView:
-        """Return the newest complete turns with at most `window` bubbles, but at least one turn."""
-        turns: Sequence[Turn] = view.turns
-        if view.has_earlier and turns and turns[0].user is None:
-            turns = turns[1:]
-        rendered: list[list[WireMessage]] = []
-        total = 0
-        for turn in reversed(turns):
-            messages = render_turn(turn, words=self._words)
-            total += len(messages)
-            if rendered and total > window:
-                break
-            rendered.insert(0, messages)
-        return PageView(
-            messages=[message for messages in rendered for message in messages],
-            has_earlier=view.has_earlier or len(rendered) < len(turns),
-            is_busy=view.is_busy,
-        )
-
-
 def render_view(view: ChatView, window: int = WINDOW, words: Translator = ENGLISH) -> PageView:
-    """Render a single view."""
-    return ViewRenderer(window, words).render(view)
+    """Render the newest complete turns with at most `window` bubbles, but at least one turn."""
+    turns: Sequence[Turn] = view.turns
+    if view.has_earlier and turns and turns[0].user is None:
+        turns = turns[1:]
+    rendered: list[list[WireMessage]] = []
+    total = 0
+    for turn in reversed(turns):
+        messages = render_turn(turn, words=words)
+        total += len(messages)
+        if rendered and total > window:
+            break
+        rendered.insert(0, messages)
+    return PageView(
+        messages=[message for messages in rendered for message in messages],
+        has_earlier=view.has_earlier or len(rendered) < len(turns),
+        is_busy=view.live is not None,
+    )
 
 
 def wait_text(wait: Wait | None, words: Translator = ENGLISH) -> str:

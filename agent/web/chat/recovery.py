@@ -1,0 +1,72 @@
+"""Ends the answers that a killed server left unfinished: stores the text that their events have, as interrupted.
+
+It runs once, before the server takes requests. One process serves a data folder, so no other one can be writing them.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pydantic_ai.messages import ModelResponse, ModelResponsePart, TextPart, ThinkingPart
+
+from agent.errors import AgentError
+from agent.history import Entry, HistoryStore, RunEvent, RunEvents, UnfinishedRun, now
+from agent.web.chat.transcript import NO_ENDING
+
+log = logging.getLogger(__name__)
+
+
+async def end_interrupted_runs(store: HistoryStore) -> int:
+    """End all unfinished runs of the store. Return their number. A damaged one is logged and left as it is."""
+    ended = 0
+    for run in await store.unfinished_runs():
+        try:
+            await _end(store, run)
+            ended += 1
+        except AgentError as error:
+            log.warning("the interrupted answer %s could not be ended: %s", run.run_id, error)
+    return ended
+
+
+async def _end(store: HistoryStore, run: UnfinishedRun) -> None:
+    record = await store.get(run.conversation_id, owner=run.owner)
+    events = await store.run_events(run.run_id, owner=run.owner)
+    number = events[-1].number + 1 if events else run.saved + 1
+    detail = str(NO_ENDING.detail)
+    values = [
+        {"type": "error", "content": detail, "is_type_switched": True},
+        {"type": "ended", "finish_reason": NO_ENDING.ended, "detail": detail, "timings": None, "cost": None},
+    ]
+    last = RunEvents(
+        run_id=run.run_id,
+        conversation_id=run.conversation_id,
+        owner=run.owner,
+        events=[RunEvent.of(number + place, value) for place, value in enumerate(values)],
+        has_ended=True,
+    )
+    stored = await store.history(record, limit=1)
+    newest = stored[-1].note if stored else None
+    parts = partial_answer([event for event in events if event.number > run.saved])
+    if newest is None or newest.run_id != run.run_id or newest.ended or not parts:
+        await store.append_events(last)
+        return
+    message = ModelResponse(parts=parts, state="interrupted")
+    note = replace(NO_ENDING, run_id=run.run_id, model=newest.model, at=now())
+    entry = Entry(parent_id=record.head_id, message=message, note=note)
+    await store.save(replace(record, head_id=entry.id), [entry], last)
+
+
+def partial_answer(events: Sequence[RunEvent]) -> list[ModelResponsePart]:
+    """Return the text and reasoning in these events. Calls are left out: nobody knows what their tools have done."""
+    parts: list[ModelResponsePart] = []
+    for value in (event.value for event in events):
+        match value:
+            case {"type": "output_text" | "reasoning" as kind, "content": str(text), "is_type_switched": switched}:
+                last = parts[-1] if parts and not switched else None
+                if isinstance(last, TextPart | ThinkingPart):
+                    last.content += text
+                else:
+                    parts.append(TextPart(text) if kind == "output_text" else ThinkingPart(text))
+            case _:
+                pass
+    return [part for part in parts if isinstance(part, TextPart | ThinkingPart) and part.content]

@@ -1,0 +1,209 @@
+"""The event log of one answer: numbers what happens, keeps it for readers, and stores it every two seconds.
+
+An event is a JSON object. `docs/http.md` lists the types. Many responses of one bubble become one event, made once for
+all readers. The end of an answer is published only when it is stored, in one transaction with the last message.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, replace
+from time import monotonic
+from typing import Any, cast
+
+from agent.errors import AgentError, Conflict, NotFound
+from agent.history import HistoryStore, Note, Record, RunEvent, RunEvents
+from agent.media.store import MediaStore
+from agent.responses import Response
+from agent.run import Run
+from agent.runtime.retry import Wait
+from agent.web.chat.transcript import Bubble, fold_responses
+
+STORE_SECONDS = 2.0
+"""Seconds between two writes of events to the store, which is the most text that a killed process loses."""
+
+log = logging.getLogger(__name__)
+
+
+class RunLog:
+    """The events of one run, from its first stored message to its end.
+
+    `events` are all published ones and `bubbles` shows them folded. `is_ended` is True after the last event. Only the
+    tasks of the server's event loop use it.
+    """
+
+    def __init__(self, store: HistoryStore, media: MediaStore, record: Record) -> None:
+        self._store, self._media, self._record = store, media, record
+        self.events: list[RunEvent] = []
+        self.bubbles: list[Bubble] = []
+        self.is_ended = False
+        self._run: Run | None = None
+        self._seen = self._stored = 0
+        self._waiting: Wait | None = None
+        self._stored_at = monotonic()
+        self._can_store = record.revision > 0
+        self._lock = asyncio.Lock()
+        self._published = asyncio.Event()
+
+    # For readers
+
+    @property
+    def number(self) -> int:
+        """The number of the newest event, 0 before the first."""
+        return len(self.events)
+
+    @property
+    def seen(self) -> int:
+        """The number of the run's responses that are in the log."""
+        return self._seen
+
+    async def wait_for_event(self, after: int, seconds: float) -> None:
+        """Wait up to `seconds` for an event with a higher number than `after`, or for the end."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self.number <= after and not self.is_ended:
+                    await self._published.wait()
+        except TimeoutError:
+            return
+
+    async def publish(self) -> None:
+        """Publish what the run has said so far."""
+        async with self._lock:
+            await self._take()
+
+    # For the run
+
+    def attach(self, run: Run) -> None:
+        """Begin the log of this run. Call it before the run starts."""
+        self._run = run
+        self._publish([*self._numbered([{"type": "begun", "run": run.id, "conversation": self._record.id}])])
+
+    async def store_if_due(self) -> None:
+        """Store new events if the last write was `STORE_SECONDS` ago.
+
+        A failure does not end the answer. It is logged, and the next message that cannot be stored ends the run.
+        """
+        if not self._can_store or self._stored == self.number or monotonic() - self._stored_at < STORE_SECONDS:
+            return
+        async with self._lock:
+            pending = self.events[self._stored :]
+            try:
+                if pending and not self.is_ended:
+                    await self._store.append_events(self._batch(pending))
+                    self._stored += len(pending)
+            except AgentError as error:
+                self._can_store = not isinstance(error, Conflict | NotFound)  # until a message is stored
+                log.warning("events of run %s were not stored: %s", self._id, error)
+            self._stored_at = monotonic()
+
+    @asynccontextmanager
+    async def saving(self, note: Note) -> AsyncGenerator[RunEvents | None]:
+        """Give the events to store with a message. If the block succeeds, they count as stored.
+
+        The last message adds the end of the answer, which readers see only after the block.
+        """
+        async with self._lock:
+            await self._take()
+            ending = self._ending(note) if note.ended is not None and not self.is_ended else []
+            pending = [*self.events[self._stored :], *ending] if self._run is not None else []
+            yield self._batch(pending, has_ended=bool(ending)) if pending else None
+            self._stored += len(pending)
+            self._stored_at, self._can_store = monotonic(), True
+            self._publish_end(note, ending)
+
+    async def end(self) -> None:
+        """Publish the end of a run whose last message could not be stored, or that was refused."""
+        async with self._lock:
+            if not self.is_ended and self._run is not None and self._run.result is not None:
+                await self._take()
+                note = self._run.result.note
+                self._publish_end(note, self._ending(note))
+
+    # Helpers
+
+    @property
+    def _id(self) -> str:
+        return self._run.id if self._run is not None else ""
+
+    async def _take(self) -> None:
+        """Publish the responses that the run has emitted since the last call, and a change of what it waits for."""
+        run = self._run
+        if run is None or self.is_ended:
+            return
+        responses, times = run.responses[self._seen :], run.emitted_at[self._seen :]
+        self._seen += len(responses)
+        new = [await self._shown(response) for response in responses]
+        values = [*_joined(new)]
+        fold_responses(self.bubbles, new, times)
+        if run.waiting is not self._waiting:
+            self._waiting = run.waiting
+            values.append(_wait(run.waiting))
+        self._publish([*self._numbered(values)])
+
+    async def _shown(self, response: Response) -> Response:
+        """Return the response with URLs of its files, or without files if they cannot be stored."""
+        try:
+            return await self._media.with_urls(self._record.owner, self._record.id, response)
+        except (AgentError, OSError) as error:
+            log.warning("files of run %s were not stored: %s", self._id, error)
+            return replace(response, content={**cast(Mapping[str, Any], response.content), "files": ()})
+
+    def _publish(self, events: Sequence[RunEvent], *, is_ended: bool = False) -> None:
+        self.events += events
+        self.is_ended = self.is_ended or is_ended
+        if events or is_ended:
+            self._published.set()
+            self._published = asyncio.Event()
+
+    def _ending(self, note: Note) -> list[RunEvent]:
+        """Return the last events: the error if the run failed and readers do not have it yet, then the end."""
+        values: list[dict[str, Any]] = []
+        detail = str(note.detail)
+        if self._has_unseen_error(note):
+            values.append({"type": "error", "content": detail, "is_type_switched": True})
+        timings = asdict(note.timings) if note.timings else None
+        ended = {"type": "ended", "finish_reason": note.ended, "detail": detail, "timings": timings, "cost": note.cost}
+        return [*self._numbered([*values, ended])]
+
+    def _publish_end(self, note: Note, ending: Sequence[RunEvent]) -> None:
+        if ending:
+            if self._has_unseen_error(note):
+                fold_responses(self.bubbles, [Response("error", str(note.detail), is_type_switched=True)])
+            self._publish(ending, is_ended=True)
+
+    def _has_unseen_error(self, note: Note) -> bool:
+        last = self.bubbles[-1].first.type if self.bubbles else ""
+        return note.ended in ("error", "limit") and last != "error"
+
+    def _numbered(self, values: Sequence[Mapping[str, Any]]) -> Iterator[RunEvent]:
+        for number, value in enumerate(values, self.number + 1):
+            yield RunEvent.of(number, value)
+
+    def _batch(self, events: Sequence[RunEvent], *, has_ended: bool = False) -> RunEvents:
+        return RunEvents(
+            run_id=self._id,
+            conversation_id=self._record.id,
+            owner=self._record.owner,
+            events=events,
+            has_ended=has_ended,
+        )
+
+
+def _joined(responses: Sequence[Response]) -> Iterator[dict[str, Any]]:
+    """Yield the responses as events. Consecutive deltas of one bubble become one event."""
+    event: dict[str, Any] = {}
+    for response in responses:
+        if event and not response.is_type_switched:
+            event["content"] += response.content
+            continue
+        if event:
+            yield event
+        content = response.content if isinstance(response.content, str) else Bubble(response, []).content
+        event = {"type": response.type, "content": content, "is_type_switched": response.is_type_switched}
+    if event:
+        yield event
+
+
+def _wait(wait: Wait | None) -> dict[str, Any]:
+    return {"type": "waiting", "content": str(wait.sentence) if wait else "", "seconds": wait.seconds if wait else 0}

@@ -1,0 +1,102 @@
+"""The frames of a running answer for pages: how the messages of its turn change, rendered as after a reload.
+
+A frame is one of `{"messages": [...]}`, all messages of the turn, and `{"edits": [...]}`. An edit is
+`["append", n, text]` to the text of message n, `["set", n, message]`, or `["cut", n]` to the first n messages.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
+from typing import Any
+from uuid import uuid4
+from weakref import WeakKeyDictionary
+
+from agent.i18n.translator import Translator
+from agent.web.chat.chat_view import RunningTurn
+from agent.web.chat.live_runs import LiveRun
+from agent.web.run_event_routes import Frame
+from agent.web.ui.render import WireMessage, render_turn
+from agent.web.ui.view import wait_text
+
+Edit = list[Any]
+
+
+class PageFrames:
+    """The frames of one answer in one language. See `agent.web.run_event_routes.Frames`.
+
+    The same frames serve all pages. Their ids begin with a random tag, so that a page that continues after a frame of
+    another instance gets all messages again.
+    """
+
+    def __init__(self, turn: RunningTurn, words: Translator) -> None:
+        self._turn, self._words = turn, words
+        self._tag, self._frames = uuid4().hex[:8], list[Frame]()
+        self._messages: list[WireMessage] = []
+        self._watched_since = monotonic()
+
+    def after(self, last_id: str) -> Sequence[Frame]:
+        """Return the frames after this one, or a single frame with all messages."""
+        self._advance()
+        if not self._frames:
+            return ()
+        tag, _, number = last_id.partition("-")
+        if tag == self._tag and number.isdigit():
+            return self._frames[int(number) + 1 :]
+        messages = self._render(monotonic())
+        return [(self._id(len(self._frames) - 1), _dump({"messages": messages}))]
+
+    def _advance(self) -> None:
+        """Add a frame if something has changed."""
+        messages = self._render(self._watched_since)
+        if edits := _edits(self._messages, messages):
+            self._messages = messages
+            self._frames.append((self._id(len(self._frames)), _dump({"edits": edits})))
+
+    def _render(self, watched_since: float) -> list[WireMessage]:
+        turn = self._turn.turn(watched_since)
+        return render_turn(turn, wait_text(self._turn.live.run.waiting, self._words), self._words)
+
+    def _id(self, number: int) -> str:
+        return f"{self._tag}-{number}"
+
+
+class AnswerFrames:
+    """The frames of all running answers, by answer and language. `read` returns the turn of a running answer."""
+
+    def __init__(self, read: Callable[[LiveRun], Awaitable[RunningTurn]]) -> None:
+        self._read = read
+        self._frames: WeakKeyDictionary[LiveRun, dict[str, PageFrames]] = WeakKeyDictionary()
+
+    async def of(self, live: LiveRun, words: Translator) -> PageFrames:
+        """Return the frames of this answer in this language."""
+        made = self._frames.setdefault(live, {})
+        if words.language not in made:
+            turn = await self._read(live)
+            made.setdefault(words.language, PageFrames(turn, words))
+        return made[words.language]
+
+
+def _edits(old: Sequence[WireMessage], new: Sequence[WireMessage]) -> list[Edit]:
+    """Return the edits that change the old messages into the new ones."""
+    edits: list[Edit] = []
+    for number, message in enumerate(new):
+        before = old[number] if number < len(old) else None
+        if before == message:
+            continue
+        added = _added_text(before, message) if before else None
+        edits.append(["set", number, message] if added is None else ["append", number, added])
+    return edits + ([["cut", len(new)]] if len(old) > len(new) else [])
+
+
+def _added_text(old: WireMessage, new: WireMessage) -> str | None:
+    """Return the text that was appended to a message, or None if it has changed in another way."""
+    if len(old["content"]) != 1 or len(new["content"]) != 1 or {**old, "content": 0} != {**new, "content": 0}:
+        return None
+    before, after = old["content"][0].get("text"), new["content"][0].get("text")
+    if not isinstance(before, str) or not isinstance(after, str) or not after.startswith(before):
+        return None
+    return after[len(before) :]
+
+
+def _dump(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,122 @@
+"""A running answer on the page: broken and blocked streams lose nothing, and nothing moves when the answer ends."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Route, expect
+
+from tests.conftest import App, Visitor, becomes
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[..., Visitor]
+STREAMS = "**/runs/**"
+CONTENT = """() => {
+  const passing = ["data-since", "data-seconds"];
+  const dump = (node) => {
+    if (node.nodeType !== Node.ELEMENT_NODE) return node.nodeType === Node.TEXT_NODE ? node.data : "";
+    const attributes = [...node.attributes].filter(({ name }) => !passing.includes(name));
+    const said = attributes.map(({ name, value }) => `${name}=${JSON.stringify(value)}`).sort().join(" ");
+    return `\\n<${node.nodeName} ${said}>` + [...node.childNodes].map(dump).join("");
+  };
+  return dump(document.querySelector("#chat .bubble-wrap .message-wrap"));
+}"""
+"""The whole chat as text, without the order of attributes, and without what the page counts while it waits."""
+COUNT_REDRAWS = """() => {
+  const show = window.live.show;
+  let ended = false;
+  window.redraws = 0;
+  const count = ({ target }) => (window.redraws += ended && target.closest("#redraw") ? 1 : 0);
+  document.addEventListener("click", count, true);
+  window.live.show = (view) => {
+    ended = !view.live;
+    show(view);
+  };
+}"""
+"""Counts how often the chat is drawn again once the page has the stored conversation after an answer."""
+SCENES = [
+    "!reasoning Let me think. !text **Bold**, `code` and a [link](https://example.org).",
+    "!text ```python\\nprint(1)\\n```\\n\\n| a | b |\\n|---|---|\\n| 1 | 2 |\\n\\n- one\\n- two\\n\\n$$x^2$$",
+    '!text First. !tools nap {"seconds": 0.1} nap {"seconds": 0.2} !reasoning And now? !text Done.',
+    '!tool nap {"seconds": "soon"} !text It failed.',
+    "!tokens 700 @2000",
+    "!text Half of it !status 500",
+    "!cut 5",
+    "!length 9",
+]
+
+
+def shown_words(visitor: Visitor) -> list[str]:
+    """Return the scripted server's tokens on the page, in their order."""
+    return re.findall(r"word\d+", visitor.bubbles.first.inner_text())
+
+
+def words(count: int) -> list[str]:
+    return [f"word{number}" for number in range(count)]
+
+
+@pytest.mark.gate("An answer goes on after the network was gone.")
+def test_lost_network_loses_and_repeats_nothing(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    requests: list[str] = []
+    visitor.page.on("request", lambda request: requests.append(request.url) if "/runs/" in request.url else None)
+    visitor.say("!pace 100 !text " + " ".join(words(400)))
+    expect(visitor.chat).to_contain_text("word40")
+    visitor.page.context.set_offline(True)
+    visitor.page.wait_for_timeout(1000)
+    assert "word399" not in visitor.bubbles.last.inner_text()
+    visitor.page.context.set_offline(False)
+    expect(visitor.chat.locator(".caption")).to_contain_text("tokens", timeout=20_000)
+    assert shown_words(visitor) == words(400)
+    assert not requests[0].partition("after=")[2]
+    assert requests[1].partition("after=")[2]
+
+
+@pytest.mark.gate("An answer arrives even if a proxy holds streams back.")
+def test_blocked_stream_is_polled(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if "wait=0" in route.request.url:
+            route.continue_()
+        else:
+            held.append(route)  # never answered
+
+    visitor.page.route(STREAMS, hold)
+    visitor.say("!tokens 1200 @200")
+    expect(visitor.chat).to_contain_text("word100", timeout=10_000)
+    expect(visitor.chat).not_to_contain_text("word1199")
+    expect(visitor.chat.locator(".caption")).to_contain_text("1200 tokens", timeout=20_000)
+    assert shown_words(visitor) == words(1200)
+    assert len(held) == 1
+
+
+@pytest.mark.gate("The end of an answer moves nothing, and a reload shows the same.")
+def test_end_and_reload_show_the_same(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    visitor.allow_tools()
+    visitor.page.evaluate(COUNT_REDRAWS)
+    for scene in SCENES:
+        visitor.ask(scene)
+        visitor.page.wait_for_timeout(300)  # the stored conversation has been shown over it
+        assert visitor.page.evaluate("window.redraws") == 0, scene
+    before = visitor.page.evaluate(CONTENT)
+    visitor.page.reload()
+    visitor.page.get_by_role("button", name="Show earlier messages").click()
+    expect(visitor.chat.locator(".user-row")).to_have_count(len(SCENES))
+    becomes(before, lambda: visitor.page.evaluate(CONTENT))
+
+
+def test_title_says_that_a_hidden_page_has_its_answer(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    hide = """(hidden) => {
+      Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    visitor.say("!tokens 20 @20")
+    visitor.page.evaluate(hide, True)
+    expect(visitor.page).to_have_title("Answer ready · Switchboard")
+    visitor.page.evaluate(hide, False)
+    expect(visitor.page).to_have_title("Switchboard")

@@ -1,0 +1,154 @@
+"""The route `/runs/{id}/events` of the running app: only the owner reads it, and from any number."""
+
+import json
+import re
+import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import App, becomes
+from tests.support.http_client import HttpVisitor, forged
+
+
+def newest_run(app: App, visitor: HttpVisitor) -> str:
+    """Return the id of the visitor's newest run, as the answer of `/chat` gives it."""
+    with sqlite3.connect(f"file:{app.folder}/data/history.sqlite?mode=ro", uri=True) as db:
+        return db.execute("SELECT id FROM runs ORDER BY rowid DESC LIMIT 1").fetchone()[0]
+
+
+def begun(app: App, visitor: HttpVisitor, text: str) -> str:
+    """Send a message and return the id of its run."""
+    before = newest_or_none(app)
+    assert visitor.begin(text).status == 200
+    becomes(True, lambda: newest_or_none(app) not in (None, before))
+    return newest_run(app, visitor)
+
+
+def newest_or_none(app: App) -> str | None:
+    try:
+        return newest_run(app, None)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def path(run: str, after: int = 0, **more: str) -> str:
+    return f"/runs/{run}/events?after={after}" + "".join(f"&{name}={value}" for name, value in more.items())
+
+
+def parsed(text: str) -> list[tuple[int, dict[str, Any]]]:
+    """Return number and value of each event in a stream's text."""
+    found: list[tuple[int, dict[str, Any]]] = []
+    for event in text.split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in event.split("\n") if ": " in line and not line.startswith(":"))
+        if "id" in fields:
+            found.append((int(fields["id"]), json.loads(fields["data"])))
+    return found
+
+
+def answer(events: list[tuple[int, dict[str, Any]]]) -> str:
+    return "".join(value["content"] for _, value in events if value["type"] == "output_text")
+
+
+def test_reader_continues_after_any_event(app: App) -> None:
+    visitor = HttpVisitor(app.url)
+    run = begun(app, visitor, "!tokens 300 @150")
+    with visitor.http.stream("GET", path(run)) as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        assert (stream.headers["cache-control"], stream.headers["x-accel-buffering"]) == (
+            "no-store, no-transform",
+            "no",
+        )
+        text, pieces = "", stream.iter_text()
+        while len(parsed(text)) < 4:
+            text += next(pieces)
+    first = parsed(text[: text.rindex("\n\n") + 2])
+    rest = visitor.ask("GET", path(run, first[-1][0]), seconds=30).text
+    assert rest.endswith("event: end\ndata: {}\n\n")
+    whole = [*first, *parsed(rest)]
+    assert [number for number, _ in whole] == [*range(1, len(whole) + 1)]
+    assert re.findall(r"word\d+", answer(whole)) == [f"word{number}" for number in range(300)]
+    for after in (0, 1, len(whole) - 1, len(whole), 10**9):
+        assert parsed(visitor.ask("GET", path(run, after)).text) == whole[after:]
+    last_id = {"headers": {"last-event-id": "2"}}
+    assert parsed(visitor.ask("GET", path(run), **last_id).text) == whole[2:]
+    assert whole[-1][1]["finish_reason"] == "stop"
+
+
+def test_silent_model_gets_a_comment_at_once(app: App) -> None:
+    visitor = HttpVisitor(app.url)
+    run = begun(app, visitor, "!wait 5 !text late")
+    started = time.monotonic()
+    with visitor.http.stream("GET", path(run)) as stream:
+        assert next(stream.iter_text()).startswith(": connected\nretry: ")
+    assert time.monotonic() - started < 4
+    polled = visitor.ask("GET", path(run, wait="0"))
+    assert [value["type"] for _, value in parsed(polled.text)] == ["begun"]
+    assert "event: end" not in polled.text
+
+
+def test_only_owner_reads_events(app: App) -> None:
+    visitor = HttpVisitor(app.url)
+    assert visitor.cookie
+    running = begun(app, visitor, "!tokens 60 @30 secret")
+    strangers = [HttpVisitor(app.url), HttpVisitor(app.url, None), HttpVisitor(app.url, forged(visitor.cookie))]
+    for more in ({}, {"wait": "0"}, {"format": "page"}, {"guest": visitor.cookie}):
+        for stranger in strangers:
+            said = stranger.ask("GET", path(running, **more))
+            assert (said.status, said.text) == (404, "Not found.")
+    visitor.listen()
+    for stranger in strangers:
+        assert stranger.ask("GET", path(running)).status == 404
+    assert visitor.ask("GET", path(running)).status == 200
+    assert visitor.ask("GET", path("0" * 32)).status == 404
+    for method in ("POST", "DELETE", "PUT"):
+        assert visitor.ask(method, path(running)).status == 405
+
+
+@pytest.mark.full
+def test_streams_of_one_visitor_are_bounded(app: App) -> None:
+    visitor, other = HttpVisitor(app.url), HttpVisitor(app.url)
+    run = begun(app, visitor, "!tokens 300 @30")
+    with ExitStack() as stack, httpx.Client(base_url=app.url, headers=visitor.http.headers, trust_env=False) as http:
+        opened = [stack.enter_context(http.stream("GET", path(run))) for _ in range(40)]
+        assert [answer.status_code for answer in opened] == [200] * 32 + [429] * 8
+        assert visitor.ask("GET", path(run, wait="0")).status == 200
+        assert "word3" in other.say("!tokens 4")
+    becomes(200, lambda: visitor.ask("GET", path(run), seconds=0.3).status)
+
+
+@pytest.mark.slow
+def test_killed_server_loses_at_most_two_seconds(start_app: Callable[..., App]) -> None:
+    app = start_app()
+    visitor = HttpVisitor(app.url)
+    run = begun(app, visitor, "!tokens 4000 @50")
+    with visitor.http.stream("GET", path(run)) as stream:
+        text, pieces = "", stream.iter_text()
+        while answer(parsed(text[: text.rfind("\n\n") + 2])).count("word") < 250:
+            text += next(pieces)
+        assert app.process is not None
+        app.process.kill()
+    seen = answer(parsed(text[: text.rfind("\n\n") + 2])).count("word")
+    app.process.wait()
+    app.start()
+    stored = parsed(visitor.ask("GET", path(run)).text)
+    kept = answer(stored).count("word")
+    assert kept >= seen - 2.5 * 50  # two seconds, and what one event holds
+    assert [value["type"] for _, value in stored[-2:]] == ["error", "ended"]
+    assert stored[-1][1]["finish_reason"] == "interrupted"
+    assert [number for number, _ in stored] == [*range(1, len(stored) + 1)]
+
+
+@pytest.mark.full
+def test_many_readers_of_one_answer_get_the_same(app: App) -> None:
+    visitor = HttpVisitor(app.url)
+    run = begun(app, visitor, "!tokens 400 @200")
+    with ThreadPoolExecutor(10) as pool:
+        texts = list(pool.map(lambda _: visitor.ask("GET", path(run)).text, range(10)))
+    assert len(set(texts)) == 1 or len({json.dumps(parsed(text)) for text in texts}) == 1
+    assert answer(parsed(texts[0])).count("word") == 400

@@ -1,0 +1,225 @@
+"""The event log of a run: its events say what the responses say, are stored with the messages, and end once."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from agent import Agent, Limits
+from agent.errors import HistoryError
+from agent.history import Entry, HistoryStore, Record
+from agent.history.memory import MemoryStore
+from agent.history.run_events import RunEvent, RunEvents
+from agent.media.store import MediaStore
+from agent.responses import Response
+from agent.web.chat.journal import Omitted, StoreJournal
+from agent.web.chat.live_runs import LiveRun, LiveRuns
+from agent.web.chat.recovery import end_interrupted_runs, partial_answer
+from agent.web.chat.transcript import Bubble, fold_responses, to_turns
+from agent.web.run_event_routes import RunFrames, stream
+from tests.support.fakes import Act, FakeConnection, Step, Words
+from tests.support.scripted_runs import LIMITS, OWNER, QUICK, scripted_tools, steps
+
+RECORD = Record(owner=OWNER)
+
+
+def begin(script: Sequence[Step], store: HistoryStore, limits: Limits | None = None, *, hangs: bool = False) -> LiveRun:
+    """Start a run that a store keeps. With `hangs`, nothing cancels it by itself."""
+    connection = FakeConnection(script)
+    runs: list[Any] = []
+    agent = Agent(connection, tools=scripted_tools(lambda: runs[0].cancel()), limits=limits or Limits(retries=0))
+    journal = StoreJournal(store, MediaStore(Path("nowhere")), replace(RECORD), Omitted())
+    runs.append(run := agent.run("Hello", journal=journal))
+    connection.played.cancel = (lambda: None) if hangs else run.cancel
+    return LiveRuns(None).start(run, journal)
+
+
+async def followed(live: LiveRun, *, stop: bool = False) -> list[RunEvent]:
+    """Return the events as a reader gets them. `stop` cancels the run after its first text, or before it."""
+    seen: list[RunEvent] = []
+    async with aclosing(live.updates()) as updates:
+        async for _ in updates:
+            seen += live.log.events[len(seen) :]
+            if stop:
+                live.run.cancel()
+    return seen
+
+
+def folded(events: Sequence[RunEvent]) -> list[tuple[str, Any]]:
+    """Return type and content of each bubble, read from events as a program would."""
+    bubbles: list[list[Any]] = []
+    for value in (event.value for event in events):
+        if "is_type_switched" not in value:
+            continue
+        if value["is_type_switched"]:
+            bubbles.append([value["type"], value["content"]])
+        else:
+            bubbles[-1][1] += value["content"]
+    return [(kind, content) for kind, content in bubbles]
+
+
+def shown(responses: Sequence[Response]) -> list[tuple[str, Any]]:
+    bubbles: list[Bubble] = []
+    fold_responses(bubbles, responses)
+    return [(bubble.first.type, bubble.content) for bubble in bubbles]
+
+
+@given(script=steps(), limits=LIMITS)
+@QUICK
+def test_events_say_what_responses_say(script: list[Step], limits: Limits) -> None:
+    async def play() -> None:
+        store = MemoryStore()
+        live = begin(script, store, limits)
+        hangs = any(isinstance(item, Act) and item.do == "hang" for step in script for item in step.items)
+        async with asyncio.timeout(20):
+            seen = await followed(live, stop=hangs)
+        assert [event.number for event in seen] == [*range(1, len(seen) + 1)]
+        kinds = [event.value["type"] for event in seen]
+        assert (kinds[0], kinds[-1], kinds.count("ended")) == ("begun", "ended", 1)
+        assert folded(seen) == shown(live.run.responses)
+        assert seen[-1].value["finish_reason"] == live.run.result.finish_reason  # pyright: ignore
+        assert await store.run_events(live.run.id, owner=OWNER) == seen
+        assert await store.unfinished_runs() == []
+
+    asyncio.run(play())
+
+
+class FailingStore(MemoryStore):
+    """A store that refuses some saves."""
+
+    refuses = ""
+
+    async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
+        if self.refuses == "answer" and entries and entries[-1].note.ended:
+            raise HistoryError("the disk is full")
+        return await super().save(record, entries, events)
+
+    async def append_events(self, events: RunEvents) -> None:
+        if self.refuses == "events":
+            raise HistoryError("the disk is full")
+        await super().append_events(events)
+
+
+async def test_end_that_is_not_stored_is_not_announced_as_stored() -> None:
+    store = FailingStore()
+    store.refuses = "answer"
+    live = begin([Step([Words("output_text", ["Hello"])])], store)
+    seen = await followed(live)
+    assert [event.value["type"] for event in seen[-2:]] == ["error", "ended"]
+    assert "could not be saved" in seen[-1].value["detail"]
+    assert [run.run_id for run in await store.unfinished_runs()] == [live.run.id]
+
+
+async def test_reader_sees_the_end_only_when_it_is_stored() -> None:
+    class SlowStore(MemoryStore):
+        async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
+            if entries and entries[-1].note.ended:
+                assert live.log.events[-1].value["type"] != "ended"
+                assert events is not None
+                assert events.has_ended
+                for _ in range(50):
+                    await asyncio.sleep(0)
+                    assert not live.log.is_ended
+            return await super().save(record, entries, events)
+
+    live = begin([Step([Words("output_text", ["Hello"])])], SlowStore())
+    assert [event.value["type"] for event in await followed(live)] == ["begun", "output_text", "ended"]
+
+
+async def test_unstored_events_do_not_end_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.web.chat.run_log.STORE_SECONDS", 0.0)
+    store = FailingStore()
+    store.refuses = "events"
+    live = begin([Step([Words("output_text", ["a", "b", "c"])])], store)
+    seen = await followed(live)
+    assert seen[-1].value["finish_reason"] == "stop"
+    assert await store.run_events(live.run.id, owner=OWNER) == seen  # the end stored them all
+
+
+def parsed(text: str) -> list[tuple[str, str]]:
+    """Return the ids and data in a part of a stream."""
+    events = [dict(line.split(": ", 1) for line in one.split("\n") if ": " in line) for one in text.split("\n\n")]
+    return [(event["id"], event["data"]) for event in events if "id" in event]
+
+
+async def read(texts: AsyncGenerator[str], slowly: bool = False) -> str:
+    out: list[str] = []
+    async with aclosing(texts):
+        async for text in texts:
+            out.append(text)
+            for _ in range(30 if slowly else 0):
+                await asyncio.sleep(0)
+    return "".join(out)
+
+
+async def test_slow_and_late_readers_get_the_same_text() -> None:
+    live = begin([Step([Words("output_text", ["x" * 50_000, *"word " * 200, "end"])])], MemoryStore())
+    fast = asyncio.create_task(read(stream(live, RunFrames(live), "")))
+    slow = asyncio.create_task(read(stream(live, RunFrames(live), ""), slowly=True))
+    texts = [await fast, await slow, await read(stream(live, RunFrames(live), ""))]
+    assert texts[0].startswith(": connected\nretry: ")
+    assert all(text.endswith("event: end\ndata: {}\n\n") for text in texts)
+    assert parsed(texts[0]) == parsed(texts[1]) == parsed(texts[2])
+    assert parsed(texts[0]) == [(str(event.number), event.json) for event in live.log.events]
+    for number in (1, 2, live.log.number):
+        assert parsed(await read(stream(live, RunFrames(live), str(number)))) == parsed(texts[0])[number:]
+
+
+async def test_connection_gets_bounded_pieces() -> None:
+    live = begin([Step([Words("output_text", ["x" * 40_000]), Words("reasoning", ["y" * 40_000])] * 5)], MemoryStore())
+    await live.run
+    await followed(live)
+    pieces = [piece async for piece in stream(live, RunFrames(live), "")]
+    assert len(pieces) > 4
+    assert max(map(len, pieces)) < 120_000
+
+
+async def test_interrupted_answer_keeps_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.web.chat.run_log.STORE_SECONDS", 0.0)
+    store = MemoryStore()
+    thought, text = Words("reasoning", ["Let me ", "see."]), Words("output_text", ["The answer ", "is"])
+    live = begin([Step([thought, text, Act("hang")])], store, hangs=True)
+    async with asyncio.timeout(10), aclosing(live.updates()) as updates:
+        async for _ in updates:
+            if folded(live.log.events)[-1:] == [("output_text", "The answer is")]:
+                await live.log.store_if_due()
+                break
+    copy = store_as_killed(store)
+    live.run.cancel()
+    await live.run
+    assert await end_interrupted_runs(copy) == 1
+    assert await end_interrupted_runs(copy) == 0
+    [turn] = to_turns(await copy.history(await copy.get(RECORD.id, owner=OWNER)))
+    assert [(bubble.first.type, bubble.text) for bubble in turn.bubbles[:2]] == [
+        ("reasoning", "Let me see."),
+        ("output_text", "The answer is"),
+    ]
+    assert turn.note is not None
+    assert turn.note.ended == "interrupted"
+    assert turn.bubbles[-1].first.type == "error"
+    assert (await copy.run_events(live.run.id, owner=OWNER))[-1].value["finish_reason"] == "interrupted"
+
+
+def store_as_killed(store: MemoryStore) -> MemoryStore:
+    """Return a copy of the store as it is now, as a killed process leaves a file."""
+    copy: Any = MemoryStore()
+    copy._conversations = dict(store._conversations)
+    copy._runs = {id_: replace(run, events=[*run.events]) for id_, run in store._runs.items()}
+    return copy
+
+
+def test_partial_answer_leaves_out_calls() -> None:
+    values = [
+        {"type": "tool_call_result", "content": {"id": "1"}, "is_type_switched": True},
+        {"type": "output_text", "content": "a", "is_type_switched": True},
+        {"type": "waiting", "content": "", "seconds": 0},
+        {"type": "output_text", "content": "b", "is_type_switched": False},
+        {"type": "tool_call", "content": {"id": "2"}, "is_type_switched": True},
+    ]
+    parts = partial_answer([RunEvent.of(number, value) for number, value in enumerate(values, 7)])
+    assert [getattr(part, "content", None) for part in parts] == ["ab"]
