@@ -132,7 +132,7 @@ async def test_reader_sees_the_end_only_when_it_is_stored() -> None:
 
 
 async def test_unstored_events_do_not_end_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.web.chat.run_log.STORE_SECONDS", 0.0)
+    monkeypatch.setattr("agent.web.chat.run_log.EVENT_STORE_SECONDS", 0.0)
     store = FailingStore()
     store.refuses = "events"
     live = begin([Step([Words("output_text", ["a", "b", "c"])])], store)
@@ -180,7 +180,7 @@ async def test_connection_gets_bounded_pieces() -> None:
 
 
 async def test_interrupted_answer_keeps_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.web.chat.run_log.STORE_SECONDS", 0.0)
+    monkeypatch.setattr("agent.web.chat.run_log.EVENT_STORE_SECONDS", 0.0)
     store = MemoryStore()
     thought, text = Words("reasoning", ["Let me ", "see."]), Words("output_text", ["The answer ", "is"])
     live = begin([Step([thought, text, Act("hang")])], store, hangs=True)

@@ -18,7 +18,7 @@ from agent.web.chat.transcript import Bubble
 
 FASTEST_SECONDS, SLOWEST_SECONDS = 0.03, 0.3
 """The shortest and the longest pause between two events of an answer. The first and the last event never wait."""
-PAUSE_PER_ANSWER = 0.0027
+PAUSE_PER_ANSWER_SECONDS = 0.0027
 """Seconds by which each answer that is being written lengthens the pause, because all share one processor core."""
 UPDATE_SECONDS = 0.1
 """The shortest pause between two updates of a program that reads whole bubbles."""
@@ -165,7 +165,7 @@ class LiveRuns:
     @property
     def pause(self) -> float:
         """Seconds between two events of an answer: the more answers are being written, the longer."""
-        return min(SLOWEST_SECONDS, FASTEST_SECONDS + PAUSE_PER_ANSWER * (len(self._runs) - 1))
+        return min(SLOWEST_SECONDS, FASTEST_SECONDS + PAUSE_PER_ANSWER_SECONDS * (len(self._runs) - 1))
 
     @property
     def count(self) -> int:

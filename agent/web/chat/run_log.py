@@ -20,7 +20,7 @@ from agent.run import Run
 from agent.runtime.retry import Wait
 from agent.web.chat.transcript import Bubble, fold_responses
 
-STORE_SECONDS = 2.0
+EVENT_STORE_SECONDS = 2.0
 """Seconds between two writes of events to the store, which is the most text that a killed process loses."""
 
 log = logging.getLogger(__name__)
@@ -80,11 +80,11 @@ class RunLog:
         self._publish([*self._numbered([{"type": "begun", "run": run.id, "conversation": self._record.id}])])
 
     async def store_if_due(self) -> None:
-        """Store new events if the last write was `STORE_SECONDS` ago.
+        """Store new events if the last write was `EVENT_STORE_SECONDS` ago.
 
         A failure does not end the answer. It is logged, and the next message that cannot be stored ends the run.
         """
-        if not self._can_store or self._stored == self.number or monotonic() - self._stored_at < STORE_SECONDS:
+        if not self._can_store or self._stored == self.number or monotonic() - self._stored_at < EVENT_STORE_SECONDS:
             return
         async with self._lock:
             pending = self.events[self._stored :]
