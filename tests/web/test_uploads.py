@@ -11,8 +11,8 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from http.client import HTTPResponse
+from contextlib import closing, contextmanager, suppress
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -27,6 +27,7 @@ from agent.web import unsent_files as table
 from agent.web.middleware import upload_progress
 from agent.web.middleware.upload_form import UploadForm, safe_name
 from agent.web.middleware.upload_progress import UploadProgress
+from agent.web.middleware.uploads import LINGER_SECONDS
 from agent.web.unsent_files import LEAST, LOCK, MB, PREFIX, UnsentFiles, remove_leftovers
 from tests.conftest import App, Visitor, becomes
 from tests.support.clocks import Clock
@@ -159,6 +160,18 @@ def test_malformed_form_leaves_nothing(empty: App, body: bytes) -> None:
     said = HttpVisitor(empty.url).ask("POST", f"{API}upload", content=body, headers=FORM)
     assert (said.status, said.json) == (400, {"detail": "The upload was not understood."})
     assert on_disk(empty) == []
+
+
+def test_refused_upload_does_not_hold_its_connection(empty: App) -> None:
+    """A proxy sends the next request of any visitor on the same connection."""
+    connection = HTTPConnection("127.0.0.1", empty.port, timeout=LINGER_SECONDS / 2)
+    with closing(connection):
+        connection.request("POST", f"{API}upload", BROKEN["no file"], FORM)
+        with connection.getresponse() as answer:
+            assert (answer.status, bool(answer.read())) == (400, True)
+        connection.request("GET", "/healthz")
+        with connection.getresponse() as answer:
+            assert answer.status == 200
 
 
 def test_large_field_costs_no_memory(start_app: Callable[..., App]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers, QueryParams
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.errors import AgentError, InputError, Limited
 from agent.i18n import _
@@ -51,9 +51,16 @@ class UploadMiddleware:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        upload_id = QueryParams(scope["query_string"]).get("upload_id", "")
+        upload_id, has_ended = QueryParams(scope["query_string"]).get("upload_id", ""), False
+
+        async def receive_body() -> Message:
+            nonlocal has_ended
+            message = await receive()
+            has_ended = not message.get("more_body")
+            return message
+
         try:
-            paths = await self._take(headers, receive, visitor_id_of(scope), upload_id)
+            paths = await self._take(headers, receive_body, visitor_id_of(scope), upload_id)
         except _Gone:
             return
         except AgentError as error:
@@ -64,8 +71,9 @@ class UploadMiddleware:
                 await _respond(send, 400, "application/json", json.dumps({"detail": sentence}).encode(), more=True)
             with suppress(TimeoutError):
                 async with asyncio.timeout(LINGER_SECONDS):
-                    while (await receive()).get("more_body"):
-                        pass
+                    # After the end of the body, receiving waits for a disconnect, and the next request behind it.
+                    while not has_ended:
+                        await receive_body()
             await send({"type": "http.response.body", "body": b""})
             return
         await _respond(send, 200, "application/json", json.dumps([str(path) for path in paths]).encode())
