@@ -654,7 +654,7 @@ def test_forged_address_gets_no_extra_slots(start_app: Callable[..., App], model
         Client(app.url, x_forwarded_for="1.1.1.1, 5.6.7.9") as other,
     ):
         before = len(model_server.journal())
-        first.begin("!tokens 200 @20")
+        first.begin("!tokens 80 @20")
         model_server.wait_for(lambda journal: len(journal) > before)
         assert "for your network address" in same.chat("!text Hi.").error
         assert other.chat("!text Hi.").value["text"] == "Hi."
@@ -681,7 +681,7 @@ def test_long_guest_prompts_are_not_kept(public: App) -> None:
     assert public.process is not None
     long_prompts(public.url, guests=5)
     with bystander(public.url, pause=0.3) as other, memory(public.process.pid) as held:
-        assert long_prompts(public.url, guests=60) == 60
+        assert long_prompts(public.url, guests=30) == 30
     assert held.kept < 60, held
     assert held.grown < 150, held
     assert not other.failures
