@@ -33,8 +33,9 @@ def test_no_message_content_at_debug(
     visitor.ask(f"!tool calculate {MARK}")
     cookies = {str(one.get("name")): str(one.get("value")) for one in visitor.page.context.cookies()}
     with httpx.Client(base_url=f"{app.url}/gradio_api/queue", cookies=cookies, trust_env=False, timeout=60) as http:
-        for data in ([], [f"{MARK} alone"], [{"text": [MARK]}, MARK, MARK], [{"text": MARK, "files": MARK}, "", {}]):
-            for number in range(60):
+        events = len(http.get(f"{app.url}/config").json()["dependencies"])
+        for data in ([f"{MARK} alone"], [{"text": [MARK]}, MARK, MARK], [{"text": MARK, "files": MARK}, "", {}]):
+            for number in range(events + 1):  # and one that does not exist
                 given = {"data": data, "fn_index": number, "session_hash": f"logs{number}"}
                 if http.post("/join", json=given).status_code == 200:
                     http.get("/data", params={"session_hash": f"logs{number}"})
