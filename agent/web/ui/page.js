@@ -357,8 +357,19 @@
         settling = false;
       }));
     };
+    const toEnd = document.createElement("button");
+    Object.assign(toEnd, { id: "to-end", type: "button", hidden: true, textContent: "↓" });
+    toEnd.setAttribute("aria-label", said.to_end);
+    toEnd.title = said.to_end;
+    toEnd.addEventListener("click", () => {
+      follow(true);
+      down();
+      box()?.focus();
+    });
+    when("#dock", (dock) => dock.append(toEnd));
     const follow = (yes) => {
       following = yes;
+      toEnd.hidden = yes;
       log.style.overflowAnchor = yes ? "none" : ""; // the browser must not anchor to a line that is to move up
     };
     const down = () => {

@@ -60,6 +60,7 @@ SCRIPTS = {
     ),
     "camera_none": N_("No camera was found. Connect one, or attach a file."),
     "camera_trouble": N_("The camera gives no picture; another program may be using it."),
+    "to_end": N_("Jump to the end"),
     "answer_ready": N_("Answer ready"),
     "answer_asks": N_("Waiting for you"),
     "still_writing": N_("The answer is still being written. Your text stays here."),
