@@ -18,7 +18,7 @@ from agent.cli.chat import ChatSetup, Terminal
 from agent.cli.history_file import ConversationFile
 from agent.errors import AgentError, UnknownModel
 from agent.limits import Limits
-from agent.local.by_name import connect_by_name
+from agent.local.connect_by_name import connect_by_name
 from agent.local.manager import LocalModels
 from agent.providers import Connection, Endpoint, connect
 from agent.providers.discovery import discover

@@ -11,13 +11,13 @@ from agent.errors import InputError
 from agent.events import Observer, Observers
 from agent.fetch import GUARD, Guard
 from agent.limits import Limits
-from agent.local.by_name import connect_by_name
+from agent.local.connect_by_name import connect_by_name
 from agent.messages.adapt import check_prompt
 from agent.messages.prompt import Prompt, fetch_urls, to_messages
 from agent.providers import Connection
 from agent.result import DEFAULTS, Journal, Options, RunOptions, RunPlan, RunResult, RunSource, checked_options
 from agent.run import Run
-from agent.runtime.tool_sessions import by_name
+from agent.runtime.tool_sessions import tools_by_name
 from agent.suspension import Reply, Resumption, Suspension, match_answers
 from agent.suspension.seals import Seals
 from agent.suspension.sentences import refused
@@ -55,7 +55,7 @@ class Agent:
         self.connection = connection
         self.system_message = system_message
         self.toolsets = tuple(item for item in tools if isinstance(item, Toolset))
-        self.tools = by_name([as_tool(item) for item in tools if not isinstance(item, Toolset)])
+        self.tools = tools_by_name([as_tool(item) for item in tools if not isinstance(item, Toolset)])
         self.limits = limits or Limits()
         if isinstance(connection, RunSource):
             self.tools, self.toolsets, self.limits = dict(connection.tools), (), connection.limits
@@ -119,7 +119,7 @@ class Agent:
     def with_tools(self, *tools: Tool) -> "Agent":
         """Return a copy with these opened tools instead of its toolsets. The caller that opened them closes them."""
         other = copy(self)
-        other.tools, other.toolsets = by_name([*self.tools.values(), *tools]), ()
+        other.tools, other.toolsets = tools_by_name([*self.tools.values(), *tools]), ()
         return other
 
     def _observers(self, record: str | Path | None) -> Observers:

@@ -53,11 +53,11 @@ class Chat:
         """The result of the last run."""
         self._context = context or Context()
         self._single_run, self._queue = single_run, queue
-        self._used = self._closed = False
+        self._has_run = self._closed = False
         self._starting = threading.Lock()
-        self._home: LoopThread | None = None
-        self._turn = asyncio.Lock()
-        self._open = AsyncExitStack()
+        self._loop_thread: LoopThread | None = None
+        self._run_lock = asyncio.Lock()
+        self._open_toolsets = AsyncExitStack()
         self._agent_with_open_tools: Agent | None = None
         self._run: Run | None = None
 
@@ -75,7 +75,7 @@ class Chat:
 
     def clear(self) -> None:
         """Remove all messages except the system message. Raises `Busy` during a run."""
-        if self._turn.locked():
+        if self._run_lock.locked():
             raise Busy("This chat cannot be cleared while a run is going on: cancel it, or wait for its end.")
         self._context = replace(self._context, messages=())
 
@@ -87,17 +87,17 @@ class Chat:
         `RunOptions` describes the `options`. Leaving the loop early cancels the run, which keeps its partial
         answer. Raises `Busy`, `SingleRun`, and `InputError` for an invalid prompt.
         """
-        return self._pulled(self._question(prompt, options))
+        return self._iterate(self._new_run(prompt, options))
 
     def stream(self, prompt: Prompt, **options: Unpack[RunOptions]) -> AsyncIterator[Response]:
         """Do the same as `query`, for `async for` in any event loop."""
-        return self._streamed(self._question(prompt, options))
+        return self._iterate_async(self._new_run(prompt, options))
 
     async def ask(self, prompt: Prompt, **options: Unpack[RunOptions]) -> RunResult:
         """Ask and wait for the whole answer. Raises as `query` does. Failures of a model or tool are in the result."""
-        async with self._begun(self._question(prompt, options)) as (home, run, over):
+        async with self._run_in_loop(self._new_run(prompt, options)) as (loop_thread, run, completion):
             with suppress(LoopEnded):  # the chat was closed meanwhile, which ends the run first
-                await home.submit(_waited(over))
+                await loop_thread.submit(_wait_for(completion))
         if run.refused is not None:
             raise run.refused
         assert run.result is not None
@@ -109,11 +109,11 @@ class Chat:
         `reply` has the same form as for `Agent.resume`. With `single_run` this counts as the same run. Raises
         `InputError` if nothing is pending or the reply does not fit.
         """
-        return self._pulled(self._answer(reply), same_run=True)
+        return self._iterate(self._resumed_run(reply), same_run=True)
 
     def stream_resume(self, reply: Reply) -> AsyncIterator[Response]:
         """Do the same as `resume`, for `async for` in any event loop."""
-        return self._streamed(self._answer(reply), same_run=True)
+        return self._iterate_async(self._resumed_run(reply), same_run=True)
 
     def cancel(self, reason: str = "user_request") -> None:
         """Cancel the current run, if any, from any thread. Its partial answer is kept. See `Run.cancel`."""
@@ -124,17 +124,17 @@ class Chat:
 
     def close(self) -> None:
         """Cancel the current run, close the tools and clients, and end the thread. A second call does nothing."""
-        if home := self._leave():
+        if loop_thread := self._detach_thread():
             with suppress(LoopEnded):
-                home.wait(self._shut())
-            home.close()
+                loop_thread.wait(self._cancel_and_wait())
+            loop_thread.close()
 
     async def aclose(self) -> None:
         """Do the same as `close` without blocking the caller's event loop."""
-        if home := self._leave():
+        if loop_thread := self._detach_thread():
             with suppress(LoopEnded):
-                await home.submit(self._shut())
-            await asyncio.to_thread(home.close)
+                await loop_thread.submit(self._cancel_and_wait())
+            await asyncio.to_thread(loop_thread.close)
 
     def __enter__(self) -> Self:
         return self
@@ -150,10 +150,10 @@ class Chat:
 
     # In the chat's own loop
 
-    def _question(self, prompt: Prompt, options: RunOptions) -> _MakeRun:
+    def _new_run(self, prompt: Prompt, options: RunOptions) -> _MakeRun:
         return lambda agent: agent.run(prompt, context=self._context, **options)
 
-    def _answer(self, reply: Reply) -> _MakeRun:
+    def _resumed_run(self, reply: Reply) -> _MakeRun:
         def make(agent: Agent) -> Run:
             if self.result is None or self.result.suspension is None:
                 raise InputError("nothing in this chat waits for an answer")
@@ -161,83 +161,83 @@ class Chat:
 
         return make
 
-    def _pulled(self, make: _MakeRun, *, same_run: bool = False) -> Iterator[Response]:
-        home = self._started()
-        run, over = home.wait(self._begin(make, same_run))
+    def _iterate(self, make: _MakeRun, *, same_run: bool = False) -> Iterator[Response]:
+        loop_thread = self._ensure_thread()
+        run, completion = loop_thread.wait(self._begin_run(make, same_run))
         seen = 0
         try:
-            while news := home.wait(_wait_for_update(run, over, seen)):
-                seen += len(news)
-                yield from news
+            while new_responses := loop_thread.wait(_wait_for_update(run, completion, seen)):
+                seen += len(new_responses)
+                yield from new_responses
         except LoopEnded:  # the chat was closed meanwhile
             yield from run.responses[seen:]
         finally:
             run.cancel("client_disconnect")
             with suppress(LoopEnded):
-                home.wait(_waited(over))
+                loop_thread.wait(_wait_for(completion))
 
-    async def _streamed(self, make: _MakeRun, *, same_run: bool = False) -> AsyncIterator[Response]:
-        async with self._begun(make, same_run=same_run) as (home, run, over):
+    async def _iterate_async(self, make: _MakeRun, *, same_run: bool = False) -> AsyncIterator[Response]:
+        async with self._run_in_loop(make, same_run=same_run) as (loop_thread, run, completion):
             seen = 0
             try:
-                while news := await home.submit(_wait_for_update(run, over, seen)):
-                    seen += len(news)
-                    for response in news:
+                while new_responses := await loop_thread.submit(_wait_for_update(run, completion, seen)):
+                    seen += len(new_responses)
+                    for response in new_responses:
                         yield response
             except LoopEnded:  # the chat was closed meanwhile
                 for response in run.responses[seen:]:
                     yield response
 
     @asynccontextmanager
-    async def _begun(
+    async def _run_in_loop(
         self, make: _MakeRun, *, same_run: bool = False
     ) -> AsyncGenerator[tuple[LoopThread, Run, "asyncio.Task[None]"]]:
         """Begin a run. Leaving the context cancels it and waits for its end."""
-        home = self._started()
-        run, over = await home.submit(self._begin(make, same_run))
+        loop_thread = self._ensure_thread()
+        run, completion = await loop_thread.submit(self._begin_run(make, same_run))
         try:
-            yield home, run, over
+            yield loop_thread, run, completion
         finally:
             run.cancel("client_disconnect")
             with suppress(LoopEnded):
-                await home.submit(_waited(over))
+                await loop_thread.submit(_wait_for(completion))
 
-    async def _begin(self, make: _MakeRun, same_run: bool) -> tuple[Run, "asyncio.Task[None]"]:
+    async def _begin_run(self, make: _MakeRun, same_run: bool) -> tuple[Run, "asyncio.Task[None]"]:
         self._check(same_run=same_run)
-        if self._turn.locked() and not self._queue:
+        if self._run_lock.locked() and not self._queue:
             raise Busy(
                 "A run of this chat is going on: wait for its end, cancel it, or make the chat with queue=True. "
                 "For conversations at the same time, make a Chat for each; they may share the agent."
             )
-        await self._turn.acquire()
+        await self._run_lock.acquire()
         try:
             self._check(same_run=same_run)  # again: the chat can have been closed or used in the meantime
-            run = make(await self._ready())
-            self._used, self._run = True, run
+            run = make(await self._open_agent())
+            self._has_run, self._run = True, run
             return run, asyncio.create_task(self._wait_until_done(run.start()))
         except BaseException:
-            self._turn.release()
+            self._run_lock.release()
             raise
 
     def _check(self, *, same_run: bool) -> None:
         if self._closed:
             raise AgentError("This chat is closed. Its messages can still be read.")
-        if self._single_run and self._used and not same_run:
+        if self._single_run and self._has_run and not same_run:
             raise SingleRun(
                 "This chat is for a single run (single_run=True) and has had it. Make another Chat for another run; "
                 "to go on in one conversation, make it without single_run, or give its context to another."
             )
 
-    async def _ready(self) -> Agent:
+    async def _open_agent(self) -> Agent:
         """Return the agent with its toolsets open. If one cannot be opened, leave it to the run to report that."""
         if self._agent_with_open_tools is None:
             tools: list[Tool] = []
             try:
                 for toolset in self.agent.toolsets:
-                    tools += await self._open.enter_async_context(toolset.session())
+                    tools += await self._open_toolsets.enter_async_context(toolset.session())
                 self._agent_with_open_tools = self.agent.with_tools(*tools)
             except BaseException as failure:
-                await self._open.aclose()
+                await self._open_toolsets.aclose()
                 if not isinstance(failure, Exception):
                     raise
                 return self.agent
@@ -250,35 +250,35 @@ class Chat:
             if self.result.finish_reason != "error":
                 self._context = self.result.context
         except InputError:  # a refused run does not count
-            self._used = False
+            self._has_run = False
         finally:
             self._run = None
-            self._turn.release()
+            self._run_lock.release()
 
-    async def _shut(self) -> None:
+    async def _cancel_and_wait(self) -> None:
         """Cancel the run and wait for its end. The loop closes the toolsets when it ends."""
         self.cancel()
-        async with self._turn:
+        async with self._run_lock:
             pass
 
     # The thread
 
-    def _started(self) -> LoopThread:
+    def _ensure_thread(self) -> LoopThread:
         with self._starting:
             self._check(same_run=True)
-            if self._home is None:
-                self._home = LoopThread(partial(_closed, self._open, self.agent))
-                weakref.finalize(self, self._home.close)  # this also runs when the program ends
-            return self._home
+            if self._loop_thread is None:
+                self._loop_thread = LoopThread(partial(_close_agent, self._open_toolsets, self.agent))
+                weakref.finalize(self, self._loop_thread.close)  # this also runs when the program ends
+            return self._loop_thread
 
-    def _leave(self) -> LoopThread | None:
+    def _detach_thread(self) -> LoopThread | None:
         with self._starting:
             self._closed = True
-            home, self._home = self._home, None
-            return home
+            loop_thread, self._loop_thread = self._loop_thread, None
+            return loop_thread
 
 
-async def _closed(sessions: AsyncExitStack, agent: Agent) -> None:
+async def _close_agent(sessions: AsyncExitStack, agent: Agent) -> None:
     """Close the sessions and the agent of a chat. It holds no reference to the chat, so the chat can be freed."""
     try:
         await sessions.aclose()
@@ -287,11 +287,11 @@ async def _closed(sessions: AsyncExitStack, agent: Agent) -> None:
     await agent.aclose()
 
 
-async def _wait_for_update(run: Run, over: "asyncio.Task[None]", seen: int) -> Sequence[Response]:
+async def _wait_for_update(run: Run, completion: "asyncio.Task[None]", seen: int) -> Sequence[Response]:
     """Wait for the responses after the first `seen`. Return none once the run has ended and `Chat.result` is set."""
     while len(run.responses) == seen or run.refused:
         if run.done:
-            await _waited(over)
+            await _wait_for(completion)
             if run.refused is not None:
                 raise run.refused
             return ()
@@ -299,5 +299,5 @@ async def _wait_for_update(run: Run, over: "asyncio.Task[None]", seen: int) -> S
     return run.responses[seen:]
 
 
-async def _waited(over: "asyncio.Task[None]") -> None:
-    await asyncio.shield(over)
+async def _wait_for(completion: "asyncio.Task[None]") -> None:
+    await asyncio.shield(completion)

@@ -22,8 +22,8 @@ from agent.result import Journal, RecordedEnd, RunPlan, RunResult
 from agent.runtime.agent_loop import AgentLoop
 from agent.runtime.outcome import INTERNAL_ERROR, Outcome
 from agent.runtime.retry import Wait
+from agent.runtime.run_stream import RunStream
 from agent.runtime.shield import run_to_completion
-from agent.runtime.subscription import RunStream
 from agent.suspension import Resumption
 from agent.tracing.recorder import Recorder
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, UserPromptPart
 
 from agent.agent import Agent
-from agent.cli.history_file import ConversationFile, Kept
+from agent.cli.history_file import ConversationFile, ConversationState
 from agent.cli.questions import ask
 from agent.display import display
 from agent.errors import AgentError, InputError
@@ -55,30 +55,30 @@ class ChatSetup:
 class Terminal:
     """One conversation at a terminal or over a pipe. On a pipe, each line is a prompt and only answers are printed."""
 
-    def __init__(self, setup: ChatSetup, background: LoopThread) -> None:
-        self._setup, self._background = setup, background
+    def __init__(self, setup: ChatSetup, loop_thread: LoopThread) -> None:
+        self._setup, self._loop_thread = setup, loop_thread
         self._seals = Seals()
         self._options = Options()
-        self._attached: list[BinaryContent] = []
-        self._kept = setup.file.load() if setup.file is not None else Kept()
+        self._attachments: list[BinaryContent] = []
+        self._state = setup.file.load() if setup.file is not None else ConversationState()
         self._tools: list[Tool | Function | Toolset] = list(setup.tools)
-        self._open = AsyncExitStack()
-        self._talks = sys.stdin.isatty()
+        self._open_sessions = AsyncExitStack()
+        self._is_interactive = sys.stdin.isatty()
         self._interrupted = False
         self._failed = False
-        self._agent = self._made()
+        self._agent = self._make_agent()
 
     def run(self) -> int:
         """Chat until the end of the input. Return the exit status: 130 after Ctrl-C, 1 if an answer failed."""
-        if self._talks:
+        if self._is_interactive:
             self._greet()
         try:
-            self._background.wait(self._opened())
-            if self._kept.suspension is not None:
+            self._loop_thread.wait(self._open_toolsets())
+            if self._state.suspension is not None:
                 self._say("This conversation waits for an answer.")
                 self._answer_pending()
-            while (line := self._line("> ")) is not None:
-                if line.strip() and not self._take(line.strip()):
+            while (line := self._read_line("> ")) is not None:
+                if line.strip() and not self._execute(line.strip()):
                     break
         except KeyboardInterrupt:
             return 130
@@ -86,31 +86,31 @@ class Terminal:
             print(error, file=sys.stderr)
             return 1
         finally:
-            self._background.wait(self._open.aclose())
-            self._background.wait(self._agent.aclose())
-        return 1 if self._failed and not self._talks else 0
+            self._loop_thread.wait(self._open_sessions.aclose())
+            self._loop_thread.wait(self._agent.aclose())
+        return 1 if self._failed and not self._is_interactive else 0
 
     # Reading lines
 
-    def _line(self, prompt: str, prefill: str = "") -> str | None:
+    def _read_line(self, prompt: str, prefill: str = "") -> str | None:
         """Return the next line, or None at the end of the input. Raises KeyboardInterrupt for two Ctrl-C in a row."""
         while True:
             try:
-                line = _read(prompt if self._talks else "", prefill)
+                line = _read(prompt if self._is_interactive else "", prefill)
                 self._interrupted = False
                 return line
             except EOFError:
-                if self._talks:
+                if self._is_interactive:
                     print()
                 return None
             except KeyboardInterrupt:
-                if self._interrupted or not self._talks:
+                if self._interrupted or not self._is_interactive:
                     print()
                     raise
                 self._interrupted = True
                 print("\n(Ctrl-C again, or Ctrl-D, leaves.)")
 
-    def _take(self, line: str) -> bool:
+    def _execute(self, line: str) -> bool:
         """Execute a line. Return False to leave."""
         if not line.startswith("/"):
             self._ask(line)
@@ -145,19 +145,19 @@ class Terminal:
     # Running
 
     def _ask(self, text: str) -> None:
-        prompt: list[str | BinaryContent] = [text, *self._attached]
+        prompt: list[str | BinaryContent] = [text, *self._attachments]
         try:
             run = self._agent.run(
-                prompt if self._attached else text,
-                context=self._kept.context,
+                prompt if self._attachments else text,
+                context=self._state.context,
                 options=self._options,
-                journal=self._setup.file and self._setup.file.journal(self._kept.context),
+                journal=self._setup.file and self._setup.file.journal(self._state.context),
             )
         except AgentError as error:
             print(error, file=sys.stderr)
             self._failed = True
             return
-        self._attached.clear()
+        self._attachments.clear()
         self._follow(run)
         self._answer_pending()
 
@@ -173,23 +173,23 @@ class Terminal:
             self._interrupted = True
             run.cancel("user_request")
 
-        result = self._background.wait(shown(), stop)
+        result = self._loop_thread.wait(shown(), stop)
         if run.responses and run.responses[-1].type in ("output_text", "reasoning"):
             print(flush=True)
         if result.finish_reason not in ("error", "limit") and result.note.detail:
             self._say(result.note.detail)
         self._failed |= result.finish_reason == "error"
         suspension = self._seals.open(result.suspension) if result.suspension is not None else None
-        self._keep(Kept(result.context, suspension))
-        if result.finish_reason == "cancelled" and not self._talks:
+        self._set_state(ConversationState(result.context, suspension))
+        if result.finish_reason == "cancelled" and not self._is_interactive:
             raise KeyboardInterrupt
 
     def _answer_pending(self) -> None:
         """Ask the questions of the suspended run and resume it. Without an answer it stays suspended."""
-        while (suspension := self._kept.suspension) is not None:
+        while (suspension := self._state.suspension) is not None:
             reply: dict[str, str | Approve | Refuse] = {}
             for pending in suspension.pending:
-                answer = ask(pending, self._line)
+                answer = ask(pending, self._read_line)
                 if answer is None:
                     self._failed = True
                     self._say("Nothing was answered; the run stays suspended.")
@@ -206,7 +206,7 @@ class Terminal:
     # Commands
 
     def _attach(self, part: BinaryContent) -> None:
-        self._attached.append(part)
+        self._attachments.append(part)
         self._say(f"{part.media_type}, {len(part.data)} bytes: it goes with the next message.")
 
     def _reasoning(self, wanted: str) -> None:
@@ -228,24 +228,24 @@ class Terminal:
         if not name:
             self._say(f"The model is {self._setup.connection.spec.id}.")
             return
-        connection = self._background.wait(cast(Coroutine[Any, Any, Connection], self._setup.connect(name)))
+        connection = self._loop_thread.wait(cast(Coroutine[Any, Any, Connection], self._setup.connect(name)))
         before, self._setup = self._agent, replace(self._setup, connection=connection)
-        self._agent = self._made()
-        self._background.wait(before.aclose())
+        self._agent = self._make_agent()
+        self._loop_thread.wait(before.aclose())
         self._say(f"The model is {connection.spec.id}.")
 
     def _system(self, text: str) -> None:
         self._setup = replace(self._setup, system_message=text)
-        self._agent = self._made()
+        self._agent = self._make_agent()
         self._say("The system message is set." if text else "There is no system message any more.")
 
     def _new(self, _: str) -> None:
-        self._attached.clear()
-        self._keep(Kept())
+        self._attachments.clear()
+        self._set_state(ConversationState())
         self._say("A new conversation.")
 
     def _history(self, _: str) -> None:
-        for message in self._kept.context.messages:
+        for message in self._state.context.messages:
             for line in _prompts(message):
                 print(f"> {line}")
             stamp = BubbleMarker()
@@ -258,12 +258,12 @@ class Terminal:
             self._setup = replace(self._setup, file=ConversationFile(_path(path)))
         if self._setup.file is None:
             raise InputError("Save it where? /save PATH")
-        self._keep(self._kept)
+        self._set_state(self._state)
         self._say(f"Kept in {self._setup.file.path}.")
 
     # Agent and toolsets
 
-    def _made(self) -> Agent:
+    def _make_agent(self) -> Agent:
         setup = self._setup
         return Agent(
             setup.connection,
@@ -273,28 +273,32 @@ class Terminal:
             seals=self._seals,
         )
 
-    async def _opened(self) -> None:
+    async def _open_toolsets(self) -> None:
         """Open the toolsets once for the whole chat."""
         for at, item in enumerate(self._tools):
             if isinstance(item, Toolset):
-                self._tools[at : at + 1] = list(await self._open.enter_async_context(item.session()))
-        self._agent = self._made()
+                self._tools[at : at + 1] = list(await self._open_sessions.enter_async_context(item.session()))
+        self._agent = self._make_agent()
 
-    def _keep(self, kept: Kept) -> None:
-        self._kept = kept
+    def _set_state(self, state: ConversationState) -> None:
+        self._state = state
         if self._setup.file is not None:
-            self._setup.file.save(kept)
+            self._setup.file.save(state)
 
     def _greet(self) -> None:
         with suppress(ImportError):
             import_module("readline")  # gives input() a history and editing
         print(f"{self._setup.connection.spec.label}. /help says what can be typed; Ctrl-D leaves.", flush=True)
-        if turns := sum(1 for message in self._kept.context.messages for _ in _prompts(message)):
+        if turns := sum(1 for message in self._state.context.messages for _ in _prompts(message)):
             print(f"The conversation goes on after {turns} {'turn' if turns == 1 else 'turns'}.", flush=True)
 
     def _say(self, sentence: str) -> None:
         """Print a message to people that is not an answer. Over a pipe it goes to stderr."""
-        print(f"({sentence})" if self._talks else sentence, file=sys.stdout if self._talks else sys.stderr, flush=True)
+        print(
+            f"({sentence})" if self._is_interactive else sentence,
+            file=sys.stdout if self._is_interactive else sys.stderr,
+            flush=True,
+        )
 
 
 def _read(prompt: str, prefill: str) -> str:

@@ -30,7 +30,7 @@ _SUSPENSIONS = TypeAdapter(
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ConversationState:
     """The state of a conversation between two runs."""
 
     context: Context = field(default_factory=Context)
@@ -43,12 +43,12 @@ class ConversationFile:
 
     path: Path
 
-    def load(self) -> Kept:
+    def load(self) -> ConversationState:
         """Read the file. Without a file, return a new conversation. Raises `InputError` for any other file."""
         try:
             text = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
-            return Kept()
+            return ConversationState()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"The conversation {self.path.name!r} cannot be read: {error}") from error
         try:
@@ -66,16 +66,16 @@ class ConversationFile:
             [*suspension] = _SUSPENSIONS.validate_json(json.dumps(suspended))
         except (InputError, ValidationError) as error:
             raise InputError(f"The conversation {self.path.name!r} is damaged; it is left as it is.") from error
-        return Kept(context, suspension[0] if suspension else None)
+        return ConversationState(context, suspension[0] if suspension else None)
 
-    def save(self, kept: Kept) -> None:
+    def save(self, state: ConversationState) -> None:
         """Replace the file. Raises `HistoryError` if that fails."""
-        waiting = [kept.suspension] if kept.suspension is not None else []
+        waiting = [state.suspension] if state.suspension is not None else []
         [*suspended] = json.loads(_SUSPENSIONS.dump_json(waiting))
         value = {
             "format": FORMAT,
             "version": VERSION,
-            "context": json.loads(kept.context.to_json()),
+            "context": json.loads(state.context.to_json()),
             "suspension": suspended[0] if suspended else None,
         }
         folder = self.path.parent
@@ -107,4 +107,4 @@ class _Journal:
         """Store the conversation with this message."""
         del note
         self._context = self._context.extended(message)
-        await asyncio.to_thread(self._file.save, Kept(self._context))
+        await asyncio.to_thread(self._file.save, ConversationState(self._context))

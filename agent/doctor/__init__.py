@@ -15,22 +15,22 @@ from agent.settings import Settings, load_settings
 
 log = logging.getLogger(__name__)
 
-Look = Callable[[], Awaitable[list[Check]]]
+CheckFunction = Callable[[], Awaitable[list[Check]]]
 
 
 async def examine(env: Mapping[str, str] = os.environ, *, online: bool = False) -> AsyncIterator[Check]:
     """Yield every check when it is made. `online` also tests the key of each hosted provider. Never raises."""
     hidden = _hidden(env)
 
-    async def look(name: str, how: Look) -> list[Check]:
+    async def run_check(name: str, check: CheckFunction) -> list[Check]:
         try:
-            found = await how()
+            found = await check()
         except AgentError as error:
             found = [fault(name, str(error), 'See README, "Configuration".')]
         except Exception as error:  # one check that breaks must not prevent the others
-            log.debug("the look at %s broke", name, exc_info=True)
-            said = f"this could not be looked at ({type(error).__name__})"
-            found = [fault(name, said, "Run it again with LOG_LEVEL=DEBUG, and report what it prints.")]
+            log.debug("the check of %s failed", name, exc_info=True)
+            message = f"this could not be checked ({type(error).__name__})"
+            found = [fault(name, message, "Run it again with LOG_LEVEL=DEBUG, and report what it prints.")]
         return [replace(one, message=_without(one.message, hidden), fix=_without(one.fix, hidden)) for one in found]
 
     settings: list[Settings] = []
@@ -39,16 +39,16 @@ async def examine(env: Mapping[str, str] = os.environ, *, online: bool = False) 
         settings.append(load_settings(env=env))
         return [ok("settings", "they can be read")]
 
-    for one in [*await look("python", machine.python), *await look("settings", configured)]:
+    for one in [*await run_check("python", machine.python), *await run_check("settings", configured)]:
         yield one
-    for name, how in _looks(settings[0], env, online).items() if settings else ():
-        for one in await look(name, how):
+    for name, check in _check_functions(settings[0], env, online).items() if settings else ():
+        for one in await run_check(name, check):
             yield one
-    for one in await look("tests", machine.tests):
+    for one in await run_check("tests", machine.tests):
         yield one
 
 
-def _looks(settings: Settings, env: Mapping[str, str], online: bool) -> dict[str, Look]:
+def _check_functions(settings: Settings, env: Mapping[str, str], online: bool) -> dict[str, CheckFunction]:
     local = settings.local
     return {
         "server": lambda: models.server(local),

@@ -32,8 +32,8 @@ async def _found(online: bool, lines: bool) -> list[Check]:
     async for one in examine(online=online):
         found.append(one)
         if lines:
-            cure = f"  ->  {one.fix}" if one.fix else ""
-            print(f"{one.state:8} {one.name:10} {one.message}{cure}", flush=True)
+            fix = f"  ->  {one.fix}" if one.fix else ""
+            print(f"{one.state:8} {one.name:10} {one.message}{fix}", flush=True)
     return found
 
 

@@ -25,25 +25,32 @@ TCP = 4
 
 async def python() -> list[Check]:
     """Check that this Python is new enough and that the installed packages match the lock file."""
-    said = f"Python {sys.version.split()[0]}"
+    python_version = f"Python {sys.version.split()[0]}"
     if sys.version_info < OLDEST:
-        return [fault("python", f"{said} is too old", "Install Python 3.11 or newer, then `make setup PYTHON=...`.")]
+        return [
+            fault(
+                "python", f"{python_version} is too old", "Install Python 3.11 or newer, then `make setup PYTHON=...`."
+            )
+        ]
     lock = ROOT / "requirements.txt"
     if not lock.is_file():
-        return [ok("python", said), warning("packages", "requirements.txt is not here", "Fetch the whole project.")]
-    wrong = list(_apart(lock.read_text(encoding="utf-8")))
+        return [
+            ok("python", python_version),
+            warning("packages", "requirements.txt is not here", "Fetch the whole project."),
+        ]
+    wrong = list(_mismatches(lock.read_text(encoding="utf-8")))
     models = ROOT / "requirements-models.txt"
-    missing = list(_apart(models.read_text(encoding="utf-8"))) if models.is_file() else []
+    missing = list(_mismatches(models.read_text(encoding="utf-8"))) if models.is_file() else []
     if missing and not wrong:
-        short = f"those that carry models are not as in requirements-models.txt: {', '.join(missing)}"
-        return [ok("python", said), warning("packages", short, "make setup")]
+        message = f"those that carry models are not as in requirements-models.txt: {', '.join(missing)}"
+        return [ok("python", python_version), warning("packages", message, "make setup")]
     if not wrong:
-        return [ok("python", said), ok("packages", "they are those of requirements.txt")]
+        return [ok("python", python_version), ok("packages", "they are those of requirements.txt")]
     some = ", ".join(wrong[:3]) + (f" and {len(wrong) - 3} more" if len(wrong) > 3 else "")
-    return [ok("python", said), fault("packages", f"not as in requirements.txt: {some}", "make setup")]
+    return [ok("python", python_version), fault("packages", f"not as in requirements.txt: {some}", "make setup")]
 
 
-def _apart(lock: str) -> Iterator[str]:
+def _mismatches(lock: str) -> Iterator[str]:
     """Yield the packages that this platform needs and that are missing or have another version."""
     for line in lock.splitlines():
         if not line[:1].isalnum():
@@ -66,8 +73,8 @@ async def sandbox() -> list[Check]:
     if found >= TCP:
         return [ok("sandbox", "files are decoded in a process that reaches neither your files nor TCP")]
     lacks = "the network" if found else "your files and the network"
-    said = f"the process that decodes files could reach {lacks}: this system has no newer Landlock"
-    return [warning("sandbox", said, "Use Linux 6.7 or newer, and let a container call Landlock.")]
+    message = f"the process that decodes files could reach {lacks}: this system has no newer Landlock"
+    return [warning("sandbox", message, "Use Linux 6.7 or newer, and let a container call Landlock.")]
 
 
 async def port(host: str, number: int) -> list[Check]:
@@ -76,21 +83,21 @@ async def port(host: str, number: int) -> list[Check]:
     try:
         socket.create_server((host, number)).close()
     except OSError as error:
-        if await _ours(host, number):
+        if await _is_our_page(host, number):
             return [ok("port", f"{where}: the page is running there")]
-        cure = "Set GRADIO_SERVER_PORT and GRADIO_SERVER_NAME to what is free, or end what uses it."
-        return [fault("port", f"{where} cannot be used: {error.strerror or error}", cure)]
+        fix = "Set GRADIO_SERVER_PORT and GRADIO_SERVER_NAME to what is free, or end what uses it."
+        return [fault("port", f"{where} cannot be used: {error.strerror or error}", fix)]
     return [ok("port", f"{where} is free")]
 
 
-async def _ours(host: str, number: int) -> bool:
+async def _is_our_page(host: str, number: int) -> bool:
     here = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
     try:
         async with httpx2.AsyncClient(trust_env=False, timeout=2) as client:
-            said = (await client.get(f"http://{here}:{number}/healthz")).json()
+            answer = (await client.get(f"http://{here}:{number}/healthz")).json()
     except (httpx2.HTTPError, ValueError):
         return False
-    return isinstance(said, dict) and {"status", "model"} <= said.keys()
+    return isinstance(answer, dict) and {"status", "model"} <= answer.keys()
 
 
 async def tests() -> list[Check]:
@@ -135,9 +142,9 @@ async def _version(program: str) -> str:
     except OSError:
         return ""
     try:
-        said, _ = await asyncio.wait_for(process.communicate(), 20)
+        output, _ = await asyncio.wait_for(process.communicate(), 20)
     except TimeoutError:
         process.kill()
         await process.wait()
         return ""
-    return said.decode("utf-8", "replace").strip() if process.returncode == 0 else ""
+    return output.decode("utf-8", "replace").strip() if process.returncode == 0 else ""

@@ -25,7 +25,8 @@ from agent.settings import LocalSettings
 OLDEST_VLLM = (0, 32)
 """The oldest version of vLLM that this program is tested with."""
 REQUEST_SECONDS = 60.0
-OVERHEAD = 150 * 10**6
+OVERHEAD_BYTES = 150 * 10**6
+"""Memory of the server beside the weights and the conversation."""
 FIXES = {
     "connection": "Start it, or set VLLM_BASE_URL to where it is.",
     "key": "Set VLLM_API_KEY to the key that the server was started with.",
@@ -65,8 +66,8 @@ async def server(local: LocalSettings) -> list[Check]:
 
 async def _version(client: httpx2.AsyncClient, endpoint: Endpoint) -> list[Check]:
     try:
-        said = (await client.get(endpoint.base_url.removesuffix("/v1") + "/version")).json()["version"]
-        parts = tuple(int(part) for part in str(said).split("+")[0].split(".")[:2])
+        reported = (await client.get(endpoint.base_url.removesuffix("/v1") + "/version")).json()["version"]
+        parts = tuple(int(part) for part in str(reported).split("+")[0].split(".")[:2])
     except (httpx2.HTTPError, ValueError, KeyError, TypeError):
         return [ok("version", "it does not say its version, so it is not vLLM")]
     if parts < OLDEST_VLLM:
@@ -74,11 +75,11 @@ async def _version(client: httpx2.AsyncClient, endpoint: Endpoint) -> list[Check
         return [
             warning(
                 "version",
-                f"vLLM {said} is older than {oldest}, the oldest that this is tested with",
+                f"vLLM {reported} is older than {oldest}, the oldest that this is tested with",
                 "Update vLLM on that machine.",
             )
         ]
-    return [ok("version", f"vLLM {said}")]
+    return [ok("version", f"vLLM {reported}")]
 
 
 async def _tools(client: httpx2.AsyncClient, endpoint: Endpoint, spec: ModelSpec) -> list[Check]:
@@ -87,9 +88,9 @@ async def _tools(client: httpx2.AsyncClient, endpoint: Endpoint, spec: ModelSpec
         return [ok("tools", f"{spec.name} calls tools by a JSON schema, which needs no flag")]
     parser = family(spec.name).tool_parser
     flags = f"--enable-auto-tool-choice --tool-call-parser {parser or '...'}"
-    asked = "What time is it in Paris? Call the tool."
+    question = "What time is it in Paris? Call the tool."
     think = {"chat_template_kwargs": {"enable_thinking": False}} if spec.reasoning and not spec.always_reasons else {}
-    status, message = await _asked(client, endpoint, spec, asked, tools=[CLOCK], tool_choice="auto", **think)
+    status, message = await _ask_raw(client, endpoint, spec, question, tools=[CLOCK], tool_choice="auto", **think)
     content = str(message.get("content") or "")
     if status == 400:
         return [fault("tools", "it refuses a request that offers tools", f"Start vLLM with {flags}")]
@@ -107,19 +108,19 @@ async def _reasoning(client: httpx2.AsyncClient, endpoint: Endpoint, spec: Model
     if not spec.reasoning:
         return [ok("reasoning", f"{spec.name} does not reason")]
     flag = f"--reasoning-parser {family(spec.name).reasoning_parser or '...'}"
-    status, message = await _asked(client, endpoint, spec, "Is 7 a prime? Think, then answer in one word.")
+    status, message = await _ask_raw(client, endpoint, spec, "Is 7 a prime? Think, then answer in one word.")
     content = str(message.get("content") or "")
     if status != 200:
         return [fault("reasoning", _failed(status), "Look into that server's log.")]
     if message.get("reasoning") or message.get("reasoning_content"):
         return [ok("reasoning", "it comes apart from the answer")]
     if "<think>" in content or "</think>" in content:
-        said = "it writes its reasoning into the answer: no parser, or one that does not fit"
-        return [fault("reasoning", said, f"Start vLLM with {flag}")]
+        problem = "it writes its reasoning into the answer: no parser, or one that does not fit"
+        return [fault("reasoning", problem, f"Start vLLM with {flag}")]
     return [warning("reasoning", "it answered without reasoning", f"If it should reason, check {flag}")]
 
 
-async def _asked(
+async def _ask_raw(
     client: httpx2.AsyncClient, endpoint: Endpoint, spec: ModelSpec, text: str, **more: Any
 ) -> tuple[int, dict[str, Any]]:
     """Return the status (0: no answer) and the message of a raw answer, because our client would repair its faults."""
@@ -150,10 +151,10 @@ async def llama(local: LocalSettings) -> list[Check]:
         sys.executable, "-P", "-c", "import xllamacpp",
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    _, complaint = await process.communicate()
-    if process.returncode and b"libgomp" in complaint:
-        cure = "Install the system package libgomp1 (apt-get install libgomp1)."
-        return [fault("llama.cpp", "it needs OpenMP: libgomp.so.1 cannot be loaded", cure)]
+    _, error_output = await process.communicate()
+    if process.returncode and b"libgomp" in error_output:
+        fix = "Install the system package libgomp1 (apt-get install libgomp1)."
+        return [fault("llama.cpp", "it needs OpenMP: libgomp.so.1 cannot be loaded", fix)]
     if process.returncode:
         why = "this processor lacks AVX2" if process.returncode == -4 else "it cannot be loaded"
         return [fault("llama.cpp", why, "make setup; else set VLLM_BASE_URL, or use a hosted model.")]
@@ -164,20 +165,20 @@ def _memory() -> Check:
     free = available_memory()
     if free is None:
         return ok("memory", "this system does not say how much is free")
-    said = f"{free // 10**6} MB are free"
+    free_memory = f"{free // 10**6} MB are free"
     if free < _needed(SMOLLM2):
-        cure = "End other programs, allow the container more, or set VLLM_BASE_URL."
-        return fault("memory", f"{said}; even {SMOLLM2.spec.label} needs {_needed(SMOLLM2) // 10**6} MB", cure)
+        fix = "End other programs, allow the container more, or set VLLM_BASE_URL."
+        return fault("memory", f"{free_memory}; even {SMOLLM2.spec.label} needs {_needed(SMOLLM2) // 10**6} MB", fix)
     best = BETTER[0]
     if free < _needed(best):
-        cure = "End other programs, or allow the container more."
-        return warning("memory", f"{said}; {best.spec.label} needs {_needed(best) // 10**6} MB", cure)
-    return ok("memory", f"{said}, enough for {best.spec.label}")
+        fix = "End other programs, or allow the container more."
+        return warning("memory", f"{free_memory}; {best.spec.label} needs {_needed(best) // 10**6} MB", fix)
+    return ok("memory", f"{free_memory}, enough for {best.spec.label}")
 
 
 def _needed(weights: Weights) -> int:
     """Return the bytes of memory that one conversation needs."""
-    return weights.size + OVERHEAD + weights.kv_bytes * weights.spec.context_tokens
+    return weights.size + OVERHEAD_BYTES + weights.kv_bytes * weights.spec.context_tokens
 
 
 async def weights(local: LocalSettings) -> list[Check]:
@@ -190,54 +191,56 @@ async def weights(local: LocalSettings) -> list[Check]:
         if await find(better, local.cache_dir):
             return [ok("weights", f"{better.spec.label} is on this disk")]
     tiny = await find(SMOLLM2, local.cache_dir) is not None
-    have = f"only {SMOLLM2.spec.label} is on this disk" if tiny else "no model is on this disk"
+    on_disk = f"only {SMOLLM2.spec.label} is on this disk" if tiny else "no model is on this disk"
     if not local.downloads:
-        cure = "Start once with a network and without SWITCHBOARD_OFFLINE, or set LOCAL_MODEL or VLLM_BASE_URL."
-        return [(warning if tiny else fault)("weights", f"{have}, and downloads are off", cure)]
+        fix = "Start once with a network and without SWITCHBOARD_OFFLINE, or set LOCAL_MODEL or VLLM_BASE_URL."
+        return [(warning if tiny else fault)("weights", f"{on_disk}, and downloads are off", fix)]
     if await hub_answers():
-        return [ok("weights", f"{have}; a better one is fetched from the model hub at the start")]
-    cure = "Check the network and HF_ENDPOINT, or set LOCAL_MODEL or VLLM_BASE_URL."
+        return [ok("weights", f"{on_disk}; a better one is fetched from the model hub at the start")]
+    fix = "Check the network and HF_ENDPOINT, or set LOCAL_MODEL or VLLM_BASE_URL."
     if tiny:
-        return [warning("weights", f"{have}, and the model hub cannot be reached", cure)]
-    return [fault("weights", f"{have}, and the model hub cannot be reached", f"make setup. {cure}")]
+        return [warning("weights", f"{on_disk}, and the model hub cannot be reached", fix)]
+    return [fault("weights", f"{on_disk}, and the model hub cannot be reached", f"make setup. {fix}")]
 
 
 def _own_file(path: os.PathLike[str]) -> Check:
-    cure = "Set LOCAL_MODEL to a GGUF file that this user may read."
+    fix = "Set LOCAL_MODEL to a GGUF file that this user may read."
     try:
         with open(path, "rb") as file:
             magic = file.read(4)
     except OSError as error:
-        return fault("weights", f"LOCAL_MODEL {os.fspath(path)}: {error.strerror or error}", cure)
+        return fault("weights", f"LOCAL_MODEL {os.fspath(path)}: {error.strerror or error}", fix)
     if magic != b"GGUF":
-        return fault("weights", f"LOCAL_MODEL {os.fspath(path)} is not a GGUF file", cure)
+        return fault("weights", f"LOCAL_MODEL {os.fspath(path)} is not a GGUF file", fix)
     return ok("weights", f"LOCAL_MODEL {os.fspath(path)}")
 
 
 async def keys(env: Mapping[str, str], *, online: bool) -> list[Check]:
     """Check which providers have a key. `online` tests each key with one small request."""
     hosted = [one for one in catalog().providers.values() if one.base_url and one.key_names]
-    having = [one for one in hosted if default_endpoint(one, env).api_key]
-    missing = ", ".join(one.key_names[0] for one in hosted if one not in having)
-    said = (
-        f"set for {', '.join(one.label for one in having)}" if having else "none is set; visitors may bring their own"
+    with_key = [one for one in hosted if default_endpoint(one, env).api_key]
+    missing = ", ".join(one.key_names[0] for one in hosted if one not in with_key)
+    message = (
+        f"set for {', '.join(one.label for one in with_key)}"
+        if with_key
+        else "none is set; visitors may bring their own"
     )
-    found = [ok("keys", said + (f"; not set: {missing}" if missing else ""))]
-    return found + [await _works(one, env) for one in having] if online else found
+    found = [ok("keys", message + (f"; not set: {missing}" if missing else ""))]
+    return found + [await _check_key(one, env) for one in with_key] if online else found
 
 
-async def _works(provider: ProviderSpec, env: Mapping[str, str]) -> Check:
+async def _check_key(provider: ProviderSpec, env: Mapping[str, str]) -> Check:
     name = next(name for name in provider.key_names if env.get(name, "").strip())
     spec = next((one for one in catalog().menu() if one.provider == provider.id), None)
     if spec is None:
         return ok("key", f"{provider.label}: no model of it is on the menu to try {name} with")
-    cure = f"Check {name}; keys are made at {provider.keys_at}"
+    fix = f"Check {name}; keys are made at {provider.keys_at}"
     try:
         connection = connect(spec, default_endpoint(provider, env))
         async with Agent(connection, limits=Limits(steps=1, seconds=REQUEST_SECONDS, retries=0)) as agent:
             result = await agent.ask("Say ok.", max_tokens=64)
     except AgentError as error:
-        return fault("key", f"{provider.label}: {error}", cure)
+        return fault("key", f"{provider.label}: {error}", fix)
     if result.finish_reason in ("error", "limit"):
-        return fault("key", f"{provider.label}: {result.note.detail}", cure)
+        return fault("key", f"{provider.label}: {result.note.detail}", fix)
     return ok("key", f"{provider.label}: {name} works")

@@ -14,8 +14,8 @@ from agent.history.sqlite import SqliteStore
 from agent.models.catalog import load_catalog as catalog
 from agent.settings import Settings
 
-LITTLE, LOW = 50 * 10**6, 500 * 10**6
-"""Free bytes. Below `LITTLE`, conversations are soon refused; below `LOW`, attachments soon fill the disk."""
+FAULT_BYTES, WARNING_BYTES = 50 * 10**6, 500 * 10**6
+"""Free bytes. Below the first, conversations are soon refused; below the second, attachments soon fill the disk."""
 
 
 async def store(settings: Settings) -> list[Check]:
@@ -23,22 +23,22 @@ async def store(settings: Settings) -> list[Check]:
     if settings.store == "memory":
         return [warning("store", "history is kept in memory: a restart loses it", "Set SWITCHBOARD_STORE=sqlite.")]
     path = settings.data_dir / "history.sqlite"
-    cure = f"Make {settings.data_dir} writable for this user, or set SWITCHBOARD_DATA to another folder."
+    fix = f"Make {settings.data_dir} writable for this user, or set SWITCHBOARD_DATA to another folder."
     try:
         if not path.exists():
             return [await _new(settings.data_dir)]
-        if trouble := _damage(path):
-            cure = f"Move {path} away and start with an empty one, or restore a copy of it."
-            return [fault("store", f"{path} {trouble}", cure)]
+        if damage := _damage(path):
+            fix = f"Move {path} away and start with an empty one, or restore a copy of it."
+            return [fault("store", f"{path} {damage}", fix)]
         await _write(path)
     except AgentError as error:
         if "full" in str(error):
-            cure = f"Make room in {settings.data_dir}, or set SWITCHBOARD_DATA to a folder with room."
+            fix = f"Make room in {settings.data_dir}, or set SWITCHBOARD_DATA to a folder with room."
         elif isinstance(error, ConfigError) and "schema" in str(error):
-            cure = "Use the version of this program that wrote it, or set SWITCHBOARD_DATA to another folder."
-        return [fault("store", str(error), cure)]
+            fix = "Use the version of this program that wrote it, or set SWITCHBOARD_DATA to another folder."
+        return [fault("store", str(error), fix)]
     except OSError as error:
-        return [fault("store", f"{settings.data_dir} cannot be written: {error.strerror or error}", cure)]
+        return [fault("store", f"{settings.data_dir} cannot be written: {error.strerror or error}", fix)]
     return [ok("store", f"{path} opens and can be written")]
 
 
@@ -63,24 +63,24 @@ def _damage(path: Path) -> str:
     """Return SQLite's complaint about an existing file, or "" if the file is undamaged."""
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as base:
-            ((said, *_), *_) = base.execute("PRAGMA quick_check(1)").fetchall()
+            ((result, *_), *_) = base.execute("PRAGMA quick_check(1)").fetchall()
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_NOTADB:
             return "is not a SQLite database"
-        return "is damaged" if code == sqlite3.SQLITE_CORRUPT else ""  # opening it reports other errors
-    return "" if said == "ok" else "is damaged"
+        return "is damaged" if code == sqlite3.SQLITE_CORRUPT else ""  # opening the store reports other errors
+    return "" if result == "ok" else "is damaged"
 
 
 async def disk(settings: Settings) -> list[Check]:
     """Check the free space for conversations and attachments. `weights` checks the space for weights."""
     place = _existing(settings.data_dir)
     free = shutil.disk_usage(place).free
-    said = f"{free / 10**9:.1f} GB are free in {place}"
-    cure = "Make room there, or set SWITCHBOARD_DATA to a folder with room."
-    if free < LITTLE:
-        return [fault("disk", f"{free // 10**3} kB are free in {place}", cure)]
-    return [warning("disk", said, cure) if free < LOW else ok("disk", said)]
+    message = f"{free / 10**9:.1f} GB are free in {place}"
+    fix = "Make room there, or set SWITCHBOARD_DATA to a folder with room."
+    if free < FAULT_BYTES:
+        return [fault("disk", f"{free // 10**3} kB are free in {place}", fix)]
+    return [warning("disk", message, fix) if free < WARNING_BYTES else ok("disk", message)]
 
 
 def _existing(folder: Path) -> Path:
@@ -94,18 +94,18 @@ async def space(settings: Settings, env: Mapping[str, str]) -> list[Check]:
         return [ok("space", "this is not a Space")]
     found = [ok("space", f"this is the Space {settings.space.id}")]
     if settings.host in ("127.0.0.1", "localhost", "::1"):
-        said = f"the page listens on {settings.host}, where the hub's proxy cannot reach it"
-        found.append(fault("space", said, "Remove the variable GRADIO_SERVER_NAME, or set it to 0.0.0.0."))
+        message = f"the page listens on {settings.host}, where the hub's proxy cannot reach it"
+        found.append(fault("space", message, "Remove the variable GRADIO_SERVER_NAME, or set it to 0.0.0.0."))
     if settings.loses_history_on_restart:
-        said = "nothing outlives a restart: its disk is wiped, conversations are lost"
+        message = "nothing outlives a restart: its disk is wiped, conversations are lost"
         found.append(
-            warning("storage", said, "Name a `storage` in the Spacefile, or attach one in the Space's settings.")
+            warning("storage", message, "Name a `storage` in the Spacefile, or attach one in the Space's settings.")
         )
         if not env.get("SWITCHBOARD_SECRET"):
-            said = "cookies are signed with a key of this start's: after a restart nobody is known any more"
-            found.append(warning("secrets", said, "Add the secret SWITCHBOARD_SECRET, a long random word."))
+            message = "cookies are signed with a key of this start's: after a restart nobody is known any more"
+            found.append(warning("secrets", message, "Add the secret SWITCHBOARD_SECRET, a long random word."))
     keys = [name for provider in catalog().providers.values() for name in provider.key_names]
     if settings.local.vllm_base_url is None and not any(env.get(name, "").strip() for name in keys):
-        said = "no secret holds a provider's key: only the small model on this CPU answers"
-        found.append(warning("secrets", said, f"Add one of {', '.join(keys)} as a secret, or VLLM_BASE_URL."))
+        message = "no secret holds a provider's key: only the small model on this CPU answers"
+        found.append(warning("secrets", message, f"Add one of {', '.join(keys)} as a secret, or VLLM_BASE_URL."))
     return found

@@ -102,7 +102,7 @@ class SqliteStore:
         self._path, self._clock = path, clock
         self._writer = writer
         self._reader = reader
-        self._turn = asyncio.Lock()  # One connection holds one transaction at a time.
+        self._lock = asyncio.Lock()  # One connection holds one transaction at a time.
         self._writes: set[asyncio.Task[Any]] = set()
         self._closed = False
 
@@ -258,7 +258,7 @@ class SqliteStore:
             raise
 
     async def _in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
-        async with self._turn:
+        async with self._lock:
             with naming_errors(self._path, HistoryError):
                 return await work()
 

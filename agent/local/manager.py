@@ -32,13 +32,16 @@ _NO_BETTER = (
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A server to keep running. `rank` 0 is the better one, 1 is the small one that stands in for it."""
+    """A server to keep running. `rank` 0 is the better one, 1 is the small one that stands in for it.
+
+    `launch` takes its key and port. `describe` completes what the server tells about its model.
+    """
 
     rank: int
     label: str
     key: str
     launch: Callable[[str, int], Awaitable[Launched]]
-    name: Callable[[ModelSpec], ModelSpec]
+    describe: Callable[[ModelSpec], ModelSpec]
 
 
 class LocalModels:
@@ -61,14 +64,14 @@ class LocalModels:
         self._changed = asyncio.Event()
         self._fallback_lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
-        self._guards: set[asyncio.Task[None]] = set()
+        self._restart_tasks: set[asyncio.Task[None]] = set()
         self._children: set[ServerProcess] = set()
         self._closed = False
 
     def start(self) -> None:
         """Start in a background task of the running loop and return at once. A second call does nothing."""
         if self._task is None and not self._closed:
-            self._task = asyncio.create_task(self._work())
+            self._task = asyncio.create_task(self._run())
 
     @property
     def served(self) -> tuple[ServedModel, ...]:
@@ -100,7 +103,7 @@ class LocalModels:
     async def aclose(self) -> None:
         """End every process and wait for the end. Idempotent."""
         self._closed = True
-        tasks = [task for task in (self._task, *self._guards) if task]
+        tasks = [task for task in (self._task, *self._restart_tasks) if task]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -109,12 +112,12 @@ class LocalModels:
         self._ranks.clear()
         self._report_failure(LocalModelError(_("The local model was shut down.")), rank=0)
 
-    async def _work(self) -> None:
+    async def _run(self) -> None:
         try:
             if url := self._settings.vllm_base_url:
                 await self._watch_named_server(Endpoint(url, self._settings.vllm_api_key))
             else:
-                await self._choose()
+                await self._start_best_or_fallback()
         except LocalModelError as error:
             self._fail(error)
         except Exception as error:
@@ -132,13 +135,13 @@ class LocalModels:
                         error, LocalModelError(_("Trying again every {seconds:.0f} seconds.", seconds=_RETRY_SECONDS))
                     )
             else:
-                offer = tuple(ServedModel(spec, endpoint) for spec in specs)
-                if self.served != offer:
+                served = tuple(ServedModel(spec, endpoint) for spec in specs)
+                if self.served != served:
                     self._say(f"Using the server named by VLLM_BASE_URL: {', '.join(spec.name for spec in specs)}.")
-                    self._offer(0, offer)
+                    self._set_served(0, served)
             await asyncio.sleep(_RECHECK_SECONDS if self.served else _RETRY_SECONDS)
 
-    async def _choose(self) -> None:
+    async def _start_best_or_fallback(self) -> None:
         """Start the best model there is. If that takes long or fails, start SmolLM2."""
         named = self._settings.local_model is not None
         best = asyncio.create_task(self._start_best())
@@ -261,10 +264,10 @@ class LocalModels:
                 path, name=path.stem, context=4096, kv_bytes=None, key=key, port=port, answers=answers
             )
 
-        def name(spec: ModelSpec) -> ModelSpec:
+        def describe(spec: ModelSpec) -> ModelSpec:
             return replace(spec, id=f"local:{path.stem}", label=path.stem, source=_("a file on this machine"))
 
-        await self._start_candidate(_Candidate(0, path.stem, secrets.token_urlsafe(32), launch, name))
+        await self._start_candidate(_Candidate(0, path.stem, secrets.token_urlsafe(32), launch, describe))
 
     async def _start_llama(self, rank: int, weights: Weights, path: Path) -> None:
         spec = weights.spec
@@ -277,23 +280,23 @@ class LocalModels:
 
         await self._start_candidate(_Candidate(rank, spec.label, secrets.token_urlsafe(32), launch, lambda _: spec))
 
-    async def _start_candidate(self, plan: _Candidate) -> None:
+    async def _start_candidate(self, candidate: _Candidate) -> None:
         """Launch the server and restart it after crashes. Raises `LocalModelError` if the first launch fails."""
-        child, port = await self._launch(plan, 0)
-        guard = asyncio.create_task(self._guard(plan, child, port))
-        self._guards.add(guard)
-        guard.add_done_callback(self._guards.discard)
+        child, port = await self._launch(candidate, 0)
+        task = asyncio.create_task(self._restart_after_crash(candidate, child, port))
+        self._restart_tasks.add(task)
+        task.add_done_callback(self._restart_tasks.discard)
 
-    async def _launch(self, plan: _Candidate, port: int) -> tuple[ServerProcess, int]:
-        self._report(Status("loading", _("Loading {model}.", model=plan.label)), rank=plan.rank)
+    async def _launch(self, candidate: _Candidate, port: int) -> tuple[ServerProcess, int]:
+        self._report(Status("loading", _("Loading {model}.", model=candidate.label)), rank=candidate.rank)
         began = time.monotonic()
-        child, endpoint, specs = await plan.launch(plan.key, port)
+        child, endpoint, specs = await candidate.launch(candidate.key, port)
         self._children.add(child)
-        self._say(f"{plan.label} answers after {time.monotonic() - began:.1f} s.")
-        self._offer(plan.rank, tuple(ServedModel(plan.name(spec), endpoint) for spec in specs))
+        self._say(f"{candidate.label} answers after {time.monotonic() - began:.1f} s.")
+        self._set_served(candidate.rank, tuple(ServedModel(candidate.describe(spec), endpoint) for spec in specs))
         return child, int(endpoint.base_url.rsplit(":", 1)[-1].split("/")[0])
 
-    async def _guard(self, plan: _Candidate, child: ServerProcess, port: int) -> None:
+    async def _restart_after_crash(self, candidate: _Candidate, child: ServerProcess, port: int) -> None:
         """Restart a crashed server on its old port, a limited number of times."""
         crashes: deque[float] = deque(maxlen=_MAX_RESTARTS + 1)
         try:
@@ -301,33 +304,33 @@ class LocalModels:
                 why = await child.wait()
                 await child.aclose()  # processes that outlive it still write to its log, which reports the progress
                 self._children.discard(child)
-                self._ranks.pop(plan.rank, None)
+                self._ranks.pop(candidate.rank, None)
                 crashes.append(time.monotonic())
                 if len(crashes) > _MAX_RESTARTS and crashes[-1] - crashes[0] < _RESTART_WINDOW_SECONDS:
-                    raise combine_errors(LocalModelError, crashed(plan.label, len(crashes)), why)
-                self._say(f"{plan.label}: {why} Starting it again.")
-                child, port = await self._launch(plan, port)
+                    raise combine_errors(LocalModelError, crashed(candidate.label, len(crashes)), why)
+                self._say(f"{candidate.label}: {why} Starting it again.")
+                child, port = await self._launch(candidate, port)
         except LocalModelError as error:
-            await self._give_up_server(plan, error)
+            await self._give_up_server(candidate, error)
         except Exception as error:
-            await self._give_up_server(plan, not_started(error))
+            await self._give_up_server(candidate, not_started(error))
             raise
 
-    async def _give_up_server(self, plan: _Candidate, error: LocalModelError) -> None:
+    async def _give_up_server(self, candidate: _Candidate, error: LocalModelError) -> None:
         """Report why the server is lost. If no other server answers, start SmolLM2 instead of the better model."""
         self._say(str(error))
-        if not self.served and plan.rank == 0 and self._settings.local_model is None:
+        if not self.served and candidate.rank == 0 and self._settings.local_model is None:
             try:
                 await self._start_fallback()
             except LocalModelError as other:
                 self._fail(error, other)
                 return
         if self.served:  # the failure also replaces the status of a restart that did not succeed
-            self._report_failure(error, rank=plan.rank)
+            self._report_failure(error, rank=candidate.rank)
         else:
             self._fail(error)
 
-    def _offer(self, rank: int, served: tuple[ServedModel, ...]) -> None:
+    def _set_served(self, rank: int, served: tuple[ServedModel, ...]) -> None:
         self._ranks[rank] = served
         self._report(Status("ready", _("{model} answers.", model=served[0].spec.label), 1.0), rank=rank)
 

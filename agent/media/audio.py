@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from agent.i18n import LocalizedText
 from agent.media.mime import ConvertedMedia, detect_mime, label
-from agent.media.sandbox import MAX_WORDS, SandboxJob, run_decoder
+from agent.media.sandbox import MAX_HEADER_BYTES, SandboxJob, run_decoder
 from agent.media.sandbox_worker import IS_CLIPPED, IS_SILENT, RATE, too_long
 from agent.media.sentences import refused, sentence
 
@@ -44,14 +44,14 @@ class SoundLimits:
 
 
 def convert_audio(
-    data: bytes, limits: SoundLimits, *, began: Callable[[SandboxJob], None] = lambda _: None
+    data: bytes, limits: SoundLimits, *, on_start: Callable[[SandboxJob], None] = lambda _: None
 ) -> ConvertedMedia:
     """Return the audio converted to fit these limits, with its length.
 
     A small MP3 only loses its tags if the model accepts MP3. Silent or clipped audio gets a note and is not refused.
-    The same input always gives the same bytes, and converting a result again leaves it unchanged. `began` receives the
-    decoding job, which can be killed. Raises `InputError` if the data is not audio, or is broken, empty, too long or
-    too large.
+    The same input always gives the same bytes, and converting a result again leaves it unchanged. `on_start` receives
+    the decoding job, which can be killed. Raises `InputError` if the data is not audio, or is broken, empty, too long
+    or too large.
     """
     found = detect_mime(data)
     if found not in FORMATS:
@@ -60,11 +60,13 @@ def convert_audio(
     ours = samples is not None
     try:
         if samples is None:
-            most = (limits.seconds + _LONGEST_BLOCK_SECONDS) * RATE * 2 + MAX_WORDS
-            decoded = run_decoder("sound", FORMATS[found], str(limits.seconds), data=data, max_output=most, began=began)
+            most = (limits.seconds + _LONGEST_BLOCK_SECONDS) * RATE * 2 + MAX_HEADER_BYTES
+            decoded = run_decoder(
+                "sound", FORMATS[found], str(limits.seconds), data=data, max_output=most, on_start=on_start
+            )
             samples, heard = decoded[:-1], decoded[-1:]
         elif 0 < len(samples) <= (limits.seconds + 1) * RATE * 2:
-            heard = run_decoder("listen", data=samples, max_output=MAX_WORDS, began=began)
+            heard = run_decoder("listen", data=samples, max_output=MAX_HEADER_BYTES, on_start=on_start)
     except ValueError as error:
         raise refused("broken_sound", kind=label(found)) from error
     seconds = len(samples) / 2 / RATE

@@ -182,10 +182,10 @@ def _counted(what: str, size: int, left: dict[str, int]) -> bool:
     return True
 
 
-def _convert(data: bytes, limits: ImageLimits | SoundLimits, began: Callable[[SandboxJob], None]) -> ConvertedMedia:
+def _convert(data: bytes, limits: ImageLimits | SoundLimits, on_start: Callable[[SandboxJob], None]) -> ConvertedMedia:
     if isinstance(limits, ImageLimits):
-        return sandbox.convert_image(data, limits, began=began)
-    return audio.convert_audio(data, limits, began=began)
+        return sandbox.convert_image(data, limits, on_start=on_start)
+    return audio.convert_audio(data, limits, on_start=on_start)
 
 
 def _provider(spec: ModelSpec) -> ProviderSpec | None:

@@ -28,35 +28,35 @@ class OwnerFolders:
         self._folder = folder
         self._sizes = Counter[str]()
         self._is_counted = False
-        self._changing, self._counting = Lock(), Lock()
+        self._files_lock, self._recount_lock = Lock(), Lock()
 
     def sizes(self) -> Mapping[str, int]:
         """Return the size in bytes of each owner's files. Only the first call reads the folders."""
-        with self._counting:
+        with self._recount_lock:
             if not self._is_counted:
                 self._recount()
-        with self._changing:
+        with self._files_lock:
             return dict(self._sizes)
 
     def recount(self) -> None:
         """Read the sizes of all files again, and remove drafts that nobody will finish."""
-        with self._counting:
+        with self._recount_lock:
             self._recount()
 
     def write(self, path: Path, data: bytes) -> None:
         """Write the whole file or nothing, because another task can read it at the same time."""
-        with self._changing:  # so that nobody removes the empty folder
+        with self._files_lock:  # so that nobody removes the empty folder
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             number, draft = mkstemp(dir=path.parent, prefix=DRAFT_PREFIX)
         try:
             with open(number, "wb") as file:
                 file.write(data)
-            with self._changing:
+            with self._files_lock:
                 before = _size(path)
                 os.replace(draft, path)
                 self._add(path.parent.name, _size(path) - before)
         except BaseException:
-            with self._changing:
+            with self._files_lock:
                 Path(draft).unlink(missing_ok=True)
                 _remove_if_empty(path.parent)
             raise
@@ -66,7 +66,7 @@ class OwnerFolders:
         folders, failure = set[Path](), None
         for path in paths:
             folders.add(path.parent)
-            with self._changing:
+            with self._files_lock:
                 try:
                     size = _size(path)
                     path.unlink(missing_ok=True)
@@ -74,14 +74,14 @@ class OwnerFolders:
                 except OSError as error:
                     failure = failure or error
         for folder in folders:
-            with self._changing:
+            with self._files_lock:
                 _remove_if_empty(folder)
         if failure is not None:
             raise failure
 
     def remove_folder(self, owner: str) -> None:
         """Remove all files of an owner. Raises `OSError`."""
-        with self._changing:
+        with self._files_lock:
             try:
                 with suppress(FileNotFoundError):
                     shutil.rmtree(self._folder / owner)
@@ -96,7 +96,7 @@ class OwnerFolders:
         except FileNotFoundError:
             return []
 
-    def unchanged_since(self, owner: str, time: float) -> list[str]:
+    def written_before(self, owner: str, time: float) -> list[str]:
         """Return the names of an owner's files that were written before this Unix time."""
         found = list[str]()
         with suppress(FileNotFoundError), os.scandir(self._folder / owner) as files:
@@ -108,13 +108,13 @@ class OwnerFolders:
 
     def _recount(self) -> None:
         # Files can be written and removed meanwhile, but not in the folder that is being read.
-        for owner in {*self.owners(), *self._known()}:
-            with self._changing:
+        for owner in {*self.owners(), *self._counted_owners()}:
+            with self._files_lock:
                 self._recount_owner(owner)
         self._is_counted = True
 
-    def _known(self) -> list[str]:
-        with self._changing:
+    def _counted_owners(self) -> list[str]:
+        with self._files_lock:
             return list(self._sizes)
 
     def _recount_owner(self, owner: str) -> None:

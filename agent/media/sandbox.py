@@ -122,32 +122,32 @@ def _read(stream: IO[bytes], out: bytearray, most: int) -> None:
 
 def environment() -> dict[str, str]:
     """Return the environment of a sandboxed process."""
-    few = {"MALLOC_ARENA_MAX": "1", "OPENBLAS_NUM_THREADS": "1"}
-    return few | {name: os.environ[name] for name in _ENV if name in os.environ}
+    limits = {"MALLOC_ARENA_MAX": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return limits | {name: os.environ[name] for name in _ENV if name in os.environ}
 
 
 DECODING = SandboxProgram(
     sandbox_worker, memory=400 * 1024 * 1024, seconds=20, timeout_seconds=60, max_output=100_000_000
 )
 """The libraries take 120 MB before they decode anything. The longest accepted audio needs a few seconds."""
-MAX_WORDS = 100_000
-"""The most bytes that a decoder writes besides the bytes of the file: a media type and sentences."""
+MAX_HEADER_BYTES = 100_000
+"""The most bytes that a decoder writes before the bytes of the file: a media type and sentences."""
 
 
 def convert_image(
-    data: bytes, limits: ImageLimits, *, began: Callable[[SandboxJob], None] = lambda _: None
+    data: bytes, limits: ImageLimits, *, on_start: Callable[[SandboxJob], None] = lambda _: None
 ) -> ConvertedMedia:
     """Convert an image for a model with these limits, in the sandbox (see `agent.media.images.convert_image`).
 
-    `began` receives the job, which can be killed. Raises `InputError` if the image is refused.
+    `on_start` receives the job, which can be killed. Raises `InputError` if the image is refused.
     """
     found = detect_mime(data)
     if found not in KINDS:
         raise refused("no_readable_picture")
     try:
-        most = limits.max_bytes + MAX_WORDS
-        out = run_decoder("picture", json.dumps(asdict(limits)), data=data, max_output=most, began=began)
-        return _normal(out, limits)
+        most = limits.max_bytes + MAX_HEADER_BYTES
+        out = run_decoder("picture", json.dumps(asdict(limits)), data=data, max_output=most, on_start=on_start)
+        return _parse_output(out, limits)
     except ValueError as error:
         raise refused("broken_picture", kind=label(found)) from error
 
@@ -156,21 +156,21 @@ def open_image(data: bytes) -> tuple[str, bytes]:
     """Return the media type, and new bytes if it had to become PNG. Raises `ValueError` if it is not an image."""
     media_type, _, png = run_decoder("open", data=data).partition(b"\n")
     if media_type.decode() not in KINDS or (png and detect_mime(png) != "image/png"):
-        raise ValueError("the decoder said what it cannot say")
+        raise ValueError("the decoder wrote invalid output")
     return media_type.decode(), png
 
 
-def _normal(out: bytes, limits: ImageLimits) -> ConvertedMedia:
+def _parse_output(out: bytes, limits: ImageLimits) -> ConvertedMedia:
     """Validate the worker's output: an attack can have taken over the worker. Raises `ValueError` if invalid."""
     head, _, body = out.partition(b"\n")
     try:
-        said = json.loads(head)
-        done = tuple(_reported(json.dumps(one).encode()) for one in said["done"])
+        changes = json.loads(head)["done"]
+        done = tuple(_parse_sentence(json.dumps(change).encode()) for change in changes)
     except (AttributeError, LookupError, TypeError) as error:
-        raise ValueError("the decoder said what it cannot say") from error
+        raise ValueError("the decoder wrote invalid output") from error
     found = detect_mime(body)
     if found not in (*limits.types, "image/png", "image/jpeg") or len(body) > limits.max_bytes:
-        raise ValueError("the decoder made what was not asked for")
+        raise ValueError("the decoder wrote another type or more bytes than was requested")
     return ConvertedMedia(data=body, media_type=found, done=done)
 
 
@@ -179,29 +179,29 @@ def run_decoder(
     *args: str,
     data: bytes,
     max_output: int = DECODING.max_output,
-    began: Callable[[SandboxJob], None] = lambda _: None,
+    on_start: Callable[[SandboxJob], None] = lambda _: None,
 ) -> bytes:
     """Return the output of a `DECODING` job. Raises `InputError` for a refused file, `ValueError` for a broken one."""
     job = SandboxJob(replace(DECODING, max_output=max_output), name, *args)
-    began(job)
+    on_start(job)
     try:
         status, out = job.run(data)
     except TimeoutError as error:
         raise ValueError("it took too long") from error
     if status == sandbox_worker.REFUSED:
-        raise InputError(_reported(out.rpartition(b"\n")[2]))
+        raise InputError(_parse_sentence(out.rpartition(b"\n")[2]))
     if status:
         raise ValueError(f"the decoder ended with {status}")
     return out
 
 
-def _reported(said: bytes) -> LocalizedText:
+def _parse_sentence(text: bytes) -> LocalizedText:
     """Parse the worker's sentence without trusting the worker. Raises `ValueError` if it is not one of ours."""
     try:
-        message, values = json.loads(said)
+        message, values = json.loads(text)
         plain = {name: one if isinstance(one, int | float) else str(one)[:40] for name, one in values.items()}
         if message in SENTENCES.values():
             return LocalizedText(message, plain)
     except (AttributeError, LookupError, TypeError) as error:
-        raise ValueError("the decoder said what it cannot say") from error
-    raise ValueError("the decoder said what it cannot say")
+        raise ValueError("the decoder wrote invalid output") from error
+    raise ValueError("the decoder wrote invalid output")

@@ -97,7 +97,7 @@ class MediaStore:
 
     async def stored_before(self, owner: str, time: float) -> set[str]:
         """Return the ids of the owner's files that were stored before this Unix time."""
-        names = await asyncio.to_thread(self._files.unchanged_since, self._path(owner).name, time)
+        names = await asyncio.to_thread(self._files.written_before, self._path(owner).name, time)
         return {name for name in names if _ID.fullmatch(name)}
 
     async def with_references(self, owner: str, conversation: str, message: ModelMessage) -> ModelMessage:

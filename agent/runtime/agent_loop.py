@@ -20,7 +20,7 @@ from agent.runtime.model_request import ModelRequests
 from agent.runtime.outcome import NOT_SEALED, Outcome
 from agent.runtime.result_builder import ResultBuilder
 from agent.runtime.retry import Wait
-from agent.runtime.subscription import RunStream
+from agent.runtime.run_stream import RunStream
 from agent.runtime.tool_calls import ToolCalls
 from agent.runtime.usage_meter import UsageMeter
 from agent.suspension import STOP, Pending, Resumption, ask_to_continue

@@ -144,7 +144,7 @@ class ModelRequests:
             began, is_waiting = began or monotonic(), True
             self._on_wait(queued(before))
 
-        def over() -> None:
+        def end_wait() -> None:
             nonlocal is_waiting
             if began is not None and is_waiting:
                 self._meter.queued(monotonic() - began)
@@ -153,10 +153,10 @@ class ModelRequests:
 
         try:
             async with self._plan.connection.slot(on_position):
-                over()
+                end_wait()
                 yield
         finally:
-            over()
+            end_wait()
 
     async def _wait(self, pause: Wait) -> None:
         log.info("run %s: %s", self._run_id, pause.sentence)

@@ -17,7 +17,7 @@ CLOSE_SECONDS = 5.0
 _closing: set[asyncio.Task[None]] = set()
 
 
-def by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
+def tools_by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
     """Return the tools by name. Raises `InputError` if two tools have the same name."""
     named: dict[str, Tool] = {}
     for tool in tools:
@@ -41,7 +41,7 @@ class ToolSessions:
             work = asyncio.create_task(self._stack.enter_async_context(toolset.session()))
             self._entering.append(work)
             given += await _entered(work, toolset)
-        return by_name(given) if toolsets else tools
+        return tools_by_name(given) if toolsets else tools
 
     async def close(self, *, hurried: bool) -> None:
         """Close the sessions in a task that continues in the background if it is slow or one is still opening."""

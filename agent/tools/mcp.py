@@ -106,20 +106,20 @@ class McpServer:
         """Open a session and yield its tools. Raises `ToolError` with a sentence if it cannot be opened."""
         # The client must be closed in the task that opened it, but each caller of the session can be another task.
         ready: asyncio.Future[Sequence[Tool]] = asyncio.get_running_loop().create_future()
-        over = asyncio.Event()
-        serving = asyncio.create_task(self._serve(ready, over), name=f"MCP server {self.name}")
+        closing = asyncio.Event()
+        serving = asyncio.create_task(self._serve(ready, closing), name=f"MCP server {self.name}")
         _serving.add(serving)
         serving.add_done_callback(_serving.discard)
         try:
             yield await ready
         finally:
-            over.set()
+            closing.set()
             if not ready.done() or ready.cancelled():
                 serving.cancel()
             await asyncio.wait([serving])
 
-    async def _serve(self, ready: "asyncio.Future[Sequence[Tool]]", over: asyncio.Event) -> None:
-        """Hold a session open until `over` is set. Never raises: whoever waits for `ready` gets the failure."""
+    async def _serve(self, ready: "asyncio.Future[Sequence[Tool]]", closing: asyncio.Event) -> None:
+        """Hold a session open until `closing` is set. Never raises: whoever waits for `ready` gets the failure."""
         last_words: deque[str] = deque(maxlen=20)
         try:
             async with AsyncExitStack() as stack:
@@ -128,7 +128,7 @@ class McpServer:
                     tools = [tool async for tool in self._tools(client, last_words)]
                 if not ready.done():
                     ready.set_result(tools)
-                await over.wait()
+                await closing.wait()
         except BaseException as failure:
             if not ready.done():
                 ready.set_exception(ToolError(self._sentence(failure, last_words)))

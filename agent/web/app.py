@@ -28,9 +28,9 @@ from agent.tools import Tool, Toolset
 from agent.tools.presets import load_presets
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import ExpiredConversations, add_missing_expiry
+from agent.web.chat.orphaned_files import OrphanedFiles
 from agent.web.chat.recovery import end_interrupted_runs
 from agent.web.chat.storage_quota import StorageQuota
-from agent.web.chat.unnamed_files import UnnamedFiles
 from agent.web.client_address import ANY, ClientAddressMiddleware
 from agent.web.gradio_compat.application import STATIC_FILES, mount, prepare_queue, root_url, without_applications
 from agent.web.gradio_compat.event_queue import BoundedQueue
@@ -100,7 +100,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     )
     app.state.conversations, app.state.origins = conversations, origins
     app.state.page, app.state.queue = page, queue
-    health = Health(services.store, models, conversations.models.catalog, discover, lambda: queue.trouble)
+    health = Health(services.store, models, conversations.models.catalog, discover, lambda: queue.problem)
     add_health_routes(app, models, conversations.live_runs, health)
     add_page_routes(app, settings.title, settings.root_path)
     add_media_route(app, services.media)
@@ -158,7 +158,7 @@ async def _lifespan(services: _Services) -> AsyncGenerator[None]:
     chores = [services.unsent_files.expire, _ConversationExpiry(services).run, partial(_remove_events, services.store)]
     # A store in memory does not know the files that a history file in the same folder names.
     if services.settings.store != "memory" or not (services.settings.data_dir / HISTORY).exists():
-        chores.append(UnnamedFiles(services.store, services.media).remove)
+        chores.append(OrphanedFiles(services.store, services.media).remove)
     tasks = [
         asyncio.create_task(_preload_models()),
         asyncio.create_task(run_housekeeping(chores, services.settings.housekeeping_minutes * 60)),
@@ -223,8 +223,8 @@ def _middleware(services: _Services, page: gr.Blocks, queue: BoundedQueue, origi
     settings = services.settings
 
     def rewrite(request: Request, html: str) -> str:
-        words = negotiate(request.headers.get("accept-language", ""))
-        return with_our_head(html, settings.title, root_url(request, settings.root_path), words)
+        translator = negotiate(request.headers.get("accept-language", ""))
+        return with_our_head(html, settings.title, root_url(request, settings.root_path), translator)
 
     isolation = Middleware(
         IsolationMiddleware,

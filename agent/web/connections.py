@@ -31,7 +31,7 @@ WRITE_SECONDS = 60.0
 UNSENT_BYTES = 65_536
 """Bytes of an answer that the system buffers for a slow client. It asks for more when half of them are sent."""
 MOST_CONNECTIONS = 4096
-ALWAYS = 64
+MIN_CONNECTIONS_PER_ADDRESS = 64
 """Connections that one network address can always have, unless the server is full."""
 RESERVED_FILES = 256
 """Open files reserved for everything but connections, at most half of the allowed number."""
@@ -73,7 +73,9 @@ class ConnectionLimits:
         Gradio's heartbeat, which the page does not use, is closed.
         """
         free, address = self.most - len(self._open), connection.address
-        is_beyond_share = address is not None and has_full_share(self._of_address[address], free=free, always=ALWAYS)
+        is_beyond_share = address is not None and has_full_share(
+            self._of_address[address], free=free, always=MIN_CONNECTIONS_PER_ADDRESS
+        )
         if free <= 0 or is_beyond_share:
             candidates = (*self._waiting, *(one for one in self._open if one.is_heartbeat))
             oldest = next((one for one in candidates if not is_beyond_share or one.address == address), None)

@@ -25,24 +25,24 @@ class Health:
         models: Models,
         catalog: Catalog,
         ask: Callable[[Endpoint], Awaitable[Any]],
-        queue_trouble: Callable[[], str],
+        queue_problem: Callable[[], str],
         env: Mapping[str, str] = os.environ,
     ) -> None:
         """Take the parts to check.
 
-        `ask` sends any request to a model server and raises an `AgentError` if it does not answer. `queue_trouble`
+        `ask` sends any request to a model server and raises an `AgentError` if it does not answer. `queue_problem`
         returns why the page's events are not processed, or "".
         """
-        self._store, self._models, self._ask, self._queue_trouble = store, models, ask, queue_trouble
+        self._store, self._models, self._ask, self._queue_problem = store, models, ask, queue_problem
         hosted = [provider for provider in catalog.providers.values() if provider.base_url]
         self._hosted = any(default_endpoint(provider, env).api_key for provider in hosted)
         self._asked: tuple[float, Endpoint, bool] | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
-    async def trouble(self) -> str:
+    async def problem(self) -> str:
         """Return a sentence on why the app cannot answer messages now, or ""."""
-        if trouble := self._queue_trouble():
-            return trouble
+        if problem := self._queue_problem():
+            return problem
         if not await self._store_answers():
             return "The history store does not answer."
         if not self._hosted and not await self._model_answers():
@@ -64,7 +64,7 @@ class Health:
         if not served:
             return False
         endpoint = served[0].endpoint
-        async with self._turn:
+        async with self._lock:
             if self._asked is None or self._asked[1] != endpoint or monotonic() - self._asked[0] > REMEMBERED_SECONDS:
                 try:
                     await self._ask(endpoint)

@@ -24,8 +24,8 @@ def add_health_routes(app: FastAPI, models: Models, live_runs: LiveRuns, health:
         return JSONResponse({"status": "ok", "model": models.status.phase})
 
     async def readyz(_: Request) -> Response:
-        trouble = "The server is going down." if live_runs.closing else await health.trouble()
-        return JSONResponse({"ready": not trouble, "reason": trouble}, status_code=503 if trouble else 200)
+        problem = "The server is going down." if live_runs.is_closing else await health.problem()
+        return JSONResponse({"ready": not problem, "reason": problem}, status_code=503 if problem else 200)
 
     app.add_api_route("/healthz", healthz)
     app.add_api_route("/readyz", readyz)

@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from PIL import Image as Pillow
 
 from agent import Agent, Context, InputError, Seals, Suspension, ask_user, tool
-from agent.cli.history_file import ConversationFile, Kept
+from agent.cli.history_file import ConversationFile, ConversationState
 from agent.settings import ROOT
 from tests.support.fakes import Call, FakeConnection, Step
 from tests.support.media_files import sound
@@ -369,7 +369,7 @@ def test_stored_history_comes_back(messages: list[Any]) -> None:
         file = ConversationFile(Path(folder, "kept.json"))
         assert file.load().context.messages == ()
         context = Context(messages=tuple(messages))
-        file.save(Kept(context))
+        file.save(ConversationState(context))
         assert file.load().context.to_json() == context.to_json()
         assert os.listdir(folder) == ["kept.json"]
 
@@ -381,7 +381,7 @@ async def test_suspension_is_stored_whole(tmp_path: Path) -> None:
     result = await agent.ask("Hello")
     suspension = seals.open(result.suspension or "")
     file = ConversationFile(tmp_path / "kept.json")
-    file.save(Kept(result.context, suspension))
+    file.save(ConversationState(result.context, suspension))
     back = file.load().suspension
     assert isinstance(back, Suspension)
     assert back == suspension
@@ -390,7 +390,7 @@ async def test_suspension_is_stored_whole(tmp_path: Path) -> None:
 
 def test_unreplaceable_file_is_left_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = ConversationFile(tmp_path / "kept.json")
-    file.save(Kept())
+    file.save(ConversationState())
     before = file.path.read_bytes()
 
     def fail(*_: Any) -> None:
@@ -398,7 +398,7 @@ def test_unreplaceable_file_is_left_whole(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr("os.replace", fail)
     with pytest.raises(Exception, match="No space left"):
-        file.save(Kept())
+        file.save(ConversationState())
     assert file.path.read_bytes() == before
     assert os.listdir(tmp_path) == ["kept.json"]
     file.path.write_text(json.dumps(json.loads(before) | {"version": 9}))

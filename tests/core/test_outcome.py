@@ -22,7 +22,7 @@ from agent.runtime.message_log import MessageLog
 from agent.runtime.model_request import ModelRequests
 from agent.runtime.outcome import LONGEST_REASON, Outcome
 from agent.runtime.result_builder import ResultBuilder
-from agent.runtime.subscription import RunStream
+from agent.runtime.run_stream import RunStream
 from agent.runtime.tool_calls import ToolCalls
 from agent.runtime.usage_meter import UsageMeter
 from agent.suspension.seals import Seals

@@ -33,7 +33,7 @@ from agent.models.catalog import load_catalog
 from agent.providers import Status
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.settings import load_settings as settings
-from agent.web.chat.attachments import PUBLIC_READING, ReadingLimits, message_parts, plan_attachments
+from agent.web.chat.attachments import PUBLIC_ATTACHMENT_LIMITS, AttachmentLimits, message_parts, plan_attachments
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor
@@ -252,7 +252,7 @@ async def test_unpinned_file_transcribes_nothing(tmp_path: Path, monkeypatch: py
         hub(monkeypatch, sha256="0" * 64),
         pytest.raises(InputError, match=r"^Toy could not be fetched .*toy.onnx is not the pinned file"),
     ):
-        await message_parts({"text": "See", "files": [str(path)]}, reading=Transcriber(tmp_path / "cache"), **store)
+        await message_parts({"text": "See", "files": [str(path)]}, transcriber=Transcriber(tmp_path / "cache"), **store)
     assert not (tmp_path / "media").exists()
     assert not list((tmp_path / "cache").rglob("*.part"))
 
@@ -285,7 +285,7 @@ async def test_panel_reports_disabled_downloads(tmp_path: Path) -> None:
     path = tmp_path / "a.ogg"
     path.write_bytes(SPEECH)
     off = Transcriber(tmp_path / "cache", downloads=False)
-    [plan] = await plan_attachments([path], QWEN, max_bytes=10**7, reading=off)
+    [plan] = await plan_attachments([path], QWEN, max_bytes=10**7, transcriber=off)
     assert plan.outcome == "refused"
     assert plan.text == "a.ogg: Whisper base, which would read it here, is not on this disk; downloads are off."
     with pytest.raises(InputError, match="downloads are off"):
@@ -299,19 +299,19 @@ async def test_unreachable_hub_disables_audio(tmp_path: Path, monkeypatch: pytes
         here = Transcriber(tmp_path / "cache")
         await here.look()
         page = widgets()
-        shown = takes(page, QWEN, reading=here)
+        shown = takes(page, QWEN, transcriber=here)
         composer, about = shown[page.composer.box], shown[page.composer.about]
     said = "Whisper base is not on this disk, and the model hub cannot be reached."
     assert said in about
     assert "audio" not in about.replace(said, "")
     assert "image/*" in about, "pictures cannot be read"
     assert composer.sources == ["upload"]
-    hears = takes(page, replace(QWEN, audio=True), reading=here)
+    hears = takes(page, replace(QWEN, audio=True), transcriber=here)
     assert hears[page.composer.box].sources == ["upload", "microphone"]
     with serving() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         await here.look()
-    assert takes(page, QWEN, reading=here)[page.composer.box].sources == ["upload", "microphone"]
+    assert takes(page, QWEN, transcriber=here)[page.composer.box].sources == ["upload", "microphone"]
 
 
 # --- announced, stored, sent ------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ async def test_switch_affects_only_unsupported_media(
     spec = replace(QWEN, image=image, audio=audio, label="M")
     files = [tmp_path / "a.png", tmp_path / "a.ogg"]
     here = hears if switch else None
-    picture, voice = await plan_attachments(files, spec, max_bytes=10**7, menu=[], reading=here)
+    picture, voice = await plan_attachments(files, spec, max_bytes=10**7, menu=[], transcriber=here)
     outcomes = {False: "read" if switch else "refused", True: "sent"}
     for plan, can in ((picture, image), (voice, audio)):
         assert outcomes[can] == ("sent" if plan.outcome in ("as it is", "converted") else plan.outcome)
@@ -348,10 +348,10 @@ async def test_public_page_limits_files_read_per_message(tmp_path: Path, hears: 
     files = [tmp_path / f"{number}.ogg" for number in range(6)]
     for file in files:
         file.write_bytes(SPEECH)
-    for limits, refused in ((PUBLIC_READING, files[4:]), (ReadingLimits(), [])):
-        plans = await plan_attachments(files, QWEN, max_bytes=10**7, reading=hears, limits=limits)
+    for limits, refused in ((PUBLIC_ATTACHMENT_LIMITS, files[4:]), (AttachmentLimits(), [])):
+        plans = await plan_attachments(files, QWEN, max_bytes=10**7, transcriber=hears, limits=limits)
         assert [plan.name for plan in plans if plan.outcome == "refused"] == [path.name for path in refused]
-    plans = await plan_attachments(files, QWEN, max_bytes=10**7, reading=hears, limits=PUBLIC_READING)
+    plans = await plan_attachments(files, QWEN, max_bytes=10**7, transcriber=hears, limits=PUBLIC_ATTACHMENT_LIMITS)
     assert plans[4].text == "At most 4 files of a message are read here. Send 4.ogg in another."
 
 
@@ -364,8 +364,8 @@ async def test_slow_reading_gives_back_the_place(tmp_path: Path) -> None:
         file.write_bytes(sound("wav", tone(60 + number)))
     with hub_with_whisper():
         conversations = Conversations(of_page, MemoryStore(), MediaStore(tmp_path / "media"), models, tools=())
-        assert conversations.reading_limits == PUBLIC_READING
-        conversations.reading_limits = replace(PUBLIC_READING, seconds=2.0)
+        assert conversations.attachment_limits == PUBLIC_ATTACHMENT_LIMITS
+        conversations.attachment_limits = replace(PUBLIC_ATTACHMENT_LIMITS, seconds=2.0)
         async with conversations.transcriber._line.slot():  # another message is being read
             with pytest.raises(InputError, match=r"^Reading the files of this message took too long\. Send fewer"):
                 await conversations.send(
@@ -388,7 +388,7 @@ async def test_message_keeps_picture_and_text(here: Transcriber, tmp_path: Path)
         media=MediaStore(tmp_path / "media"),
         owner="ann",
         max_bytes=10**7,
-        reading=here,
+        transcriber=here,
         report=done.append,
     )
     assert text == "How much?"

@@ -75,7 +75,7 @@ async def test_answer_is_continued_once_and_counts_as_message(public: Conversati
 
     async def over() -> None:
         await public.live_runs.close(seconds=30)
-        public.live_runs.closing = False
+        public.live_runs.is_closing = False
 
     live = await public.send(ANN, None, {"text": "!length 5"}, Choices())
     assert live is not None

@@ -16,7 +16,7 @@ from playwright.sync_api import Locator, expect
 from agent.errors import ConfigError, InputError, Limited
 from agent.fetch import Guard
 from agent.settings import PublicSettings, load_settings
-from agent.web.chat.link_fetch import GIVEN_UP_EACH, GIVEN_UP_SECONDS, LinkFetcher, ask_of
+from agent.web.chat.link_fetch import CANCELLED_SECONDS, MAX_CANCELLED_PER_VISITOR, LinkFetcher, fetch_id_of
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.visitor import Visitor as Asker
 from tests.conftest import App, Visitor
@@ -451,21 +451,21 @@ async def test_cancelled_fetches_are_bounded_and_forgotten(links: Callable[..., 
         clock, url = Clock(), here.url + "/x.png"
         fetching = LinkFetcher(open_to(here), RateLimiter(None), max_bytes=10_000, clock=clock)
         fetching.cancel(BOB, "of bob")
-        for number in range(GIVEN_UP_EACH + 1):
+        for number in range(MAX_CANCELLED_PER_VISITOR + 1):
             fetching.cancel(ANN, f"ann {number}")
         assert await fetching.fetch(ANN, "ann 0", url) is not None
         assert await fetching.fetch(ANN, "ann 1", url) is None
         assert await fetching.fetch(ANN, "ann 1", url) is not None
         assert await fetching.fetch(BOB, "of bob", url) is None
-        clock.now += GIVEN_UP_SECONDS
+        clock.now += CANCELLED_SECONDS
         fetching.cancel(BOB, "of bob")
         assert await fetching.fetch(ANN, "ann 2", url) is not None
 
 
 @pytest.mark.parametrize("number", ["", "x", "-1", "1" * 10, "1" * 40, "\N{ARABIC-INDIC DIGIT ONE}"])
 def test_fetch_number_is_short(number: str) -> None:
-    assert ask_of("page", number) is None
-    assert ask_of("page", "17") == "page 17"
+    assert fetch_id_of("page", number) is None
+    assert fetch_id_of("page", "17") == "page 17"
 
 
 @pytest.mark.parametrize("host", ["wiki.intranet", "http://wiki.intranet:80", "*:80", "WIKI:80", "a:80/path"])

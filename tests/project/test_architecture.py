@@ -38,14 +38,14 @@ LAYERS = (
     ("agent.cli.chat",),
     ("agent", "agent.chat", "agent.cli", "agent.display"),
     ("agent.agent",),
-    ("agent.run", "agent.local.by_name"),
+    ("agent.run", "agent.local.connect_by_name"),
     ("agent.runtime.agent_loop",),
     (
         "agent.runtime.message_log",
         "agent.runtime.model_request",
         "agent.runtime.outcome",
         "agent.runtime.result_builder",
-        "agent.runtime.subscription",
+        "agent.runtime.run_stream",
         "agent.runtime.tool_calls",
     ),
     ("agent.tracing",),
@@ -136,7 +136,7 @@ DIALECTS = ("chat_completions", "openai_responses", "anthropic_messages", "googl
 LAZY = {
     *(("agent.providers", f"agent.providers.{name}") for name in DIALECTS),
     *(("agent.cli.main", name) for name in ("agent", "agent.doctor", "agent.deploy")),
-    ("agent.local.by_name", "agent.local.connection"),
+    ("agent.local.connect_by_name", "agent.local.connection"),
     ("agent.tools.presets", "agent.tools.mcp"),
     ("agent.media.sandbox_limits", "agent.system.rlimits"),
 }

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from agent.errors import InputError
-from agent.web.chat.api_keys import LONGEST, ApiKeys
+from agent.web.chat.api_keys import MAX_KEY_LENGTH, ApiKeys
 
 KEY = "sk-typed-by-a-visitor-123456"
 
@@ -34,7 +34,7 @@ async def test_forgetting_one_key_keeps_others() -> None:
     keys.forget("ann")
 
 
-@pytest.mark.parametrize("typed", ["", "   ", "two words", "k" * (LONGEST + 1), "clé-secrète", "a\nb", "a\0b"])
+@pytest.mark.parametrize("typed", ["", "   ", "two words", "k" * (MAX_KEY_LENGTH + 1), "clé-secrète", "a\nb", "a\0b"])
 async def test_invalid_key_is_refused_unrepeated(typed: str) -> None:
     keys = ApiKeys(60)
     with pytest.raises(InputError) as refused:

@@ -62,7 +62,7 @@ async def first(page: Conversations, text: str, *files: Path, **choices: Any) ->
 async def settle(page: Conversations) -> None:
     """Wait until no answer is being written."""
     await page.live_runs.close(60)
-    page.live_runs.closing = False
+    page.live_runs.is_closing = False
 
 
 VERBS: dict[str, Callable[[Conversations, str, str], Awaitable[object]]] = {

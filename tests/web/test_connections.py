@@ -291,7 +291,7 @@ async def test_slow_reader_gets_whole_answer(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_one_address_cannot_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "ALWAYS", 4)
+    monkeypatch.setattr(connections, "MIN_CONNECTIONS_PER_ADDRESS", 4)
     app = Endless()
     async with serving(most=30, app=app) as port:  # 127.0.0.1 counts as a proxy, other loopback addresses do not
         loop, held = asyncio.get_running_loop(), list[socket.socket]()

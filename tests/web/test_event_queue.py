@@ -12,7 +12,7 @@ from gradio.queueing import Event
 from gradio.server_messages import ProcessCompletedMessage, ProcessGeneratingMessage
 
 from agent.web.gradio_compat import event_queue
-from agent.web.gradio_compat.event_queue import FAILED, UNREAD_MESSAGES, BoundedQueue, Unread
+from agent.web.gradio_compat.event_queue import FAILED, UNREAD_MESSAGES, BoundedQueue, UnreadMessages
 
 
 @asynccontextmanager
@@ -49,7 +49,7 @@ async def test_queue_restarts_after_failure(queue: BoundedQueue, monkeypatch: py
 
     def get_events() -> None:
         taken.set()
-        if not queue.trouble:
+        if not queue.problem:
             raise KeyError("a session that is gone")
 
     monkeypatch.setattr(queue, "get_events", get_events)
@@ -60,10 +60,10 @@ async def test_queue_restarts_after_failure(queue: BoundedQueue, monkeypatch: py
         taken.clear()
         await asyncio.wait_for(taken.wait(), 5)
         assert not queue.stopped
-        assert queue.trouble == "The page's event queue has stopped."
+        assert queue.problem == "The page's event queue has stopped."
         monkeypatch.setattr(event_queue, "FAILED_SECONDS", 0.0)
-        assert queue.trouble == ""
-    assert queue.trouble == "The page's event queue has stopped."
+        assert queue.problem == ""
+    assert queue.problem == "The page's event queue has stopped."
 
 
 async def test_message_of_an_unknown_session_ends_its_event(queue: BoundedQueue) -> None:
@@ -74,8 +74,8 @@ async def test_message_of_an_unknown_session_ends_its_event(queue: BoundedQueue)
 
 async def test_unread_session_is_bounded(queue: BoundedQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_queue, "UNREAD_BYTES", 1000)
-    unread = queue.pending_messages_per_session["ann-page"] = Unread()
-    other = queue.pending_messages_per_session["bob-page"] = Unread()
+    unread = queue.pending_messages_per_session["ann-page"] = UnreadMessages()
+    other = queue.pending_messages_per_session["bob-page"] = UnreadMessages()
     mine, others = event("ann-page"), event("bob-page")
     queue.active_jobs = [[mine], [others]]
     queue.send_message(mine, update("x" * 5000))  # a single message can be long
@@ -92,7 +92,7 @@ async def test_unread_session_is_bounded(queue: BoundedQueue, monkeypatch: pytes
 
 
 async def test_event_waits_for_its_reader(queue: BoundedQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    unread = queue.pending_messages_per_session["ann-page"] = Unread()
+    unread = queue.pending_messages_per_session["ann-page"] = UnreadMessages()
     mine = event("ann-page")
     queue.event_ids_to_events[mine._id] = mine
     for _ in range(UNREAD_MESSAGES + 1):
@@ -109,7 +109,7 @@ async def test_event_waits_for_its_reader(queue: BoundedQueue, monkeypatch: pyte
 
 
 async def test_non_json_update_fails_its_event_alone(queue: BoundedQueue) -> None:
-    unread = queue.pending_messages_per_session["ann-page"] = Unread()
+    unread = queue.pending_messages_per_session["ann-page"] = UnreadMessages()
     for value in (10**400, "\ud800"):
         queue.send_message(event("ann-page"), ProcessGeneratingMessage(output={"data": [value]}, success=True))
         message = unread.get_nowait()

@@ -146,7 +146,7 @@ def test_free_refusal_is_not_counted_for_all() -> None:
 def test_slot_is_kept_by_new_holder() -> None:
     gate = RateLimiter(LIMITS, Clock())
     with gate.reserve_answer(ANN) as place:
-        place.keep()
+        place.hand_over()
     with pytest.raises(Limited):
         gate.reserve_answer(ANN)
     place.release()

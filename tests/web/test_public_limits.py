@@ -25,7 +25,7 @@ from agent.web.chat.attachments import MAX_TEXT, plan_attachments
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.rate_limit import RateLimiter
-from agent.web.chat.remembered_settings import MOST, RememberedSettings
+from agent.web.chat.remembered_settings import MAX_OWNERS, RememberedSettings
 from agent.web.chat.run_setup import MAX_PROMPT, Choices
 from agent.web.chat.visitor import Visitor as Asker
 from agent.web.client_address import ClientAddressMiddleware, client_address
@@ -387,7 +387,7 @@ def test_guest_choices_are_not_remembered(conversations: Conversations) -> None:
 
 
 def test_remembered_choices_are_bounded() -> None:
-    remembered = RememberedSettings(most_bytes=100_000)
+    remembered = RememberedSettings(max_bytes=100_000)
     for number in range(100):
         remembered.put(Asker(owner=str(number)), Choices(system_message="x" * 20_000))
     kept = [str(number) for number in range(100) if remembered.get(str(number))]
@@ -396,10 +396,10 @@ def test_remembered_choices_are_bounded() -> None:
     remembered.put(Asker(owner="large"), Choices(system_message="x" * 3_900_000))
     remembered.put(Asker(owner="named"), Choices(model="x" * 3_900_000))
     assert [owner for owner in [*kept, "large", "named"] if remembered.get(owner)] == kept
-    for number in range(MOST + 10):
+    for number in range(MAX_OWNERS + 10):
         remembered.put(Asker(owner=f"small {number}"), Choices())
     assert not remembered.get("small 9")
-    assert remembered.get(f"small {MOST + 9}")
+    assert remembered.get(f"small {MAX_OWNERS + 9}")
 
 
 FILES: dict[str, tuple[list[str], str]] = {
@@ -509,7 +509,7 @@ async def stopped(page: Page) -> None:
 
 async def going_down(page: Page) -> None:
     """Shut the server down."""
-    page.conversations.live_runs.closing = True
+    page.conversations.live_runs.is_closing = True
     with pytest.raises(AgentError):
         await page.conversations.send(ANN, None, {"text": "x"}, Choices(model=LARGE.id))
 

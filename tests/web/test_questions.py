@@ -142,7 +142,7 @@ async def restarted(model_server: Running, tmp_path: Path) -> AsyncIterator[Call
 async def over(page: Conversations) -> None:
     """Wait until all answers have ended and are stored."""
     await page.live_runs.close(seconds=60)
-    page.live_runs.closing = False
+    page.live_runs.is_closing = False
 
 
 async def test_answer_resumes_in_another_process(restarted: Callable[[], Conversations], model_server: Running) -> None:
@@ -205,7 +205,7 @@ async def test_replies_are_bounded_and_forgotten(restarted: Callable[[], Convers
 
 
 def test_long_replies_evict_no_short_ones() -> None:
-    replies, short = Replies(most_bytes=1_000_000), Record(owner="ann")
+    replies, short = Replies(max_bytes=1_000_000), Record(owner="ann")
     replies.put(short, {"1": "yearly"})
     for owner in range(50):
         newest = Record(owner=str(owner))

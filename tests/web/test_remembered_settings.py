@@ -18,7 +18,7 @@ from agent.models.catalog import ModelSpec
 from agent.settings import LocalSettings, Settings
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.remembered_settings import RememberedSettings
-from agent.web.chat.run_setup import MOST_TOKENS, Choices
+from agent.web.chat.run_setup import HIGHEST_TOKEN_LIMIT, Choices
 from agent.web.chat.system_prompt import adapt_prompt, default_prompt, own_prompt
 from agent.web.chat.visitor import Visitor as Asker
 from agent.web.ui.components import choices_of
@@ -135,9 +135,9 @@ NUMBERS = {
     "a number": (64, 64, 2.0),
     "zero": (0, None, 0.0),
     "below zero": (-1, None, 0.0),
-    "beyond 64 bits": (10**20, MOST_TOKENS, 2.0),
-    "beyond a float": (10**400, MOST_TOKENS, 2.0),
-    "infinite": (float("inf"), MOST_TOKENS, 2.0),
+    "beyond 64 bits": (10**20, HIGHEST_TOKEN_LIMIT, 2.0),
+    "beyond a float": (10**400, HIGHEST_TOKEN_LIMIT, 2.0),
+    "infinite": (float("inf"), HIGHEST_TOKEN_LIMIT, 2.0),
     "no number": (float("nan"), None, None),
     "a text": ("x" * 1000, None, None),
     "nothing": (None, None, None),

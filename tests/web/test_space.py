@@ -19,7 +19,7 @@ from agent.models.catalog import load_catalog as catalog
 from agent.settings import load_settings
 from agent.space import FLEETING, Space, find_space
 from agent.web.chat.model_menu import ModelMenu
-from agent.web.middleware.isolation import LOGIN, POLICY, IsolationMiddleware
+from agent.web.middleware.isolation import LOGIN_PATHS, POLICY, IsolationMiddleware
 from agent.web.middleware.visitor_cookie import CookieJar, VisitorCookies
 from agent.web.ui.page_sessions import PageSessions
 from tests.conftest import CONFIG, SHOTS, App, Visitor
@@ -174,7 +174,7 @@ def test_hub_and_named_sites_can_frame_page() -> None:
     assert POLICY.endswith("; frame-ancestors 'self' https://huggingface.co")
 
 
-@pytest.mark.parametrize("path", LOGIN)
+@pytest.mark.parametrize("path", LOGIN_PATHS)
 async def test_login_route_is_open_only_with_login(path: str) -> None:
     visitors = VisitorCookies("key")
     for login, status in ((True, 200), (False, 404)):

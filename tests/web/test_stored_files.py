@@ -23,9 +23,9 @@ from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.web.chat.attachments import message_parts
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.journal import Omitted, StoreJournal, branch
+from agent.web.chat.orphaned_files import KEPT_SECONDS, OrphanedFiles
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.storage_quota import StorageQuota
-from agent.web.chat.unnamed_files import KEPT_SECONDS, UnnamedFiles
 from agent.web.chat.visitor import Visitor
 from tests.conftest import App, becomes
 from tests.support.media_files import PNG
@@ -216,7 +216,7 @@ async def talk(store: MemoryStore | SqliteStore, media: MediaStore, owner: str) 
     return ids
 
 
-async def test_unnamed_files_go_after_a_day(store: MemoryStore | SqliteStore, tmp_path: Path) -> None:
+async def test_orphaned_files_go_after_a_day(store: MemoryStore | SqliteStore, tmp_path: Path) -> None:
     media, now = MediaStore(tmp_path / "media"), time()
     named = await talk(store, media, "ann")
     for owner in ("ann", "bob"):
@@ -230,7 +230,7 @@ async def test_unnamed_files_go_after_a_day(store: MemoryStore | SqliteStore, tm
         if path.name != young.identifier:
             os.utime(path, (now - KEPT_SECONDS - 60, now - KEPT_SECONDS - 60))
     ahead = 0.0
-    chore = UnnamedFiles(store, media, clock=lambda: now + ahead)
+    chore = OrphanedFiles(store, media, clock=lambda: now + ahead)
     assert await chore.remove() == 4
     assert {path.name for path in stored(tmp_path / "media")} == {*named, young.identifier, notes.name}
     assert not draft.exists()
@@ -248,12 +248,12 @@ async def test_damaged_message_keeps_its_files(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "history.sqlite")
     named = await talk(store, media, "ann")
     await store._writer.execute_fetchall("UPDATE entries SET entry = '{' || entry")
-    assert await UnnamedFiles(store, media, clock=lambda: now + 2 * KEPT_SECONDS).remove() == 0
+    assert await OrphanedFiles(store, media, clock=lambda: now + 2 * KEPT_SECONDS).remove() == 0
     assert [path.name for path in stored(tmp_path / "media")] == named
     await store.aclose()
 
 
-def test_server_removes_unnamed_files(start_app: Callable[..., App], tmp_path: Path) -> None:
+def test_server_removes_orphaned_files(start_app: Callable[..., App], tmp_path: Path) -> None:
     media = tmp_path / "data" / "media" / "ann"
     media.mkdir(parents=True)
     old, young = media / f"{'0' * 32}.png", media / f"{'1' * 32}.png"

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from agent.providers import Connection
-from agent.web.chat.expiry import Busy
+from agent.web.chat.expiry import IsBusy
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.rate_limit import RateLimiter, Reservation
 from agent.web.chat.run_setup import Choices
@@ -31,7 +31,7 @@ class AnswerPermit:
 
     def hand_over(self) -> None:
         """Hand the permit over to a run. The end of the run calls `aclose`."""
-        self.reservation.keep()
+        self.reservation.hand_over()
         self.handed_over = True
 
     async def aclose(self) -> None:
@@ -43,19 +43,24 @@ class AnswerPermit:
 
 @asynccontextmanager
 async def permit_answer(
-    rate_limiter: RateLimiter, models: ModelMenu, quota: StorageQuota, busy: Busy, visitor: Visitor, choices: Choices
+    rate_limiter: RateLimiter,
+    models: ModelMenu,
+    quota: StorageQuota,
+    is_busy: IsBusy,
+    visitor: Visitor,
+    choices: Choices,
 ) -> AsyncGenerator[AnswerPermit]:
     """Reserve a place before anything else happens. Everything is released at the end, unless a run took the permit.
 
     Raises `InputError` for invalid choices, `Limited`, and the errors of `ModelMenu.connect`.
     """
     choices.check()
-    with rate_limiter.reserve_answer(visitor) as place:
-        connection, own = await models.connect(visitor.owner, choices.model, visitor.login)
-        async with quota.reservation(visitor, busy) as reserve:
-            grant = AnswerPermit(connection, own, place, models, visitor.owner, reserve)
+    with rate_limiter.reserve_answer(visitor) as reservation:
+        connection, owns_connection = await models.connect(visitor.owner, choices.model, visitor.login)
+        async with quota.reservation(visitor, is_busy) as reserve:
+            permit = AnswerPermit(connection, owns_connection, reservation, models, visitor.owner, reserve)
             try:
-                yield grant
+                yield permit
             finally:
-                if not grant.handed_over:
-                    await grant.aclose()
+                if not permit.handed_over:
+                    await permit.aclose()

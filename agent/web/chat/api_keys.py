@@ -11,7 +11,7 @@ from agent.i18n import _
 
 log = logging.getLogger(__name__)
 
-LONGEST = 500
+MAX_KEY_LENGTH = 500
 COLLECT_AFTER_SECONDS = 1.0
 """Seconds before a garbage collection, so that what is just ending is included."""
 COLLECT_EVERY_SECONDS = 10.0
@@ -19,7 +19,7 @@ COLLECT_EVERY_SECONDS = 10.0
 
 
 @dataclass
-class _Ring:
+class _OwnerKeys:
     keys: dict[str, str] = field(default_factory=dict[str, str], repr=False)
     timer: asyncio.TimerHandle | None = None
 
@@ -29,7 +29,7 @@ class ApiKeys:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._rings: dict[str, _Ring] = {}
+        self._by_owner: dict[str, _OwnerKeys] = {}
         self._collected_at = -math.inf
         self._collection: asyncio.TimerHandle | None = None
 
@@ -38,40 +38,40 @@ class ApiKeys:
         key = key.strip()
         if not key:
             raise InputError(_("Paste the key first."))
-        if len(key) > LONGEST or not key.isascii() or not key.isprintable() or " " in key:
+        if len(key) > MAX_KEY_LENGTH or not key.isascii() or not key.isprintable() or " " in key:
             raise InputError(_("That is not a key: it should be one word of letters, digits and signs."))
-        self._rings.setdefault(owner, _Ring()).keys[provider] = key
+        self._by_owner.setdefault(owner, _OwnerKeys()).keys[provider] = key
         self.keep_alive(owner)
 
     def get(self, owner: str, provider: str) -> str | None:
         """Return the key that this owner typed for a provider."""
-        ring = self._rings.get(owner)
-        return ring.keys.get(provider) if ring else None
+        found = self._by_owner.get(owner)
+        return found.keys.get(provider) if found else None
 
     def has_any(self, owner: str) -> bool:
         """Return True if this owner has typed a key."""
-        return owner in self._rings
+        return owner in self._by_owner
 
     def keep_alive(self, owner: str) -> None:
         """Restart the time after which the owner's keys are forgotten."""
-        ring = self._rings.get(owner)
-        if ring is None:
+        found = self._by_owner.get(owner)
+        if found is None:
             return
-        if ring.timer is not None:
-            ring.timer.cancel()
-        ring.timer = asyncio.get_running_loop().call_later(self._seconds, self.forget, owner)
+        if found.timer is not None:
+            found.timer.cancel()
+        found.timer = asyncio.get_running_loop().call_later(self._seconds, self.forget, owner)
 
     def forget(self, owner: str, provider: str | None = None) -> None:
         """Drop one key, or all keys of the owner."""
-        ring = self._rings.get(owner)
-        if ring is None:
+        found = self._by_owner.get(owner)
+        if found is None:
             return
         if provider is not None:
-            ring.keys.pop(provider, None)
-        if provider is None or not ring.keys:
-            del self._rings[owner]
-            if ring.timer is not None:
-                ring.timer.cancel()
+            found.keys.pop(provider, None)
+        if provider is None or not found.keys:
+            del self._by_owner[owner]
+            if found.timer is not None:
+                found.timer.cancel()
         self.collect_soon()
 
     def collect_soon(self) -> None:

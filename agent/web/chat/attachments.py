@@ -32,7 +32,7 @@ SOUND_SUFFIXES = (".m4a", ".opus", ".webm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadingLimits:
+class AttachmentLimits:
     """The most files of one message that are transcribed, and the seconds for reading all its files together.
 
     The message holds a place for an answer while its files are read.
@@ -42,7 +42,7 @@ class ReadingLimits:
     seconds: float = 3600.0
 
 
-PUBLIC_READING = ReadingLimits(transcribed=4, seconds=600.0)
+PUBLIC_LIMITS = AttachmentLimits(transcribed=4, seconds=600.0)
 """The limits on a page that is open to everybody."""
 
 Outcome = Literal["as it is", "converted", "read", "refused"]
@@ -70,21 +70,21 @@ async def plan_attachments(
     *,
     max_bytes: int,
     menu: Iterable[ModelSpec] = (),
-    reading: Transcriber | None = None,
-    limits: ReadingLimits = ReadingLimits(),
+    transcriber: Transcriber | None = None,
+    limits: AttachmentLimits = AttachmentLimits(),
 ) -> list[AttachmentPlan]:
     """Return a plan for each of these files, in their order. Stores nothing and raises nothing.
 
     Files that are too many or too large together get one common refusal, and none of them is read. `menu` are the
-    models that can be chosen, and `max_bytes` is the largest size of one file. `reading` transcribes images and audio
-    for a model that cannot take them, if it is given.
+    models that can be chosen, and `max_bytes` is the largest size of one file. `transcriber`, if given, extracts the
+    text of images and audio for a model that cannot take them.
     """
     try:
         await asyncio.to_thread(check_files, files, max_bytes)
     except InputError as error:
         return [AttachmentPlan(name="", outcome="refused", text=error.text)]
     left = {name: number for name, number in media_limits(spec).items() if number} | {"read": limits.transcribed}
-    made = await asyncio.gather(*(_plan(path, spec, max_bytes, tuple(menu), reading) for path in files))
+    made = await asyncio.gather(*(_plan(path, spec, max_bytes, tuple(menu), transcriber) for path in files))
     return [_counted(plan, spec, left, limits) for plan in made]
 
 
@@ -95,10 +95,10 @@ async def message_parts(
     media: MediaStore,
     owner: str,
     max_bytes: int,
-    reading: Transcriber | None = None,
+    transcriber: Transcriber | None = None,
     report: ReportProgress | None = None,
     reserve: Reserve | None = None,
-    limits: ReadingLimits = ReadingLimits(),
+    limits: AttachmentLimits = AttachmentLimits(),
 ) -> list[UserContent]:
     """Return the parts of a submitted message. Raises `InputError` with a message; then nothing was stored.
 
@@ -115,12 +115,14 @@ async def message_parts(
     try:
         async with asyncio.timeout(limits.seconds):
             with acting_for(owner):
-                planned = await plan_attachments(files, spec, max_bytes=max_bytes, reading=reading, limits=limits)
+                planned = await plan_attachments(
+                    files, spec, max_bytes=max_bytes, transcriber=transcriber, limits=limits
+                )
                 if refused := [plan.text for plan in planned if plan.outcome == "refused"]:
                     raise InputError(joined(refused))
                 for number, plan in enumerate(planned):
-                    if reading is not None and plan.outcome == "read" and isinstance(plan.sent, ConvertedMedia):
-                        texts[number] = await reading.text(plan.name, plan.sent, report or (lambda _: None))
+                    if transcriber is not None and plan.outcome == "read" and isinstance(plan.sent, ConvertedMedia):
+                        texts[number] = await transcriber.text(plan.name, plan.sent, report or (lambda _: None))
     except TimeoutError as error:
         raise InputError(_("Reading the files of this message took too long. Send fewer or smaller files.")) from error
     if texts and report:
@@ -198,7 +200,7 @@ def kinds(spec: ModelSpec | None = None, *, extract_text: Collection[Kind] = ())
 
 
 async def _plan(
-    path: Path, spec: ModelSpec, max_bytes: int, menu: Sequence[ModelSpec], reading: Transcriber | None
+    path: Path, spec: ModelSpec, max_bytes: int, menu: Sequence[ModelSpec], transcriber: Transcriber | None
 ) -> AttachmentPlan:
     name = path.name
     try:
@@ -211,7 +213,7 @@ async def _plan(
     except InputError as error:
         return AttachmentPlan(name=name, outcome="refused", text=error.text)
     senses = _senses(spec, found)
-    if not senses and reading is None:
+    if not senses and transcriber is None:
         said = LocalizedText(_CANNOT_TAKE[found], {"model": spec.label, "name": name})
         others = tuple(one for one in menu if _senses(one, found))
         return AttachmentPlan(name=name, outcome="refused", text=said, others=others)
@@ -219,9 +221,9 @@ async def _plan(
         made = await convert_file(data, spec if senses else None)
     except InputError as error:  # its messages continue a sentence that begins with the name
         return AttachmentPlan(name=name, outcome="refused", text=_("{name} {said}.", name=name, said=error.text))
-    if not senses and reading is not None:
+    if not senses and transcriber is not None:
         try:
-            said = await _reads(found, made, reading)
+            said = await _reads(found, made, transcriber)
         except InputError as error:
             return AttachmentPlan(name=name, outcome="refused", text=_("{name}: {said}.", name=name, said=error.text))
         return AttachmentPlan(name=name, outcome="read", text=_noted(said, made), sent=made)
@@ -244,9 +246,9 @@ _CANNOT_TAKE = {
 }
 
 
-async def _reads(found: Kind, made: ConvertedMedia, reading: Transcriber) -> LocalizedText:
+async def _reads(found: Kind, made: ConvertedMedia, transcriber: Transcriber) -> LocalizedText:
     """Return the message for an image or audio file that is to be transcribed."""
-    reader, missing = READERS[found], await reading.to_fetch(found)
+    reader, missing = READERS[found], await transcriber.to_fetch(found)
     by = {"reader": reader.label, "licence": reader.licence}
     if found == "image":
         said = _("its text is read here by {reader} ({licence}) and sent as text", **by)
@@ -264,7 +266,7 @@ def _noted(done: str, made: ConvertedMedia) -> str:
 
 
 def _counted(
-    plan: AttachmentPlan, spec: ModelSpec, left: dict[str, int], reading_limits: ReadingLimits
+    plan: AttachmentPlan, spec: ModelSpec, left: dict[str, int], attachment_limits: AttachmentLimits
 ) -> AttachmentPlan:
     """Return the plan, or a refusal if the message exceeds what is transcribed or what the model takes at once."""
     if not isinstance(plan.sent, ConvertedMedia):
@@ -273,7 +275,7 @@ def _counted(
         left["read"] -= 1
         if left["read"] >= 0:
             return plan
-        most = reading_limits.transcribed
+        most = attachment_limits.transcribed
         text = _("At most {most} files of a message are read here. Send {name} in another.", most=most, name=plan.name)
         return AttachmentPlan(name=plan.name, outcome="refused", text=text)
     what = "picture" if plan.sent.media_type.startswith("image/") else "sound"

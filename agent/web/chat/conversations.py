@@ -25,7 +25,7 @@ from agent.settings import Settings
 from agent.suspension import Resumption, Suspension
 from agent.tools import Tool, Toolset
 from agent.web.chat.answer_permit import AnswerPermit, permit_answer
-from agent.web.chat.attachments import PUBLIC_READING, WRITE_FIRST, ReadingLimits, check_length, ids_of, message_parts
+from agent.web.chat.attachments import PUBLIC_LIMITS, WRITE_FIRST, AttachmentLimits, check_length, ids_of, message_parts
 from agent.web.chat.chat_view import ChatView, RunningTurn
 from agent.web.chat.journal import branch
 from agent.web.chat.live_runs import STILL_WRITING, LiveRun, LiveRuns
@@ -42,7 +42,7 @@ from agent.web.chat.visitor import Visitor
 WINDOW = 30
 """Bubbles shown at first. The cost of an update depends on their number alone."""
 
-_GONE_ON = _("This chat has gone on since then; the page shows its current state.")
+_CHAT_CHANGED = _("This chat has gone on since then; the page shows its current state.")
 
 
 class Conversations:
@@ -61,7 +61,7 @@ class Conversations:
         self.models = ModelMenu.of(settings, models)
         self.tools = tuple(tools)
         self.transcriber = Transcriber(settings.local.cache_dir, downloads=settings.local.downloads)
-        self.reading_limits = PUBLIC_READING if settings.public else ReadingLimits()
+        self.attachment_limits = PUBLIC_LIMITS if settings.public else AttachmentLimits()
         # A private page finishes every answer, within `run_seconds`.
         self.live_runs = LiveRuns(settings.grace_seconds if settings.public else None)
         self._store = store
@@ -101,7 +101,7 @@ class Conversations:
     async def view(self, owner: str, conversation: str | None, window: int = WINDOW) -> ChatView:
         """Return the newest turns of a stored conversation. The view is empty if this owner does not have it."""
         try:
-            entries, has_earlier = await self._newest(owner, conversation, window)
+            entries, has_earlier = await self._newest_entries(owner, conversation, window)
         except NotFound:
             return ChatView()
         live = self.live_runs.get(conversation, owner)
@@ -111,7 +111,7 @@ class Conversations:
 
     async def running_turn(self, live: LiveRun) -> RunningTurn:
         """Return the turn of an answer that is being written, or that has just ended."""
-        entries, _ = await self._newest(live.owner, live.conversation, WINDOW)
+        entries, _ = await self._newest_entries(live.owner, live.conversation, WINDOW)
         return RunningTurn(live, entries)
 
     # Actions
@@ -133,34 +133,39 @@ class Conversations:
         owner, files = visitor.owner, (value or {}).get("files")
         if conversation is not None and not files and await self._waits_for_answer(owner, conversation):
             return await self.answer(visitor, conversation, str((value or {}).get("text") or ""), choices)
-        async with self._permit(visitor, choices) as grant:
+        async with self._permit(visitor, choices) as permit:
             if files:
-                grant.reservation.count_for_all()
+                permit.reservation.count_for_all()
             parts = await message_parts(
                 value,
-                spec=grant.connection.spec,
+                spec=permit.connection.spec,
                 media=self.media,
                 owner=owner,
                 max_bytes=self.settings.max_upload_bytes,
-                reading=self.transcriber if choices.extract_text else None,
+                transcriber=self.transcriber if choices.extract_text else None,
                 report=report,
-                reserve=grant.reserve,
-                limits=self.reading_limits,
+                reserve=permit.reserve,
+                limits=self.attachment_limits,
             )
             try:
-                return await self._start(await self._record(conversation, owner), parts, choices, grant)
+                return await self._start(await self._record(conversation, owner), parts, choices, permit)
             except BaseException:  # also if the visitor has gone
-                if not grant.is_stored:  # no message will ever name these files
+                if not permit.is_stored:  # no message will ever name these files
                     await run_to_completion(self.media.remove(owner, ids_of(parts)))
                 raise
 
     async def answer(
-        self, visitor: Visitor, conversation: str | None, text: str, choices: Choices, asked: QuestionId | None = None
+        self,
+        visitor: Visitor,
+        conversation: str | None,
+        text: str,
+        choices: Choices,
+        question_id: QuestionId | None = None,
     ) -> LiveRun | None:
         """Answer a question of a suspended run and resume it. Return None if it has more questions.
 
-        `asked` names the question of the pressed button. Raises `Conflict` if there is no question or another one now,
-        and `InputError` for an invalid answer.
+        `question_id` is the question of the pressed button. Raises `Conflict` if there is no question or another one
+        now, and `InputError` for an invalid answer.
         """
         check_length(text)
         entries, record = await self._entries(visitor.owner, conversation)
@@ -168,7 +173,7 @@ class Conversations:
         turn = to_turns(entries, replies=self.replies.get(conversation))[-1] if entries else None
         if turn is None or turn.question is None:
             raise Conflict(_("Nothing is asked here any more; the page shows what is."))
-        if asked is not None and asked != QuestionId(turn.run, turn.question["id"]):
+        if question_id is not None and question_id != QuestionId(turn.run, turn.question["id"]):
             raise Conflict(_("That question has been answered; the page shows what is asked now."))
         parse_answer(turn.question, text)
         replies = {**(turn.replies or {}), turn.question["id"]: text.strip()}
@@ -176,27 +181,27 @@ class Conversations:
             with self.rate_limiter.reserve_answer(visitor):
                 self.replies.put(record, replies)
             return None
-        async with self._permit(visitor, choices) as grant:
+        async with self._permit(visitor, choices) as permit:
             # The pending calls need the tools, even if they were switched off since.
             choices, texts = replace(choices, tools=True), list(replies.values())
-            await grant.reserve(size_of(texts))
-            start = await self._set_up(record, choices, grant, texts, resumed=True)
+            await permit.reserve(size_of(texts))
+            setup = await self._set_up_run(record, choices, permit, texts, resumed=True)
             answers = {
                 call["id"]: parse_answer(call, replies[call["id"]]) for call in unanswered_tool_calls(turn.bubbles)
             }
-            suspension = replace(Suspension.of(start.context), options=asdict(start.options))
-            Resumption(suspension=suspension, answers=answers, sealed=False, changed_ok=True).check(start.agent.tools)
-            run = start.agent.resume(suspension, answers, journal=start.journal)
-            live = self._launch(run, start, grant, resumed=True)
+            suspension = replace(Suspension.of(setup.context), options=asdict(setup.options))
+            Resumption(suspension=suspension, answers=answers, sealed=False, changed_ok=True).check(setup.agent.tools)
+            run = setup.agent.resume(suspension, answers, journal=setup.journal)
+            live = self._launch(run, setup, permit, resumed=True)
         self.replies.forget(conversation)
         return live
 
     async def retry(self, visitor: Visitor, conversation: str | None, entry_id: str, choices: Choices) -> None:
         """Answer the last message again, on its own branch. Raises `Conflict` if it is no longer the last one."""
         self._check_not_busy(conversation)
-        async with self._permit(visitor, choices) as grant:
-            entry, record, _ = await self._last(visitor.owner, conversation, entry_id)
-            await self._answer_again(record, entry, None, choices, grant)
+        async with self._permit(visitor, choices) as permit:
+            entry, record, _ = await self._last_message(visitor.owner, conversation, entry_id)
+            await self._answer_again(record, entry, None, choices, permit)
 
     async def continue_answer(
         self, visitor: Visitor, conversation: str | None, entry_id: str, text: str, choices: Choices
@@ -206,12 +211,12 @@ class Conversations:
         `text` is sent as an ordinary message, because every vendor accepts one. Raises `Conflict`.
         """
         self._check_not_busy(conversation)
-        async with self._permit(visitor, choices) as grant:
-            _head, record, ended = await self._last(visitor.owner, conversation, entry_id)
+        async with self._permit(visitor, choices) as permit:
+            _head, record, ended = await self._last_message(visitor.owner, conversation, entry_id)
             if ended not in ("length", "interrupted"):
-                raise Conflict(_GONE_ON)
-            await grant.reserve(size_of([text]))
-            await self._start(record, [text], choices, grant)
+                raise Conflict(_CHAT_CHANGED)
+            await permit.reserve(size_of([text]))
+            await self._start(record, [text], choices, permit)
 
     async def edit(
         self, visitor: Visitor, conversation: str | None, entry_id: str, text: str, choices: Choices
@@ -221,16 +226,16 @@ class Conversations:
             raise InputError(WRITE_FIRST)
         check_length(text)
         self._check_not_busy(conversation)
-        async with self._permit(visitor, choices) as grant:
+        async with self._permit(visitor, choices) as permit:
             entries, record = await self._entries(visitor.owner, conversation)
             entry = next((entry for entry in entries if entry.id == entry_id and is_prompt(entry)), None)
             if entry is None:
                 raise Conflict(MESSAGE_GONE)
-            await self._answer_again(record, entry, text, choices, grant)
+            await self._answer_again(record, entry, text, choices, permit)
 
     async def undo(self, owner: str, conversation: str | None, entry_id: str) -> str:
         """Remove the last message and its answer. Return its text. Raises `Conflict` like `retry`."""
-        entry, record, _ = await self._last(owner, conversation, entry_id)
+        entry, record, _ = await self._last_message(owner, conversation, entry_id)
         await self._store.save(branch(record, entry.parent_id))
         return message_text(entry)
 
@@ -253,7 +258,7 @@ class Conversations:
                 return await self._store.get(conversation, owner=owner)
         return Record(owner=owner)
 
-    async def _newest(self, owner: str, conversation: str | None, window: int) -> tuple[list[Entry], bool]:
+    async def _newest_entries(self, owner: str, conversation: str | None, window: int) -> tuple[list[Entry], bool]:
         """Return enough entries for `window` bubbles, and True if there can be older ones. Raises `NotFound`."""
         if conversation is None:
             raise NotFound("there is no conversation")
@@ -261,12 +266,14 @@ class Conversations:
         entries = await self._store.history(await self._store.get(conversation, owner=owner), limit=most)
         return entries, len(entries) == most
 
-    async def _last(self, owner: str, conversation: str | None, entry_id: str) -> tuple[Entry, Record, str | None]:
+    async def _last_message(
+        self, owner: str, conversation: str | None, entry_id: str
+    ) -> tuple[Entry, Record, str | None]:
         """Return the visitor's last message and how its answer ended. Raises `Conflict` if its id differs."""
         entries, record = await self._entries(owner, conversation)
         last = next((entry for entry in reversed(entries) if is_prompt(entry)), None)
         if last is None or last.id != entry_id:
-            raise Conflict(_GONE_ON)
+            raise Conflict(_CHAT_CHANGED)
         return last, record, entries[-1].note.ended
 
     async def _entries(self, owner: str, conversation: str | None) -> tuple[list[Entry], Record]:
@@ -286,16 +293,16 @@ class Conversations:
             raise Conflict(STILL_WRITING)
 
     async def _answer_again(
-        self, record: Record, entry: Entry, text: str | None, choices: Choices, grant: AnswerPermit
+        self, record: Record, entry: Entry, text: str | None, choices: Choices, permit: AnswerPermit
     ) -> None:
-        grant.reservation.count_for_all()  # reads files
+        permit.reservation.count_for_all()  # reads files
         [message] = await self.media.with_data(record.owner, [entry.message])
         content = message_content(replace(entry, message=message))
         parts: list[UserContent] = [content] if isinstance(content, str) else list(content)
         if text is not None:
             parts = [text, *(parts[1:] if isinstance(parts[0], str) else parts)]  # typed text comes before files
-        await grant.reserve(size_of(parts))
-        await self._start(branch(record, entry.parent_id), parts, choices, grant)
+        await permit.reserve(size_of(parts))
+        await self._start(branch(record, entry.parent_id), parts, choices, permit)
 
     async def _waits_for_answer(self, owner: str, conversation: str) -> bool:
         """Return True if the last answer is suspended and waits for a person. The note of the last message says so."""
@@ -304,42 +311,42 @@ class Conversations:
             return bool(entries) and entries[-1].note.ended == "suspended"
         return False
 
-    async def _start(self, record: Record, parts: list[UserContent], choices: Choices, grant: AnswerPermit) -> LiveRun:
+    async def _start(self, record: Record, parts: list[UserContent], choices: Choices, permit: AnswerPermit) -> LiveRun:
         """Start the run and return it once the user's message is stored."""
-        start = await self._set_up(record, choices, grant, parts)
+        setup = await self._set_up_run(record, choices, permit, parts)
         prompt = cast(Prompt, parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts)
-        run = start.agent.run(prompt, context=start.context, options=start.options, journal=start.journal)
-        live = self._launch(run, start, grant)
+        run = setup.agent.run(prompt, context=setup.context, options=setup.options, journal=setup.journal)
+        live = self._launch(run, setup, permit)
         try:
             # If the caller is cancelled, the run goes on. Only the first write shows whether the message is stored.
-            await run_to_completion(start.journal.wait_for_first_write(run))
+            await run_to_completion(setup.journal.wait_for_first_write(run))
         finally:
-            grant.is_stored = start.journal.has_written
+            permit.is_stored = setup.journal.has_written
         self.replies.forget(record.id)
         return live
 
-    async def _set_up(
+    async def _set_up_run(
         self,
         record: Record,
         choices: Choices,
-        grant: AnswerPermit,
-        adds: Sequence[UserContent],
+        permit: AnswerPermit,
+        new_parts: Sequence[UserContent],
         *,
         resumed: bool = False,
     ) -> RunSetup:
         return await set_up_run(
             record,
             choices,
-            grant.connection,
+            permit.connection,
             settings=self.settings,
             store=self._store,
             media=self.media,
             tools=self.tools,
-            adds=adds,
+            new_parts=new_parts,
             resumed=resumed,
         )
 
-    def _launch(self, run: Run, start: RunSetup, grant: AnswerPermit, *, resumed: bool = False) -> LiveRun:
-        live = self.live_runs.start(run, start.journal, grant.aclose, resumed=resumed)
-        grant.hand_over()
+    def _launch(self, run: Run, setup: RunSetup, permit: AnswerPermit, *, resumed: bool = False) -> LiveRun:
+        live = self.live_runs.start(run, setup.journal, permit.aclose, resumed=resumed)
+        permit.hand_over()
         return live

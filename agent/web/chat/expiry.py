@@ -22,7 +22,7 @@ MARGIN = timedelta(hours=1)
 RETRY = timedelta(hours=1)
 """The time after which the deletion of a conversation is tried again."""
 
-Busy = Callable[[str], bool]
+IsBusy = Callable[[str], bool]
 """Returns True if an answer is being written in a conversation."""
 
 
@@ -48,10 +48,10 @@ class RetentionPeriods:
 
         Its last message was written at `at` (default: now). `running` is True if its run has not ended.
         """
-        kept = self.guest if owner.startswith(GUEST_PREFIX) else self.visitor
-        if kept is None:
+        period = self.guest if owner.startswith(GUEST_PREFIX) else self.visitor
+        if period is None:
             return None
-        return (at or now()) + (max(kept, self.run + MARGIN) if running else kept)
+        return (at or now()) + (max(period, self.run + MARGIN) if running else period)
 
 
 FOR_EVER = RetentionPeriods()
@@ -63,27 +63,27 @@ async def add_missing_expiry(store: HistoryStore, settings: Settings) -> int:
     With a share link, which is temporary, only guests' conversations get an expiry. So no conversation of a private
     page is deleted.
     """
-    lifetimes = RetentionPeriods.of(settings)
+    periods = RetentionPeriods.of(settings)
     if settings.share:
-        lifetimes = replace(lifetimes, visitor=None)
-    owners = GUEST_PREFIX if lifetimes.visitor is None else ""
+        periods = replace(periods, visitor=None)
+    owners = GUEST_PREFIX if periods.visitor is None else ""
     return await store.add_expiry(
-        lambda record: lifetimes.until(record.owner, running=False, at=record.updated_at), owners=owners
+        lambda record: periods.until(record.owner, running=False, at=record.updated_at), owners=owners
     )
 
 
 class ExpiredConversations:
     """Deletes expired conversations. Remembers those that cannot be deleted, so that they do not stop the others."""
 
-    def __init__(self, store: HistoryStore, media: MediaStore, busy: Busy) -> None:
-        self._store, self._media, self._busy = store, media, busy
+    def __init__(self, store: HistoryStore, media: MediaStore, is_busy: IsBusy) -> None:
+        self._store, self._media, self._is_busy = store, media, is_busy
         self._failed: dict[str, datetime] = {}
         """By id: when to try again."""
 
     async def delete(self, *, at: datetime | None = None, limit: int = 50) -> int:
         """Delete up to `limit` expired conversations, except busy ones. Return how many."""
         time, deleted = at or now(), 0
-        skipped = {id_ for id_, again in self._failed.items() if time < again}
+        skipped = {id_ for id_, retry_at in self._failed.items() if time < retry_at}
         while not deleted and (records := await self._store.expiring(time, limit=limit, skip=skipped)):
             for record in records:
                 skipped.add(record.id)
@@ -92,7 +92,7 @@ class ExpiredConversations:
 
     async def _delete(self, record: Record, time: datetime) -> bool:
         try:
-            deleted = await delete_conversation(self._store, self._media, record, self._busy)
+            deleted = await delete_conversation(self._store, self._media, record, self._is_busy)
         except HistoryError as error:
             if record.id not in self._failed:
                 log.warning("an expired conversation could not be deleted; this is tried again: %s", error)
@@ -102,11 +102,11 @@ class ExpiredConversations:
         return deleted
 
 
-async def delete_conversation(store: HistoryStore, media: MediaStore, record: Record, busy: Busy) -> bool:
+async def delete_conversation(store: HistoryStore, media: MediaStore, record: Record, is_busy: IsBusy) -> bool:
     """Delete a conversation with its files, unless it is busy. Return True if it was deleted.
 
     It is kept if it was saved after `record` was loaded. The files go last, so that no stored conversation lacks its
-    files. If the process is killed in between, `UnnamedFiles` removes them. Raises `HistoryError`.
+    files. If the process is killed in between, `OrphanedFiles` removes them. Raises `HistoryError`.
     """
     try:
         files = files_named_in([entry.message for entry in await store.entries(record)])
@@ -120,9 +120,9 @@ async def delete_conversation(store: HistoryStore, media: MediaStore, record: Re
         if deleted:
             try:
                 await media.remove(record.owner, files)
-            except OSError:  # `UnnamedFiles` tries again
+            except OSError:  # `OrphanedFiles` tries again
                 log.exception("the files of a deleted conversation could not be removed")
 
-    if not busy(record.id):
+    if not is_busy(record.id):
         await run_to_completion(delete())
     return deleted

@@ -33,7 +33,7 @@ class Omitted:
 class StoreJournal:
     """Appends a run's messages to a conversation, one save each. Owns the newest record and the event log of the run.
 
-    `unsent` is the part of the history that the model is not sent. `lifetimes` are the retention periods.
+    `omitted` is the part of the history that the model is not sent. `periods` are the retention periods.
     """
 
     def __init__(
@@ -41,14 +41,14 @@ class StoreJournal:
         store: HistoryStore,
         media: MediaStore,
         record: Record,
-        unsent: Omitted,
-        lifetimes: RetentionPeriods = FOR_EVER,
+        omitted: Omitted,
+        periods: RetentionPeriods = FOR_EVER,
     ) -> None:
         self.record = record
         self.first_write: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.omitted = unsent
+        self.omitted = omitted
         self.log = RunLog(store, media, record)
-        self._store, self._media, self._lifetimes = store, media, lifetimes
+        self._store, self._media, self._periods = store, media, periods
 
     async def write(self, message: ModelMessage, note: Note) -> None:
         """Store a message with its note. See `agent.run.Journal`."""
@@ -89,7 +89,7 @@ class StoreJournal:
         return replace(
             self.record,
             head_id=entry.id,
-            expires_at=self._lifetimes.until(self.record.owner, running=entry.note.ended is None),
+            expires_at=self._periods.until(self.record.owner, running=entry.note.ended is None),
             title=self.record.title or _title(entry),
             input_tokens=self.record.input_tokens + (timings.input_tokens if timings else 0),
             output_tokens=self.record.output_tokens + (timings.output_tokens if timings else 0),

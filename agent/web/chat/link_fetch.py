@@ -18,12 +18,12 @@ from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.visitor import Visitor
 
 LINK_SECONDS = 20.0
-GIVEN_UP_EACH = 20
-GIVEN_UP_IN_ALL = 1000
-GIVEN_UP_SECONDS = 60.0
+MAX_CANCELLED_PER_VISITOR = 20
+MAX_CANCELLED = 1000
+CANCELLED_SECONDS = 60.0
 """The number of fetches remembered as cancelled before they arrived, per visitor and in total, and for how long."""
-NUMBER = re.compile("[0-9]{1,9}")
-SAID = ("image/*", "application/octet-stream", "binary/octet-stream")
+_NUMBER = re.compile("[0-9]{1,9}")
+ACCEPTED_TYPES = ("image/*", "application/octet-stream", "binary/octet-stream")
 """Media types that servers use for images. Some servers label every file as bytes."""
 
 
@@ -37,7 +37,7 @@ class FetchedPicture:
 
 
 class LinkFetcher:
-    """Fetches linked images. Owns the running fetches by `ask`, a name that is never used twice."""
+    """Fetches linked images. Owns the running fetches by `fetch_id`, a name that is never used twice."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class LinkFetcher:
         seconds: float = LINK_SECONDS,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._guard, self._gate, self._max_bytes, self._seconds, self._clock = (
+        self._guard, self._rate_limiter, self._max_bytes, self._seconds, self._clock = (
             guard,
             rate_limiter,
             max_bytes,
@@ -56,42 +56,42 @@ class LinkFetcher:
             clock,
         )
         self._fetches: dict[str, asyncio.Task[FetchedPicture]] = {}
-        self._given_up: OrderedDict[str, tuple[str, float]] = OrderedDict()
-        """By ask: the visitor who cancelled it before it arrived, and when."""
+        self._cancelled_early: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        """By fetch_id: the visitor who cancelled it before it arrived, and when."""
 
-    async def fetch(self, visitor: Visitor, ask: str, url: str) -> FetchedPicture | None:
+    async def fetch(self, visitor: Visitor, fetch_id: str, url: str) -> FetchedPicture | None:
         """Return the image at `url`, or None if the fetch was cancelled.
 
         Raises `InputError` if the guard refuses or the file is no image, and `Limited`.
         """
-        if self._given_up.pop(ask, None):
+        if self._cancelled_early.pop(fetch_id, None):
             return None
-        with self._gate.reserve_fetch(visitor):
-            task = self._fetches[ask] = asyncio.create_task(self._fetch(url))
+        with self._rate_limiter.reserve_fetch(visitor):
+            task = self._fetches[fetch_id] = asyncio.create_task(self._fetch(url))
             try:
                 await asyncio.wait([task])
                 return None if task.cancelled() else task.result()
             finally:
                 task.cancel()
-                if self._fetches.get(ask) is task:
-                    del self._fetches[ask]
+                if self._fetches.get(fetch_id) is task:
+                    del self._fetches[fetch_id]
 
-    def cancel(self, visitor: Visitor, ask: str) -> None:
+    def cancel(self, visitor: Visitor, fetch_id: str) -> None:
         """Cancel this fetch. A fetch that arrives soon after its cancellation does not begin."""
-        if task := self._fetches.get(ask):
+        if task := self._fetches.get(fetch_id):
             task.cancel()
             return
-        now, given_up = self._clock(), self._given_up
-        given_up[ask] = visitor.rate_limit_key, now
-        given_up.move_to_end(ask)
-        mine = [one for one, (who, _) in given_up.items() if who == visitor.rate_limit_key]
-        for one in mine[:-GIVEN_UP_EACH]:
-            del given_up[one]
-        while len(given_up) > GIVEN_UP_IN_ALL or next(iter(given_up.values()))[1] <= now - GIVEN_UP_SECONDS:
-            given_up.popitem(last=False)
+        now, cancelled = self._clock(), self._cancelled_early
+        cancelled[fetch_id] = visitor.rate_limit_key, now
+        cancelled.move_to_end(fetch_id)
+        mine = [one for one, (who, _) in cancelled.items() if who == visitor.rate_limit_key]
+        for one in mine[:-MAX_CANCELLED_PER_VISITOR]:
+            del cancelled[one]
+        while len(cancelled) > MAX_CANCELLED or next(iter(cancelled.values()))[1] <= now - CANCELLED_SECONDS:
+            cancelled.popitem(last=False)
 
     async def _fetch(self, url: str) -> FetchedPicture:
-        got = await self._guard.fetch(url, kinds=SAID, max_bytes=self._max_bytes, seconds=self._seconds)
+        got = await self._guard.fetch(url, kinds=ACCEPTED_TYPES, max_bytes=self._max_bytes, seconds=self._seconds)
         found = detect_mime(got.data)
         if found not in KINDS:
             raise InputError(
@@ -103,9 +103,9 @@ class LinkFetcher:
         return FetchedPicture(_name(url, found), got.data, found)
 
 
-def ask_of(session: str | None, number: str) -> str | None:
+def fetch_id_of(session: str | None, number: str) -> str | None:
     """Return the name of the fetch that a page session calls `number`, or None if that is not a page's number."""
-    return f"{session} {number}" if NUMBER.fullmatch(number) else None
+    return f"{session} {number}" if _NUMBER.fullmatch(number) else None
 
 
 def _name(url: str, found: str) -> str:

@@ -29,7 +29,7 @@ IDLE_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
 
-CloseCallback = Callable[[], Awaitable[None]]
+EndCallback = Callable[[], Awaitable[None]]
 
 STILL_WRITING = _("An answer is still being written. Stop it, or wait for it to end.")
 
@@ -42,9 +42,9 @@ class LiveRun:
     """
 
     def __init__(
-        self, run: Run, record: Record, log: RunLog, grace: float | None, unsent: Omitted, *, resumed: bool = False
+        self, run: Run, record: Record, log: RunLog, grace: float | None, omitted: Omitted, *, resumed: bool = False
     ) -> None:
-        self.run, self.log, self.omitted, self.resumed = run, log, unsent, resumed
+        self.run, self.log, self.omitted, self.resumed = run, log, omitted, resumed
         self.conversation, self.owner = record.id, record.owner
         self.started_at, self._grace = monotonic(), grace
         self._watchers = 0
@@ -117,8 +117,8 @@ class LiveRuns:
         self._grace = grace
         self._runs: dict[str, LiveRun] = {}
         self._recent: dict[str, LiveRun] = {}
-        self._ends: set[asyncio.Task[None]] = set()
-        self.closing = False
+        self._end_tasks: set[asyncio.Task[None]] = set()
+        self.is_closing = False
 
     def get(self, conversation: str | None, owner: str) -> LiveRun | None:
         """Return the running answer of this owner's conversation, if there is one."""
@@ -134,15 +134,15 @@ class LiveRuns:
         self,
         run: Run,
         journal: StoreJournal,
-        closing: CloseCallback | None = None,
+        on_end: EndCallback | None = None,
         *,
         resumed: bool = False,
     ) -> LiveRun:
-        """Start the run, which writes to `journal`, as a task of the server. `closing` is called after its end.
+        """Start the run, which writes to `journal`, as a task of the server. `on_end` is called after its end.
 
         Raises `Conflict` if the conversation has a running answer already, or if the server is shutting down.
         """
-        if self.closing:
+        if self.is_closing:
             raise Conflict(_("The server is going down. Try again in a minute; what you typed stays here."))
         record = journal.record
         if record.id in self._runs:
@@ -152,9 +152,9 @@ class LiveRuns:
             run.start()
         live = LiveRun(run, record, journal.log, self._grace, journal.omitted, resumed=resumed)
         self._runs[record.id] = self._recent[run.id] = live
-        task = asyncio.create_task(self._end(live, closing))
-        self._ends.add(task)
-        task.add_done_callback(self._ends.discard)
+        task = asyncio.create_task(self._end(live, on_end))
+        self._end_tasks.add(task)
+        task.add_done_callback(self._end_tasks.discard)
         task.add_done_callback(lambda _: self._remove(live))  # also if the task never took its first step
         return live
 
@@ -177,15 +177,15 @@ class LiveRuns:
 
         Can be called again meanwhile to end them sooner.
         """
-        self.closing = True
-        if self._ends and seconds:
-            await asyncio.wait(self._ends, timeout=seconds)
+        self.is_closing = True
+        if self._end_tasks and seconds:
+            await asyncio.wait(self._end_tasks, timeout=seconds)
         for live in self._runs.values():
             live.run.cancel("shutdown")
-        if self._ends:
-            await asyncio.wait(self._ends)
+        if self._end_tasks:
+            await asyncio.wait(self._end_tasks)
 
-    async def _end(self, live: LiveRun, closing: CloseCallback | None) -> None:
+    async def _end(self, live: LiveRun, on_end: EndCallback | None) -> None:
         """Wait for the end, then remove the run first, so that a failure here cannot leave its conversation busy."""
         following = asyncio.create_task(live.follow(lambda: self.pause))
         try:
@@ -198,8 +198,8 @@ class LiveRuns:
             self._remove(live)
             live.cancel_timer()
             await _finish(following, live)
-            if closing is not None:
-                await closing()
+            if on_end is not None:
+                await on_end()
 
     def _remove(self, live: LiveRun) -> None:
         if self._runs.get(live.conversation) is live:

@@ -60,19 +60,19 @@ class ModelMenu:
         )
 
     def entries(
-        self, owner: str, chosen: ModelSpec | None, login: str | None = None, words: Translator = ENGLISH
+        self, owner: str, chosen: ModelSpec | None, login: str | None = None, translator: Translator = ENGLISH
     ) -> list[tuple[str, str]]:
         """Return (label, id) of each model: local models, then hosted ones. Always contains the chosen model."""
         specs = self._usable(owner, login)
         if chosen is not None and chosen not in specs:
             specs.append(chosen)
-        needs_key = words(_("needs a key") if self._lent is None else _("needs your own key"))
-        missing = {True: words(_("needs a login")), False: needs_key}
-        recorded_label = words(_("recorded"))
+        needs_key = translator(_("needs a key") if self._lent is None else _("needs your own key"))
+        missing = {True: translator(_("needs a login")), False: needs_key}
+        recorded_label = translator(_("recorded"))
         recorded = sorted(self._records.glob("*.jsonl")) if self._records else []
         return [
             (
-                words(shown_name(spec))
+                translator(shown_name(spec))
                 + (f" · {missing[self.may_log_in(spec)]}" if self.key_missing(owner, spec, login) else ""),
                 spec.id,
             )

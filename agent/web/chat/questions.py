@@ -65,7 +65,7 @@ def question(call: Call) -> str:
     return str(call["arguments"].get("question") or "")
 
 
-def options(call: Call, run: str = "", words: Translator = ENGLISH) -> list[dict[str, Any]]:
+def options(call: Call, run: str = "", translator: Translator = ENGLISH) -> list[dict[str, Any]]:
     """Return the buttons under the question: the model's proposed answers, or "allow" and "refuse".
 
     The value of each button names the question, because a page can still show a question that was answered elsewhere.
@@ -74,21 +74,21 @@ def options(call: Call, run: str = "", words: Translator = ENGLISH) -> list[dict
         choices: Sequence[Any] = call["arguments"].get("choices") or []
         answers = {str(choice): str(choice) for choice in choices}
     else:
-        answers = {words(ALLOW): ALLOW, words(REFUSE): REFUSE}
+        answers = {translator(ALLOW): ALLOW, translator(REFUSE): REFUSE}
     about = {"do": "answer", "run": run, "call": call["id"]}
     return [{"label": label, "value": {**about, "text": text}} for label, text in answers.items()]
 
 
-def render_question(call: Call, words: Translator = ENGLISH) -> str:
+def render_question(call: Call, translator: Translator = ENGLISH) -> str:
     """Return the bubble of the question as HTML."""
     if is_question(call):
-        hint = words(_("Choose, or write your answer below.") if options(call) else _("Write your answer below."))
+        hint = translator(_("Choose, or write your answer below.") if options(call) else _("Write your answer below."))
         text = f"<p>{html.escape(question(call))}</p>"
     else:
-        hint = words(_("Or write below: other arguments as JSON, or why not."))
+        hint = translator(_("Or write below: other arguments as JSON, or why not."))
         arguments = html.escape(json.dumps(call["arguments"], ensure_ascii=False, indent=2, default=str))
         name = f"<b>{html.escape(str(call['name']))}</b>"
-        may_run = words(_("May {name} run with this?", name=name))
+        may_run = translator(_("May {name} run with this?", name=name))
         text = f"<p>{may_run}</p><pre>{arguments}</pre>"
     return f'<div class="asking" role="group">{text}<p class="caption">{hint}</p></div>'
 

@@ -17,7 +17,7 @@ from agent.settings import PublicSettings
 from agent.web.chat.visitor import Visitor
 
 MINUTE_SECONDS = 60.0
-FETCHES = 2
+MAX_FETCHES = 2
 """Images that are fetched at once for one visitor."""
 
 ALL = "all"
@@ -34,13 +34,13 @@ class Reservation:
     def __init__(self, release: Release, uncount: Release | None = None) -> None:
         self._release: Release | None = release
         self._uncount = uncount
-        self._kept = False
+        self._handed_over = False
 
     def __enter__(self) -> "Reservation":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._kept:
+        if self._handed_over:
             return
         self.release()
         if self._uncount is not None and isinstance(error, AgentError):
@@ -50,9 +50,9 @@ class Reservation:
         """Count the message for all visitors even if it is refused, because something costly begins."""
         self._uncount = None
 
-    def keep(self) -> None:
+    def hand_over(self) -> None:
         """Hand the reservation over. Its new owner calls `release`."""
-        self._kept = True
+        self._handed_over = True
 
     def release(self) -> None:
         """Release the place. A second call does nothing."""
@@ -123,56 +123,56 @@ class RateLimiter:
 
     def reserve_answer(self, visitor: Visitor) -> Reservation:
         """Reserve a place for an answer and count a message. Raises `Limited`, which reserves and counts nothing."""
-        most = self._limits
-        if most is None:
+        limits = self._limits
+        if limits is None:
             return Reservation(lambda: None)
         return self._answers.reserve(
             visitor,
             each=_Bound(
                 ANSWERS_OF_VISITOR,
                 MESSAGES_OF_VISITOR,
-                most.answers_each,
-                most.messages,
+                limits.answers_each,
+                limits.messages,
             ),
             address=_Bound(
                 ANSWERS_OF_ADDRESS,
                 MESSAGES_OF_ADDRESS,
-                most.answers_per_address,
-                most.messages_per_address,
+                limits.answers_per_address,
+                limits.messages_per_address,
             ),
             together=_Bound(
                 ANSWERS_OF_ALL,
                 MESSAGES_OF_ALL,
-                most.answers,
-                most.messages_in_all,
+                limits.answers,
+                limits.messages_in_all,
             ),
             refusals_free=True,
         )
 
     def reserve_fetch(self, visitor: Visitor) -> Reservation:
         """Reserve a place for an image fetched from a link. Raises `Limited`, which reserves and counts nothing."""
-        most = self._limits
-        if most is None:
+        limits = self._limits
+        if limits is None:
             return Reservation(lambda: None)
         return self._fetches.reserve(
             visitor,
             each=_Bound(
                 FETCHES_OF_VISITOR,
                 PICTURES_OF_VISITOR,
-                FETCHES,
-                most.messages,
+                MAX_FETCHES,
+                limits.messages,
             ),
             address=_Bound(
                 FETCHES_OF_ADDRESS,
                 PICTURES_OF_ADDRESS,
-                most.answers_per_address,
-                most.messages_per_address,
+                limits.answers_per_address,
+                limits.messages_per_address,
             ),
             together=_Bound(
                 FETCHES_OF_ALL,
                 PICTURES_OF_ALL,
-                most.answers,
-                most.messages_in_all,
+                limits.answers,
+                limits.messages_in_all,
             ),
         )
 
@@ -200,7 +200,7 @@ class _Counts:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._now, self._minute = Counter[str](), Counter[str]()
+        self._current, self._last_minute = Counter[str](), Counter[str]()
         self._times = deque[_Counted]()
 
     def reserve(
@@ -217,35 +217,35 @@ class _Counts:
         now = self._clock()
         self._forget(now - MINUTE_SECONDS)
         for bucket, bound in bounds.items():
-            if self._now[bucket] >= bound.at_once:
-                raise _limited(_text(bound.too_many, count=self._now[bucket]), bound is each and visitor.guest)
-            if self._minute[bucket] >= bound.a_minute:
+            if self._current[bucket] >= bound.at_once:
+                raise _limited(_text(bound.too_many, count=self._current[bucket]), bound is each and visitor.guest)
+            if self._last_minute[bucket] >= bound.a_minute:
                 oldest = next((one.at for one in self._times if bucket in one.buckets), now)
                 text = _text(bound.too_often, count=bound.a_minute, seconds=math.ceil(oldest + MINUTE_SECONDS - now))
                 raise _limited(text, bound is each and visitor.guest)
         buckets = tuple(bounds)
         self._times.append(counted := _Counted(now, buckets))
-        self._minute.update(buckets)
-        self._now.update(buckets)
+        self._last_minute.update(buckets)
+        self._current.update(buckets)
         return Reservation(lambda: self._release(buckets), (lambda: self._uncount(counted)) if refusals_free else None)
 
     def _release(self, buckets: tuple[str, ...]) -> None:
-        self._now.subtract(buckets)
-        self._now += Counter()  # drops buckets at zero
+        self._current.subtract(buckets)
+        self._current += Counter()  # drops buckets at zero
 
     def _uncount(self, counted: _Counted) -> None:
         if ALL in counted.buckets:  # not forgotten yet
             counted.buckets = tuple(bucket for bucket in counted.buckets if bucket != ALL)
-            self._minute.subtract((ALL,))
+            self._last_minute.subtract((ALL,))
 
     def _forget(self, before: float) -> None:
         gone = False
         while self._times and self._times[0].at <= before:
             counted = self._times.popleft()
-            self._minute.subtract(counted.buckets)
+            self._last_minute.subtract(counted.buckets)
             counted.buckets, gone = (), True
         if gone:
-            self._minute += Counter()
+            self._last_minute += Counter()
 
 
 def _text(forms: Plural, **values: int) -> LocalizedText:

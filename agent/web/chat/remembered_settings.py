@@ -7,9 +7,9 @@ from dataclasses import fields
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor
 
-MOST = 1000
-MOST_BYTES = 8_000_000
-LARGEST = 100_000
+MAX_OWNERS = 1000
+MAX_BYTES = 8_000_000
+MAX_OWNER_BYTES = 100_000
 """The most bytes of one visitor's choices: the longest system prompt and a model's name, in any script."""
 
 
@@ -19,8 +19,8 @@ class RememberedSettings:
     Guests are never remembered: each guest page has its own owner, so nobody would come back to their choices.
     """
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most_bytes, self._bytes = most_bytes, 0
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes, self._bytes = max_bytes, 0
         self._choices: OrderedDict[str, Choices] = OrderedDict()
 
     def get(self, owner: str) -> Choices | None:
@@ -30,12 +30,12 @@ class RememberedSettings:
     def put(self, visitor: Visitor, choices: Choices) -> None:
         """Remember what this visitor has set, unless the visitor is a guest or it is too large."""
         size = _size(choices)
-        if visitor.guest or size > LARGEST:
+        if visitor.guest or size > MAX_OWNER_BYTES:
             return
         self._drop(visitor.owner)
         self._choices[visitor.owner] = choices
         self._bytes += size
-        while self._choices and (len(self._choices) > MOST or self._bytes > self._most_bytes):
+        while self._choices and (len(self._choices) > MAX_OWNERS or self._bytes > self._max_bytes):
             self._drop(next(iter(self._choices)))
 
     def _drop(self, owner: str) -> None:

@@ -7,7 +7,7 @@ from agent.errors import NotFound
 from agent.history import HistoryStore, Record
 from agent.web.chat.attachments import check_length
 
-MOST_BYTES = 20_000_000
+MAX_BYTES = 20_000_000
 """Bytes of all replies. Beyond this, the conversation with the longest replies is asked again."""
 ENTRY_BYTES = 500
 """Bytes that a conversation or a reply needs besides its text."""
@@ -16,15 +16,15 @@ ENTRY_BYTES = 500
 class Replies:
     """The replies by conversation and call. A restart forgets them, and the questions are asked again."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most_bytes = most_bytes
-        self._kept: dict[str, tuple[str, Mapping[str, str], int]] = {}
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._replies: dict[str, tuple[str, Mapping[str, str], int]] = {}
         """By conversation: its owner, the replies by call, and their size in bytes."""
 
     def get(self, conversation: str | None) -> Mapping[str, str] | None:
         """Return the replies so far, or None if there are none."""
-        kept = self._kept.get(conversation or "")
-        return kept[1] if kept else None
+        found = self._replies.get(conversation or "")
+        return found[1] if found else None
 
     def put(self, record: Record, replies: Mapping[str, str]) -> None:
         """Store the replies of a conversation.
@@ -32,27 +32,27 @@ class Replies:
         Raises `InputError` if they are too long together, and keeps the old ones.
         """
         check_length(*replies.values())
-        self._kept.pop(record.id, None)
-        over = self.size + _size(replies) - self._most_bytes
-        if over > 0:  # longest first, not oldest: a few long replies would push out everybody's short ones
-            for conversation in sorted(self._kept, key=lambda one: self._kept[one][2], reverse=True):
-                over -= self._kept.pop(conversation)[2]
-                if over <= 0:
+        self._replies.pop(record.id, None)
+        excess = self.size + _size(replies) - self._max_bytes
+        if excess > 0:  # longest first, not oldest: a few long replies would push out everybody's short ones
+            for conversation in sorted(self._replies, key=lambda one: self._replies[one][2], reverse=True):
+                excess -= self._replies.pop(conversation)[2]
+                if excess <= 0:
                     break
-        self._kept[record.id] = record.owner, replies, _size(replies)
+        self._replies[record.id] = record.owner, replies, _size(replies)
 
     @property
     def size(self) -> int:
         """The number of bytes of all replies."""
-        return sum(size for _, _, size in self._kept.values())
+        return sum(size for _, _, size in self._replies.values())
 
     def forget(self, conversation: str) -> None:
         """Forget the replies of this conversation."""
-        self._kept.pop(conversation, None)
+        self._replies.pop(conversation, None)
 
     async def forget_deleted(self, store: HistoryStore) -> None:
         """Forget the replies of conversations that are no longer stored."""
-        for conversation, (owner, *_rest) in list(self._kept.items()):
+        for conversation, (owner, *_rest) in list(self._replies.items()):
             try:
                 await store.get(conversation, owner=owner)
             except NotFound:

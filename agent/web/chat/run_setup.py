@@ -24,16 +24,16 @@ from agent.web.chat.expiry import RetentionPeriods
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.system_prompt import default_prompt
 
-MAX_PROMPT = 20_000
+MAX_PROMPT_CHARACTERS = 20_000
 """The most characters of a system prompt."""
 
-HOTTEST = 2.0
+MAX_TEMPERATURE = 2.0
 """The highest temperature that can be set."""
-MOST_TOKENS = 10_000_000
+HIGHEST_TOKEN_LIMIT = 10_000_000
 """The highest limit of an answer that can be set, more than any model writes."""
-PUBLIC_MOST = 16_384
+PUBLIC_ANSWER_TOKENS = 16_384
 """Tokens of an answer on a public page if the visitor sets no limit, because strangers spend the owner's money."""
-THINKING = 8_192
+REASONING_TOKENS = 8_192
 """Tokens of the context that are kept free for reasoning."""
 
 
@@ -58,9 +58,13 @@ class Choices:
     def check(self) -> None:
         """Raise `InputError` if the system prompt is too long."""
         count = len(self.system_message or "")
-        if count > MAX_PROMPT:
+        if count > MAX_PROMPT_CHARACTERS:
             raise InputError(
-                _("The system prompt has {count:,} characters; {most:,} is the most.", count=count, most=MAX_PROMPT)
+                _(
+                    "The system prompt has {count:,} characters; {most:,} is the most.",
+                    count=count,
+                    most=MAX_PROMPT_CHARACTERS,
+                )
             )
 
 
@@ -71,12 +75,12 @@ def text_of(value: object, most: int | None = None) -> str:
 
 def temperature_of(value: object) -> float | None:
     """Return a widget's temperature, clipped to the range of all models, or None for anything else."""
-    return None if (number := _number(value)) is None else min(max(number, 0.0), HOTTEST)
+    return None if (number := _number(value)) is None else min(max(number, 0.0), MAX_TEMPERATURE)
 
 
 def limit_of(value: object) -> int | None:
     """Return a widget's limit of an answer, clipped to what any model writes, or None for anything else."""
-    return None if (number := _number(value)) is None else max(0, int(min(number, MOST_TOKENS))) or None
+    return None if (number := _number(value)) is None else max(0, int(min(number, HIGHEST_TOKEN_LIMIT))) or None
 
 
 def _number(value: object) -> float | None:
@@ -109,33 +113,33 @@ async def set_up_run(
     store: HistoryStore,
     media: MediaStore,
     tools: Sequence[Tool | Toolset],
-    adds: Sequence[UserContent],
+    new_parts: Sequence[UserContent],
     resumed: bool,
 ) -> RunSetup:
     """Read the history of `record` and prepare a run that continues it.
 
-    `adds` are the parts of the new message, or the answers that resume a suspended run. Raises `InputError` if they
-    exceed the model's context.
+    `new_parts` are the parts of the new message, or the answers that resume a suspended run. Raises `InputError` if
+    they exceed the model's context.
     """
     spec = connection.spec
     stored = await store.history(record) if record.revision else []
     messages = [entry.message for entry in stored]
     most = max_answer_tokens(spec, choices.max_tokens, public=settings.public is not None)
     examples = estimate_tokens([text for exchange in spec.examples for text in exchange])
-    room = spec.context_tokens - _room(spec, most) - examples - 256
+    history_tokens = spec.context_tokens - _answer_tokens(spec, most) - examples - 256
     system = default_prompt(settings, spec) if choices.system_message is None else choices.system_message
-    new = estimate_tokens([system, *adds])
-    if new > room:
+    new = estimate_tokens([system, *new_parts])
+    if new > history_tokens:
         text = N_(
             "The message, with the system prompt, has about {count:,} tokens, and {model} reads at most {most:,}."
         )
-        raise InputError(LocalizedText(text, {"count": new, "model": spec.label, "most": room}))
-    kept = keep_newest(messages, room, beside=0 if resumed else new)
+        raise InputError(LocalizedText(text, {"count": new, "model": spec.label, "most": history_tokens}))
+    kept = keep_newest(messages, history_tokens, beside=0 if resumed else new)
     switched = bool(stored) and stored[-1].note.model != spec.id
-    unsent = Omitted(len(messages) - len(kept))
+    omitted = Omitted(len(messages) - len(kept))
     if switched:
         fit = adapt(kept, spec)
-        unsent = replace(unsent, omitted=fit.sentence(spec))
+        omitted = replace(omitted, omitted=fit.sentence(spec))
     return RunSetup(
         agent=Agent(
             connection,
@@ -155,7 +159,7 @@ async def set_up_run(
             temperature=None if choices.temperature is None else min(choices.temperature, max_temperature(spec)),
             max_tokens=most,
         ),
-        journal=StoreJournal(store, media, record, unsent, RetentionPeriods.of(settings)),
+        journal=StoreJournal(store, media, record, omitted, RetentionPeriods.of(settings)),
     )
 
 
@@ -168,12 +172,12 @@ def max_answer_tokens(spec: ModelSpec, wanted: int | None, *, public: bool = Fal
         return min(wanted, spec.max_output_tokens)
     if spec.provider == "llama.cpp":
         return spec.max_output_tokens
-    return min(max(spec.usual_output_tokens, PUBLIC_MOST), spec.max_output_tokens) if public else None
+    return min(max(spec.usual_output_tokens, PUBLIC_ANSWER_TOKENS), spec.max_output_tokens) if public else None
 
 
-def _room(spec: ModelSpec, most: int | None) -> int:
+def _answer_tokens(spec: ModelSpec, most: int | None) -> int:
     """Return the tokens of the context that are reserved for reasoning and the answer."""
     if most is not None:
         return min(most, spec.context_tokens // 2)
-    usual = spec.usual_output_tokens + (THINKING if spec.reasoning else 0)
+    usual = spec.usual_output_tokens + (REASONING_TOKENS if spec.reasoning else 0)
     return min(usual, spec.max_output_tokens, spec.context_tokens // 2)

@@ -14,7 +14,7 @@ from agent.history import HistoryStore, Record
 from agent.i18n import _
 from agent.media.store import MediaStore
 from agent.settings import PublicSettings
-from agent.web.chat.expiry import GUEST_PREFIX, Busy, delete_conversation
+from agent.web.chat.expiry import GUEST_PREFIX, IsBusy, delete_conversation
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import has_full_share
 
@@ -22,11 +22,11 @@ MB = 1_000_000
 _FULL = _("There is no room for this message at the moment, so it was not sent. Send less, or try again later.")
 MESSAGE_BYTES = 2048
 """Bytes that a message counts for besides its text and files."""
-MOST_DELETED = 1000
+MAX_DELETED_GUESTS = 1000
 """The most guests that lose their conversations for one message."""
-ALWAYS = 0.01
-"""The fraction of all storage that the visitors of one network address can always use."""
-MOST_ADDRESSES = 100_000
+ADDRESS_SHARE = 0.01
+"""The fraction of all storage that the visitors of one network address can use in any case."""
+MAX_ADDRESSES = 100_000
 """The most visitors with a remembered network address."""
 FAR_FUTURE = datetime.max.replace(tzinfo=UTC)
 
@@ -54,14 +54,14 @@ class StorageQuota:
         free: Callable[[Path], int] | None = None,
     ) -> None:
         self._limits, self._store, self._media = limits, store, media
-        self._folder, self._free = folder, free or _free
-        self._turn = asyncio.Lock()
+        self._folder, self._free_bytes = folder, free or _free_bytes
+        self._lock = asyncio.Lock()
         self._reserved = Counter[str]()
         self._addresses: dict[str, str] = {}
         """The last network address of each visitor, the most recent visitor last. Only in memory."""
 
     @asynccontextmanager
-    async def reservation(self, visitor: Visitor, busy: Busy) -> AsyncGenerator[Reserve]:
+    async def reservation(self, visitor: Visitor, is_busy: IsBusy) -> AsyncGenerator[Reserve]:
         """Allow a message to be stored in the block. Its reservation counts until the block ends."""
         reserved = 0
 
@@ -69,8 +69,8 @@ class StorageQuota:
             nonlocal reserved
             if self._limits is None:
                 return
-            async with self._turn:
-                await self._make_room(self._limits, visitor, size, busy)
+            async with self._lock:
+                await self._make_room(self._limits, visitor, size, is_busy)
                 self._reserved[visitor.owner] += size
                 reserved += size
 
@@ -80,18 +80,18 @@ class StorageQuota:
             self._reserved[visitor.owner] -= reserved
             self._reserved += Counter()  # drops owners at zero
 
-    async def _make_room(self, limits: PublicSettings, visitor: Visitor, size: int, busy: Busy) -> None:
+    async def _make_room(self, limits: PublicSettings, visitor: Visitor, size: int, is_busy: IsBusy) -> None:
         """Delete what must go, or raise `Limited`. Deletes nothing if the message would still be refused."""
         if not visitor.guest:
             await self._check_visitor(limits, visitor, size)
         tried = {visitor.owner}
-        while (over := await self._excess(limits, visitor, size)) > 0:
-            guests = await self._oldest_guests(over, tried, busy)
+        while (excess := await self._excess(limits, visitor, size)) > 0:
+            guests = await self._oldest_guests(excess, tried, is_busy)
             if not guests:
                 raise Limited(_FULL)
             for owner, records in guests.items():
                 tried.add(owner)
-                await self._delete_guest(owner, records, busy)
+                await self._delete_guest(owner, records, is_busy)
 
     async def _check_visitor(self, limits: PublicSettings, visitor: Visitor, size: int) -> None:
         """Raise `Limited` if a visitor with a cookie, or all visitors at their address, would have too much."""
@@ -110,33 +110,35 @@ class StorageQuota:
         used, most = await self._total(limits)
         free = most - used - size
         if used + size > free and has_full_share(
-            await self._used_from(visitor.address, visitor.owner) + size, free=int(free), always=int(ALWAYS * most)
+            await self._used_from(visitor.address, visitor.owner) + size,
+            free=int(free),
+            always=int(ADDRESS_SHARE * most),
         ):
             raise Limited(_FULL)
         self._remember(visitor.owner, visitor.address)
 
-    async def _oldest_guests(self, missing: float, tried: set[str], busy: Busy) -> dict[str, Sequence[Record]]:
+    async def _oldest_guests(self, missing: float, tried: set[str], is_busy: IsBusy) -> dict[str, Sequence[Record]]:
         """Return the conversations of the guests that were away for longest, enough to free `missing` bytes.
 
         Returns nothing if that is not possible. Guests in `tried` and guests that are active stay.
         """
         found, files = dict[str, Sequence[Record]](), await self._media.sizes()
         for owner, size in (await self._store.sizes(owners=GUEST_PREFIX)).items():
-            if missing <= 0 or len(found) == MOST_DELETED:
+            if missing <= 0 or len(found) == MAX_DELETED_GUESTS:
                 break
             if owner in tried or self._reserved[owner]:
                 continue
-            records = await self._store.expiring(FAR_FUTURE, owners=owner, limit=MOST_DELETED)
+            records = await self._store.expiring(FAR_FUTURE, owners=owner, limit=MAX_DELETED_GUESTS)
             records = [record for record in records if record.owner == owner]
-            if records and not any(busy(record.id) for record in records):
+            if records and not any(is_busy(record.id) for record in records):
                 found[owner] = records
                 missing -= size + files.get(owner, 0)
         return found if missing <= 0 else {}
 
-    async def _delete_guest(self, owner: str, records: Sequence[Record], busy: Busy) -> None:
+    async def _delete_guest(self, owner: str, records: Sequence[Record], is_busy: IsBusy) -> None:
         """Delete a guest's conversations and files. A conversation that cannot be deleted stays."""
         try:
-            deleted = [await delete_conversation(self._store, self._media, record, busy) for record in records]
+            deleted = [await delete_conversation(self._store, self._media, record, is_busy) for record in records]
             if all(deleted):  # no message of the guest is left that could name a file
                 await self._media.remove_all(owner)
         except (HistoryError, OSError) as error:
@@ -145,15 +147,15 @@ class StorageQuota:
     async def _excess(self, limits: PublicSettings, visitor: Visitor, size: int) -> float:
         """Return the bytes over the limit of guests or of all visitors if `size` more were stored."""
         used, most = await self._total(limits)
-        over = used + size - most
+        excess = used + size - most
         if not visitor.guest:
-            return over
-        return max(over, await self._used(GUEST_PREFIX) + size - limits.stored_mb_of_guests * MB)
+            return excess
+        return max(excess, await self._used(GUEST_PREFIX) + size - limits.stored_mb_of_guests * MB)
 
     async def _total(self, limits: PublicSettings) -> tuple[int, float]:
         """Return the bytes that all visitors together have, and the most that they can have."""
         used = await self._used("")
-        free = await asyncio.to_thread(self._free, self._folder)
+        free = await asyncio.to_thread(self._free_bytes, self._folder)
         return used, min(limits.stored_mb_in_all * MB, limits.stored_disk_percent / 100 * (free + used))
 
     async def _used(self, owners: str) -> int:
@@ -175,7 +177,7 @@ class StorageQuota:
     def _remember(self, owner: str, address: str) -> None:
         self._addresses.pop(owner, None)
         self._addresses[owner] = address
-        if len(self._addresses) > MOST_ADDRESSES:
+        if len(self._addresses) > MAX_ADDRESSES:
             del self._addresses[next(iter(self._addresses))]
 
 
@@ -185,7 +187,7 @@ def size_of(parts: Iterable[object]) -> int:
     return MESSAGE_BYTES + sum(len(text.encode(errors="replace")) for text in texts if isinstance(text, str))
 
 
-def _free(folder: Path) -> int:
+def _free_bytes(folder: Path) -> int:
     found = folder
     while not found.exists():
         found = found.parent

@@ -31,8 +31,8 @@ from agent.web.guests import GUEST
 EVENTS_PER_VISITOR = 32
 EVENTS_OF_GUESTS = 64
 """The most events that wait or run at once for one visitor, and for all guests together."""
-EVENTS_ALWAYS = 8
-GUEST_EVENTS_ALWAYS = 4
+MIN_EVENTS_PER_ADDRESS = 8
+MIN_GUEST_EVENTS_PER_ADDRESS = 4
 """Events that one network address can always have at once: of all its visitors, and of its guests."""
 WAITING_EVENTS = 1000
 SESSIONS_PER_VISITOR = 32
@@ -52,12 +52,12 @@ FAILED_SECONDS = 10.0
 
 BUSY = "Too many requests at once. Try again in a moment."
 FAILED = "Something went wrong."
-UNREAD = "The page did not read its updates. Reload it."
+NOT_READ = "The page did not read its updates. Reload it."
 
 log = logging.getLogger(__name__)
 
 
-class Unread(asyncio.Queue[EventMessage]):
+class UnreadMessages(asyncio.Queue[EventMessage]):
     """The messages that a page has not read. `size` is the bytes of their outputs; each read sets `read`."""
 
     def __init__(self) -> None:
@@ -109,12 +109,12 @@ class BoundedQueue(Queue):
             default_concurrency_limit=None,
         )
         self.pending_messages_per_session = Sessions(SESSIONS + 1)  # `_make_room` drops the surplus
-        self._kept = cast("OrderedDict[str, asyncio.Queue[EventMessage]]", self.pending_messages_per_session)
+        self._unread = cast("OrderedDict[str, asyncio.Queue[EventMessage]]", self.pending_messages_per_session)
         self._failed_at: float | None = None
         self._closed = False
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """A sentence on why events are not processed normally, or ""."""
         now = monotonic()
         if self.stopped or (self._failed_at is not None and now - self._failed_at < FAILED_SECONDS):
@@ -131,7 +131,7 @@ class BoundedQueue(Queue):
 
     def has_session(self, session: str) -> bool:
         """Return True if messages of this page session are kept."""
-        return session in self._kept
+        return session in self._unread
 
     async def push(self, body: Any, request: fastapi.Request, username: str | None) -> Any:
         """Add an event, or refuse it beyond the share of its visitor or address. See `Queue.push`."""
@@ -139,24 +139,24 @@ class BoundedQueue(Queue):
         pending = self._pending()
         if self._is_beyond_share(session, client_address(request.scope)):
             return False, BUSY, "queue_full"
-        if session not in self._kept:
+        if session not in self._unread:
             self._make_room(_visitor(session), {event.session_hash for event in pending})
-            self._kept[session] = Unread()
+            self._unread[session] = UnreadMessages()
         return await super().push(body=body, request=request, username=username)
 
     def send_message(self, event: Event, event_message: EventMessage) -> None:
         """Keep a message until the page reads it. End the event if its page is gone or reads nothing."""
-        unread = self._kept.get(event.session_hash)
+        unread = self._unread.get(event.session_hash)
         if unread is None:
             event.alive = False
             return
-        older = unread.size if isinstance(unread, Unread) else 0
+        older = unread.size if isinstance(unread, UnreadMessages) else 0
         super().send_message(event, event_message)
-        if isinstance(unread, Unread) and older > UNREAD_BYTES and unread.qsize() > UNREAD_MESSAGES:
+        if isinstance(unread, UnreadMessages) and older > UNREAD_BYTES and unread.qsize() > UNREAD_MESSAGES:
             for other in self._running():
                 other.alive = other.alive and other.session_hash != event.session_hash
             unread.clear()
-            unread.put_nowait(UnexpectedErrorMessage(message=UNREAD))
+            unread.put_nowait(UnexpectedErrorMessage(message=NOT_READ))
 
     async def wait_for_reader(self, event_id: str | None, session: str | None) -> None:
         """Wait until the page has read nearly all its messages.
@@ -164,11 +164,11 @@ class BoundedQueue(Queue):
         Raises `Error` if the page is gone or reads nothing for `UNREAD_SECONDS`.
         """
         end = monotonic() + UNREAD_SECONDS
-        unread = self._kept.get(session or "")
-        while isinstance(unread, Unread) and unread.qsize() > UNREAD_MESSAGES:
+        unread = self._unread.get(session or "")
+        while isinstance(unread, UnreadMessages) and unread.qsize() > UNREAD_MESSAGES:
             event = self.event_ids_to_events.get(event_id or "")
             if monotonic() > end or (event is not None and not event.alive):
-                raise Error(UNREAD, print_exception=False)
+                raise Error(NOT_READ, print_exception=False)
             unread.read.clear()
             try:
                 await asyncio.wait_for(unread.read.wait(), 1.0)
@@ -213,21 +213,20 @@ class BoundedQueue(Queue):
             return True
         if address is None:
             return False
-        if visitor == GUEST and _is_share_full(address, of_visitor, EVENTS_OF_GUESTS, GUEST_EVENTS_ALWAYS):
+        if visitor == GUEST and _is_share_full(address, of_visitor, EVENTS_OF_GUESTS, MIN_GUEST_EVENTS_PER_ADDRESS):
             return True
-        return _is_share_full(address, pending, self.max_thread_count, EVENTS_ALWAYS)
+        return _is_share_full(address, pending, self.max_thread_count, MIN_EVENTS_PER_ADDRESS)
 
     def _make_room(self, visitor: str, pending: set[str]) -> None:
         """Forget the oldest sessions without events, so that one more fits the visitor's share and the total."""
-        kept = self._kept
-        mine = [session for session in kept if _visitor(session) == visitor]
+        mine = [session for session in self._unread if _visitor(session) == visitor]
         share = SESSIONS_OF_GUESTS if visitor == GUEST else SESSIONS_PER_VISITOR
         surplus = [
             *[session for session in mine if session not in pending][: max(0, len(mine) + 1 - share)],
-            *([session for session in kept if session not in pending][:1] if len(kept) >= SESSIONS else []),
+            *([one for one in self._unread if one not in pending][:1] if len(self._unread) >= SESSIONS else []),
         ]
         for session in set(surplus):
-            kept.pop(session, None)
+            self._unread.pop(session, None)
             self.pending_event_ids_session.pop(session, None)
 
 

@@ -24,18 +24,27 @@ from agent.web.middleware.security_headers import POLICY, SecurityHeadersSend
 from agent.web.middleware.visitor_cookie import COOKIE, CookieJar, VisitorCookies
 
 API = "/gradio_api/"
-HOME = ("/", "/config", "/config/")
-OPEN = (*HOME, "/healthz", "/readyz", "/theme.css", "/favicon.ico", "/robots.txt", "/manifest.json", "/manifest.json/")
-OPEN_BELOW = ("/media/", "/runs/", "/assets/", "/static/", "/svelte/", "/pwa_icon/")
-LOGIN = ("/login/huggingface", "/login/callback", "/logout")
-JOIN = ("data", "event_data", "fn_index", "trigger_id")
-AGAIN = b"again=1"
+HOME_PATHS = ("/", "/config", "/config/")
+OPEN_PATHS = (
+    *HOME_PATHS,
+    "/healthz",
+    "/readyz",
+    "/theme.css",
+    "/favicon.ico",
+    "/robots.txt",
+    "/manifest.json",
+    "/manifest.json/",
+)
+OPEN_PREFIXES = ("/media/", "/runs/", "/assets/", "/static/", "/svelte/", "/pwa_icon/")
+LOGIN_PATHS = ("/login/huggingface", "/login/callback", "/logout")
+JOIN_FIELDS = ("data", "event_data", "fn_index", "trigger_id")
+REDIRECTED = b"again=1"
 """Marks the query of a redirected request, so that it is redirected only once."""
 NODE_SERVER = b"x-gradio-server"
 """The header in which Gradio's Node server names the page's URL. This app does not use that server."""
 
 _ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
-Passed = tuple[Scope, Receive, Send]
+ASGICall = tuple[Scope, Receive, Send]
 
 
 class IsolationMiddleware:
@@ -60,8 +69,8 @@ class IsolationMiddleware:
     ) -> None:
         self._app, self._visitors = app, visitors
         self._origins, self._events = origins or Origins(), events
-        self._open = (*OPEN, *icons, *(LOGIN if login else ()))
-        self._policy, self._login = " ".join((POLICY, *framed_by)), LOGIN if login else ()
+        self._open = (*OPEN_PATHS, *icons, *(LOGIN_PATHS if login else ()))
+        self._policy, self._login = " ".join((POLICY, *framed_by)), LOGIN_PATHS if login else ()
         self._prefix = urlsplit(root_path).path
         self.uploads, self.event_ids = IssuedIds(), IssuedIds()
 
@@ -89,10 +98,10 @@ class IsolationMiddleware:
     def _identify(self, scope: Scope, answer: SecurityHeadersSend) -> tuple[Scope, str | None]:
         """Return the request (without cookies if it is foreign) and its visitor. Sets the cookie of a newcomer."""
         # A login comes back from the hub's page, and Gradio then needs the state that it keeps in its cookie.
-        known = scope["path"] in (*HOME, *self._login[:2]) or not is_foreign(Headers(scope=scope))
-        visitor = self._visitor(scope, answer) if known else None
+        is_own = scope["path"] in (*HOME_PATHS, *self._login[:2]) or not is_foreign(Headers(scope=scope))
+        visitor = self._visitor(scope, answer) if is_own else None
         scope.setdefault("state", {}).update(visitor=visitor, isolation=self)
-        return _without_headers(scope, NODE_SERVER, *(() if known else (b"cookie",))), visitor
+        return _without_headers(scope, NODE_SERVER, *(() if is_own else (b"cookie",))), visitor
 
     def _visitor(self, scope: Scope, answer: SecurityHeadersSend) -> str | None:
         """Return the visitor in the cookie. The first request of a browser or a program gets a new cookie.
@@ -101,41 +110,41 @@ class IsolationMiddleware:
         answer deletes the foreign cookie and redirects, so that a message and its answer are in the same session.
         """
         jar = CookieJar.of(scope, self._prefix)
-        values, begins = jar.values(scope), scope["method"] == "GET" and scope["path"] in HOME
+        values, is_page_load = jar.values(scope), scope["method"] == "GET" and scope["path"] in HOME_PATHS
         if len(values) > 1:
             answer.cookies.extend(jar.expiring(scope["path"]))
             query: bytes = scope["query_string"]
-            if scope["path"] not in HOME and AGAIN not in query.split(b"&"):
-                raise RequestRefused(307, location=b"?" + query + b"&" + AGAIN)
+            if scope["path"] not in HOME_PATHS and REDIRECTED not in query.split(b"&"):
+                raise RequestRefused(307, location=b"?" + query + b"&" + REDIRECTED)
             return None
         visitor = self._visitors.read(values.pop()) if values else None
         if visitor is None and not jar.secure:  # over https a sibling host could hand its own visitor to a newcomer
             old = jar.values(scope, COOKIE)
             visitor = self._visitors.read(old.pop()) if len(old) == 1 else None
-            if visitor and begins:
+            if visitor and is_page_load:
                 answer.cookies.append(f"{COOKIE}=; Path={jar.path}; Max-Age=0")
                 answer.cookies.append(jar.setting(self._visitors.cookie(visitor)))
-        if visitor is None and begins:
+        if visitor is None and is_page_load:
             answer.cookies.append(jar.setting(self._visitors.mint()[1]))
         return visitor
 
-    async def _checked(self, scope: Scope, receive: Receive, send: Send, visitor: str | None) -> Passed:
+    async def _checked(self, scope: Scope, receive: Receive, send: Send, visitor: str | None) -> ASGICall:
         """Return the checked request for the application. Raises `RequestRefused`."""
         method, path = scope["method"], scope["path"]
         if not path.startswith(API):
             return self._checked_page(scope), receive, send
-        what = path[len(API) :]
-        if method in READ and what.startswith("file="):
-            if not self.uploads.owns(what.removeprefix("file="), visitor):
+        route = path[len(API) :]
+        if method in READ and route.startswith("file="):
+            if not self.uploads.owns(route.removeprefix("file="), visitor):
                 raise RequestRefused
             return with_query(scope), receive, send
-        if method == "GET" and what.startswith("heartbeat/"):
-            path = f"{API}heartbeat/{_session(visitor, what.removeprefix('heartbeat/'))}"
+        if method == "GET" and route.startswith("heartbeat/"):
+            path = f"{API}heartbeat/{_session(visitor, route.removeprefix('heartbeat/'))}"
             return {**with_query(scope), "path": path, "raw_path": path.encode()}, receive, send
         if method == "POST":
-            return await self._checked_post(what, scope, receive, send, visitor)
+            return await self._checked_post(route, scope, receive, send, visitor)
         if method == "GET":
-            return self._checked_get(what, scope, visitor), receive, send
+            return self._checked_get(route, scope, visitor), receive, send
         raise RequestRefused
 
     def _checked_page(self, scope: Scope) -> Scope:
@@ -143,29 +152,31 @@ class IsolationMiddleware:
         if scope["method"] not in READ:
             raise RequestRefused(405)
         path = scope["path"]
-        if path not in self._open and not path.startswith(OPEN_BELOW):
+        if path not in self._open and not path.startswith(OPEN_PREFIXES):
             raise RequestRefused
-        return self._home(scope) if path in HOME else scope
+        return self._home(scope) if path in HOME_PATHS else scope
 
-    async def _checked_post(self, what: str, scope: Scope, receive: Receive, send: Send, visitor: str | None) -> Passed:
+    async def _checked_post(
+        self, route: str, scope: Scope, receive: Receive, send: Send, visitor: str | None
+    ) -> ASGICall:
         """Return a checked POST to Gradio's API: an event, its end, or an upload."""
-        match what:
+        match route:
             case "queue/join":
-                asked = await read_json(receive)
-                paths = list(_paths(asked.get("data")))
+                body = await read_json(receive)
+                paths = list(_paths(body.get("data")))
                 if not all(isinstance(path, str) and self.uploads.owns(path, visitor) for path in paths):
                     raise RequestRefused
-                session = scope["state"]["session"] = _session(visitor, asked.get("session_hash"))
-                self._check_event(asked)
-                said = {name: asked[name] for name in JOIN if name in asked} | {"session_hash": session}
-                return *with_body(scope, receive, said), _issuing(send, self.event_ids, session, _event)
+                session = scope["state"]["session"] = _session(visitor, body.get("session_hash"))
+                self._check_event(body)
+                checked = {name: body[name] for name in JOIN_FIELDS if name in body} | {"session_hash": session}
+                return *with_body(scope, receive, checked), _record_ids(send, self.event_ids, session, _event_ids)
             case "cancel":
-                asked = await read_json(receive)
-                session, event = _session(visitor, asked.get("session_hash")), asked.get("event_id")
+                body = await read_json(receive)
+                session, event = _session(visitor, body.get("session_hash")), body.get("event_id")
                 if not isinstance(event, str) or not self.event_ids.owns(event, session):
                     raise RequestRefused
-                said = {"session_hash": session, "fn_index": _number(asked.get("fn_index")), "event_id": event}
-                return *with_body(scope, receive, said), send
+                checked = {"session_hash": session, "fn_index": _number(body.get("fn_index")), "event_id": event}
+                return *with_body(scope, receive, checked), send
             case "reset":
                 event = (await read_json(receive)).get("event_id")
                 if not isinstance(event, str):
@@ -174,14 +185,14 @@ class IsolationMiddleware:
             case "upload":
                 ids = QueryParams(scope["query_string"]).getlist("upload_id")
                 scope = with_query(scope, upload_id=_session(visitor, *ids)) if ids else with_query(scope)
-                return scope, receive, _issuing(send, self.uploads, visitor, _listed)
+                return scope, receive, _record_ids(send, self.uploads, visitor, _uploaded_paths)
             case _:
                 raise RequestRefused
 
-    def _checked_get(self, what: str, scope: Scope, visitor: str | None) -> Scope:
+    def _checked_get(self, route: str, scope: Scope, visitor: str | None) -> Scope:
         """Return the scope of a GET to Gradio's API: events, the progress of an upload, or public information."""
         query = QueryParams(scope["query_string"])
-        match what:
+        match route:
             case "queue/data":
                 session = scope["state"]["session"] = _session(visitor, *query.getlist("session_hash"))
                 return with_query(scope, session_hash=session)
@@ -203,11 +214,11 @@ class IsolationMiddleware:
             raise RequestRefused
         return with_query(scope, **{name: query[name] for name in query if name not in ("page", "deep_link")})
 
-    def _check_event(self, asked: dict[str, Any]) -> None:
+    def _check_event(self, body: dict[str, Any]) -> None:
         """Raise `RequestRefused` for an event that the page does not have or that Gradio could not read."""
-        number, data = _number(asked.get("fn_index")), asked.get("data")
-        if asked.get("trigger_id") is not None:
-            _number(asked["trigger_id"])
+        number, data = _number(body.get("fn_index")), body.get("data")
+        if body.get("trigger_id") is not None:
+            _number(body["trigger_id"])
         if not isinstance(data, list):
             raise RequestRefused(400)
         if self._events is None:
@@ -261,11 +272,11 @@ def _paths(value: Any) -> Iterator[Any]:
             left += cast(list[Any], found)
 
 
-def _issuing(send: Send, ids: IssuedIds, owner: str | None, read: Callable[[Any], list[Any]]) -> Send:
+def _record_ids(send: Send, ids: IssuedIds, owner: str | None, read: Callable[[Any], list[Any]]) -> Send:
     """Wrap `send`: when it sends a small JSON answer, note in `ids` that `owner` can use the ids in it."""
     seen = bytearray()
 
-    async def issuing(message: Message) -> None:
+    async def send_and_record(message: Message) -> None:
         if message["type"] == "http.response.body":
             seen.extend(message.get("body", b""))
             if not message.get("more_body"):
@@ -278,12 +289,12 @@ def _issuing(send: Send, ids: IssuedIds, owner: str | None, read: Callable[[Any]
                         ids.add(id_, owner)
         await send(message)
 
-    return issuing
+    return send_and_record
 
 
-def _event(answer: Any) -> list[Any]:
+def _event_ids(answer: Any) -> list[Any]:
     return [cast(dict[str, Any], answer).get("event_id")] if isinstance(answer, dict) else []
 
 
-def _listed(answer: Any) -> list[Any]:
+def _uploaded_paths(answer: Any) -> list[Any]:
     return cast(list[Any], answer) if isinstance(answer, list) else []

@@ -20,7 +20,7 @@ LISTENERS_PER_VISITOR = 4
 LISTENERS_OF_GUESTS = 32
 LISTENERS = 256
 """The most requests that listen at once: of one visitor, of all guests together and in all."""
-LISTENERS_ALWAYS = 4
+MIN_LISTENERS_PER_ADDRESS = 4
 """Listeners that one network address can always have. Beyond these, it can have as many as are free."""
 BEGIN_SECONDS = 3.0
 """Seconds that a listener waits for its upload to begin, because the page requests both at once."""
@@ -122,7 +122,7 @@ class UploadProgress:
             return True
         free = LISTENERS - len(self._listeners)
         of_address = sum(one == address for _, one in self._listeners)
-        return free <= 0 if address is None else has_full_share(of_address, free=free, always=LISTENERS_ALWAYS)
+        return free <= 0 if address is None else has_full_share(of_address, free=free, always=MIN_LISTENERS_PER_ADDRESS)
 
 
 async def _tell(upload: Upload, gone: asyncio.Task[None], send: Send) -> None:
@@ -130,10 +130,10 @@ async def _tell(upload: Upload, gone: asyncio.Task[None], send: Send) -> None:
     told = Counter[str]()
     while not gone.done():
         changed, is_done = upload.changed, upload.is_done
-        news = upload.sent - told
-        for name, size in news.items():
+        new_bytes = upload.sent - told
+        for name, size in new_bytes.items():
             await _say(send, {"msg": "update", "orig_name": name, "chunk_size": size})
-        told += news
+        told += new_bytes
         if is_done:
             await _say(send, {"msg": "done"})
             break

@@ -15,7 +15,7 @@ from agent.models.catalog import ModelSpec
 from agent.providers import acting_for
 from agent.web.chat.attachments import AttachmentPlan, plan_attachments
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.link_fetch import LinkFetcher, ask_of
+from agent.web.chat.link_fetch import LinkFetcher, fetch_id_of
 from agent.web.middleware.isolation import visitor_id_of
 from agent.web.ui.components import Updates, attachments, being_checked, no_updates, takes
 from agent.web.ui.layout import Widgets
@@ -46,7 +46,9 @@ class AttachmentHandlers:
             await self._conversations.transcriber.look()
         if spec is None:
             return no_updates()
-        return takes(self._widgets, spec, session.words, reading=self._conversations.transcriber if on else None)
+        return takes(
+            self._widgets, spec, session.translator, transcriber=self._conversations.transcriber if on else None
+        )
 
     async def attached(
         self, value: dict[str, Any] | None, model: str | None, extract_text: bool, request: gr.Request
@@ -61,8 +63,8 @@ class AttachmentHandlers:
         with acting_for(session.owner):
             looking = asyncio.ensure_future(self._plans(files, spec, session, extract_text))
         async for _tick in poll_until_done(looking):
-            yield {self._widgets.composer.attached: being_checked([file.name for file in files], session.words)}
-        yield {self._widgets.composer.attached: attachments(looking.result(), session.words)}
+            yield {self._widgets.composer.attached: being_checked([file.name for file in files], session.translator)}
+        yield {self._widgets.composer.attached: attachments(looking.result(), session.translator)}
 
     async def _plans(
         self, files: list[Path], spec: ModelSpec, session: PageSession, extract_text: bool
@@ -79,8 +81,8 @@ class AttachmentHandlers:
                 spec,
                 max_bytes=most,
                 menu=menu,
-                reading=self._conversations.transcriber if extract_text else None,
-                limits=self._conversations.reading_limits,
+                transcriber=self._conversations.transcriber if extract_text else None,
+                limits=self._conversations.attachment_limits,
             )
 
     async def fetched(self, asked: str, request: gr.Request) -> Updates:
@@ -91,19 +93,19 @@ class AttachmentHandlers:
         assert request.request is not None
         session, scope = self._sessions.get(request), request.request.scope
         number, _blank, url = str(asked).partition(" ")
-        ask = ask_of(request.session_hash, number)
-        if ask is None:
+        fetch_id = fetch_id_of(request.session_hash, number)
+        if fetch_id is None:
             raise gr.Error(
-                session.words(PROGRAM_FAILED),
+                session.translator(PROGRAM_FAILED),
                 print_exception=False,
             )
         try:
-            picture = await self._links.fetch(session.visitor, ask, url)
+            picture = await self._links.fetch(session.visitor, fetch_id, url)
             if picture is None:
                 return self._fetched()
             kept = await scope["state"]["uploads"].add(visitor_id_of(scope), picture.name, picture.data)
         except AgentError as error:
-            return self._fetched(session.words(error.text))
+            return self._fetched(session.translator(error.text))
         scope["state"]["isolation"].uploads.add(str(kept), visitor_id_of(scope))
         return self._fetched("", gr.FileData(path=str(kept), orig_name=picture.name, mime_type=picture.media_type))
 
@@ -112,6 +114,6 @@ class AttachmentHandlers:
 
     def fetch_cancelled(self, asked: str, request: gr.Request) -> None:
         """Cancel the fetch of the image that was `asked` for."""
-        ask = ask_of(request.session_hash, str(asked).partition(" ")[0])
-        if ask is not None:
-            self._links.cancel(self._sessions.get(request).visitor, ask)
+        fetch_id = fetch_id_of(request.session_hash, str(asked).partition(" ")[0])
+        if fetch_id is not None:
+            self._links.cancel(self._sessions.get(request).visitor, fetch_id)

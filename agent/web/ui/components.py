@@ -69,16 +69,16 @@ def menu(choices: Sequence[tuple[str, str]], spec: ModelSpec | None, *, chosen: 
     return gr.Dropdown(choices=list(choices), value=spec.id if spec else None)
 
 
-def notice(status: Status, words: Translator = ENGLISH) -> str:
+def notice(status: Status, translator: Translator = ENGLISH) -> str:
     """Return the status line of a model that is loading, with a progress bar if the progress is known."""
     bar = "" if status.done is None else f'<progress max="1" value="{status.done:.3f}"></progress>'
-    return f'<p class="{status.phase}" role="status">{html.escape(words(status.text))} {bar}</p>'
+    return f'<p class="{status.phase}" role="status">{html.escape(translator(status.text))} {bar}</p>'
 
 
-def offer(better: ModelSpec | None, words: Translator = ENGLISH) -> Any:
+def offer(better: ModelSpec | None, translator: Translator = ENGLISH) -> Any:
     """Return the button that offers a better model. Hidden if there is none."""
     return gr.Button(
-        words(_("{model} is ready: switch to it", model=words(shown_name(better)))) if better else "",
+        translator(_("{model} is ready: switch to it", model=translator(shown_name(better)))) if better else "",
         visible=better is not None,
     )
 
@@ -95,20 +95,20 @@ def switches(
     spec: ModelSpec | None,
     chosen: Choices | None = None,
     busy: bool | None = None,
-    words: Translator = ENGLISH,
+    translator: Translator = ENGLISH,
     *,
-    reading: Transcriber | None = None,
+    transcriber: Transcriber | None = None,
 ) -> Updates:
     """Return the widgets that depend on the model.
 
     These are reasoning, tools, temperature, the token limit, the composer, the examples of the empty chat and the
-    description of the model. They show what was `chosen`, or else values that suit the model. `reading` transcribes
-    files that the model cannot take.
+    description of the model. They show what was `chosen`, or else values that suit the model. `transcriber` extracts
+    the text of files that the model cannot take.
     """
-    greeting = html.escape(words(_("What would you like to know?")))
+    greeting = html.escape(translator(_("What would you like to know?")))
     empty: Updates = {
         widgets.chat.chatbot: gr.Chatbot(
-            placeholder=f'<div class="empty">{greeting}</div>', examples=cast(Any, examples(spec, words))
+            placeholder=f'<div class="empty">{greeting}</div>', examples=cast(Any, examples(spec, translator))
         )
     }
     if spec is None:
@@ -121,22 +121,22 @@ def switches(
         settings.reasoning: gr.Checkbox(
             value=can_reason and (not is_off(chosen.reasoning) or spec.always_reasons),
             interactive=can_reason and not spec.always_reasons,
-            info=words(_("This model always reasons."))
+            info=translator(_("This model always reasons."))
             if spec.always_reasons
             else None
             if can_reason
-            else words(_("This model does not reason aloud.")),
+            else translator(_("This model does not reason aloud.")),
         ),
         settings.tools: gr.Checkbox(
-            value=can_call and chosen.tools, interactive=can_call, info=words(TOOL_SUPPORT[spec.tools])
+            value=can_call and chosen.tools, interactive=can_call, info=translator(TOOL_SUPPORT[spec.tools])
         ),
         settings.temperature: gr.Slider(
             value=usual_temperature(spec) if chosen.temperature is None else chosen.temperature,
             interactive=spec.temperature,
-            info=None if spec.temperature else words(_("This model sets its own.")),
+            info=None if spec.temperature else translator(_("This model sets its own.")),
         ),
         settings.max_tokens: gr.Number(
-            info=words(
+            info=translator(
                 _(
                     "At most {count} with this model. Leave it empty for the model's own limit.",
                     count=spec.max_output_tokens,
@@ -145,7 +145,7 @@ def switches(
             **limit,
         ),
     }
-    return set_up | takes(widgets, spec, words, busy, reading=reading) | empty
+    return set_up | takes(widgets, spec, translator, busy, transcriber=transcriber) | empty
 
 
 def usual_temperature(spec: ModelSpec) -> float:
@@ -156,24 +156,25 @@ def usual_temperature(spec: ModelSpec) -> float:
 def takes(
     widgets: Widgets,
     spec: ModelSpec,
-    words: Translator = ENGLISH,
+    translator: Translator = ENGLISH,
     busy: bool | None = None,
     *,
-    reading: Transcriber | None = None,
+    transcriber: Transcriber | None = None,
 ) -> Updates:
     """Return the composer with the file types for a model, and a description of the model.
 
-    Types that `reading` cannot transcribe now are not offered. The description says why, before anybody records audio.
+    Types whose text `transcriber` cannot extract now are not offered. The description says why, before anybody records
+    audio.
     """
-    absent = reading.absent if reading else {}
-    extract_text: list[Kind] = [kind for kind in READERS if reading and kind not in absent]
+    absent = transcriber.absent if transcriber else {}
+    extract_text: list[Kind] = [kind for kind in READERS if transcriber and kind not in absent]
     sources = ["upload", "microphone"] if spec.audio or "audio" in extract_text else ["upload"]
     unread = [saying for kind, saying in absent.items() if not (spec.image if kind == "image" else spec.audio)]
-    more = f'<p role="status">{html.escape(" ".join(map(words, unread)))}</p>' if unread else ""
+    more = f'<p role="status">{html.escape(" ".join(map(translator, unread)))}</p>' if unread else ""
     said = (
-        words(shown_name(spec)),
-        words(spec.source),
-        words(_("{licence} licence", licence=spec.licence)) if spec.licence else "",
+        translator(shown_name(spec)),
+        translator(spec.source),
+        translator(_("{licence} licence", licence=spec.licence)) if spec.licence else "",
     )
     about = " · ".join(html.escape(part) for part in said if part)
     types = ",".join(kinds(spec, extract_text=extract_text))
@@ -183,30 +184,30 @@ def takes(
     }
 
 
-def attachments(planned: Sequence[AttachmentPlan], words: Translator = ENGLISH) -> str:
+def attachments(planned: Sequence[AttachmentPlan], translator: Translator = ENGLISH) -> str:
     """Return how each attachment is handled. A refused one has buttons with models that could take it."""
     rows: list[str] = []
     for plan in planned:
-        said = words(plan.text)
-        said = said if plan.outcome == "refused" else words(_("{name}: {said}", name=plan.name, said=said))
+        said = translator(plan.text)
+        said = said if plan.outcome == "refused" else translator(_("{name}: {said}", name=plan.name, said=said))
         others = "".join(map(_choice, plan.others[:OTHERS]))
         rows.append(f'<li class="{plan.outcome.split()[0]}"><span>{html.escape(said)}</span>{others}</li>')
     return f'<div role="status"><ul>{"".join(rows)}</ul></div>' if rows else ""
 
 
-def being_checked(names: Sequence[str], words: Translator) -> str:
+def being_checked(names: Sequence[str], translator: Translator) -> str:
     """Return the list of attachments while they are being checked. page.js shows for how long."""
-    texts = [words(_("Looking at {name}…", name=name)) for name in names]
+    texts = [translator(_("Looking at {name}…", name=name)) for name in names]
     rows = [f'<li class="doing">{html.escape(text)}</li>' for text in texts]
     return f'<ul role="status">{"".join(rows)}</ul>'
 
 
-def being_sent(files: Sequence[str], *, ready: bool, words: Translator) -> str:
+def being_sent(files: Sequence[str], *, ready: bool, translator: Translator) -> str:
     """Return the status line of a message that is not stored yet. `ready`: a model is available."""
     if not ready:
-        said = words(_("This is sent as soon as a model answers."))
+        said = translator(_("This is sent as soon as a model answers."))
     else:
-        said = words(_("Preparing {names}…", names=", ".join(files))) if files else words(_("Sending…"))
+        said = translator(_("Preparing {names}…", names=", ".join(files))) if files else translator(_("Sending…"))
     return f'<p class="doing" role="status">{html.escape(said)}</p>'
 
 
@@ -224,49 +225,49 @@ def key_panel(
     taken: bool,
     own: bool = False,
     login: Literal["possible", "done"] | None = None,
-    words: Translator = ENGLISH,
+    translator: Translator = ENGLISH,
 ) -> Updates:
     """Return the key panel: its text, the box for a key, and the button to forget the keys.
 
     The box is emptied whenever it is shown: a key goes from the browser to the server and never back. `login` is None
     if a login cannot replace a key. With `own`, only a visitor's own key helps, not one that the owner sets.
     """
-    said = [html.escape(words(spec.advice(date.today())))] if spec else []
+    said = [html.escape(translator(spec.advice(date.today())))] if spec else []
     if spec is not None and provider is not None and missing:
-        said += _missing_key(spec, provider, taken=taken, own=own, login=login is not None, words=words)
+        said += _missing_key(spec, provider, taken=taken, own=own, login=login is not None, translator=translator)
     elif provider is not None and typed:
         about = _(
             "{provider} is asked with your key, which is forgotten soon after this page is closed.",
             provider=provider.label,
         )
-        said.append(words(about))
+        said.append(translator(about))
     elif provider is not None and login == "done":
         about = _(
             "{provider} is asked in your name, because you have logged in there. You can log out under Settings.",
             provider=provider.label,
         )
-        said.append(words(about))
+        said.append(translator(about))
     text = "".join(f"<p>{one}</p>" for one in said if one)
     return {
         widgets.chat.key_text: gr.HTML(text, visible=bool(text)),
         widgets.chat.key: gr.Textbox(
             value="",
             visible=missing and taken,
-            placeholder=words(_("Key of {provider}", provider=provider.label)) if provider else "",
-            submit_btn=words(_("Use this key")),
+            placeholder=translator(_("Key of {provider}", provider=provider.label)) if provider else "",
+            submit_btn=translator(_("Use this key")),
         ),
         widgets.chat.forget_keys: gr.Button(visible=typed),
     }
 
 
 def _missing_key(
-    spec: ModelSpec, provider: ProviderSpec, *, taken: bool, own: bool, login: bool, words: Translator
+    spec: ModelSpec, provider: ProviderSpec, *, taken: bool, own: bool, login: bool, translator: Translator
 ) -> Iterator[str]:
     """Yield the paragraphs on a missing key as HTML: what is missing, and how to get it."""
-    needs_key = words(_("{model} needs a key of {provider}.", model=spec.label, provider=provider.label))
+    needs_key = translator(_("{model} needs a key of {provider}.", model=spec.label, provider=provider.label))
     needs = f"<b>{html.escape(needs_key)}</b> "
     if not taken:
-        yield needs + words(_("This page is shared over a link, where keys are not taken. Choose another model."))
+        yield needs + translator(_("This page is shared over a link, where keys are not taken. Choose another model."))
         return
     link = f'<a href="{provider.keys_at}" target="_blank" rel="noopener">{provider.keys_at.split("//")[-1]}</a>'
     get_one = _(
@@ -274,7 +275,7 @@ def _missing_key(
         link=link,
     )
     instead = _("Who runs the server can set {name} instead.", name=provider.key_names[0])
-    yield needs + words(get_one if own else joined([get_one, instead]))
+    yield needs + translator(get_one if own else joined([get_one, instead]))
     if login:
-        log_in = words(_("log in with {provider}", provider=provider.label))
-        yield words(_("Or {link}, and it is asked in your name.", link=f'<a href="{LOGIN}">{log_in}</a>'))
+        log_in = translator(_("log in with {provider}", provider=provider.label))
+        yield translator(_("Or {link}, and it is asked in your name.", link=f'<a href="{LOGIN}">{log_in}</a>'))

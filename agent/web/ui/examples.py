@@ -52,21 +52,21 @@ TEXTS = {
 }
 
 
-def examples(spec: ModelSpec | None, words: Translator) -> list[dict[str, Any]]:
+def examples(spec: ModelSpec | None, translator: Translator) -> list[dict[str, Any]]:
     """Return the examples for the chatbot, without their files, which Gradio would copy for each visitor."""
     return [
         {
-            "text": words(TEXTS[name]),
-            "display_text": words(TITLES[name]),
+            "text": translator(TEXTS[name]),
+            "display_text": translator(TITLES[name]),
             "icon": {"path": "", "url": _icon(name)},
         }
         for name in _names(spec)
     ]
 
 
-def example_message(text: str, words: Translator) -> dict[str, Any]:
+def example_message(text: str, translator: Translator) -> dict[str, Any]:
     """Return the message for an example: its text, and the file that it is about."""
-    return {"text": text, "files": [file for name, file in FILES.items() if text == words(TEXTS[name])]}
+    return {"text": text, "files": [file for name, file in FILES.items() if text == translator(TEXTS[name])]}
 
 
 def _names(spec: ModelSpec | None) -> list[str]:

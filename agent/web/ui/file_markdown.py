@@ -10,31 +10,31 @@ from agent.media.mime import SUFFIXES
 
 SHOWN_AS = {suffix: kind.partition("/")[0] for kind, suffix in SUFFIXES.items()}
 """The way a file is shown, by its suffix."""
-READ_AS = {
+EXTRACTED_TEXT_TITLES = {
     "image": N_("Text read here from {name}; it may have mistakes"),
     "audio": N_("Speech written down here from {name}; it may have mistakes"),
 }
 
 
-def shown_reading(read: Mapping[str, str], words: Translator) -> str:
+def shown_extracted_text(read: Mapping[str, str], translator: Translator) -> str:
     """Return the text that was extracted from a file, marked as such."""
-    title = html.escape(words(LocalizedText(READ_AS[read["kind"]], {"name": read["name"]})))
+    title = html.escape(translator(LocalizedText(EXTRACTED_TEXT_TITLES[read["kind"]], {"name": read["name"]})))
     text = html.escape(read["read"]).replace("\n", "&#10;")  # an empty line would end the HTML block in Markdown
     return f'<details class="read" open><summary>{title}</summary><pre>{text}</pre></details>'
 
 
-def shown_file(url: str, words: Translator, name: str = "") -> str:
+def shown_file(url: str, translator: Translator, name: str = "") -> str:
     """Return the file at this URL as an image, a player or a download link with its name."""
     url = url.removeprefix("/")  # relative, because a proxy may serve the page below a path
     match SHOWN_AS.get(url.rpartition(".")[2]):
         case "image":
-            label = words(_("attached picture"))
+            label = translator(_("attached picture"))
             return f"![{label}]({url})"
         case "audio":
             return f'<audio controls preload="metadata" src="{html.escape(url)}"></audio>'
         case _ if name:
-            label = words(_("Save {name}", name=name))
+            label = translator(_("Save {name}", name=name))
             return f"[{label}]({url}?{urlencode({'name': name})})"
         case _:
-            label = words(_("Save the file"))
+            label = translator(_("Save the file"))
             return f"[{label}]({url})"

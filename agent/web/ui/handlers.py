@@ -124,8 +124,8 @@ class Handlers:
         try:
             spec = self._conversations.models.find((model or "").strip())
         except AgentError as error:
-            said = session.words(error.text)
-            gr.Warning(html.escape(said), title=session.words(_("No such model")))
+            said = session.translator(error.text)
+            gr.Warning(html.escape(said), title=session.translator(_("No such model")))
             spec = self._conversations.model_for(session.owner, None)
         settings, specs = self._conversations.settings, self._conversations.models.specs_with(chosen.model)
         if spec is not None:
@@ -162,7 +162,7 @@ class Handlers:
 
     async def example(self, event: gr.SelectData, given: Given, request: gr.Request) -> AsyncIterator[Updates]:
         """Send a starter example as if it had been typed."""
-        message = example_message(str(event.value["text"]), self._sessions.get(request).words)
+        message = example_message(str(event.value["text"]), self._sessions.get(request).translator)
         async with aclosing(self._submit(message, given, request)) as sending:
             async for shown in sending:
                 yield shown
@@ -171,7 +171,7 @@ class Handlers:
         """Handle a button under the last answer. Its value names the question or message that it is about."""
         session = self._sessions.get(request)
         busy = await toast_errors(
-            self._press_button(event.value, session, self._choices(session, given)), session.words
+            self._press_button(event.value, session, self._choices(session, given)), session.translator
         )
         return {self.widgets.composer.box: composer(busy=busy)}
 
@@ -180,7 +180,7 @@ class Handlers:
         session, entry = self._sessions.get(request), str(values(given)["addressed"])
         choices = self._choices(session, given)
         await toast_errors(
-            self._conversations.retry(session.visitor, session.conversation, entry, choices), session.words
+            self._conversations.retry(session.visitor, session.conversation, entry, choices), session.translator
         )
         return {self.widgets.composer.box: composer(busy=True)}
 
@@ -189,7 +189,7 @@ class Handlers:
         session, said = self._sessions.get(request), values(given)
         entry, text, choices = str(said["addressed"]), str(said["edited"] or ""), self._choices(session, given)
         await toast_errors(
-            self._conversations.edit(session.visitor, session.conversation, entry, text, choices), session.words
+            self._conversations.edit(session.visitor, session.conversation, entry, text, choices), session.translator
         )
         return {self.widgets.composer.box: composer(busy=True)}
 
@@ -197,7 +197,7 @@ class Handlers:
         """Remove the last message and its answer. Its text goes into the composer."""
         session = self._sessions.get(request)
         text = await toast_errors(
-            self._conversations.undo(session.owner, session.conversation, addressed), session.words
+            self._conversations.undo(session.owner, session.conversation, addressed), session.translator
         )
         return {self.widgets.composer.box: composer(busy=False, value=text)}
 
@@ -239,7 +239,7 @@ class Handlers:
         box, line = self.widgets.composer.box, self.widgets.composer.sending
         if page in self._submissions:
             raise ask_to_wait(
-                session.words(_("The last message is still on its way. Stop it, or wait.")), session.words
+                session.translator(_("The last message is still on its way. Stop it, or wait.")), session.translator
             )
         choices = self._choices(session, given)
         files = [Path(str(file)).name for file in (message or {}).get("files") or []]
@@ -250,9 +250,9 @@ class Handlers:
         try:
             async for status in sending.progress():
                 if status is None:
-                    yield {line: being_sent(files, ready=ready, words=session.words)}
+                    yield {line: being_sent(files, ready=ready, translator=session.translator)}
                 else:
-                    yield {box: composer(busy=True), line: notice(status, session.words)}
+                    yield {box: composer(busy=True), line: notice(status, session.translator)}
             if sending.stopped:
                 yield {box: composer(busy=False), line: ""}
                 return
@@ -292,13 +292,13 @@ class Handlers:
         pressed, who = PressedButton.of(value), (session.visitor, session.conversation)
         match pressed.do:
             case "answer":
-                asked = QuestionId(pressed.run, pressed.call)
-                return await self._conversations.answer(*who, pressed.text, choices, asked) is not None
+                question_id = QuestionId(pressed.run, pressed.call)
+                return await self._conversations.answer(*who, pressed.text, choices, question_id) is not None
             case "retry":
                 await self._conversations.retry(*who, pressed.entry, choices)
             case "continue":
                 await self._conversations.continue_answer(
-                    *who, pressed.entry, session.words(_("Continue exactly where you stopped.")), choices
+                    *who, pressed.entry, session.translator(_("Continue exactly where you stopped.")), choices
                 )
         return True
 

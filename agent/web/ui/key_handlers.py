@@ -25,7 +25,7 @@ class KeyHandlers:
             try:
                 self._conversations.models.keys.put(session.owner, provider.id, key or "")
             except AgentError as error:
-                gr.Warning(session.words(error.text), title=session.words(_("Not taken")))
+                gr.Warning(session.translator(error.text), title=session.translator(_("Not taken")))
         return self._widgets.menu(session, spec) | self._widgets.keys(session, spec)
 
     async def key_forgotten(self, model: str | None, request: gr.Request) -> Updates:

@@ -18,13 +18,17 @@ class ModelWidgets:
 
     def menu(self, session: PageSession, spec: ModelSpec | None, *, chosen: bool = True) -> Updates:
         """Return the model menu, the status of a loading model, and the offer of a better one."""
-        said = "" if self._conversations.is_settled else notice(self._conversations.models.local.status, session.words)
+        said = (
+            ""
+            if self._conversations.is_settled
+            else notice(self._conversations.models.local.status, session.translator)
+        )
         better = self._conversations.better_model(session.owner, spec.id if spec else "")
-        entries = self._conversations.models.entries(session.owner, spec, session.login, session.words)
+        entries = self._conversations.models.entries(session.owner, spec, session.login, session.translator)
         return {
             self._widgets.composer.model: menu(entries, spec, chosen=chosen),
             self._widgets.chat.notice: said,
-            self._widgets.chat.switch: offer(better, session.words),
+            self._widgets.chat.switch: offer(better, session.translator),
         }
 
     def for_model(self, session: PageSession, spec: ModelSpec | None, busy: bool | None = None) -> Updates:
@@ -36,8 +40,8 @@ class ModelWidgets:
             if chosen.system_message is None
             else adapt_prompt(chosen.system_message, settings, spec, models.specs_with(chosen.model))
         )
-        reading = self._conversations.transcriber if chosen.extract_text else None
-        shown = switches(self._widgets, spec, chosen, busy, session.words, reading=reading)
+        transcriber = self._conversations.transcriber if chosen.extract_text else None
+        shown = switches(self._widgets, spec, chosen, busy, session.translator, transcriber=transcriber)
         return {self._widgets.settings.system: prompt} | shown | self.keys(session, spec)
 
     def keys(self, session: PageSession, spec: ModelSpec | None) -> Updates:
@@ -56,6 +60,6 @@ class ModelWidgets:
             taken=models.accepts_keys,
             own=models.own_keys_only,
             login=login,
-            words=session.words,
+            translator=session.translator,
         )
         return panel | {self._widgets.sign_of_life: gr.Timer(active=models.keys.has_any(session.owner))}

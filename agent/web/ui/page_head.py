@@ -27,7 +27,7 @@ _LINK = re.compile(r'<link\s+rel="manifest"[^>]*>\s*')
 _CHARSET = re.compile(r"<meta\s+charset[^>]*>")
 
 
-def with_our_head(page: str, title: str, root: str, words: Translator) -> str:
+def with_our_head(page: str, title: str, root: str, translator: Translator) -> str:
     """Return Gradio's page with the app's own head in place of Gradio's.
 
     `root` is the page's absolute URL without a trailing slash.
@@ -35,7 +35,7 @@ def with_our_head(page: str, title: str, root: str, words: Translator) -> str:
     # Only the part before the first script is searched for them, because scripts contain texts that visitors see.
     before, script, after = page.partition("<script")
     before = _TITLE.sub("", _METAS.sub("", before))
-    ours = _head(title, root, words)
+    ours = _head(title, root, translator)
     before = _CHARSET.sub(lambda charset: charset[0] + ours, before, count=1)
     return before + script + _LINK.sub("", after, count=1)
 
@@ -50,8 +50,8 @@ def manifest(title: str, root: str) -> dict[str, Any]:
     return {"name": title, "icons": icons, "start_url": f"{path}/", "display": "standalone", **colours}
 
 
-def _head(title: str, root: str, words: Translator) -> str:
-    description = words(_("Chat with the model of your choice, with pictures, sound and tools."))
+def _head(title: str, root: str, translator: Translator) -> str:
+    description = translator(_("Chat with the model of your choice, with pictures, sound and tools."))
     named = {
         "og:type": "website",
         "og:site_name": title,

@@ -28,7 +28,7 @@ class PageSession:
     """One page: its visitor, its conversation, and how many bubbles it shows. A guest is known only by the page.
 
     `login` is the token of a visitor who has logged in to Hugging Face. It comes with each request and is never stored,
-    like the network `address`. `words` translates to the language that the request asks for.
+    like the network `address`. `translator` translates to the language that the request asks for.
     """
 
     owner: str
@@ -37,7 +37,7 @@ class PageSession:
     window: int = WINDOW
     login: str | None = field(default=None, repr=False)
     address: str | None = None
-    words: Translator = ENGLISH
+    translator: Translator = ENGLISH
 
     @property
     def visitor(self) -> Visitor:
@@ -59,7 +59,7 @@ class PageSessions:
             session = self.save(request, PageSession(owner=visitor or GUEST_PREFIX + new_id(), guest=visitor is None))
         accepted = str(request.headers.get("accept-language", "")) if request.request else ""
         address = client_address(request.request.scope) if request.request else None
-        return replace(session, login=login_token(request.request), address=address, words=negotiate(accepted))
+        return replace(session, login=login_token(request.request), address=address, translator=negotiate(accepted))
 
     def save(self, request: gr.Request, session: PageSession) -> PageSession:
         """Store the session of the requesting page, without its login and address."""

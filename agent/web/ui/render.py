@@ -22,25 +22,25 @@ from agent.media.store import ROUTE
 from agent.messages.parts import extracted_text_of, fence
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question, render_question
 from agent.web.chat.transcript import SILENCE_SECONDS, Bubble, Turn, first_part, message_content, unanswered_tool_calls
-from agent.web.ui.file_markdown import shown_file, shown_reading
+from agent.web.ui.file_markdown import shown_extracted_text, shown_file
 from agent.web.ui.formulas import mark_formulas
 from agent.web.ui.tool_titles import call_title, failed_title, failure_reason
 
 WireMessage = dict[str, Any]
 
 
-def render_turn(turn: Turn, waiting: str = "", words: Translator = ENGLISH) -> list[WireMessage]:
+def render_turn(turn: Turn, waiting: str = "", translator: Translator = ENGLISH) -> list[WireMessage]:
     """Return the messages of one turn. `waiting` says why a running turn gets nothing from the model at the moment."""
     out: list[WireMessage] = []
     if turn.user is not None:
         untyped = not isinstance(first_part(turn.user), str)
-        out.append(_user(_user_parts(turn.user, words), {"id": turn.user.id, "untyped": untyped}))
-    out += _Answer(turn, words).render()
-    out += [_assistant(shown_file(ROUTE + id_, words), None) for id_ in turn.files]
-    out += _ending(turn, waiting, words)
+        out.append(_user(_user_parts(turn.user, translator), {"id": turn.user.id, "untyped": untyped}))
+    out += _Answer(turn, translator).render()
+    out += [_assistant(shown_file(ROUTE + id_, translator), None) for id_ in turn.files]
+    out += _ending(turn, waiting, translator)
     if (button := _button(turn)) is not None and turn.user is not None:
         label, do = button
-        out[-1]["options"] = [{"label": words(label), "value": {"do": do, "entry": turn.user.id}}]
+        out[-1]["options"] = [{"label": translator(label), "value": {"do": do, "entry": turn.user.id}}]
     return out
 
 
@@ -50,8 +50,8 @@ class _Answer:
     `_near` holds the calls with results that can be shown inside them, because no message came in between.
     """
 
-    def __init__(self, turn: Turn, words: Translator) -> None:
-        self._turn, self._words = turn, words
+    def __init__(self, turn: Turn, translator: Translator) -> None:
+        self._turn, self._translator = turn, translator
         self._seconds = list(turn.reasoning)
         self._unanswered = {call["id"] for call in unanswered_tool_calls(turn.bubbles)}
         self._failures = _failures(turn)
@@ -75,12 +75,12 @@ class _Answer:
             case "tool_call_result":
                 return self._result(bubble.content)
             case "error":
-                why = self._words(self._turn.note.detail if self._turn.note else "") or bubble.text
+                why = self._translator(self._turn.note.detail if self._turn.note else "") or bubble.text
                 return [_problem(html.escape(why))]
 
     def _reasoning(self, bubble: Bubble) -> WireMessage:
         running = self._turn.note is None and bubble is self._turn.bubbles[-1]
-        metadata: WireMessage = {"title": self._words(_("Reasoning")), "status": "pending" if running else "done"}
+        metadata: WireMessage = {"title": self._translator(_("Reasoning")), "status": "pending" if running else "done"}
         if running:
             metadata |= _going_on(bubble, self._turn)
         elif self._seconds:
@@ -100,15 +100,15 @@ class _Answer:
         id_, name = bubble.content["id"], bubble.content["name"]
         self._near.add(id_)
         running = self._turn.note is None and id_ in self._unanswered
-        title = call_title(name, self._failures.get(id_), self._words)
+        title = call_title(name, self._failures.get(id_), self._translator)
         metadata: WireMessage = {"title": title, "id": id_, "status": "pending" if running else "done"}
         if running:
             metadata |= _going_on(bubble, self._turn)
         return _assistant(_code(bubble.content["arguments"]), metadata)
 
     def _result(self, result: Call) -> list[WireMessage]:
-        words = self._words
-        title = failed_title(words(_("Failed"))) if result["is_error"] else words(_("Result"))
+        translator = self._translator
+        title = failed_title(translator(_("Failed"))) if result["is_error"] else translator(_("Result"))
         metadata: WireMessage = {"title": title, "status": "done"}
         if result["id"] in self._near:
             metadata["parent_id"] = result["id"]
@@ -116,21 +116,24 @@ class _Answer:
         out = [_assistant(fence(text), metadata)] if text or not files else []
         if files:  # beside the fold, where they are seen without opening it
             self._near.clear()
-            out += [_assistant(shown_file(one["url"], words, one["name"]), None) for one in files]
+            out += [_assistant(shown_file(one["url"], translator, one["name"]), None) for one in files]
         return out
 
 
-def _ending(turn: Turn, waiting: str, words: Translator) -> list[WireMessage]:
+def _ending(turn: Turn, waiting: str, translator: Translator) -> list[WireMessage]:
     """Return what follows the bubbles: a notice of an empty answer, then a question, the caption, or a wait."""
-    out = [_problem(words(_("The model returned an empty answer.")))] if turn.is_empty else []
+    out = [_problem(translator(_("The model returned an empty answer.")))] if turn.is_empty else []
     if (call := turn.question) is not None:
         out.append(
-            {**_assistant(render_question(call, words), None), "options": options(call, turn.run, words) or None}
+            {
+                **_assistant(render_question(call, translator), None),
+                "options": options(call, turn.run, translator) or None,
+            }
         )
-    elif turn.note is not None and (caption := _caption(turn.note, words)):
+    elif turn.note is not None and (caption := _caption(turn.note, translator)):
         out.append(_assistant(f'<div class="caption">{caption}</div>', None))
     elif turn.note is None and (waiting or turn.is_waiting):
-        out.append(_assistant(_waiting(turn, waiting, words), None))
+        out.append(_assistant(_waiting(turn, waiting, translator), None))
     return out
 
 
@@ -143,7 +146,7 @@ def _button(turn: Turn) -> tuple[str, str] | None:
     return (_("Continue"), "continue") if ended in ("length", "interrupted") else None
 
 
-def _waiting(turn: Turn, why: str, words: Translator) -> str:
+def _waiting(turn: Turn, why: str, translator: Translator) -> str:
     """Return dots, with the reason for the wait if it is known. Otherwise page.js shows how long the wait has been.
 
     page.js reads a span with the seconds of the wait so far and a number that differs for each wait.
@@ -151,7 +154,7 @@ def _waiting(turn: Turn, why: str, words: Translator) -> str:
     in_text = bool(turn.bubbles) and turn.bubbles[-1].first.type == "output_text"
     before = max(SILENCE_SECONDS if in_text else 0.0, turn.watched_since - turn.quiet_since)
     waited = "" if why else f"<span>{before:.1f} {len(turn.bubbles)}</span>"
-    name = html.escape(words(_("waiting for the model")))
+    name = html.escape(translator(_("waiting for the model")))
     dots = f'<div class="waiting" role="img" aria-label="{name}"><i></i><i></i><i></i>{waited}</div>'
     return dots + (f'<div class="caption" role="status">{html.escape(why)}</div>' if why else "")
 
@@ -170,16 +173,16 @@ def _going_on(bubble: Bubble, turn: Turn) -> WireMessage:
     return {"duration": round(before, 1)} if before >= 0.1 else {}
 
 
-def _user_parts(entry: Entry, words: Translator) -> list[WireMessage]:
+def _user_parts(entry: Entry, translator: Translator) -> list[WireMessage]:
     content = message_content(entry)
     parts: list[WireMessage] = []
     for part in [content] if isinstance(content, str) else content:
         if isinstance(part, str):
             parts.append({"type": "text", "text": part})
         elif isinstance(part, ImageUrl | AudioUrl | DocumentUrl):
-            parts.append({"type": "text", "text": shown_file(part.url, words)})
+            parts.append({"type": "text", "text": shown_file(part.url, translator)})
         elif read := extracted_text_of(part):
-            parts.append({"type": "text", "text": shown_reading(read, words)})
+            parts.append({"type": "text", "text": shown_extracted_text(read, translator)})
     return parts
 
 
@@ -205,19 +208,19 @@ def _code(value: object) -> str:
     return f"```json\n{json.dumps(value, ensure_ascii=False, indent=2, default=str)}\n```"
 
 
-def _caption(note: Note, words: Translator) -> str:
+def _caption(note: Note, translator: Translator) -> str:
     """Return how the turn ended and its figures, in one line under the answer. "≈" marks estimates."""
     said: list[str] = []
     if note.ended == "cancelled":
-        said.append(html.escape(words(note.detail).rstrip(".。")))
+        said.append(html.escape(translator(note.detail).rstrip(".。")))
     if note.ended == "length":
-        said.append(words(_("Reached the length limit")))
+        said.append(translator(_("Reached the length limit")))
     if note.ended == "content_filter":
         withheld = note.detail or _("Withheld by the provider's content filter")
-        said.append(html.escape(words(withheld).rstrip(".。")))
+        said.append(html.escape(translator(withheld).rstrip(".。")))
     if note.left_out:
         said.append(
-            words(
+            translator(
                 ngettext(
                     "{count} earlier message no longer fits and was not sent",
                     "{count} earlier messages no longer fit and were not sent",
@@ -226,16 +229,18 @@ def _caption(note: Note, words: Translator) -> str:
             )
         )
     if note.omitted:
-        said.append(html.escape(words(note.omitted).rstrip(".。")))
+        said.append(html.escape(translator(note.omitted).rstrip(".。")))
     timings = note.timings
     if timings is not None and timings.queued >= 1:
-        said.append(words(_("{seconds} s in line", seconds=f"{timings.queued:.0f}")))
+        said.append(translator(_("{seconds} s in line", seconds=f"{timings.queued:.0f}")))
     if timings is not None and timings.first_token is not None:
         about = "≈ " if timings.estimated else ""
-        said.append(words(_("{seconds} s to first token", seconds=f"{timings.first_token:.2f}")))
-        said.append(about + words(ngettext("{count} token", "{count} tokens", timings.output_tokens)))
+        said.append(translator(_("{seconds} s to first token", seconds=f"{timings.first_token:.2f}")))
+        said.append(about + translator(ngettext("{count} token", "{count} tokens", timings.output_tokens)))
         if timings.generating > 0.05 and timings.generated > 1:
-            said.append(about + words(_("{count} tokens/s", count=f"{timings.generated / timings.generating:.0f}")))
+            said.append(
+                about + translator(_("{count} tokens/s", count=f"{timings.generated / timings.generating:.0f}"))
+            )
     if note.cost:
         said.append(_dollars(note.cost))
     return " · ".join(said)

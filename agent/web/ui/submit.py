@@ -84,19 +84,19 @@ async def submit(
     files = [str(file) for file in (value or {}).get("files") or []]
     if not owns_files(files, request):
         raise gr.Error(
-            session.words(_("An attachment could not be read. Attach it again.")),
-            title=session.words(_NOT_SENT),
+            session.translator(_("An attachment could not be read. Attach it again.")),
+            title=session.translator(_NOT_SENT),
             print_exception=False,
         )
     work = conversations.send(session.visitor, session.conversation, value, choices, report)
     if not files:
-        live = await toast_errors(work, session.words)
+        live = await toast_errors(work, session.translator)
     else:
         assert request.request is not None
         scope = request.request.scope
         uploads = scope["state"]["uploads"]
         with uploads.using([Path(file) for file in files]):  # housekeeping must not remove them before they are read
-            live = await toast_errors(work, session.words)
+            live = await toast_errors(work, session.translator)
         uploads.remove(files, visitor_id_of(scope))  # the message stores what was sent
     return (replace(session, conversation=live.conversation) if live else session), live
 
@@ -118,26 +118,28 @@ def owns_files(files: Sequence[str], request: gr.Request) -> bool:
     return all(file in FILES.values() or isolation.uploads.owns(file, visitor) for file in files)
 
 
-async def toast_errors(work: Awaitable[T], words: Translator = ENGLISH) -> T:
+async def toast_errors(work: Awaitable[T], translator: Translator = ENGLISH) -> T:
     """Await the work and show errors as toasts. Unexpected errors get a general message."""
     try:
         return await work
     except AgentError as error:
-        said = words(error.text)
+        said = translator(error.text)
         waits = error.text == STILL_WRITING
         raise (
-            ask_to_wait(said, words) if waits else gr.Error(said, title=words(_NOT_SENT), print_exception=False)
+            ask_to_wait(said, translator)
+            if waits
+            else gr.Error(said, title=translator(_NOT_SENT), print_exception=False)
         ) from error
     except Exception as error:
         log.exception("an event failed")
         raise gr.Error(
-            words(PROGRAM_FAILED),
-            title=words(_NOT_SENT),
+            translator(PROGRAM_FAILED),
+            title=translator(_NOT_SENT),
             print_exception=False,
         ) from error
 
 
-def ask_to_wait(said: str, words: Translator) -> gr.Error:
+def ask_to_wait(said: str, translator: Translator) -> gr.Error:
     """Show a notice that asks the visitor to wait. Return the invisible error that ends the event."""
-    gr.Info(html.escape(said), title=words(_NOT_SENT))
+    gr.Info(html.escape(said), title=translator(_NOT_SENT))
     return gr.Error(said, visible=False, print_exception=False)

@@ -9,15 +9,15 @@ REASON_LENGTH = 80
 """The most characters of a tool's error in the title of its call."""
 
 
-def call_title(name: str, failure: str | None, words: Translator) -> str:
+def call_title(name: str, failure: str | None, translator: Translator) -> str:
     """Return a title with the tool's name. `failure` is the reason of a failed call, or "" if it has no result."""
     name = _literal(name)
     if failure is None:
-        return words(_("Tool · {name}", name=name))
+        return translator(_("Tool · {name}", name=name))
     failed = (
-        words(_("{name} · failed: {why}", name=name, why=_literal(failure)))
+        translator(_("{name} · failed: {why}", name=name, why=_literal(failure)))
         if failure
-        else words(_("{name} · interrupted", name=name))
+        else translator(_("{name} · interrupted", name=name))
     )
     return failed_title(failed)
 

@@ -29,7 +29,7 @@ class PageView:
     is_busy: bool = False
 
 
-def render_view(view: ChatView, window: int = WINDOW, words: Translator = ENGLISH) -> PageView:
+def render_view(view: ChatView, window: int = WINDOW, translator: Translator = ENGLISH) -> PageView:
     """Render the newest complete turns with at most `window` bubbles, but at least one turn."""
     turns: Sequence[Turn] = view.turns
     if view.has_earlier and turns and turns[0].user is None:
@@ -37,7 +37,7 @@ def render_view(view: ChatView, window: int = WINDOW, words: Translator = ENGLIS
     rendered: list[list[WireMessage]] = []
     total = 0
     for turn in reversed(turns):
-        messages = render_turn(turn, words=words)
+        messages = render_turn(turn, translator=translator)
         total += len(messages)
         if rendered and total > window:
             break
@@ -49,13 +49,13 @@ def render_view(view: ChatView, window: int = WINDOW, words: Translator = ENGLIS
     )
 
 
-def wait_text(wait: Wait | None, words: Translator = ENGLISH) -> str:
+def wait_text(wait: Wait | None, translator: Translator = ENGLISH) -> str:
     """Return why nothing comes from the model at the moment, or "" if the run does not wait."""
     if wait is None:
         return ""
-    text = words(wait.sentence)
+    text = translator(wait.sentence)
     if wait.ahead or wait.seconds < SHORT_WAIT_SECONDS:
         return text
     left = math.ceil(max(0.0, wait.until - monotonic()))
-    seconds_left = words(_("{count} s left", count=left))
+    seconds_left = translator(_("{count} s left", count=left))
     return f"{text} · {seconds_left}"

@@ -14,7 +14,7 @@ KEPT_SECONDS = 24 * 3600.0
 """Files stay for this long, because a file is stored before the message that names it. Also the time between checks."""
 
 
-class UnnamedFiles:
+class OrphanedFiles:
     """The housekeeping of stored files. `clock` returns Unix time in seconds."""
 
     def __init__(self, store: HistoryStore, media: MediaStore, clock: Callable[[], float] = time) -> None:
@@ -31,16 +31,16 @@ class UnnamedFiles:
         return sum([await self._remove(owner, now - KEPT_SECONDS) for owner in await self._media.owners()])
 
     async def _remove(self, owner: str, before: float) -> int:
-        """Remove the unnamed files of one owner that were stored before this Unix time."""
-        unnamed = {id_.partition(".")[0]: id_ for id_ in await self._media.stored_before(owner, before)}
-        if not unnamed:
+        """Remove the orphaned files of one owner that were stored before this Unix time."""
+        orphaned = {id_.partition(".")[0]: id_ for id_ in await self._media.stored_before(owner, before)}
+        if not orphaned:
             return 0
         async for text in self._store.texts(owner):
-            for stem in unnamed.keys() & await asyncio.to_thread(ids_in, text):
-                del unnamed[stem]
+            for stem in orphaned.keys() & await asyncio.to_thread(ids_in, text):
+                del orphaned[stem]
         try:
-            await self._media.remove(owner, unnamed.values())
+            await self._media.remove(owner, orphaned.values())
         except OSError:
             log.exception("files that no message names could not be removed; this is tried again")
             return 0
-        return len(unnamed)
+        return len(orphaned)
