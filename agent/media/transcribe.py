@@ -107,11 +107,11 @@ class Transcriber:
 
     @property
     def absent(self) -> Mapping[Kind, LocalizedText]:
-        """The kinds of files that could not be read at the last `look`, each with the reason."""
+        """The kinds of files that could not be transcribed at the last `look`, each with the reason."""
         return self._absent
 
     async def look(self) -> None:
-        """Find out which kinds of files can be read: their models are on this disk or can be downloaded."""
+        """Find out which kinds of files can be transcribed: their models are on this disk or can be downloaded."""
         for kind in READERS:
             try:
                 await self.to_fetch(kind)
@@ -125,12 +125,7 @@ class Transcriber:
         there = [await find(file, self._cache) is not None for file in READERS[kind].files]
         missing = [file for file, found in zip(READERS[kind].files, there, strict=True) if not found]
         if missing and not self._downloads:
-            raise InputError(
-                _(
-                    "{reader}, which would read it here, is not on this disk; downloads are off.",
-                    reader=READERS[kind].label,
-                )
-            )
+            raise InputError(_not_here(READERS[kind]))
         if any(file.hub for file in missing) and not await hub_answers():
             raise InputError(_unreachable(READERS[kind]))
         return sum(file.size for file in missing)
@@ -144,10 +139,12 @@ class Transcriber:
         kind: Kind = "image" if made.media_type.startswith("image/") else "audio"
         reader = READERS[kind]
         async with self._line.slot(
-            lambda _position: report(_activity(_("Waiting to read {name}: another file is being read.", name=name)))
+            lambda _position: report(
+                _activity(_("Waiting to extract the text of {name}: another file comes first.", name=name))
+            )
         ):
             files = await self._fetched(reader, report)
-            report(_activity(_("Reading {name} …", name=name)))
+            report(_activity(_("Extracting the text of {name} …", name=name)))
             text = (await _read(reader, name, made.data, files)).strip()
         if not text:
             if kind == "image":
@@ -221,7 +218,7 @@ async def _read(reader: TranscriptionModel, name: str, data: bytes, files: list[
         raise _too_slow(name)
     short = status in (-signal.SIGABRT, -9) or b"MemoryError" in complaint or b"bad_alloc" in complaint
     if short:
-        raise InputError(_("{name} could not be read here: there was not enough memory.", name=name))
+        raise InputError(_("The text of {name} could not be extracted: there was not enough memory.", name=name))
     raise _worker_failed(name)
 
 
@@ -251,9 +248,9 @@ def _unreachable(reader: TranscriptionModel) -> LocalizedText:
 
 
 def _too_slow(name: str) -> InputError:
-    return InputError(_("Reading {name} here took too long.", name=name))
+    return InputError(_("Extracting the text of {name} took too long.", name=name))
 
 
 def _worker_failed(name: str) -> InputError:
-    text = N_("{name} could not be read here: the program that reads it failed, its log has the details.")
+    text = N_("The text of {name} could not be extracted: the program failed, its log has the details.")
     return InputError(LocalizedText(text, {"name": name}))

@@ -422,12 +422,12 @@ PLANS = [
     ("notes.md", b"# Hello", CLAUDE, "as it is", "sent as text", []),
     ("ID3.txt", b"ID3 is a kind of tag", CLAUDE, "as it is", "sent as text", []),
     ("a picture.txt", PNG, CLAUDE, "as it is", "sent as it is", []),
-    ("a.png", PNG, BLIND, "refused", "Qwen3 cannot see pictures. Remove a.png, or choose a model that can. "
-     "Its text can be read here for such models: a switch in the settings.",
+    ("a.png", PNG, BLIND, "refused", "Qwen3 cannot see pictures. Remove a.png, choose a model that can, "
+     'or turn on "Extract text from images and audio" in the settings.',
      ["gpt-6-luna", "gemini-3.8-flash"]),
     ("a.wav", WAV, CLAUDE, "refused",
-     f"{CLAUDE.label} cannot hear sound. Remove a.wav, or choose a model that can. "
-     "Its speech can be written down here for such models: a switch in the settings.", ["gemini-3.8-flash"]),
+     f"{CLAUDE.label} cannot hear sound. Remove a.wav, choose a model that can, "
+     'or turn on "Extract text from images and audio" in the settings.', ["gemini-3.8-flash"]),
     ("cut.png", PNG[:50], CLAUDE, "refused", "cut.png is a PNG that is broken or cut off.", []),
     ("a.exe", b"MZ", CLAUDE, "refused", "a.exe is neither a picture, a sound nor a text that can be read.", []),
     ("large.txt", b"x" * 300_000, CLAUDE, "refused", "large.txt has 0.3 MB; 0 MB is the most.", []),

@@ -179,7 +179,7 @@ async def test_transcription_is_isolated_and_cancellable(hears: Transcriber, mon
     assert "a secret" not in process.environ().values()
     second = asyncio.create_task(here.text("next.wav", long, said.append))
     await until(lambda: said)
-    assert said == [Status("loading", "Waiting to read next.wav: another file is being read.", None)]
+    assert said == [Status("loading", "Waiting to extract the text of next.wav: another file comes first.", None)]
     second.cancel()
     first.cancel()
     await asyncio.wait({first, second})
@@ -193,9 +193,9 @@ async def test_transcription_is_isolated_and_cancellable(hears: Transcriber, mon
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        (signal.SIGXCPU, r"^Reading a\.png here took too long\.$"),
-        (signal.SIGKILL, r"^a\.png could not be read here: there was not enough memory\.$"),
-        (signal.SIGSEGV, r"^a\.png could not be read here: the program that reads it failed"),
+        (signal.SIGXCPU, r"^Extracting the text of a\.png took too long\.$"),
+        (signal.SIGKILL, r"^The text of a\.png could not be extracted: there was not enough memory\.$"),
+        (signal.SIGSEGV, r"^The text of a\.png could not be extracted: the program failed"),
     ],
     ids=["time", "memory", "a crash"],
 )
@@ -217,7 +217,7 @@ async def test_flood_from_transcriber_is_cut_off(tmp_path: Path, monkeypatch: py
         monkeypatch.setattr(SandboxProgram, "command", lambda *_: [sys.executable, "-c", flood])
         tracemalloc.start()
         try:
-            with pytest.raises(InputError, match=r"^a\.png could not be read here: the program that reads it failed"):
+            with pytest.raises(InputError, match=r"^The text of a\.png could not be extracted: the program failed"):
                 await here.text("a.png", made, quiet)
             assert tracemalloc.get_traced_memory()[1] < 20_000_000
         finally:
@@ -264,12 +264,12 @@ async def test_two_messages_share_one_download(tmp_path: Path, monkeypatch: pyte
         both = [Transcriber(tmp_path).text("a.png", made, said.append) for _ in range(2)]
         ended = await asyncio.gather(*both, return_exceptions=True)
     assert [str(one) for one in ended] == [
-        "a.png could not be read here: the program that reads it failed, its log has the details."
+        "The text of a.png could not be extracted: the program failed, its log has the details."
     ] * 2, "the toy read something"
     assert len([one for one in server.asked if one.path.endswith(".onnx")]) == 1
     assert Status("fetching", "Fetching Toy, once: 0 of 0 MB …", 1.0) in said
     last = said[-1]
-    assert last == Status("loading", "Reading a.png …", None)
+    assert last == Status("loading", "Extracting the text of a.png …", None)
     assert Translator("de")(last.text) == "a.png wird gelesen …"
 
 
@@ -287,7 +287,7 @@ async def test_panel_reports_disabled_downloads(tmp_path: Path) -> None:
     off = Transcriber(tmp_path / "cache", downloads=False)
     [plan] = await plan_attachments([path], QWEN, max_bytes=10**7, transcriber=off)
     assert plan.outcome == "refused"
-    assert plan.text == "a.ogg: Whisper base, which would read it here, is not on this disk; downloads are off."
+    assert plan.text == "a.ogg: Whisper base is not on this disk, and downloads are off."
     with pytest.raises(InputError, match="downloads are off"):
         await read(off, SPEECH)
 
@@ -333,13 +333,13 @@ async def test_switch_affects_only_unsupported_media(
     for plan, can in ((picture, image), (voice, audio)):
         assert outcomes[can] == ("sent" if plan.outcome in ("as it is", "converted") else plan.outcome)
     if not image and not switch:
-        assert picture.text.startswith("M cannot see pictures. Remove a.png, or choose a model that can.")
-        assert picture.text.endswith("Its text can be read here for such models: a switch in the settings.")
+        assert picture.text.startswith("M cannot see pictures. Remove a.png, choose a model that can, or")
+        assert picture.text.endswith('turn on "Extract text from images and audio" in the settings.')
     if not image and switch:
-        assert picture.text == ("its text is read here by PP-OCRv6 (Apache-2.0) and sent as text")
+        assert picture.text == ("the text in it is extracted on this server by PP-OCRv6 (Apache-2.0) and sent instead")
     if not audio and switch:
         assert voice.text == (
-            "what is said in its 6 s is read here by Whisper base (MIT) and sent as text; "
+            "the speech in it (6 s) is transcribed on this server by Whisper base (MIT) and sent instead; "
             "2 MB are fetched for that, once"
         )
 
@@ -352,7 +352,7 @@ async def test_public_page_limits_files_read_per_message(tmp_path: Path, hears: 
         plans = await plan_attachments(files, QWEN, max_bytes=10**7, transcriber=hears, limits=limits)
         assert [plan.name for plan in plans if plan.outcome == "refused"] == [path.name for path in refused]
     plans = await plan_attachments(files, QWEN, max_bytes=10**7, transcriber=hears, limits=PUBLIC_ATTACHMENT_LIMITS)
-    assert plans[4].text == "At most 4 files of a message are read here. Send 4.ogg in another."
+    assert plans[4].text == "Text is extracted from at most 4 files of a message. Send 4.ogg in another."
 
 
 async def test_slow_reading_gives_back_the_place(tmp_path: Path) -> None:

@@ -100,10 +100,10 @@ def test_text_model_gets_picture_text(own: App, visit: Visit, server: Running, r
     visitor = visit(own.url)
     rows = attach(visitor, receipt)
     expect(rows).to_contain_text("cannot see pictures")
-    expect(rows).to_contain_text("a switch in the settings")
+    expect(rows).to_contain_text("in the settings")
     visitor.shot("reading-off")
     switch(visitor)
-    expect(rows).to_contain_text("receipt.png: its text is read here by PP-OCRv6")
+    expect(rows).to_contain_text("receipt.png: the text in it is extracted on this server by PP-OCRv6")
     expect(rows).to_have_class("read")
     visitor.shot("reading-plan")
     visitor.say("!text It is 99.50 EUR. How much is it?")
@@ -118,7 +118,7 @@ def test_text_model_gets_picture_text(own: App, visit: Visit, server: Running, r
     def shown() -> None:
         expect(visitor.mine.locator("img")).to_have_count(1)
         mark = visitor.mine.locator("details.read")
-        expect(mark.locator("summary")).to_have_text("Text read here from receipt.png; it may have mistakes")
+        expect(mark.locator("summary")).to_have_text("Text extracted from receipt.png; it may contain mistakes")
         expect(mark.locator("pre")).to_have_text("\n".join(INVOICE))
 
     shown()
@@ -157,7 +157,7 @@ def test_audio_is_transcribed_for_text_model(own: App, visit: Visit, server: Run
     visitor = visit(own.url, phone=True, dark=True)
     switch(visitor)
     rows = attach(visitor, SAMPLES / "speech.ogg")
-    expect(rows).to_contain_text("speech.ogg: what is said in its 6 s is read here by Whisper base")
+    expect(rows).to_contain_text("speech.ogg: the speech in it (6 s) is transcribed on this server by Whisper base")
     visitor.say("!text On Thursday. When is it?")
     expect(visitor.bubbles.filter(has_text="On Thursday.")).to_be_visible(timeout=PATIENCE)
     said = content(server)[-1]["text"]
@@ -166,7 +166,7 @@ def test_audio_is_transcribed_for_text_model(own: App, visit: Visit, server: Run
     for _ in range(2):
         expect(visitor.mine.locator("audio")).to_have_count(1)
         mark = visitor.mine.locator("details.read")
-        expect(mark.locator("summary")).to_have_text("Speech written down here from speech.ogg; it may have mistakes")
+        expect(mark.locator("summary")).to_have_text("Speech transcribed from speech.ogg; it may contain mistakes")
         expect(mark.locator("pre")).to_contain_text("blue folder")
         visitor.shot("reading-sound-phone-dark")
         visitor.open(own.url)
@@ -183,7 +183,7 @@ def test_unreachable_hub_disables_recording_only(
     expect(visitor.page.locator("#composer .microphone-button")).to_have_count(0)
     visitor.shot("reading-without-hub")
     rows = attach(visitor, tmp_path / "wall.png")
-    expect(rows).to_contain_text("is read here")
+    expect(rows).to_contain_text("on this server")
     asked = len(server.journal())
     visitor.say("!text What is on it?")
     expect(visitor.toast.first).to_contain_text("No text was found in wall.png.", timeout=PATIENCE)

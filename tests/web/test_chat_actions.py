@@ -177,7 +177,7 @@ async def test_switch_for_transcription_reaches_the_message(
         request = gr.Request(Request({"type": "http", "headers": [], "state": state}), session_hash="page")
         with pytest.raises(gr.Error) as refused:
             await way(page, {"text": "", "files": [str(file)]}, switch, request)
-    assert ("is not on this disk; downloads are off" in str(refused.value)) is switch
+    assert ("is not on this disk, and downloads are off" in str(refused.value)) is switch
     assert ("cannot hear" in str(refused.value)) is not switch
 
 

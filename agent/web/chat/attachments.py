@@ -83,9 +83,9 @@ async def plan_attachments(
         await asyncio.to_thread(check_files, files, max_bytes)
     except InputError as error:
         return [AttachmentPlan(name="", outcome="refused", text=error.text)]
-    left = {name: number for name, number in media_limits(spec).items() if number} | {"read": limits.transcribed}
-    made = await asyncio.gather(*(_plan(path, spec, max_bytes, tuple(menu), transcriber) for path in files))
-    return [_counted(plan, spec, left, limits) for plan in made]
+    remaining = {name: number for name, number in media_limits(spec).items() if number} | {"read": limits.transcribed}
+    plans = await asyncio.gather(*(_plan(path, spec, max_bytes, tuple(menu), transcriber) for path in files))
+    return [_refuse_excess(plan, spec, remaining, limits) for plan in plans]
 
 
 async def message_parts(
@@ -205,101 +205,105 @@ async def _plan(
     name = path.name
     try:
         data = await asyncio.to_thread(_read, path, max_bytes)
-        found = detect_mime(data).partition("/")[0]
-        if path.suffix.lower() in TEXT_SUFFIXES and (not found or _is_text(data)):
+        kind = detect_mime(data).partition("/")[0]
+        if path.suffix.lower() in TEXT_SUFFIXES and (not kind or _is_text(data)):
             return AttachmentPlan(name=name, outcome="as it is", text=_("sent as text"), sent=_quoted(name, data))
-        if found not in ("image", "audio"):
+        if kind not in ("image", "audio"):
             raise InputError(_("{name} is neither a picture, a sound nor a text that can be read.", name=name))
     except InputError as error:
         return AttachmentPlan(name=name, outcome="refused", text=error.text)
-    senses = _senses(spec, found)
-    if not senses and transcriber is None:
-        said = LocalizedText(_CANNOT_TAKE[found], {"model": spec.label, "name": name})
-        others = tuple(one for one in menu if _senses(one, found))
-        return AttachmentPlan(name=name, outcome="refused", text=said, others=others)
+    is_accepted = _accepts(spec, kind)
+    if not is_accepted and transcriber is None:
+        text = LocalizedText(_CANNOT_TAKE[kind], {"model": spec.label, "name": name})
+        others = tuple(one for one in menu if _accepts(one, kind))
+        return AttachmentPlan(name=name, outcome="refused", text=text, others=others)
     try:
-        made = await convert_file(data, spec if senses else None)
+        converted = await convert_file(data, spec if is_accepted else None)
     except InputError as error:  # its messages continue a sentence that begins with the name
         return AttachmentPlan(name=name, outcome="refused", text=_("{name} {said}.", name=name, said=error.text))
-    if not senses and transcriber is not None:
+    if not is_accepted and transcriber is not None:
         try:
-            said = await _reads(found, made, transcriber)
+            text = await _transcription_text(kind, converted, transcriber)
         except InputError as error:
             return AttachmentPlan(name=name, outcome="refused", text=_("{name}: {said}.", name=name, said=error.text))
-        return AttachmentPlan(name=name, outcome="read", text=_noted(said, made), sent=made)
-    done = _("{how}", how=listed(made.done)) if made.done else _("sent as it is")
-    if made.seconds >= 1:
-        done = _("{done}, {seconds:.0f} s", done=done, seconds=made.seconds)
-    outcome = "converted" if made.done else "as it is"
-    return AttachmentPlan(name=name, outcome=outcome, text=_noted(done, made), sent=made)
+        return AttachmentPlan(name=name, outcome="read", text=_with_note(text, converted), sent=converted)
+    done = _("{how}", how=listed(converted.done)) if converted.done else _("sent as it is")
+    if converted.seconds >= 1:
+        done = _("{done}, {seconds:.0f} s", done=done, seconds=converted.seconds)
+    outcome = "converted" if converted.done else "as it is"
+    return AttachmentPlan(name=name, outcome=outcome, text=_with_note(done, converted), sent=converted)
 
 
 _CANNOT_TAKE = {
     "image": N_(
-        "{model} cannot see pictures. Remove {name}, or choose a model that can. Its text can be read "
-        "here for such models: a switch in the settings."
+        "{model} cannot see pictures. Remove {name}, choose a model that can, or turn on "
+        '"Extract text from images and audio" in the settings.'
     ),
     "audio": N_(
-        "{model} cannot hear sound. Remove {name}, or choose a model that can. Its speech can be written "
-        "down here for such models: a switch in the settings."
+        "{model} cannot hear sound. Remove {name}, choose a model that can, or turn on "
+        '"Extract text from images and audio" in the settings.'
     ),
 }
 
 
-async def _reads(found: Kind, made: ConvertedMedia, transcriber: Transcriber) -> LocalizedText:
+async def _transcription_text(kind: Kind, converted: ConvertedMedia, transcriber: Transcriber) -> LocalizedText:
     """Return the message for an image or audio file that is to be transcribed."""
-    reader, missing = READERS[found], await transcriber.to_fetch(found)
+    reader, missing = READERS[kind], await transcriber.to_fetch(kind)
     by = {"reader": reader.label, "licence": reader.licence}
-    if found == "image":
-        said = _("its text is read here by {reader} ({licence}) and sent as text", **by)
+    if kind == "image":
+        text = _("the text in it is extracted on this server by {reader} ({licence}) and sent instead", **by)
     else:
-        said = _(
-            "what is said in its {seconds:.0f} s is read here by {reader} ({licence}) and sent as text",
-            seconds=made.seconds,
+        text = _(
+            "the speech in it ({seconds:.0f} s) is transcribed on this server by {reader} ({licence}) and sent instead",
+            seconds=converted.seconds,
             **by,
         )
-    return _("{done}; {size:.0f} MB are fetched for that, once", done=said, size=missing / 1e6) if missing else said
+    return _("{done}; {size:.0f} MB are fetched for that, once", done=text, size=missing / 1e6) if missing else text
 
 
-def _noted(done: str, made: ConvertedMedia) -> str:
-    return _("{done}. {note}", done=done, note=made.note) if made.note else done
+def _with_note(text: str, converted: ConvertedMedia) -> str:
+    return _("{done}. {note}", done=text, note=converted.note) if converted.note else text
 
 
-def _counted(
-    plan: AttachmentPlan, spec: ModelSpec, left: dict[str, int], attachment_limits: AttachmentLimits
+def _refuse_excess(
+    plan: AttachmentPlan, spec: ModelSpec, remaining: dict[str, int], attachment_limits: AttachmentLimits
 ) -> AttachmentPlan:
     """Return the plan, or a refusal if the message exceeds what is transcribed or what the model takes at once."""
     if not isinstance(plan.sent, ConvertedMedia):
         return plan
     if plan.outcome == "read":
-        left["read"] -= 1
-        if left["read"] >= 0:
+        remaining["read"] -= 1
+        if remaining["read"] >= 0:
             return plan
         most = attachment_limits.transcribed
-        text = _("At most {most} files of a message are read here. Send {name} in another.", most=most, name=plan.name)
+        text = _(
+            "Text is extracted from at most {most} files of a message. Send {name} in another.",
+            most=most,
+            name=plan.name,
+        )
         return AttachmentPlan(name=plan.name, outcome="refused", text=text)
     what = "picture" if plan.sent.media_type.startswith("image/") else "sound"
     needs = {what: 1, "bytes": len(plan.sent.data)}
     for name, amount in needs.items():
-        if left.get(name, amount) < amount:
+        if remaining.get(name, amount) < amount:
             number = media_limits(spec)[name]
             allowed = (
                 f"{number / 1e6:.0f} MB" if name == "bytes" else (pictures if name == "picture" else sounds)(number)
             )
-            said = _(
+            text = _(
                 "{model} takes {most} in one message. Send {name} in another.",
                 model=spec.label,
                 most=allowed,
                 name=plan.name,
             )
-            return AttachmentPlan(name=plan.name, outcome="refused", text=said)
-    for name in left.keys() & needs.keys():
-        left[name] -= needs[name]
+            return AttachmentPlan(name=plan.name, outcome="refused", text=text)
+    for name in remaining.keys() & needs.keys():
+        remaining[name] -= needs[name]
     return plan
 
 
-def _senses(spec: ModelSpec, found: str) -> bool:
-    return spec.image if found == "image" else spec.audio
+def _accepts(spec: ModelSpec, kind: str) -> bool:
+    return spec.image if kind == "image" else spec.audio
 
 
 def _size(path: Path) -> int:

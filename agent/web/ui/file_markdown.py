@@ -11,8 +11,8 @@ from agent.media.mime import SUFFIXES
 SHOWN_AS = {suffix: kind.partition("/")[0] for kind, suffix in SUFFIXES.items()}
 """The way a file is shown, by its suffix."""
 EXTRACTED_TEXT_TITLES = {
-    "image": N_("Text read here from {name}; it may have mistakes"),
-    "audio": N_("Speech written down here from {name}; it may have mistakes"),
+    "image": N_("Text extracted from {name}; it may contain mistakes"),
+    "audio": N_("Speech transcribed from {name}; it may contain mistakes"),
 }
 
 
