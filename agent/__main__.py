@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         models = Models(settings, given)
         setup = ChatSetup(
             connection=background.wait(models.first()),
-            connect=models.named,
+            connect=models.connect,
             system_message=settings.system_prompt or "" if given.system is None else given.system,
             tools=_tools(settings.tools if given.tools is None else given.tools),
             limits=Limits(
@@ -80,7 +80,7 @@ class Models:
         if given.replay:
             return connect_by_name(PREFIX + given.replay.removeprefix(PREFIX), None, None)
         if given.model:
-            return await self.named(given.model)
+            return await self.connect(given.model)
         if given.base_url:
             endpoint = Endpoint(given.base_url.rstrip("/"), self._settings.local.vllm_api_key)
             return connect((await discover(endpoint))[0], endpoint)
@@ -89,7 +89,7 @@ class Models:
         served = (await self._local.ready())[0]
         return connect(served.spec, served.endpoint)
 
-    async def named(self, name: str) -> Connection:
+    async def connect(self, name: str) -> Connection:
         """Connect to a run record, or to a model of the given server or of the catalogue. Raises `AgentError`."""
         given, local = self._given, self._settings.local
         if given.base_url:

@@ -16,7 +16,7 @@ from agent.result import RunOptions, RunResult
 if TYPE_CHECKING:
     from rich.console import Console
 
-LONGEST = 2_000
+MAX_CHARACTERS = 2_000
 """The most characters of a tool's arguments or result that are shown."""
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -36,8 +36,8 @@ def display(response: Response, *, console: "Console | None" = None) -> None:
         console.print()
 
     def text(value: Any, style: str = "") -> Text:
-        said = _CONTROL.sub("", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
-        return Text(said.encode(console.encoding, "replace").decode(console.encoding), style=style)
+        text = _CONTROL.sub("", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
+        return Text(text.encode(console.encoding, "replace").decode(console.encoding), style=style)
 
     def framed(value: Text, title: str, colour: str) -> None:
         console.print(Panel(value, title=text(title), title_align="left", border_style=colour))
@@ -92,4 +92,4 @@ def _usual() -> "Console":
 
 def _short(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text)} characters)"
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}… ({len(text)} characters)"

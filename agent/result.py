@@ -169,10 +169,10 @@ class RunPlan:
     def notes(self) -> tuple[str, ...]:
         """Sentences about options that the model does not support."""
         spec = self.connection.spec
-        said = [effort_note(self.options.reasoning, self.effort, spec)]
+        notes = [effort_note(self.options.reasoning, self.effort, spec)]
         if self.options.temperature is not None and not spec.temperature:
-            said.append(f"The temperature of {spec.label} cannot be set; it was asked without.")
-        return tuple(filter(None, said))
+            notes.append(f"The temperature of {spec.label} cannot be set; it was asked without.")
+        return tuple(filter(None, notes))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,7 +64,7 @@ class Run:
         if self._task is None:
             self._event_loop = asyncio.get_running_loop()
             self._loop.meter.start()
-            self._task = self._event_loop.create_task(self._guarded(), name=f"run {self.id}")
+            self._task = self._event_loop.create_task(self._run_to_end(), name=f"run {self.id}")
             self._task.add_done_callback(lambda _: self._ensure_result())  # also if the task never ran
             if self.cancel_reason is not None:  # not at once: a task cancelled before its first step never runs
                 self._event_loop.call_soon(self._task.cancel)
@@ -161,7 +161,7 @@ class Run:
                 for response in stream.responses[seen:]:
                     seen += 1
                     yield response
-            await self._released()
+            await self._wait_until_released()
         finally:
             self.cancel("client_disconnect")
 
@@ -176,20 +176,20 @@ class Run:
         except asyncio.CancelledError:
             self.cancel("client_disconnect")
             raise
-        await self._released()
+        await self._wait_until_released()
         if self.refused is not None:
             raise self.refused
         assert self.result is not None
         return self.result
 
-    async def _released(self) -> None:
+    async def _wait_until_released(self) -> None:
         """Wait until the run has closed all that it opened, because the program can end right after the run."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
     # The task
 
-    async def _guarded(self) -> None:
+    async def _run_to_end(self) -> None:
         """Run to the end. Whatever is raised, the run gets a result and its readers wake up."""
         try:
             outcome = await self._outcome()

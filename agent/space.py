@@ -29,7 +29,7 @@ def find_space(env: Mapping[str, str], mounts: Path = MOUNTS) -> Space | None:
     """Return the Space that `env` describes, or None if this is not a Space."""
     if not env.get("SPACE_ID"):
         return None
-    kept = env.get("PERSISTANT_STORAGE_ENABLED", "").lower() in ("1", "true") or _mounted(mounts)
+    kept = env.get("PERSISTANT_STORAGE_ENABLED", "").lower() in ("1", "true") or _is_mounted(mounts)
     return Space(
         id=env["SPACE_ID"],
         host=env.get("SPACE_HOST", "").split(",")[0].strip(),  # with a custom domain there are two
@@ -38,7 +38,7 @@ def find_space(env: Mapping[str, str], mounts: Path = MOUNTS) -> Space | None:
     )
 
 
-def _mounted(mounts: Path) -> bool:
+def _is_mounted(mounts: Path) -> bool:
     """Return True if storage is mounted at `MOUNT`. The VOLUME of an image does not count: it is lost at a restart."""
     try:
         lines = [line.split(" ") for line in mounts.read_text(encoding="utf-8").splitlines()]

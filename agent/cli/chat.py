@@ -164,7 +164,7 @@ class Terminal:
     def _follow(self, run: Run) -> None:
         """Show the run, stop it at Ctrl-C, and store its result."""
 
-        async def shown() -> RunResult:
+        async def show_run() -> RunResult:
             async for response in run:
                 display(response)
             return await run
@@ -173,7 +173,7 @@ class Terminal:
             self._interrupted = True
             run.cancel("user_request")
 
-        result = self._loop_thread.wait(shown(), stop)
+        result = self._loop_thread.wait(show_run(), stop)
         if run.responses and run.responses[-1].type in ("output_text", "reasoning"):
             print(flush=True)
         if result.finish_reason not in ("error", "limit") and result.note.detail:
@@ -324,12 +324,12 @@ def _prompts(message: ModelMessage) -> Sequence[str]:
     """Return the user's texts in this message, with media as their type."""
     if not isinstance(message, ModelRequest):
         return ()
-    said: list[str] = []
+    texts: list[str] = []
     for part in message.parts:
         if isinstance(part, UserPromptPart):
             items = [part.content] if isinstance(part.content, str) else part.content
-            said.append(" ".join(item if isinstance(item, str) else f"[{_kind(item)}]" for item in items))
-    return said
+            texts.append(" ".join(item if isinstance(item, str) else f"[{_kind(item)}]" for item in items))
+    return texts
 
 
 def _kind(item: object) -> str:

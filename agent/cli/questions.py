@@ -31,7 +31,7 @@ def ask(pending: Pending, read: Read) -> str | Approve | Refuse | None:
             case "n" | "no":
                 return Refuse(rest)
             case "e" | "edit":
-                if (arguments := _edited(pending, read)) is not None:
+                if (arguments := _edit_arguments(pending, read)) is not None:
                     return Approve(arguments)
             case "":
                 return None
@@ -40,7 +40,7 @@ def ask(pending: Pending, read: Read) -> str | Approve | Refuse | None:
     return None
 
 
-def _edited(pending: Pending, read: Read) -> Mapping[str, Any] | None:
+def _edit_arguments(pending: Pending, read: Read) -> Mapping[str, Any] | None:
     line = read("arguments> ", json.dumps(dict(pending.arguments), ensure_ascii=False))
     try:
         arguments: object = json.loads(line or "")

@@ -28,13 +28,13 @@ from agent.errors import AgentError
 
 MARK = "Set by the Spacefile."
 """The description of our variables and secrets. Those with this mark are removed when the Spacefile drops them."""
-THEIRS = ("README.md", ".gitattributes")
+HUB_FILES = ("README.md", ".gitattributes")
 """Files that the hub itself adds to a new Space."""
 STAGE_SECONDS = 30.0
 """Seconds during which the reported stage can still belong to the previous version."""
 REQUEST_SECONDS = 60.0
 """Seconds to wait for one answer, and to tolerate failing status requests in a row."""
-TAIL = 20
+MAX_LOG_LINES = 20
 
 STAGE_MEANINGS = {
     "BUILD_ERROR": "its build failed",
@@ -53,7 +53,7 @@ class DeployError(AgentError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _ExistingSpace:
     """The state of a Space on the hub before any change: blob ids by path, and the files of the previous deploy."""
 
     info: SpaceInfo
@@ -78,75 +78,75 @@ class Hub:
         Before any change, checks that it would overwrite only files of an earlier deploy or of a new Space.
         """
         repo = self._repo(plan.space)
-        found = self._find(repo)
-        before = found.info.runtime.stage if found and found.info.runtime else "NO_APP_FILE"
-        if found:
-            self._refuse_to_overwrite(repo, plan, found)
+        existing = self._find(repo)
+        before = existing.info.runtime.stage if existing and existing.info.runtime else "NO_APP_FILE"
+        if existing:
+            self._refuse_to_overwrite(repo, plan, existing)
         else:
             self._create(repo, plan.space)
         self._set_hardware(repo, plan.space)
         self._set_storage(repo, plan.space)
         self._set_variables(repo, plan.space)
         self._set_secrets(repo, secrets)
-        head = self._send(repo, plan, found or self._found(repo))
+        head = self._send(repo, plan, existing or self._read_space(repo))
         return self._watch(repo, head, before, wait_seconds)
 
     @contextmanager
-    def _doing(self, what: str) -> Generator[None]:
+    def _explain_errors(self, action: str) -> Generator[None]:
         """Turn an exception inside into one sentence that names what was tried."""
         try:
             yield
         except HfHubHTTPError as error:
             status = error.response.status_code
-            said = " ".join((error.server_message or error.response.reason_phrase).split())
-            cure = {
+            message = " ".join((error.server_message or error.response.reason_phrase).split())
+            advice = {
                 401: " Is the token right, and not expired?",
                 403: " The token must be allowed to write there, and the name must be yours.",
             }.get(status, "")
-            raise DeployError(f"The hub refused to {what} ({status}): {said}.{cure}") from error
+            raise DeployError(f"The hub refused to {action} ({status}): {message}.{advice}") from error
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             raise DeployError(
-                f"{self.endpoint} cannot be reached to {what}: {error or type(error).__name__}."
+                f"{self.endpoint} cannot be reached to {action}: {error or type(error).__name__}."
             ) from error
         except (ValueError, KeyError) as error:
             raise DeployError(
-                f"{self.endpoint} was asked to {what}, and its answer was not as expected: {error}"
+                f"{self.endpoint} was asked to {action}, and its answer was not as expected: {error}"
             ) from error
 
     def _repo(self, space: Space) -> str:
-        with self._doing("say whose token this is"):
+        with self._explain_errors("say whose token this is"):
             me = cast(Any, self.api).whoami()
             owner = str(me["name"])
         if me.get("auth", {}).get("accessToken", {}).get("role") == "read":
             raise DeployError("The token may only read: make one that may write, and set HF_TOKEN to it.")
         return space.name if "/" in space.name else f"{owner}/{space.name}"
 
-    def _find(self, repo: str) -> _Found | None:
+    def _find(self, repo: str) -> _ExistingSpace | None:
         try:
-            return self._found(repo)
+            return self._read_space(repo)
         except DeployError as error:
             if isinstance(error.__cause__, RepositoryNotFoundError):
                 return None
             raise
 
-    def _found(self, repo: str) -> _Found:
-        with self._doing(f"show the Space {repo}"), TemporaryDirectory() as folder:
+    def _read_space(self, repo: str) -> _ExistingSpace:
+        with self._explain_errors(f"show the Space {repo}"), TemporaryDirectory() as folder:
             info = self.api.space_info(repo)
             nodes = self.api.list_repo_tree(repo, repo_type="space", recursive=True)
             tree = {node.path: node.blob_id for node in nodes if isinstance(node, RepoFile)}
             if LIST not in tree:
-                return _Found(info, tree)
+                return _ExistingSpace(info, tree)
             names = Path(
                 cast(Any, self.api).hf_hub_download(repo, LIST, repo_type="space", local_dir=folder)
             ).read_text()
-            return _Found(info, tree, frozenset(names.splitlines()) | {LIST})
+            return _ExistingSpace(info, tree, frozenset(names.splitlines()) | {LIST})
 
-    def _refuse_to_overwrite(self, repo: str, plan: DeployPlan, found: _Found) -> None:
+    def _refuse_to_overwrite(self, repo: str, plan: DeployPlan, existing: _ExistingSpace) -> None:
         foreign = [
             path
             for path, data in plan.files.items()
-            if path in found.tree and path not in found.listed and path not in THEIRS
-            if found.tree[path] != _blob_id(data)
+            if path in existing.tree and path not in existing.listed and path not in HUB_FILES
+            if existing.tree[path] != _blob_id(data)
         ]
         if foreign:
             raise DeployError(
@@ -156,7 +156,7 @@ class Hub:
 
     def _create(self, repo: str, space: Space) -> None:
         # Secrets are sent later, to their own endpoint, so that no other request contains one.
-        with self._doing(f"create the Space {repo}"):
+        with self._explain_errors(f"create the Space {repo}"):
             self.api.create_repo(
                 repo,
                 repo_type="space",
@@ -168,7 +168,7 @@ class Hub:
         self.say(f"Created the Space {repo} ({'private' if space.private else 'public'}).")
 
     def _set_hardware(self, repo: str, space: Space) -> None:
-        with self._doing(f"give {repo} the hardware {space.hardware}"):
+        with self._explain_errors(f"give {repo} the hardware {space.hardware}"):
             runtime = self.api.get_space_runtime(repo)
             if (runtime.requested_hardware or runtime.hardware) != space.hardware:
                 hardware = SpaceHardware(space.hardware)
@@ -182,7 +182,7 @@ class Hub:
         if not space.storage:
             return
         bucket = space.storage if "/" in space.storage else f"{repo.split('/')[0]}/{space.storage}"
-        with self._doing(f"mount the bucket {bucket}"):
+        with self._explain_errors(f"mount the bucket {bucket}"):
             volumes = self.api.get_space_runtime(repo).volumes or []
             if any(one.source == bucket and one.mount_path == MOUNT for one in volumes):
                 return
@@ -192,64 +192,64 @@ class Hub:
         self.say(f"Mounted the bucket {bucket} at {MOUNT}.")
 
     def _set_variables(self, repo: str, space: Space) -> None:
-        with self._doing(f"set the variables of {repo}"):
-            there = self.api.get_space_variables(repo)
+        with self._explain_errors(f"set the variables of {repo}"):
+            current = self.api.get_space_variables(repo)
             for name in [
-                name for name, one in there.items() if one.description == MARK and name not in space.variables
+                name for name, one in current.items() if one.description == MARK and name not in space.variables
             ]:
                 self.api.delete_space_variable(repo, name)
                 self.say(f"Removed the variable {name}.")
             for name, value in space.variables.items():
-                if name not in there or there[name].value != value:
+                if name not in current or current[name].value != value:
                     self.api.add_space_variable(repo, name, value, description=MARK)
                     self.say(f"Set the variable {name}.")
 
     def _set_secrets(self, repo: str, secrets: Mapping[str, str]) -> None:
         """Set all secrets every time: the hub does not return them, so a difference cannot be seen."""
-        with self._doing(f"set the secrets of {repo}"):
-            there = self.api.get_space_secrets(repo)
-            for name in [name for name, one in there.items() if one.description == MARK and name not in secrets]:
+        with self._explain_errors(f"set the secrets of {repo}"):
+            current = self.api.get_space_secrets(repo)
+            for name in [name for name, one in current.items() if one.description == MARK and name not in secrets]:
                 self.api.delete_space_secret(repo, name)
                 self.say(f"Removed the secret {name}.")
             for name, value in secrets.items():
                 self.api.add_space_secret(repo, name, value, description=MARK)
                 self.say(f"Set the secret {name}.")
 
-    def _send(self, repo: str, plan: DeployPlan, found: _Found) -> str:
+    def _send(self, repo: str, plan: DeployPlan, existing: _ExistingSpace) -> str:
         """Send changed files and remove dropped ones in one commit. Return the id of the newest commit."""
-        changed = {path: data for path, data in plan.files.items() if found.tree.get(path) != _blob_id(data)}
-        gone = sorted((found.listed & found.tree.keys()) - plan.files.keys())
+        changed = {path: data for path, data in plan.files.items() if existing.tree.get(path) != _blob_id(data)}
+        gone = sorted((existing.listed & existing.tree.keys()) - plan.files.keys())
         if not changed and not gone:
             self.say("The files are the same as there: nothing to send.")
-            return found.info.sha or ""
+            return existing.info.sha or ""
         operations = [
             *(CommitOperationAdd(path, data) for path, data in changed.items()),
             *(CommitOperationDelete(path) for path in gone),
         ]
-        with self._doing(f"take the files of {repo}"):
+        with self._explain_errors(f"take the files of {repo}"):
             commit = self.api.create_commit(
                 repo,
                 operations,
                 commit_message="Deploy",
                 repo_type="space",
-                parent_commit=found.info.sha,
+                parent_commit=existing.info.sha,
             )
         self.say(f"Sent {len(changed)} files, removed {len(gone)}.")
         return commit.oid
 
     def _watch(self, repo: str, head: str, before: str, wait_seconds: float) -> str:
         """Poll until the page answers. Return its address."""
-        start = heard = time.monotonic()
+        start = last_answer = time.monotonic()
         pause, last = 0.25, ""
         while True:
             now = time.monotonic()
             try:
-                with self._doing(f"say how {repo} is"):
+                with self._explain_errors(f"say how {repo} is"):
                     runtime = self.api.get_space_runtime(repo)
-                    heard = now
+                    last_answer = now
             except DeployError:
                 # The network can fail for a moment within half an hour.
-                if now - heard > min(REQUEST_SECONDS, wait_seconds):
+                if now - last_answer > min(REQUEST_SECONDS, wait_seconds):
                     raise
                 time.sleep(pause)
                 continue
@@ -276,7 +276,7 @@ class Hub:
 
     def _ask_page(self, repo: str) -> tuple[str, str]:
         """Return the page's address, and the reason if it does not answer, else ""."""
-        with self._doing(f"say where the page of {repo} is"):
+        with self._explain_errors(f"say where the page of {repo} is"):
             info = self.api.space_info(repo)
         if not info.host:
             return "", "the hub names no address"
@@ -289,8 +289,8 @@ class Hub:
 
     def _fail(self, repo: str, stage: str, message: str) -> None:
         self._say_log(repo, build=stage == "BUILD_ERROR")
-        said = f" The hub says: {message}" if message else ""
-        raise DeployError(f"The Space {repo} does not run ({stage}): {STAGE_MEANINGS[stage]}.{said}")
+        detail = f" The hub says: {message}" if message else ""
+        raise DeployError(f"The Space {repo} does not run ({stage}): {STAGE_MEANINGS[stage]}.{detail}")
 
     def _say_log(self, repo: str, *, build: bool, seconds: float = 20.0) -> None:
         """Report the end of the log. Ignore failures, because the caller reports another fault."""
@@ -308,7 +308,7 @@ class Hub:
         thread.start()
         thread.join(seconds)
         self.say(f"The end of the {'build' if build else 'run'} log of {repo}:")
-        for line in "".join(pieces).splitlines()[-TAIL:] or ["(nothing)"]:
+        for line in "".join(pieces).splitlines()[-MAX_LOG_LINES:] or ["(nothing)"]:
             self.say(f"  {line}")
 
 

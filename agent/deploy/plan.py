@@ -44,7 +44,7 @@ def make_plan(space: Space, root: Path) -> DeployPlan:
     if space.sdk == "docker":
         copied = dockerfile.copied(_text(root, "Dockerfile"), space.target)
         wanted = tuple(dict.fromkeys((*NEEDED, *DOCKER, *copied)))
-    tracked = {path: mode for mode, path in _tracked(root, wanted) if not path.startswith(NOT_NEEDED)}
+    tracked = {path: mode for mode, path in _tracked_files(root, wanted) if not path.startswith(NOT_NEEDED)}
     notes: list[str] = []
     files: dict[str, bytes] = {}
     for path, mode in tracked.items():
@@ -57,7 +57,7 @@ def make_plan(space: Space, root: Path) -> DeployPlan:
             raise ConfigError(
                 f"The hub forgets that {path} is a program: the Dockerfile must copy it with --chmod=755."
             )
-    notes += [f"{path} is left out: git does not know it (git add)." for path in _untracked(root, wanted)]
+    notes += [f"{path} is left out: git does not know it (git add)." for path in _untracked_files(root, wanted)]
     for path in ("app.py", "requirements.txt", *(("Dockerfile",) if space.sdk == "docker" else ()), *copied):
         if not any(one == path or one.startswith(f"{path.rstrip('/')}/") for one in files):
             raise ConfigError(f'A Space with sdk = "{space.sdk}" needs {path}, which git does not know here (git add).')
@@ -160,14 +160,14 @@ def _variable(name: str) -> str:
     return "SPACE_HF_TOKEN" if name == "HF_TOKEN" else name
 
 
-def _tracked(root: Path, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _tracked_files(root: Path, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield the mode and path of each tracked file, in git's order."""
     for line in _git(root, "ls-files", "-z", "--stage", "--", *paths):
         about, path = line.split("\t", 1)
         yield about.split(" ")[0], path
 
 
-def _untracked(root: Path, paths: Iterable[str]) -> list[str]:
+def _untracked_files(root: Path, paths: Iterable[str]) -> list[str]:
     found = _git(root, "ls-files", "-z", "--others", "--exclude-standard", "--", *paths)
     return [path for path in found if not path.startswith(NOT_NEEDED) and not NEVER.search(path)]
 
@@ -178,8 +178,8 @@ def _git(root: Path, *arguments: str) -> list[str]:
     except OSError as error:
         raise ConfigError("git is missing: it says which files belong to the project.") from error
     except subprocess.CalledProcessError as error:
-        said = error.stderr.decode(errors="replace").strip()
-        raise ConfigError(f"git cannot say which files belong to the project: {said}") from error
+        reason = error.stderr.decode(errors="replace").strip()
+        raise ConfigError(f"git cannot say which files belong to the project: {reason}") from error
     return [path for path in done.stdout.decode().split("\0") if path]
 
 

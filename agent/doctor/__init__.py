@@ -35,11 +35,11 @@ async def examine(env: Mapping[str, str] = os.environ, *, online: bool = False) 
 
     settings: list[Settings] = []
 
-    async def configured() -> list[Check]:
+    async def check_settings() -> list[Check]:
         settings.append(load_settings(env=env))
         return [ok("settings", "they can be read")]
 
-    for one in [*await run_check("python", machine.python), *await run_check("settings", configured)]:
+    for one in [*await run_check("python", machine.python), *await run_check("settings", check_settings)]:
         yield one
     for name, check in _check_functions(settings[0], env, online).items() if settings else ():
         for one in await run_check(name, check):

@@ -21,13 +21,13 @@ def main() -> int:
     parser.add_argument("--online", action="store_true", help="also ask each hosted provider whether its key works")
     given = parser.parse_args()
     logging.basicConfig(level=os.environ.get("LOG_LEVEL", "CRITICAL"))
-    found = asyncio.run(_found(given.online, lines=not given.json))
+    found = asyncio.run(_run_checks(given.online, lines=not given.json))
     if given.json:
         print(json.dumps([asdict(one) for one in found], indent=2, ensure_ascii=False))
     return 1 if any(one.state == "fault" for one in found) else 0
 
 
-async def _found(online: bool, lines: bool) -> list[Check]:
+async def _run_checks(online: bool, lines: bool) -> list[Check]:
     found: list[Check] = []
     async for one in examine(online=online):
         found.append(one)

@@ -166,17 +166,19 @@ def _memory() -> Check:
     if free is None:
         return ok("memory", "this system does not say how much is free")
     free_memory = f"{free // 10**6} MB are free"
-    if free < _needed(SMOLLM2):
+    if free < _needed_bytes(SMOLLM2):
         fix = "End other programs, allow the container more, or set VLLM_BASE_URL."
-        return fault("memory", f"{free_memory}; even {SMOLLM2.spec.label} needs {_needed(SMOLLM2) // 10**6} MB", fix)
+        return fault(
+            "memory", f"{free_memory}; even {SMOLLM2.spec.label} needs {_needed_bytes(SMOLLM2) // 10**6} MB", fix
+        )
     best = BETTER[0]
-    if free < _needed(best):
+    if free < _needed_bytes(best):
         fix = "End other programs, or allow the container more."
-        return warning("memory", f"{free_memory}; {best.spec.label} needs {_needed(best) // 10**6} MB", fix)
+        return warning("memory", f"{free_memory}; {best.spec.label} needs {_needed_bytes(best) // 10**6} MB", fix)
     return ok("memory", f"{free_memory}, enough for {best.spec.label}")
 
 
-def _needed(weights: Weights) -> int:
+def _needed_bytes(weights: Weights) -> int:
     """Return the bytes of memory that one conversation needs."""
     return weights.size + OVERHEAD_BYTES + weights.kv_bytes * weights.spec.context_tokens
 

@@ -120,7 +120,7 @@ class Guard:
     @asynccontextmanager
     async def _sentences(self, url: str, seconds: float) -> AsyncGenerator[None]:
         """Limit the time and turn failures into sentences. They name only the host: the rest can hold secrets."""
-        host = self._parsed(url).host
+        host = self._parse_url(url).host
         try:
             async with asyncio.timeout(seconds):
                 yield
@@ -142,7 +142,7 @@ class Guard:
         self, method: str, url: str, headers: Mapping[str, str], body: bytes
     ) -> AsyncGenerator[tuple[httpx2.URL, httpx2.Response]]:
         """Yield the final URL and the answer behind all redirects. Its body has not been read."""
-        target, trusted = self._parsed(url), True
+        target, trusted = self._parse_url(url), True
         certificates = await asyncio.to_thread(tls_context)
         async with httpx2.AsyncHTTPTransport(verify=certificates, trust_env=False) as transport:
             for _hop in range(self.redirects + 1):
@@ -153,7 +153,7 @@ class Guard:
                         return
                 finally:
                     await response.aclose()
-                before, target = target, self._parsed(str(_joined(target, response.headers["location"])))
+                before, target = target, self._parse_url(str(_resolve_redirect(target, response.headers["location"])))
                 if (before.scheme, before.host, before.port) != (target.scheme, target.host, target.port):
                     headers, trusted = {name: headers[name] for name in ("Accept",) if name in headers}, False
         raise InputError(
@@ -191,7 +191,7 @@ class Guard:
     async def _addresses(self, target: httpx2.URL, *, trusted: bool) -> list[Address]:
         """Return a host's allowed addresses, [] if the lookup finds none. Raises `InputError` if none is allowed."""
         host, port = target.host, _port(target)
-        exempt = trusted and _named(target) in self.allow
+        exempt = trusted and _authority(target) in self.allow
         if not exempt and port not in self.ports:
             known = ", ".join(map(str, sorted(self.ports)))
             raise InputError(
@@ -207,7 +207,7 @@ class Guard:
             raise InputError(_("{host} is not on the public internet, so nothing is fetched from it.", host=host))
         return usable
 
-    def _parsed(self, url: str) -> httpx2.URL:
+    def _parse_url(self, url: str) -> httpx2.URL:
         """Parse the URL with the parser that the connection uses, too. Raises `InputError`."""
         url = url.strip()
         if len(url) > MAX_URL:
@@ -238,12 +238,12 @@ def _port(target: httpx2.URL) -> int:
     return target.port or (443 if target.scheme == "https" else 80)
 
 
-def _named(target: httpx2.URL) -> str:
+def _authority(target: httpx2.URL) -> str:
     host = f"[{target.host}]" if ":" in target.host else target.host
     return f"{host}:{_port(target)}"
 
 
-def _joined(target: httpx2.URL, location: str) -> httpx2.URL:
+def _resolve_redirect(target: httpx2.URL, location: str) -> httpx2.URL:
     try:
         return target.join(location)
     except (httpx2.InvalidURL, ValueError) as error:
@@ -276,13 +276,13 @@ async def _read(response: httpx2.Response, host: str, limit: int) -> bytes:
             raise InputError(_("{host} sent compressed data that is broken.", host=host)) from error
         if max(on_the_wire, len(body.data)) > limit:
             raise too_large
-    if not body.whole:
+    if not body.is_complete:
         raise InputError(_("{host} broke off its compressed answer.", host=host))
     return bytes(body.data)
 
 
 class _Plain:
-    whole = True
+    is_complete = True
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -300,7 +300,7 @@ class _Gzip:
         self._member: zlib._Decompress | None = None  # pyright: ignore[reportPrivateUsage]  its type has no other name
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         return self._member is None or self._member.eof
 
     def feed(self, chunk: bytes) -> None:

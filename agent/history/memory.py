@@ -63,7 +63,7 @@ class MemoryStore:
 
     async def append_events(self, events: RunEvents) -> None:
         """Implement `HistoryStore.append_events`."""
-        self._owned(events.conversation_id, events.owner)
+        self._find_owned(events.conversation_id, events.owner)
         self._append(events)
 
     async def run_events(self, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
@@ -90,11 +90,11 @@ class MemoryStore:
 
     async def get(self, conversation_id: str, *, owner: str) -> Record:
         """Implement `HistoryStore.get`."""
-        return self._owned(conversation_id, owner).record
+        return self._find_owned(conversation_id, owner).record
 
     async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
         """Implement `HistoryStore.history`."""
-        entries = self._owned(record.id, record.owner).entries
+        entries = self._find_owned(record.id, record.owner).entries
         if record.head_id is not None and record.head_id not in entries:
             raise NotFound(NO_ENTRY)
         newest_first = islice(_walk(entries, record.head_id), None if limit is None else max(limit, 0))
@@ -103,12 +103,12 @@ class MemoryStore:
     async def list(self, owner: str, *, limit: int = 50) -> list[Record]:
         """Implement `HistoryStore.list`."""
         newest_first = (kept.record for kept in reversed(self._conversations.values()))
-        owned = [record for record in newest_first if record.owner == owner and not self._expired(record)]
+        owned = [record for record in newest_first if record.owner == owner and not self._is_expired(record)]
         return owned[: max(limit, 0)]
 
     async def delete(self, conversation_id: str, *, owner: str) -> None:
         """Implement `HistoryStore.delete`."""
-        self._owned(conversation_id, owner)
+        self._find_owned(conversation_id, owner)
         self._delete(conversation_id)
 
     async def expiring(
@@ -188,27 +188,27 @@ class MemoryStore:
     def _missing(self, run: _StoredRun) -> bool:
         """Return True if the conversation of the run has expired."""
         kept = self._conversations.get(run.conversation_id)
-        return kept is None or self._expired(kept.record)
+        return kept is None or self._is_expired(kept.record)
 
     def _delete(self, conversation_id: str) -> None:
         del self._conversations[conversation_id]
         for id_ in [id_ for id_, run in self._runs.items() if run.conversation_id == conversation_id]:
             del self._runs[id_]
 
-    def _owned(self, conversation_id: str, owner: str) -> _Conversation:
+    def _find_owned(self, conversation_id: str, owner: str) -> _Conversation:
         kept = self._conversations.get(conversation_id)
-        if kept is None or kept.record.owner != owner or self._expired(kept.record):
+        if kept is None or kept.record.owner != owner or self._is_expired(kept.record):
             raise NotFound(NO_CONVERSATION)
         return kept
 
-    def _expired(self, record: Record) -> bool:
+    def _is_expired(self, record: Record) -> bool:
         return record.expires_at is not None and record.expires_at.timestamp() <= self._clock().timestamp()
 
     def _to_replace(self, record: Record) -> _Conversation | None:
         """Return the conversation that `record` replaces, None for a new one. Raises `NotFound` and `Conflict`."""
         if record.revision == 0 and record.id not in self._conversations:
             return None
-        kept = self._owned(record.id, record.owner)
+        kept = self._find_owned(record.id, record.owner)
         if kept.record.revision != record.revision:
             raise Conflict(CHANGED_ELSEWHERE)
         return kept

@@ -158,7 +158,7 @@ class SqliteStore:
         texts = await self._read(_OWNED, id=conversation_id, owner=owner)
         if not texts:
             raise NotFound(NO_CONVERSATION)
-        return self._loaded(load_records, texts)[0]
+        return self._load(load_records, texts)[0]
 
     async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
         """Implement `HistoryStore.history`."""
@@ -170,11 +170,11 @@ class SqliteStore:
         )
         if not texts:
             raise NotFound(NO_ENTRY)
-        return self._loaded(load_entries, texts)
+        return self._load(load_entries, texts)
 
     async def list(self, owner: str, *, limit: int = 50) -> list[Record]:
         """Implement `HistoryStore.list`."""
-        return self._loaded(load_records, await self._read(_LISTED, owner=owner, limit=max(limit, 0)))
+        return self._load(load_records, await self._read(_LISTED, owner=owner, limit=max(limit, 0)))
 
     async def delete(self, conversation_id: str, *, owner: str) -> None:
         """Implement `HistoryStore.delete`. The text is also wiped from the file."""
@@ -219,7 +219,7 @@ class SqliteStore:
 
     async def entries(self, record: Record) -> Sequence[Entry]:
         """Implement `HistoryStore.entries`."""
-        return self._loaded(load_entries, await self._read(_ENTRIES, id=record.id, owner=record.owner))
+        return self._load(load_entries, await self._read(_ENTRIES, id=record.id, owner=record.owner))
 
     async def erase(self, record: Record) -> bool:
         """Implement `HistoryStore.erase`. The text is also wiped from the file."""
@@ -262,7 +262,7 @@ class SqliteStore:
             with naming_errors(self._path, HistoryError):
                 return await work()
 
-    def _loaded(self, load: Callable[[Sequence[str]], T], texts: Sequence[str]) -> T:
+    def _load(self, load: Callable[[Sequence[str]], T], texts: Sequence[str]) -> T:
         try:
             return load(texts)
         except HistoryError as error:

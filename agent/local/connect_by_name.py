@@ -25,7 +25,7 @@ def connect_by_name(model: str, provider: str | None, base_url: str | None, api_
     cannot be read.
     """
     if model.startswith(PREFIX):
-        return Replay.named(model)
+        return Replay.from_name(model)
     spec = load_catalog().find(model, provider)
     if base_url:
         return connect(spec, Endpoint(base_url, api_key))

@@ -47,7 +47,7 @@ class LocalConnection(chat_completions.ChatCompletionsConnection):
     def __init__(self, spec: ModelSpec, settings: LocalSettings) -> None:
         self._settings = settings
         self._vllm = find_vllm(ROOT) if shutil.which("nvidia-smi") else None
-        self._weights = None if self._vllm else _known(spec.name)
+        self._weights = None if self._vllm else _known_weights(spec.name)
         if self._vllm is None and self._weights is None:
             known = ", ".join(KNOWN)
             raise UnknownModel(
@@ -76,7 +76,7 @@ class LocalConnection(chat_completions.ChatCompletionsConnection):
         async with connection.slot(on_position):
             yield
 
-    async def launched(self) -> Launched:
+    async def launch(self) -> Launched:
         """Start a server and return it when it answers. Raises `LocalModelError` with the reason if it cannot start."""
         key = secrets.token_urlsafe(32)
         if self._vllm is not None:
@@ -114,7 +114,7 @@ class LocalConnection(chat_completions.ChatCompletionsConnection):
             await server.aclose()
 
 
-def _known(name: str) -> Weights | None:
+def _known_weights(name: str) -> Weights | None:
     key = name.casefold()
     return KNOWN.get(key) or next((one for one in KNOWN.values() if one.spec.name.casefold() == key), None)
 
@@ -131,9 +131,9 @@ class _Server:
     async def ready(self) -> chat_completions.ChatCompletionsConnection:
         """Return the connection. Starts the server if it has not been started or has crashed."""
         async with self._lock:
-            if self._child is None or self._connection is None or not self._child.alive:
-                await self._let_go()
-                self._child, endpoint, served = await self._owner.launched()
+            if self._child is None or self._connection is None or not self._child.is_alive:
+                await self._close()
+                self._child, endpoint, served = await self._owner.launch()
                 spec = replace(self._owner.spec, name=served[0].name)
                 self._connection = chat_completions.ChatCompletionsConnection(spec, endpoint, self._owner.provider)
         return self._connection
@@ -141,9 +141,9 @@ class _Server:
     async def aclose(self) -> None:
         """End the server, also while it is starting."""
         async with self._lock:
-            await self._let_go()
+            await self._close()
 
-    async def _let_go(self) -> None:
+    async def _close(self) -> None:
         connection, child = self._connection, self._child
         self._connection = self._child = None
         if connection is not None:

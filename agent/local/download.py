@@ -87,7 +87,7 @@ async def download(
                 out.truncate()
                 if answer.status_code == 416:
                     raise httpx2.ReadError("the part on disk is longer than the file")
-            total = out.tell() + int(_checked(answer).headers.get("content-length") or 0)
+            total = out.tell() + int(_raise_for_status(answer).headers.get("content-length") or 0)
             if total > limit:
                 raise _too_large(what)
             async for data in answer.aiter_bytes(_CHUNK):
@@ -96,26 +96,28 @@ async def download(
                     raise _too_large(what)
                 report(out.tell(), total)
 
-    await _retried(attempt, what, gained=out.tell)
+    await _retry(attempt, what, bytes_so_far=out.tell)
 
 
-async def _retried(attempt: Callable[[], Awaitable[_T]], what: str, *, gained: Callable[[], int] | None = None) -> _T:
-    fruitless, have = 0, gained() if gained else 0
+async def _retry(
+    attempt: Callable[[], Awaitable[_T]], what: str, *, bytes_so_far: Callable[[], int] | None = None
+) -> _T:
+    failures, before = 0, bytes_so_far() if bytes_so_far else 0
     while True:
         try:
             return await attempt()
         except (httpx2.TransportError, httpx2.HTTPStatusError) as error:
-            now = gained() if gained else 0
-            fruitless = 1 if now > have else fruitless + 1
-            have = now
-            if fruitless >= _TRIES or (isinstance(error, httpx2.HTTPStatusError) and _final(error)):
+            now = bytes_so_far() if bytes_so_far else 0
+            failures = 1 if now > before else failures + 1
+            before = now
+            if failures >= _TRIES or (isinstance(error, httpx2.HTTPStatusError) and _is_final(error)):
                 raise LocalModelError(
                     _("{what} could not be fetched: {reason}.", what=what, reason=_reason(error))
                 ) from error
-            await asyncio.sleep(0.5 * fruitless)
+            await asyncio.sleep(0.5 * failures)
 
 
-def _final(error: httpx2.HTTPStatusError) -> bool:
+def _is_final(error: httpx2.HTTPStatusError) -> bool:
     return error.response.status_code < 500 and error.response.status_code not in (408, 416, 429)
 
 
@@ -132,7 +134,7 @@ def _reason(error: Exception) -> LocalizedText:
             return _("the connection broke off")
 
 
-def _checked(answer: httpx2.Response) -> httpx2.Response:
+def _raise_for_status(answer: httpx2.Response) -> httpx2.Response:
     if answer.is_error:
         raise httpx2.HTTPStatusError("refused", request=answer.request, response=answer)
     return answer

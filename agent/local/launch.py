@@ -46,14 +46,14 @@ async def launch_llama(
 
     child = await ServerProcess.spawn(argv, name="llama.cpp", env={"LOCAL_API_KEY": key}, on_line=read)
     try:
-        said = await _first(announced, child)
-        if "port" not in said:
+        announcement = await _first_announcement(announced, child)
+        if "port" not in announcement:
             ended = asyncio.create_task(child.wait())
             await asyncio.wait({ended}, timeout=1)  # for the rest of its log
-            raise _why_llama_failed(said, child.tail)
-        base = f"http://127.0.0.1:{said['port']}"
-        await child.healthy(f"{base}/health", seconds=_LOADING_SECONDS)
-        endpoint = Endpoint(f"{base}/v1", key, slots=int(str(said["slots"])))
+            raise _why_llama_failed(announcement, child.tail)
+        base = f"http://127.0.0.1:{announcement['port']}"
+        await child.wait_until_healthy(f"{base}/health", seconds=_LOADING_SECONDS)
+        endpoint = Endpoint(f"{base}/v1", key, slots=int(str(announcement["slots"])))
         return child, endpoint, await _specs(endpoint)
     except BaseException:
         await child.aclose()
@@ -87,7 +87,7 @@ async def launch_vllm(
     child = await ServerProcess.spawn(argv, name="vLLM", env=environment(key, gpu_memory), on_line=read, grace=10.0)
     try:
         base = f"http://127.0.0.1:{port}"
-        await child.healthy(f"{base}/health", seconds=_VLLM_LOADING_SECONDS)
+        await child.wait_until_healthy(f"{base}/health", seconds=_VLLM_LOADING_SECONDS)
         endpoint = Endpoint(f"{base}/v1", key)
         return child, endpoint, await _specs(endpoint)
     except BaseException:
@@ -118,7 +118,7 @@ async def gpu_memory() -> int:
     return 0
 
 
-async def _first(announced: asyncio.Future[dict[str, object]], child: ServerProcess) -> dict[str, object]:
+async def _first_announcement(announced: asyncio.Future[dict[str, object]], child: ServerProcess) -> dict[str, object]:
     """Return the child's first announcement. Raises `LocalModelError` if it ends or is silent for too long."""
     ended = asyncio.create_task(child.wait())
     try:
@@ -130,9 +130,9 @@ async def _first(announced: asyncio.Future[dict[str, object]], child: ServerProc
         ended.cancel()
 
 
-def _why_llama_failed(said: Mapping[str, object], log: tuple[str, ...]) -> LocalModelError:
+def _why_llama_failed(announcement: Mapping[str, object], log: tuple[str, ...]) -> LocalModelError:
     """Return the child's error, with the reason that llama.cpp writes only to its log."""
-    key, values = str(said.get("error")), dict(cast(Mapping[str, str], said.get("values") or {}))
+    key, values = str(announcement.get("error")), dict(cast(Mapping[str, str], announcement.get("values") or {}))
     if key == "not_served":
         causes = [found[1] for line in log if (found := re.search(r"error loading model: (.+)", line))]
         values["reason"] = causes[0] if causes else reason(log) or values["reason"]

@@ -32,10 +32,7 @@ _NO_BETTER = (
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A server to keep running. `rank` 0 is the better one, 1 is the small one that stands in for it.
-
-    `launch` takes its key and port. `describe` completes what the server tells about its model.
-    """
+    """A server to keep running. `rank` 0 is the better one, 1 its small stand-in. `launch` takes a key and a port."""
 
     rank: int
     label: str

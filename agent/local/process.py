@@ -73,7 +73,7 @@ class ServerProcess:
         return tuple(self._tail)
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """True while the process runs."""
         return self._process.returncode is None
 
@@ -81,9 +81,9 @@ class ServerProcess:
         """Wait until it has ended and all its output was read. Returns the reason for its end."""
         code = await self._process.wait()
         await asyncio.wait(self._pumps, timeout=1)
-        return _how_it_ended(self._name, code, self._tail)
+        return _exit_error(self._name, code, self._tail)
 
-    async def healthy(self, url: str, *, seconds: float) -> None:
+    async def wait_until_healthy(self, url: str, *, seconds: float) -> None:
         """Wait until `url` answers 200. Raises `LocalModelError` if the process ends first or the time runs out."""
         ending = asyncio.create_task(self.wait())
         try:
@@ -104,7 +104,7 @@ class ServerProcess:
         if self._process.stdin:
             self._process.stdin.close()
         for number in (None, signal.SIGTERM, signal.SIGKILL if sys.platform != "win32" else signal.SIGTERM):
-            if number and self.alive:
+            if number and self.is_alive:
                 self._signal(number)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), self._grace)
@@ -128,11 +128,11 @@ class ServerProcess:
         while data := await stream.read(65536):
             *lines, rest = _LINE_END.split(rest + data.decode("utf-8", "replace"))
             for line in lines:
-                self._take(line)
+                self._handle_line(line)
             rest = rest[-65536:]
-        self._take(rest)
+        self._handle_line(rest)
 
-    def _take(self, line: str) -> None:
+    def _handle_line(self, line: str) -> None:
         if line.strip():
             self._tail.append(line.strip())
             self._on_line(line.strip())
@@ -151,7 +151,7 @@ def not_answered(server: str, seconds: float) -> LocalModelError:
     return LocalModelError(_("{server} did not answer within {seconds:.0f} seconds.", server=server, seconds=seconds))
 
 
-def _how_it_ended(name: str, code: int, tail: Sequence[str]) -> LocalModelError:
+def _exit_error(name: str, code: int, tail: Sequence[str]) -> LocalModelError:
     if code < 0:
         text = _SIGNALS.get(-code, _OTHER_SIGNAL)
         return LocalModelError(LocalizedText(text, {"server": name, "number": -code}))

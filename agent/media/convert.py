@@ -30,12 +30,12 @@ UNREADABLE = "[A file was here that cannot be read: it {why}.]"
 NO_FILE = "[A file was here ({kind}), which this model cannot read.]"
 TOO_MANY = "[A {what} was here; this model takes no more than the later ones.]"
 
-PAPERS = ("responses", "messages", "generate")
+PDF_DIALECTS = ("responses", "messages", "generate")
 """The dialects that accept PDF documents."""
 _TEXTS = ("application/json", "application/xml", "application/yaml", "application/x-yaml", "application/toml")
-AT_ONCE, EACH = 3, 2
+MAX_CONVERSIONS, MAX_CONVERSIONS_PER_VISITOR = 3, 2
 """Files converted at the same time, in total and for one visitor. Each can take 300 MB of memory."""
-REMEMBERED = 64_000_000
+MAX_CACHED_BYTES = 64_000_000
 """Bytes of converted files kept in memory, so that not every step of every run converts them again."""
 
 
@@ -81,18 +81,20 @@ async def convert_file(data: bytes, spec: ModelSpec | None) -> ConvertedMedia:
     else:
         limits = sound_limits(spec) if spec else SoundLimits()
     key = sha256(data).digest(), limits
-    if (known := _memory.get(key)) is not None:
+    if (known := _conversions.get(key)) is not None:
         return replace(known, data=known.data or data)
     jobs: list[SandboxJob] = []
     async with _queue.slot():
         try:
-            made = await asyncio.get_running_loop().run_in_executor(_threads(), _convert, data, limits, jobs.append)
+            converted = await asyncio.get_running_loop().run_in_executor(
+                _threads(), _convert, data, limits, jobs.append
+            )
         except asyncio.CancelledError:
             for job in jobs:
                 job.kill()
             raise
-    _memory.put(key, replace(made, data=b"") if made.data == data else made)
-    return made
+    _conversions.put(key, replace(converted, data=b"") if converted.data == data else converted)
+    return converted
 
 
 async def convert_messages(messages: Sequence[ModelMessage], spec: ModelSpec) -> list[ModelMessage]:
@@ -137,22 +139,22 @@ async def _item(item: Any, spec: ModelSpec, left: dict[str, int], *, refuse: boo
         return _document(item, spec, refuse=refuse)
     what = "picture" if item.is_image else "sound"
     try:
-        made = await convert_file(item.data, spec)
+        converted = await convert_file(item.data, spec)
     except InputError as error:
         if refuse:
             found = label(detect_mime(item.data)) or "file"
             raise refused(f"wrong_{what}", kind=found, said=error.text) from error
         return UNREADABLE.format(why=error)
-    if not _counted(what, len(made.data), left):
+    if not _subtract(what, len(converted.data), left):
         if refuse:
             raise refused(f"so_many_{what}s", model=spec.label)
         return TOO_MANY.format(what=what)
-    if made.data == item.data and made.media_type == item.media_type:
+    if converted.data == item.data and converted.media_type == item.media_type:
         return item
     return BinaryContent.narrow_type(
         BinaryContent(
-            made.data,
-            media_type=made.media_type,
+            converted.data,
+            media_type=converted.media_type,
             identifier=item.identifier,  # a tool's result names it; by default it would change with the bytes
             vendor_metadata=item.vendor_metadata,
         )
@@ -161,7 +163,7 @@ async def _item(item: Any, spec: ModelSpec, left: dict[str, int], *, refuse: boo
 
 def _document(item: BinaryContent, spec: ModelSpec, *, refuse: bool) -> BinaryContent | str:
     """Convert any other file: text to a string, a PDF unchanged if the model accepts it, others to a note."""
-    if item.media_type == "application/pdf" and spec.dialect in PAPERS:
+    if item.media_type == "application/pdf" and spec.dialect in PDF_DIALECTS:
         return item
     if item.media_type.startswith("text/") or item.media_type in _TEXTS:
         return item.data.decode(errors="replace")
@@ -170,7 +172,7 @@ def _document(item: BinaryContent, spec: ModelSpec, *, refuse: bool) -> BinaryCo
     return NO_FILE.format(kind=item.media_type)
 
 
-def _counted(what: str, size: int, left: dict[str, int]) -> bool:
+def _subtract(what: str, size: int, left: dict[str, int]) -> bool:
     """Subtract the item from `left`. Return False if it does not fit; then no earlier item fits either."""
     for name, amount in ((what, 1), ("bytes", size)):
         if left[name] < 0 or (left[name] and left[name] < amount):
@@ -200,33 +202,33 @@ def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, list | tuple)
 
 
-class _Memory:
+class _ConversionCache:
     """Recently converted files, up to `most` bytes. One instance serves the process; it is thread-safe."""
 
     def __init__(self, most: int) -> None:
         self._most, self._size = most, 0
-        self._made: OrderedDict[tuple[bytes, ImageLimits | SoundLimits], ConvertedMedia] = OrderedDict()
+        self._files: OrderedDict[tuple[bytes, ImageLimits | SoundLimits], ConvertedMedia] = OrderedDict()
         self._lock = Lock()
 
     def get(self, key: tuple[bytes, ImageLimits | SoundLimits]) -> ConvertedMedia | None:
         with self._lock:
-            if key in self._made:
-                self._made.move_to_end(key)
-            return self._made.get(key)
+            if key in self._files:
+                self._files.move_to_end(key)
+            return self._files.get(key)
 
-    def put(self, key: tuple[bytes, ImageLimits | SoundLimits], made: ConvertedMedia) -> None:
+    def put(self, key: tuple[bytes, ImageLimits | SoundLimits], converted: ConvertedMedia) -> None:
         with self._lock:
-            if key not in self._made:
-                self._made[key] = made
-                self._size += len(made.data) + 200
+            if key not in self._files:
+                self._files[key] = converted
+                self._size += len(converted.data) + 200
             while self._size > self._most:
-                self._size -= len(self._made.popitem(last=False)[1].data) + 200
+                self._size -= len(self._files.popitem(last=False)[1].data) + 200
 
 
-_memory = _Memory(REMEMBERED)
-_queue = RequestQueue(AT_ONCE, each=EACH)
+_conversions = _ConversionCache(MAX_CACHED_BYTES)
+_queue = RequestQueue(MAX_CONVERSIONS, each=MAX_CONVERSIONS_PER_VISITOR)
 
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(AT_ONCE, thread_name_prefix="conversion")
+    return ThreadPoolExecutor(MAX_CONVERSIONS, thread_name_prefix="conversion")

@@ -64,17 +64,17 @@ def convert_image(data: bytes, limits: ImageLimits) -> ConvertedMedia:
     which `done` mentions. The same input gives the same bytes, and converting a result again leaves it unchanged.
     Raises `InputError` if the data is not an image, is broken, or has too many pixels.
     """
-    found = detect_mime(data)
-    if found not in KINDS:
+    media_type = detect_mime(data)
+    if media_type not in KINDS:
         raise refused("no_readable_picture")
     try:
-        image = _open(data, found)
-        _check(image, data, found)
-        return _fit(image, data, found, limits)
+        image = _open(data, media_type)
+        _check(image, data, media_type)
+        return _fit(image, data, media_type, limits)
     except InputError:
         raise
     except Exception as error:  # libraries raise exceptions of many types for broken files
-        raise refused("broken_picture", kind=label(found)) from error
+        raise refused("broken_picture", kind=label(media_type)) from error
 
 
 def open_image(data: bytes) -> tuple[str, bytes]:
@@ -103,9 +103,9 @@ def as_png(image: Image) -> bytes:
     return out.getvalue()
 
 
-def _open(data: bytes, found: str) -> Image:
+def _open(data: bytes, media_type: str) -> Image:
     """Open the image with the decoder of its type alone, which reads only the header."""
-    if found == "image/heic":
+    if media_type == "image/heic":
         import pillow_heif
 
         return pillow_heif.open_heif(data, convert_hdr_to_8bit=True)  # pyright: ignore[reportUnknownMemberType] - no types
@@ -119,59 +119,59 @@ def _open(data: bytes, found: str) -> Image:
         "image/avif": AvifImagePlugin.AvifImageFile,
     }
     AvifImagePlugin.DEFAULT_MAX_THREADS = 1
-    if found == "image/webp":
-        _check_size(_webp_size(data), found)  # the WebP decoder allocates memory for the whole image when it opens it
-    return decoders[found](BytesIO(data))
+    if media_type == "image/webp":
+        _check_size(_webp_size(data), media_type)  # opening allocates memory for the whole image
+    return decoders[media_type](BytesIO(data))
 
 
-def _check(image: Image, data: bytes, found: str) -> None:
-    _check_size(image.size, found, progressive="progressive" in image.info)
+def _check(image: Image, data: bytes, media_type: str) -> None:
+    _check_size(image.size, media_type, progressive="progressive" in image.info)
     # In a valid JPEG these two bytes always mark a scan; they never occur in the data between the scans.
-    if found == "image/jpeg" and data.count(b"\xff\xda") > MAX_SCANS:
+    if media_type == "image/jpeg" and data.count(b"\xff\xda") > MAX_SCANS:
         raise refused("many_scans", most=MAX_SCANS)
 
 
-def _check_size(size: tuple[int, int], found: str, *, progressive: bool = False) -> None:
+def _check_size(size: tuple[int, int], media_type: str, *, progressive: bool = False) -> None:
     width, height = size
-    most = _MAX_PROGRESSIVE_PIXELS if progressive else _MAX_PIXELS[found]
+    most = _MAX_PROGRESSIVE_PIXELS if progressive else _MAX_PIXELS[media_type]
     if width * height > most:
         key = "many_progressive_pixels" if progressive else "many_pixels"
-        raise refused(key, count=width * height / 1e6, most=most // 10**6, kind=label(found))
+        raise refused(key, count=width * height / 1e6, most=most // 10**6, kind=label(media_type))
     if max(width, height) > MAX_RATIO * max(1, min(width, height)):
         raise refused("too_thin", width=width, height=height, most=MAX_RATIO)
 
 
-def _fit(image: Image, data: bytes, found: str, limits: ImageLimits) -> ConvertedMedia:
+def _fit(image: Image, data: bytes, media_type: str, limits: ImageLimits) -> ConvertedMedia:
     longest = max(image.size)
     size = _scaled_size(image.size, limits.side)
-    large, turn, moving = size != image.size, 1, False
-    if found == "image/heic":
+    is_scaled, orientation, is_animation = size != image.size, 1, False
+    if media_type == "image/heic":
         image = image.to_pillow()  # its decoder has already rotated it
-    elif found == "image/avif":
-        turn, moving = image.getexif().get(0x0112, 1), image.is_animated
+    elif media_type == "image/avif":
+        orientation, is_animation = image.getexif().get(0x0112, 1), image.is_animated
         image.load()  # the image can be far larger than its header says; the sandbox limits its memory
     else:
-        moving = bool(getattr(image, "is_animated", False))
-        if large:
+        is_animation = bool(getattr(image, "is_animated", False))
+        if is_scaled:
             image.draft(None, size)
         image.load()
-        turn = image.getexif().get(0x0112, 1)
-    _check_size(image.size, found)  # headers can lie
-    cleaning = _CLEANERS.get(found) if found in limits.types else None  # HEIC and AVIF are always written anew
-    if cleaning and not large and turn == 1 and not moving and image.mode in _COMMON_MODES:
-        clean = cleaning(data)
+        orientation = image.getexif().get(0x0112, 1)
+    _check_size(image.size, media_type)  # headers can lie
+    cleaner = _CLEANERS.get(media_type) if media_type in limits.types else None  # HEIC and AVIF are always written anew
+    if cleaner and not is_scaled and orientation == 1 and not is_animation and image.mode in _COMMON_MODES:
+        clean = cleaner(data)
         if clean is not None and len(clean) <= limits.max_bytes:
-            return ConvertedMedia(data=clean, media_type=found, done=() if clean == data else (_METADATA_REMOVED,))
+            return ConvertedMedia(data=clean, media_type=media_type, done=() if clean == data else (_METADATA_REMOVED,))
     profile = image.info.get("icc_profile") or b""
-    image = _rotate(_resize(_to_plain_mode(image), size), turn)
-    out, became, on_white = _encode(image, found, profile, limits)
+    image = _rotate(_resize(_to_plain_mode(image), size), orientation)
+    out, new_type, on_white = _encode(image, media_type, profile, limits)
     done: list[LocalizedText] = []
-    if became != found:
-        done.append(sentence("became", kind=label(found), into=label(became)))
+    if new_type != media_type:
+        done.append(sentence("became", kind=label(media_type), into=label(new_type)))
     if longest > max(image.size):
         done.append(sentence("scaled", before=longest, after=max(image.size)))
-    done += [sentence(key) for key, holds in (("first_picture", moving), ("on_white", on_white)) if holds]
-    return ConvertedMedia(data=out, media_type=became, done=tuple(done) or (_METADATA_REMOVED,))
+    done += [sentence(key) for key, holds in (("first_picture", is_animation), ("on_white", on_white)) if holds]
+    return ConvertedMedia(data=out, media_type=new_type, done=tuple(done) or (_METADATA_REMOVED,))
 
 
 def _scaled_size(size: tuple[int, int], side: int) -> tuple[int, int]:
@@ -205,11 +205,11 @@ def _resize(image: Image, size: tuple[int, int]) -> Image:
     return small if small.mode in ("L", "RGB", "RGBA") else small.convert("RGB")
 
 
-def _rotate(image: Image, turn: int) -> Image:
+def _rotate(image: Image, orientation: int) -> Image:
     """Rotate or flip the image by its EXIF orientation. Leave it unchanged if there is none."""
     from PIL.Image import Transpose
 
-    ways = {
+    transpositions = {
         2: Transpose.FLIP_LEFT_RIGHT,
         3: Transpose.ROTATE_180,
         4: Transpose.FLIP_TOP_BOTTOM,
@@ -218,22 +218,22 @@ def _rotate(image: Image, turn: int) -> Image:
         7: Transpose.TRANSVERSE,
         8: Transpose.ROTATE_90,
     }
-    return image.transpose(ways[turn]) if turn in ways else image
+    return image.transpose(transpositions[orientation]) if orientation in transpositions else image
 
 
-def _encode(image: Image, found: str, profile: bytes, limits: ImageLimits) -> tuple[bytes, str, bool]:
+def _encode(image: Image, media_type: str, profile: bytes, limits: ImageLimits) -> tuple[bytes, str, bool]:
     """Return the bytes, their type, and whether transparency became white. Raises `InputError` if no encoding fits."""
-    drawn = found in ("image/png", "image/gif") or (found == "image/webp" and image.mode == "RGBA")
+    is_drawing = media_type in ("image/png", "image/gif") or (media_type == "image/webp" and image.mode == "RGBA")
     # Keep the colour profile: without it, the colours of a wide profile would fade.
     spaces = {b"RGB ": ("RGB", "RGBA"), b"GRAY": ("L",)}
     fits = len(profile) <= _MAX_PROFILE and image.mode in spaces.get(profile[16:20], ())
     options: dict[str, Any] = {"icc_profile": profile if fits else None}
-    clear = image.mode == "RGBA"
-    if drawn or clear:
+    is_transparent = image.mode == "RGBA"
+    if is_drawing or is_transparent:
         png = _save(image, "PNG", options)
-        if len(png) <= (limits.max_bytes if clear else min(limits.max_bytes, _MAX_DRAWING_BYTES)):
+        if len(png) <= (limits.max_bytes if is_transparent else min(limits.max_bytes, _MAX_DRAWING_BYTES)):
             return png, "image/png", False
-    if clear:
+    if is_transparent:
         from PIL import Image as pillow
 
         white = pillow.new("RGB", image.size, "white")
@@ -242,7 +242,7 @@ def _encode(image: Image, found: str, profile: bytes, limits: ImageLimits) -> tu
     for quality in _QUALITIES:
         jpeg = _save(image, "JPEG", {**options, "quality": quality})
         if len(jpeg) <= limits.max_bytes:
-            return jpeg, "image/jpeg", clear
+            return jpeg, "image/jpeg", is_transparent
     raise refused("picture_bytes", most=limits.max_bytes / 1e6)
 
 
@@ -310,8 +310,8 @@ def _clean_webp(data: bytes) -> bytes | None:
             body = bytes([body[0] & ~0x0C]) + body[1:]  # the flags for EXIF and XMP
         if name in _WEBP_CHUNKS:
             out.append(name + len(body).to_bytes(4, "little") + body + b"\0" * (len(body) % 2))
-    whole = b"WEBP" + b"".join(out)
-    return b"RIFF" + len(whole).to_bytes(4, "little") + whole
+    content = b"WEBP" + b"".join(out)
+    return b"RIFF" + len(content).to_bytes(4, "little") + content
 
 
 def _clean_gif(data: bytes) -> bytes | None:

@@ -44,7 +44,7 @@ class DecodeRefused(Exception):
 
     def __init__(self, key: str, **values: str | float) -> None:
         super().__init__(key)
-        self.said = SENTENCES[key], values
+        self.sentence = SENTENCES[key], values
 
 
 def picture(data: bytes, limits: str) -> Iterator[bytes]:
@@ -68,23 +68,23 @@ def sound(data: bytes, format_: str, seconds: str) -> Iterator[bytes]:
     import av
 
     resampler: Any = av.AudioResampler(format="s16", layout="mono", rate=RATE)
-    full = every = loudest = 0
+    full = total = peak = 0
     left = int((float(seconds) + SPARE_SECONDS) * RATE * 2)
     for frame in _frames(data, format_, float(seconds)):
         values = frame.to_ndarray()
-        full, every = full + _full(values), every + values.size
+        full, total = full + _count_full_scale(values), total + values.size
         for out in resampler.resample(frame):
             samples = out.to_ndarray()
-            loudest = max(loudest, _peak(samples))
+            peak = max(peak, _peak(samples))
             left -= samples.nbytes
             yield samples.tobytes()
         if left < 0:
             break
     for out in resampler.resample(None):
         samples = out.to_ndarray()
-        loudest = max(loudest, _peak(samples))
+        peak = max(peak, _peak(samples))
         yield samples.tobytes()
-    yield _heard(full, every, loudest)
+    yield _flags(full, total, peak)
 
 
 def listen(data: bytes) -> Iterator[bytes]:
@@ -92,12 +92,12 @@ def listen(data: bytes) -> Iterator[bytes]:
     import numpy as np
 
     values = np.frombuffer(data, "<i2").reshape(1, -1)
-    yield _heard(_full(values), values.size, _peak(values))
+    yield _flags(_count_full_scale(values), values.size, _peak(values))
 
 
-def _heard(full: int, every: int, loudest: int) -> bytes:
+def _flags(full: int, total: int, peak: int) -> bytes:
     """Return the byte of flags for clipped and silent audio."""
-    return bytes([(full > CLIPPED * every) * IS_CLIPPED | (loudest <= SILENT) * IS_SILENT])
+    return bytes([(full > CLIPPED * total) * IS_CLIPPED | (peak <= SILENT) * IS_SILENT])
 
 
 def _peak(values: Any) -> int:
@@ -105,7 +105,7 @@ def _peak(values: Any) -> int:
     return max(int(values.max()), -int(values.min())) if values.size else 0
 
 
-def _full(values: Any) -> int:
+def _count_full_scale(values: Any) -> int:
     """Count the samples at full scale with both neighbours at full scale: the top of a clipped wave."""
     import numpy as np
 
@@ -132,7 +132,7 @@ def _from_sndfile(file: Any, seconds: float) -> Iterator[Any]:
 
     if file.channels > MAX_CHANNELS or file.samplerate not in RATES:
         raise DecodeRefused("odd_sound", channels=file.channels, rate=file.samplerate)
-    _claimed(file.frames / file.samplerate, seconds)
+    _check_claimed_length(file.frames / file.samplerate, seconds)
     while len(block := file.read(_BLOCK, dtype="float32", always_2d=True)):
         frame: Any = av.AudioFrame.from_ndarray(block.mean(axis=1, dtype="float32").reshape(1, -1), "flt", "mono")
         frame.sample_rate = file.samplerate
@@ -156,12 +156,12 @@ def _from_ffmpeg(data: bytes, format_: str, seconds: float) -> Iterator[Any]:
             raise DecodeRefused("unknown_codec", codec=codec.name)
         if codec.channels > MAX_CHANNELS or codec.sample_rate not in RATES:
             raise DecodeRefused("odd_sound", channels=codec.channels, rate=codec.sample_rate)
-        _claimed((container.duration or 0) / av.time_base, seconds)
+        _check_claimed_length((container.duration or 0) / av.time_base, seconds)
         codec.thread_count = 1
         yield from container.decode(stream)
 
 
-def _claimed(length: float, seconds: float) -> None:
+def _check_claimed_length(length: float, seconds: float) -> None:
     """Refuse a file if its header claims too much, which saves decoding. A small claim is not trusted."""
     if length > seconds + SPARE_SECONDS:
         key, most = too_long(seconds)
@@ -191,6 +191,6 @@ def main(arguments: list[str]) -> int:
         out.write(b"\n" + json.dumps((text.message, dict(text.values))).encode())
         return REFUSED
     except DecodeRefused as refused:
-        out.write(b"\n" + json.dumps(refused.said).encode())
+        out.write(b"\n" + json.dumps(refused.sentence).encode())
         return REFUSED
     return 0

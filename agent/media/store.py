@@ -33,7 +33,7 @@ from agent.responses import Response
 from agent.runtime.shield import run_to_completion
 
 ROUTE = "/media/"
-SHOWN = ("image/", "audio/")
+INLINE_TYPES = ("image/", "audio/")
 """The media types that a browser can show in the page. It can only save other types, so that they cannot do harm."""
 UNKNOWN = "bin"
 LONGEST_NAME = 100
@@ -103,13 +103,13 @@ class MediaStore:
     async def with_references(self, owner: str, conversation: str, message: ModelMessage) -> ModelMessage:
         """Return the message with references instead of bytes. Bytes that are not stored yet are stored first."""
         if isinstance(message, ModelResponse):
-            made = [await self._file(owner, conversation, part) for part in message.parts]
-            return message if made == list(message.parts) else replace(message, parts=made)
+            new_parts = [await self._with_file_reference(owner, conversation, part) for part in message.parts]
+            return message if new_parts == list(message.parts) else replace(message, parts=new_parts)
         parts: list[ModelRequestPart] = []
         for part in message.parts:
             items = _items(part)
             new = [await self._reference(owner, conversation, item) for item in items]
-            parts.append(_with(part, new) if new != items else part)
+            parts.append(_with_items(part, new) if new != items else part)
         return message if parts == list(message.parts) else replace(message, parts=parts)
 
     async def with_urls(self, owner: str, conversation: str, response: Response) -> Response:
@@ -123,17 +123,17 @@ class MediaStore:
 
     async def with_data(self, owner: str, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
         """Return the messages with bytes instead of references. A sentence replaces each deleted file."""
-        return [await self._loaded(owner, message) for message in messages]
+        return [await self._with_data(owner, message) for message in messages]
 
-    async def _loaded(self, owner: str, message: ModelMessage) -> ModelMessage:
+    async def _with_data(self, owner: str, message: ModelMessage) -> ModelMessage:
         if isinstance(message, ModelResponse):
-            made = [await self._made(owner, part) for part in message.parts]
-            return message if made == list(message.parts) else replace(message, parts=made)
+            new_parts = [await self._with_file_data(owner, part) for part in message.parts]
+            return message if new_parts == list(message.parts) else replace(message, parts=new_parts)
         parts: list[ModelRequestPart] = []
         for part in message.parts:
             items = _items(part)
             new = [await self._content(owner, item, part) for item in items]
-            parts.append(_with(part, new) if new != items else part)
+            parts.append(_with_items(part, new) if new != items else part)
         return message if parts == list(message.parts) else replace(message, parts=parts)
 
     async def _content(self, owner: str, item: Any, part: ModelRequestPart) -> Any:
@@ -148,7 +148,7 @@ class MediaStore:
         # Keep the name under which the model knows the file of a tool.
         return BinaryContent(found.data, media_type=item.media_type, identifier=item.identifier)
 
-    async def _made(self, owner: str, part: ModelResponsePart) -> ModelResponsePart:
+    async def _with_file_data(self, owner: str, part: ModelResponsePart) -> ModelResponsePart:
         if not isinstance(part, FilePart) or part.content.data or not _ID.fullmatch(part.content.identifier):
             return part
         try:
@@ -161,18 +161,18 @@ class MediaStore:
     async def _reference(self, owner: str, conversation: str, item: Any) -> Any:
         if not isinstance(item, BinaryContent):
             return item
-        id_ = await self._keep(owner, conversation, item)
+        id_ = await self._store_file(owner, conversation, item)
         known = not id_.endswith(UNKNOWN)
         kind = ImageUrl if known and item.is_image else AudioUrl if known and item.is_audio else DocumentUrl
         return kind(ROUTE + id_, media_type=item.media_type, identifier=item.identifier)
 
-    async def _file(self, owner: str, conversation: str, part: ModelResponsePart) -> ModelResponsePart:
+    async def _with_file_reference(self, owner: str, conversation: str, part: ModelResponsePart) -> ModelResponsePart:
         if not isinstance(part, FilePart) or not part.content.data:
             return part
-        id_ = await self._keep(owner, conversation, part.content)
+        id_ = await self._store_file(owner, conversation, part.content)
         return replace(part, content=BinaryContent(b"", media_type=part.content.media_type, identifier=id_))
 
-    async def _keep(self, owner: str, conversation: str, item: BinaryContent) -> str:
+    async def _store_file(self, owner: str, conversation: str, item: BinaryContent) -> str:
         """Return the id of these bytes in this conversation. They are written once."""
         for id_ in (item.identifier, media_id(conversation, item)):
             if _ID.fullmatch(id_) and await asyncio.to_thread(self._path(owner, id_).exists):
@@ -219,10 +219,10 @@ def display_name(identifier: str, media_type: str) -> str:
 
 def headers_of(content: BinaryContent, name: str = "") -> dict[str, str]:
     """Return the HTTP headers of a file except its type. `name` is the file name for saving."""
-    shown = content.media_type.startswith(SHOWN)
-    saved = quote(display_name(name or content.identifier, content.media_type))
-    how = "inline" if shown else f"attachment; filename*=UTF-8''{saved}"
-    return {"cache-control": "private, max-age=86400", "content-disposition": how}
+    is_inline = content.media_type.startswith(INLINE_TYPES)
+    file_name = quote(display_name(name or content.identifier, content.media_type))
+    disposition = "inline" if is_inline else f"attachment; filename*=UTF-8''{file_name}"
+    return {"cache-control": "private, max-age=86400", "content-disposition": disposition}
 
 
 def _items(part: ModelRequestPart) -> list[Any]:
@@ -232,5 +232,5 @@ def _items(part: ModelRequestPart) -> list[Any]:
     return list(cast(Sequence[Any], content)) if isinstance(content, list | tuple) else [content]
 
 
-def _with(part: Any, items: list[Any]) -> Any:
+def _with_items(part: Any, items: list[Any]) -> Any:
     return replace(part, content=items if isinstance(part.content, list | tuple) else items[0])

@@ -32,7 +32,7 @@ PROGRAM = SandboxProgram(transcribe_worker, memory=2 * 1024**3, seconds=1800, ti
 
 The output holds the longest text of an image: a thousand lines of several hundred letters.
 """
-MOST = 200_000
+MAX_CHARACTERS = 200_000
 """The most characters that are kept of the extracted text."""
 
 
@@ -91,7 +91,7 @@ SPEECH = TranscriptionModel(
         _whisper("model.bin", 145_217_532, "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9"),
     ),
 )
-READERS: dict[Kind, TranscriptionModel] = {"image": OCR, "audio": SPEECH}
+TRANSCRIPTION_MODELS: dict[Kind, TranscriptionModel] = {"image": OCR, "audio": SPEECH}
 
 
 class Transcriber:
@@ -102,50 +102,50 @@ class Transcriber:
 
     def __init__(self, cache_dir: Path, *, downloads: bool = True) -> None:
         self._cache, self._downloads = cache_dir, downloads
-        self._line = RequestQueue(1)
+        self._queue = RequestQueue(1)
         self._absent: dict[Kind, LocalizedText] = {}
 
     @property
     def absent(self) -> Mapping[Kind, LocalizedText]:
-        """The kinds of files that could not be transcribed at the last `look`, each with the reason."""
+        """The kinds of files that could not be transcribed at the last `check_models`, each with the reason."""
         return self._absent
 
-    async def look(self) -> None:
+    async def check_models(self) -> None:
         """Find out which kinds of files can be transcribed: their models are on this disk or can be downloaded."""
-        for kind in READERS:
+        for kind in TRANSCRIPTION_MODELS:
             try:
                 await self.to_fetch(kind)
                 self._absent.pop(kind, None)
             except InputError:
-                reason = _unreachable if self._downloads else _not_here
-                self._absent[kind] = reason(READERS[kind])
+                reason = _unreachable if self._downloads else _not_on_disk
+                self._absent[kind] = reason(TRANSCRIPTION_MODELS[kind])
 
     async def to_fetch(self, kind: Kind) -> int:
         """Return the bytes to download before the first file of that kind. Raises `InputError` if it is impossible."""
-        there = [await find(file, self._cache) is not None for file in READERS[kind].files]
-        missing = [file for file, found in zip(READERS[kind].files, there, strict=True) if not found]
+        is_on_disk = [await find(file, self._cache) is not None for file in TRANSCRIPTION_MODELS[kind].files]
+        missing = [file for file, found in zip(TRANSCRIPTION_MODELS[kind].files, is_on_disk, strict=True) if not found]
         if missing and not self._downloads:
-            raise InputError(_not_here(READERS[kind]))
+            raise InputError(_not_on_disk(TRANSCRIPTION_MODELS[kind]))
         if any(file.hub for file in missing) and not await hub_answers():
-            raise InputError(_unreachable(READERS[kind]))
+            raise InputError(_unreachable(TRANSCRIPTION_MODELS[kind]))
         return sum(file.size for file in missing)
 
-    async def text(self, name: str, made: ConvertedMedia, report: ReportProgress) -> str:
+    async def text(self, name: str, converted: ConvertedMedia, report: ReportProgress) -> str:
         """Return the text in the image, or the speech in the audio, called `name`. The text is never empty.
 
         Raises `InputError` if nothing was found, if it took too much time or memory, or if the model is not available.
         Cancelling it ends the worker process.
         """
-        kind: Kind = "image" if made.media_type.startswith("image/") else "audio"
-        reader = READERS[kind]
-        async with self._line.slot(
+        kind: Kind = "image" if converted.media_type.startswith("image/") else "audio"
+        model = TRANSCRIPTION_MODELS[kind]
+        async with self._queue.slot(
             lambda _position: report(
                 _activity(_("Waiting to extract the text of {name}: another file comes first.", name=name))
             )
         ):
-            files = await self._fetched(reader, report)
+            files = await self._fetch_files(model, report)
             report(_activity(_("Extracting the text of {name} …", name=name)))
-            text = (await _read(reader, name, made.data, files)).strip()
+            text = (await _run_worker(model, name, converted.data, files)).strip()
         if not text:
             if kind == "image":
                 raise InputError(
@@ -154,37 +154,41 @@ class Transcriber:
             raise InputError(
                 _("No speech was found in {name}. Remove it, or choose a model that can hear it.", name=name)
             )
-        return text if len(text) <= MOST else text[:MOST] + " …"
+        return text if len(text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS] + " …"
 
-    async def _fetched(self, reader: TranscriptionModel, report: ReportProgress) -> list[Path]:
-        def so_far(have: int) -> None:
-            done, all_ = have // 10**6, reader.size // 10**6
-            share = have / reader.size
-            text = _("Fetching {reader}, once: {have} of {total} MB …", reader=reader.label, have=done, total=all_)
+    async def _fetch_files(self, model: TranscriptionModel, report: ReportProgress) -> list[Path]:
+        def report_bytes(have: int) -> None:
+            done, all_ = have // 10**6, model.size // 10**6
+            share = have / model.size
+            text = _("Fetching {reader}, once: {have} of {total} MB …", reader=model.label, have=done, total=all_)
             report(_activity(text, share))
 
         paths: list[Path] = []
         before = 0
-        for file in reader.files:
+        for file in model.files:
             path = await find(file, self._cache)
             if path is None and not self._downloads:
-                raise InputError(_not_here(reader))
+                raise InputError(_not_on_disk(model))
             if path is None:
-                so_far(before)
+                report_bytes(before)
                 try:
-                    path = await fetch(file, self._cache, report=lambda have, _, before=before: so_far(before + have))
+                    path = await fetch(
+                        file, self._cache, report=lambda have, _, before=before: report_bytes(before + have)
+                    )
                 except LocalModelError as error:
-                    refused = InputError(_("{reader} could not be fetched to read this here.", reader=reader.label))
+                    refused = InputError(
+                        _("{reader}, which extracts the text, could not be fetched.", reader=model.label)
+                    )
                     raise combine_errors(InputError, refused, error) from error
             paths.append(path)
             before += file.size
         return paths
 
 
-async def _read(reader: TranscriptionModel, name: str, data: bytes, files: list[Path]) -> str:
+async def _run_worker(model: TranscriptionModel, name: str, data: bytes, files: list[Path]) -> str:
     process = await asyncio.create_subprocess_exec(
         # Absolute, but not resolved: links in the hub's cache have the file names, and their targets do not.
-        *PROGRAM.command(reader.job, str(len(data)), *(str(file.absolute()) for file in files)),
+        *PROGRAM.command(model.job, str(len(data)), *(str(file.absolute()) for file in files)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -199,7 +203,7 @@ async def _read(reader: TranscriptionModel, name: str, data: bytes, files: list[
                 process.stdin.write(data)
                 await process.stdin.drain()
             streams = (process.stdout, process.stderr)
-            out, complaint = await asyncio.gather(*(_read_bounded(stream, process) for stream in streams))
+            out, error_output = await asyncio.gather(*(_read_bounded(stream, process) for stream in streams))
             status = await process.wait()  # wait before closing its input, because the worker ends when its input ends
     except TimeoutError as error:
         raise _too_slow(name) from error
@@ -208,16 +212,16 @@ async def _read(reader: TranscriptionModel, name: str, data: bytes, files: list[
             process.kill()
             await process.wait()
         process.stdin.close()
-    if max(len(out), len(complaint)) > PROGRAM.max_output:
-        log.warning("%s wrote more than %d bytes", reader.label, PROGRAM.max_output)
+    if max(len(out), len(error_output)) > PROGRAM.max_output:
+        log.warning("%s wrote more than %d bytes", model.label, PROGRAM.max_output)
         raise _worker_failed(name)
     if status == 0:
         return out.decode(errors="replace")
-    log.warning("%s ended with %s: %s", reader.label, status, complaint[-500:].decode(errors="replace"))
+    log.warning("%s ended with %s: %s", model.label, status, error_output[-500:].decode(errors="replace"))
     if status == -getattr(signal, "SIGXCPU", 24):
         raise _too_slow(name)
-    short = status in (-signal.SIGABRT, -9) or b"MemoryError" in complaint or b"bad_alloc" in complaint
-    if short:
+    is_memory_error = status in (-signal.SIGABRT, -9) or b"MemoryError" in error_output or b"bad_alloc" in error_output
+    if is_memory_error:
         raise InputError(_("The text of {name} could not be extracted: there was not enough memory.", name=name))
     raise _worker_failed(name)
 
@@ -239,12 +243,12 @@ def _activity(text: str, done: float | None = None) -> Status:
     return Status("loading" if done is None else "fetching", text, done)
 
 
-def _not_here(reader: TranscriptionModel) -> LocalizedText:
-    return _("{reader} is not on this disk, and downloads are off.", reader=reader.label)
+def _not_on_disk(model: TranscriptionModel) -> LocalizedText:
+    return _("{reader} is not on this disk, and downloads are off.", reader=model.label)
 
 
-def _unreachable(reader: TranscriptionModel) -> LocalizedText:
-    return _("{reader} is not on this disk, and the model hub cannot be reached.", reader=reader.label)
+def _unreachable(model: TranscriptionModel) -> LocalizedText:
+    return _("{reader} is not on this disk, and the model hub cannot be reached.", reader=model.label)
 
 
 def _too_slow(name: str) -> InputError:

@@ -20,9 +20,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-LONGEST = 1600
+MAX_SIDE = 1600
 """The most pixels of the longer side in the detector's input."""
-SHORTEST = 480
+MIN_SIDE = 480
 """Smaller images are enlarged to this longer side, in pixels, because the detector misses tiny letters."""
 INK, SURE = 0.3, 0.4
 """The least probability of text for one pixel, and the least average of a line."""
@@ -30,10 +30,10 @@ WIDER = 1.6
 """The detector finds the inner part of a line. This is how far its authors extend the box outwards."""
 LINE = 48
 """The height of a line in pixels that the recogniser expects. The width can be any."""
-WIDEST = 3200
+MAX_LINE_WIDTH = 3200
 READABLE, UPRIGHT = 0.5, 0.85
 """The least confidence to accept a line, and the confidence that most upright lines reach."""
-MOST_LINES = 1000
+MAX_LINES = 1000
 
 THREADS = max(1, min(4, (os.cpu_count() or 2)))
 
@@ -49,12 +49,12 @@ def picture(data: bytes, files: Sequence[str]) -> str:
     image: Any = Image.new("RGB", given.size, "white")
     image.paste(given, mask=given)
     detector = _session(next(file for file in files if "_det_" in file))
-    boxes = list(islice(_boxes(detector, image), MOST_LINES))
+    boxes = list(islice(_boxes(detector, image), MAX_LINES))
     if not boxes:
         return ""
     recogniser = _session(next(file for file in files if "_rec_" in file))
     letters = ["", *recogniser.get_modelmeta().custom_metadata_map["character"].split("\n"), " "]
-    read = [(box, _said(recogniser, letters, _cut(image, box))) for box in boxes]
+    read = [(box, _recognize(recogniser, letters, _cut(image, box))) for box in boxes]
     return "\n".join(_in_order([(box, text) for box, text in read if text]))
 
 
@@ -81,7 +81,7 @@ def _boxes(session: Any, image: Any) -> Iterator[Any]:
     import numpy as np
 
     longer = max(image.size)
-    scale = min(1.0, LONGEST / longer) if longer > SHORTEST else SHORTEST / longer
+    scale = min(1.0, MAX_SIDE / longer) if longer > MIN_SIDE else MIN_SIDE / longer
     size = [max(32, round(side * scale / 32) * 32) for side in image.size]
     likely = _run(session, image.resize(size))[0]
     back = np.array([image.width / size[0], image.height / size[1]])
@@ -198,7 +198,7 @@ def _cut(image: Any, box: Any) -> Any:
 
     length = math.dist(box[0], box[1])
     height = max(1.0, math.dist(box[0], box[3]))
-    width = min(WIDEST, max(LINE // 3, round(length * LINE / height)))
+    width = min(MAX_LINE_WIDTH, max(LINE // 3, round(length * LINE / height)))
     corners = [float(value) for at in (0, 3, 2, 1) for value in box[at]]
     # Shrink in two steps, because the transform samples only four pixels.
     step = max(1, round(height / LINE))
@@ -206,7 +206,7 @@ def _cut(image: Any, box: Any) -> Any:
     return cut.resize((width, LINE), Image.Resampling.BOX) if step > 1 else cut
 
 
-def _said(session: Any, letters: list[str], image: Any) -> str:
+def _recognize(session: Any, letters: list[str], image: Any) -> str:
     """Return the text of the line, or "" if it is a guess. Try a doubtful line upside down, too."""
     sure, text = _line(session, letters, image)
     if sure < UPRIGHT:

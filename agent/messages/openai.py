@@ -72,7 +72,7 @@ def from_openai(items: Sequence[Mapping[str, Any]]) -> list[ModelMessage]:
             out.append(ModelResponse(parts=_answer(item, names)))
             parts, asked = [], False
             continue
-        part = _said(item, names)
+        part = _request_part(item, names)
         question = isinstance(part, UserPromptPart)
         # A prompt after an unanswered prompt starts a new request. All other parts share one request.
         if not parts or (asked and question):
@@ -83,7 +83,7 @@ def from_openai(items: Sequence[Mapping[str, Any]]) -> list[ModelMessage]:
     return out
 
 
-def _said(item: Mapping[str, Any], names: Mapping[str, str]) -> ModelRequestPart:
+def _request_part(item: Mapping[str, Any], names: Mapping[str, str]) -> ModelRequestPart:
     """Parse a system, user or tool message. Raises `InputError`."""
     role, content = item.get("role"), item.get("content")
     match role:
@@ -212,8 +212,8 @@ def _result(item: Mapping[str, Any], names: Mapping[str, str]) -> ToolReturnPart
     id_, content = str(item.get("tool_call_id")), item.get("content")
     files = [part_from_openai(part) for part in content if not _is_text(part)] if _is_list(content) else []
     text = _text(content)
-    said = item.get("outcome")
-    failed = said if said in get_args(_Outcome) else "failed"
+    outcome = item.get("outcome")
+    failed = outcome if outcome in get_args(_Outcome) else "failed"
     return ToolReturnPart(
         names.get(id_, "tool"),
         [*([text] if text else []), *files] if files else text,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 AUDIO_FORMATS = {suffix: kind for kind, suffix in SUFFIXES.items() if kind.startswith("audio/")}
 """The media types of known sounds by format name, such as "wav"."""
 
-_KEPT = ("image/png", "image/jpeg", "image/webp", "image/gif")
+_UNCHANGED_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 """Picture types that are not converted. Any other type that Pillow reads becomes PNG."""
 
 _NOT_ALWAYS_READ = ("image/heic", "image/avif")
@@ -95,8 +95,8 @@ def extracted_text(read: str, name: str, kind: str) -> TextContent:
     how = (
         "Text in the picture {}, read by OCR" if kind == "image" else "Speech in the sound {}, written down by Whisper"
     )
-    said = f"{how.format(name)}; it may have mistakes:\n{fence(read)}"
-    return TextContent(said, metadata={"read": read, "name": name, "kind": kind})
+    text = f"{how.format(name)}; it may have mistakes:\n{fence(read)}"
+    return TextContent(text, metadata={"read": read, "name": name, "kind": kind})
 
 
 def extracted_text_of(item: object) -> dict[str, str] | None:
@@ -150,7 +150,7 @@ def _read(path: str | PathLike[str]) -> bytes:
 
 def _picture(data: bytes, what: str, *, decode: bool = True) -> BinaryContent:
     """Return the picture part. `decode` detects truncated files; pictures of a conversation were decoded before."""
-    if (shown := detect_mime(data)) in _NOT_ALWAYS_READ or (shown in _KEPT and not decode):
+    if (shown := detect_mime(data)) in _NOT_ALWAYS_READ or (shown in _UNCHANGED_TYPES and not decode):
         return BinaryImage(data, media_type=shown)
     try:
         media_type, png = open_image(data)

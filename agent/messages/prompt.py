@@ -71,41 +71,41 @@ async def fetch_urls(messages: Sequence[ModelMessage], guard: Guard = GUARD) -> 
 
     Raises `InputError` with the guard's sentence if a URL is refused, fails or is not a picture.
     """
-    urls = {item.url: item for message in messages for item in _asked(message) if isinstance(item, FileUrl)}
+    urls = {item.url: item for message in messages for item in _prompt_parts(message) if isinstance(item, FileUrl)}
     if odd := next((item for item in urls.values() if not isinstance(item, ImageUrl)), None):
         raise InputError(f"of what lies on the web only pictures are fetched, not {type(odd).__name__!r}")
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = {url: group.create_task(_fetched(url, guard)) for url in urls}
+            tasks = {url: group.create_task(_fetch(url, guard)) for url in urls}
     except* InputError as failures:
         raise failures.exceptions[0] from failures
     found = {url: task.result() for url, task in tasks.items()}
-    return [_with(message, found) for message in messages] if found else list(messages)
+    return [_replace_urls(message, found) for message in messages] if found else list(messages)
 
 
-async def _fetched(url: str, guard: Guard) -> BinaryContent:
+async def _fetch(url: str, guard: Guard) -> BinaryContent:
     got = await guard.fetch(url, kinds=("image/*",), max_bytes=MAX_BYTES, seconds=FETCH_SECONDS)
     return await asyncio.to_thread(Image.from_bytes, got.data)
 
 
-def _asked(message: ModelMessage) -> Iterator[UserContent]:
+def _prompt_parts(message: ModelMessage) -> Iterator[UserContent]:
     for part in message.parts:
         if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
             yield from part.content
 
 
-def _with(message: ModelMessage, found: Mapping[str, BinaryContent]) -> ModelMessage:
+def _replace_urls(message: ModelMessage, found: Mapping[str, BinaryContent]) -> ModelMessage:
     """Return the message with bytes instead of URLs."""
 
-    def brought(item: UserContent) -> UserContent:
+    def with_bytes(item: UserContent) -> UserContent:
         if not isinstance(item, ImageUrl):
             return item
         return replace(found[item.url], vendor_metadata=item.vendor_metadata)
 
-    if not isinstance(message, ModelRequest) or not any(isinstance(item, ImageUrl) for item in _asked(message)):
+    if not isinstance(message, ModelRequest) or not any(isinstance(item, ImageUrl) for item in _prompt_parts(message)):
         return message
     parts = [
-        replace(part, content=[brought(item) for item in part.content])
+        replace(part, content=[with_bytes(item) for item in part.content])
         if isinstance(part, UserPromptPart) and not isinstance(part.content, str)
         else part
         for part in message.parts

@@ -30,7 +30,7 @@ from agent.providers.http import ClientConnection
 from agent.providers.message_rewriting import MessageRewriting
 from agent.providers.reasoning import is_off, nearest
 
-LEAST_BUDGET = 1024
+MIN_REASONING_TOKENS = 1024
 """Tokens: the smallest thinking budget that the API accepts. It is part of `max_tokens`, which must be larger."""
 
 
@@ -103,7 +103,7 @@ class AnthropicConnection(ClientConnection):
         if self._is_adaptive:
             return {"type": "adaptive", "display": "summarized"}
         part = _PARTS[effort] if isinstance(effort, str) else _PARTS["high"]
-        return {"type": "enabled", "budget_tokens": max(LEAST_BUDGET, self.spec.usual_output_tokens // part)}
+        return {"type": "enabled", "budget_tokens": max(MIN_REASONING_TOKENS, self.spec.usual_output_tokens // part)}
 
 
 _PARTS = {"low": 8, "medium": 4, "high": 2}
@@ -150,7 +150,7 @@ def _agreeing(settings: AnthropicModelSettings) -> AnthropicModelSettings:
         return settings
     if thinking["type"] == "enabled":
         budget = min(thinking["budget_tokens"], settings.get("max_tokens", thinking["budget_tokens"] * 2) // 2)
-        if budget < LEAST_BUDGET:
+        if budget < MIN_REASONING_TOKENS:
             del settings["anthropic_thinking"]
             return settings
         settings["anthropic_thinking"] = {**thinking, "budget_tokens": budget}
@@ -164,8 +164,8 @@ def _rewrite(message: ModelMessage) -> ModelMessage:
     A pure function, so that a turn is the same bytes each time it is sent.
     """
     if isinstance(message, ModelResponse):
-        said = [part for part in message.parts if not (isinstance(part, TextPart) and not part.content.strip())]
-        return replace(message, parts=[_answer(part) for part in said])
+        non_empty = [part for part in message.parts if not (isinstance(part, TextPart) and not part.content.strip())]
+        return replace(message, parts=[_answer(part) for part in non_empty])
     return replace(message, parts=[_question(part) for part in message.parts])
 
 

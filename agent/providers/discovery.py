@@ -24,7 +24,7 @@ async def discover(endpoint: Endpoint, *, seconds: float = 5.0) -> tuple[ModelSp
     async with httpx2.AsyncClient(
         headers=headers, timeout=seconds, trust_env=host not in ("localhost", "127.0.0.1", "::1")
     ) as client:
-        where = _shown(endpoint.base_url)
+        where = _without_login(endpoint.base_url)
         listing = await _ask(client, f"{endpoint.base_url}/models", where)
         entries = [entry for entry in _items(listing.get("data")) if _is_name(entry.get("id"))]
         if not entries:
@@ -75,28 +75,28 @@ async def _ask(client: httpx2.AsyncClient, url: str, where: str) -> dict[str, An
 
 def _vllm_spec(entry: dict[str, Any]) -> ModelSpec:
     source = _("a vLLM server") if entry.get("owned_by") == "vllm" else _("an OpenAI-compatible server")
-    return guess(entry["id"], "vllm", context_tokens=_whole(entry.get("max_model_len"), 32_768), source=source)
+    return guess(entry["id"], "vllm", context_tokens=_positive_int(entry.get("max_model_len"), 32_768), source=source)
 
 
 def _llama_spec(entry: dict[str, Any], props: dict[str, Any]) -> ModelSpec:
-    said = _Props(entry, props)
+    answers = _LlamaAnswers(entry, props)
     return ModelSpec(
         id=f"vllm:{entry['id']}",
         name=entry["id"],
         label=entry["id"].rsplit("/", 1)[-1],
         provider="llama.cpp",
-        image=said.image,
-        audio=said.audio,
-        reasoning=said.reasoning,
-        tools=said.tools,
-        context_tokens=said.context,
-        max_output_tokens=longest_answer(said.context),
+        image=answers.image,
+        audio=answers.audio,
+        reasoning=answers.reasoning,
+        tools=answers.tools,
+        context_tokens=answers.context,
+        max_output_tokens=longest_answer(answers.context),
         source=_("a llama.cpp server"),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Props:
+class _LlamaAnswers:
     """The answers of llama.cpp to /models and /props."""
 
     entry: dict[str, Any] = field(repr=False)
@@ -124,7 +124,7 @@ class _Props:
     def context(self) -> int:
         """The number of tokens of one slot."""
         per_slot = _table(self.props, "default_generation_settings").get("n_ctx")
-        return _whole(per_slot, _whole(_table(self.entry, "meta").get("n_ctx"), 4096))
+        return _positive_int(per_slot, _positive_int(_table(self.entry, "meta").get("n_ctx"), 4096))
 
     @property
     def _inputs(self) -> list[Any]:
@@ -146,11 +146,11 @@ def _table(value: dict[str, Any], name: str) -> dict[str, Any]:
     return cast(dict[str, Any], found) if isinstance(found, dict) else {}
 
 
-def _whole(value: object, default: int) -> int:
+def _positive_int(value: object, default: int) -> int:
     return value if isinstance(value, int) and value > 0 else default
 
 
-def _shown(url: str) -> str:
+def _without_login(url: str) -> str:
     """Return the address without user and password."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

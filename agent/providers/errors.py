@@ -56,11 +56,11 @@ SENTENCES = {
 """The sentences for failures, by name. The server's own words follow some of them."""
 _QUOTED = ("no_access", "picture_refused", "server_failed", "request_refused", "failed_in_answer")
 
-LONGEST_SAID = 300
+MAX_QUOTED_CHARACTERS = 300
 """Characters of a server's own sentence that are shown."""
-LONGEST_LOGGED = 2000
+MAX_LOGGED_CHARACTERS = 2000
 """Characters of a body that are logged."""
-LONGEST_READ = 20_000
+MAX_SEARCHED_CHARACTERS = 20_000
 """Characters of a body that are searched. Vendors need a few hundred; a search blocks the event loop."""
 
 
@@ -69,21 +69,21 @@ def explain(error: Exception, name: str, provider: ProviderSpec, *, key: str | N
     body, status = _body(error), getattr(error, "status_code", None)
     if isinstance(error, ModelAPIError) and (too_long := _too_long(error, name, _fields(body))):
         kind: ProviderErrorKind = "context"
-        said = too_long
+        sentences = too_long
     else:
-        kind, key_of_text = _told(error, body, status)
+        kind, key_of_text = _classify(error, body, status)
         values: dict[str, Value] = {"model": name, "status": status or 0, "error": type(error).__name__}
         who: dict[str, Value] = {"who": provider.label, "whom": provider.label}
         if not provider.keys_at:  # a self-hosted server: its label is a description, not a name
             who = {"who": _("The model server"), "whom": _("the model server")}
-        said: list[str] = [LocalizedText(SENTENCES[key_of_text], {**values, **who})]
-        if key_of_text in _QUOTED and (quote := _said(body, key)):
-            said.append(_("It says: {text}", text=quote))
+        sentences: list[str] = [LocalizedText(SENTENCES[key_of_text], {**values, **who})]
+        if key_of_text in _QUOTED and (quote := _quoted_message(body, key)):
+            sentences.append(_("It says: {text}", text=quote))
     if kind == "key":
-        said.append(check_key(provider))
+        sentences.append(check_key(provider))
     _log(error, name, provider, kind, key)
     retry_after = getattr(error, "retry_after", None)
-    return ProviderError(joined(said), kind=kind, status=status, retry_after=retry_after)
+    return ProviderError(joined(sentences), kind=kind, status=status, retry_after=retry_after)
 
 
 def missing_key(provider: ProviderSpec) -> MissingKey:
@@ -107,9 +107,9 @@ def check_key(provider: ProviderSpec) -> str:
     return _("Check {names}.", names=names)
 
 
-Telling = tuple[ProviderErrorKind, str]
+Classification = tuple[ProviderErrorKind, str]
 
-_BY_WORDS: tuple[tuple[str, ProviderErrorKind, str], ...] = (
+_BY_PATTERN: tuple[tuple[str, ProviderErrorKind, str], ...] = (
     (
         r"credit balance|available credits|any credits|included credits|spending limit|insufficient_quota",
         "quota",
@@ -166,22 +166,22 @@ _BY_TYPE: tuple[tuple[tuple[type[Exception], ...], ProviderErrorKind, str], ...]
     ((NotImplementedError,), "unsupported", "not_attachable"),
 )
 
-_BY_STATUS: dict[int, Telling] = {
+_BY_STATUS: dict[int, Classification] = {
     403: ("access", "no_access"),
     408: ("server", "gave_up_waiting"),
     413: ("unsupported", "too_large"),
 }
 
 
-def _told(error: Exception, body: object, status: int | None) -> Telling:
+def _classify(error: Exception, body: object, status: int | None) -> Classification:
     """Return the kind and the name of the sentence. The most specific sign comes first."""
     fields = _fields(body)
     if status is None or status < 500:
-        words = " ".join((*_codes(fields), _message(fields)))[:LONGEST_READ]
-        for pattern, kind, sentence in _BY_WORDS:
+        searched = " ".join((*_codes(fields), _message(fields)))[:MAX_SEARCHED_CHARACTERS]
+        for pattern, kind, sentence in _BY_PATTERN:
             if kind == "unknown_model" and status == 403:  # the model exists, but not for this key
                 continue
-            if re.search(pattern, words, re.IGNORECASE | re.DOTALL):
+            if re.search(pattern, searched, re.IGNORECASE | re.DOTALL):
                 return kind, sentence
     if status in _BY_STATUS:
         return _BY_STATUS[status]
@@ -206,7 +206,7 @@ def _with_numbers(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern.replace("<n>", r"([\d,]{1,20})"), re.IGNORECASE)
 
 
-_MOST = _with_numbers(
+_LIMIT = _with_numbers(
     r"maximum (?:context|prompt) length (?:is|of) <n>|context size \(<n> tokens|tokens > <n> maximum"
     r"|tokens allowed \(<n>\)|context limit: [\d,]{1,20} \+ [\d,]{1,20} > <n>|max_new_tokens. must be <= <n>"
 )
@@ -230,9 +230,9 @@ def _too_long(error: ModelAPIError, name: str, fields: Mapping[str, Any]) -> lis
     """
     message = _message(fields)
     known = isinstance(error, ModelContextWindowExceededError)
-    if not known and not _OVERFLOW.search(" ".join((*_codes(fields), message))[:LONGEST_READ]):
+    if not known and not _OVERFLOW.search(" ".join((*_codes(fields), message))[:MAX_SEARCHED_CHARACTERS]):
         return []
-    most = _int(fields.get("n_ctx")) or _number(_MOST, message)
+    most = _int(fields.get("n_ctx")) or _number(_LIMIT, message)
     prompt = _int(fields.get("n_prompt_tokens")) or _number(_PROMPT, message)
     total = max(prompt, _number(_TOTAL, message))
     if most and (prompt or total) > most:
@@ -258,7 +258,7 @@ def _too_long(error: ModelAPIError, name: str, fields: Mapping[str, Any]) -> lis
 
 
 def _message(fields: Mapping[str, Any]) -> str:
-    return str(fields.get("message", ""))[:LONGEST_READ]
+    return str(fields.get("message", ""))[:MAX_SEARCHED_CHARACTERS]
 
 
 def _int(value: object) -> int:
@@ -304,13 +304,13 @@ def _is_dict(value: object) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict)
 
 
-def _said(body: object, key: str | None) -> str:
+def _quoted_message(body: object, key: str | None) -> str:
     """Return the server's own sentence, cut before any quote of a request and without keys; "" for none."""
     message = _fields(body).get("message")
     if not isinstance(message, str):
         return ""
-    message = re.split(r"[{\[<\n]|Traceback", redact(cut(message, LONGEST_READ), key), maxsplit=1)[0].strip()
-    return message[:LONGEST_SAID]
+    message = re.split(r"[{\[<\n]|Traceback", redact(cut(message, MAX_SEARCHED_CHARACTERS), key), maxsplit=1)[0].strip()
+    return message[:MAX_QUOTED_CHARACTERS]
 
 
 def _log(error: Exception, name: str, provider: ProviderSpec, kind: str, key: str | None) -> None:
@@ -321,11 +321,11 @@ def _log(error: Exception, name: str, provider: ProviderSpec, kind: str, key: st
     cause = f" from {type(error.__cause__).__name__}" if error.__cause__ else ""
     body = _body(error)
     text = body if isinstance(body, str) else str(error) if body is None else json.dumps(body, default=str)
-    text = redact(cut(text, LONGEST_READ), key)[:LONGEST_LOGGED]
+    text = redact(cut(text, MAX_SEARCHED_CHARACTERS), key)[:MAX_LOGGED_CHARACTERS]
     what = f"{type(error).__name__}{cause}"
     # %-arguments, and no exc_info: a handler would print the exception with the unredacted body.
     log.warning(
         "%s, model %s: %s (%s, status %s, request %s): %r", provider.id, name, kind, what, status, request, text
     )
     if log.isEnabledFor(logging.DEBUG):
-        log.debug("%s", redact(cut("".join(traceback.format_exception(error)), 10 * LONGEST_READ), key))
+        log.debug("%s", redact(cut("".join(traceback.format_exception(error)), 10 * MAX_SEARCHED_CHARACTERS), key))

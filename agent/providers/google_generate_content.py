@@ -124,10 +124,12 @@ class _Gemini(GoogleModel):
     async def _process_streamed_response(
         self, response: AsyncIterator[GenerateContentResponse], model_request_parameters: ModelRequestParameters
     ) -> StreamedResponse:
-        return await super()._process_streamed_response(_known(response), model_request_parameters)
+        return await super()._process_streamed_response(_without_unknown_parts(response), model_request_parameters)
 
 
-async def _known(chunks: AsyncIterator[GenerateContentResponse]) -> AsyncIterator[GenerateContentResponse]:
+async def _without_unknown_parts(
+    chunks: AsyncIterator[GenerateContentResponse],
+) -> AsyncIterator[GenerateContentResponse]:
     """Yield the chunks without parts of a kind that the SDK does not know. The library would fail on them."""
     async for chunk in chunks:
         for candidate in chunk.candidates or ():

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-MOST_OVERTAKEN = 10
+MAX_OVERTAKEN = 10
 """The most requests that can overtake another one. Without a limit, a stream of new visitors could delay it forever."""
 
 _visitor: ContextVar[str] = ContextVar("visitor", default="")
@@ -93,7 +93,7 @@ class RequestQueue:
         with self._lock:
             own = [one.round for one in (*self._served, *self._waiting) if one.visitor == ticket.visitor]
             ticket.round = max(self._round, *(number + 1 for number in own)) if own else self._round
-            firm = [one.round <= ticket.round or one.overtaken >= MOST_OVERTAKEN for one in self._waiting]
+            firm = [one.round <= ticket.round or one.overtaken >= MAX_OVERTAKEN for one in self._waiting]
             at = len(firm) - firm[::-1].index(True) if True in firm else 0
             behind = self._waiting[at:]
             for one in behind:

@@ -35,7 +35,7 @@ def choice_schema(tools: Sequence[ToolDefinition], reply: str | None) -> dict[st
     options = [_object({"name": {"const": reply}, "text": {"type": "string"}})] if reply else []
     definitions: dict[str, Any] = {}
     for tool in tools:
-        arguments = _accepted(tool.parameters_json_schema, prefix=f"{tool.name}.", definitions=definitions)
+        arguments = _accepted_schema(tool.parameters_json_schema, prefix=f"{tool.name}.", definitions=definitions)
         options.append(_object({"name": {"const": tool.name}, "arguments": arguments}))
     return {"anyOf": options} | ({"$defs": definitions} if definitions else {})
 
@@ -111,9 +111,9 @@ class ToolChoiceDecoder:
             return ToolChoice(whole=False) if _begins_a_choice(raw) else ToolChoice(text=raw)
         name, arguments = value.get("name"), value.get("arguments", {})
         if name == self._reply and isinstance(text := value.get("text"), str):
-            return ToolChoice(text=_scrubbed(text))
+            return ToolChoice(text=_scrub(text))
         if isinstance(name, str) and name != self._reply and _is_dict(arguments):
-            return ToolChoice(call=(_scrubbed(name), _scrubbed(arguments)))
+            return ToolChoice(call=(_scrub(name), _scrub(arguments)))
         return ToolChoice(text=raw)
 
 
@@ -145,7 +145,7 @@ class _JsonString:
             else:
                 run = _ESCAPE.match(data, at)
                 assert run  # every text that begins with a backslash matches one of the two
-                out.append(_unescaped(run[0]))
+                out.append(_unescape(run[0]))
             at = run.end()
         return "".join(out)
 
@@ -159,21 +159,21 @@ _HALF_ESCAPE = re.compile(
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def _unescaped(escape: str) -> str:
+def _unescape(escape: str) -> str:
     try:
-        return _scrubbed(json.loads(f'"{escape}"'))
+        return _scrub(json.loads(f'"{escape}"'))
     except ValueError:  # not a JSON escape: show it as written rather than lose it
         return escape
 
 
-def _scrubbed(value: Any) -> Any:
+def _scrub(value: Any) -> Any:
     """Return the value with U+FFFD for lone surrogates, which no store and no page can encode."""
     if isinstance(value, str):
         return _LONE_SURROGATE.sub("\ufffd", value)
     if _is_list(value):
-        return [_scrubbed(item) for item in value]
+        return [_scrub(item) for item in value]
     if _is_dict(value):
-        return {_scrubbed(name): _scrubbed(item) for name, item in value.items()}
+        return {_scrub(name): _scrub(item) for name, item in value.items()}
     return value
 
 
@@ -217,31 +217,31 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
-def _accepted(schema: Any, *, prefix: str, definitions: dict[str, Any]) -> Any:
+def _accepted_schema(schema: Any, *, prefix: str, definitions: dict[str, Any]) -> Any:
     """Return the schema without keywords that grammars refuse. Its definitions move to the root with a prefix.
 
     Leaving parts out only loosens it: when the tool is executed, the arguments are validated against the full schema.
     """
     if _is_list(schema):
-        return [_accepted(item, prefix=prefix, definitions=definitions) for item in schema]
+        return [_accepted_schema(item, prefix=prefix, definitions=definitions) for item in schema]
     if not _is_dict(schema):
         return schema
     kept: dict[str, Any] = {}
     for keyword, value in schema.items():
         if keyword in ("$defs", "definitions"):
             for name, definition in value.items():
-                definitions[prefix + name] = _accepted(definition, prefix=prefix, definitions=definitions)
+                definitions[prefix + name] = _accepted_schema(definition, prefix=prefix, definitions=definitions)
         elif keyword == "$ref":
             if local := _DEFINITION.fullmatch(str(value)):
                 kept["$ref"] = f"#/$defs/{prefix}{local[1]}"
         elif keyword == "properties":
             kept[keyword] = {
-                name: _accepted(each, prefix=prefix, definitions=definitions) for name, each in value.items()
+                name: _accepted_schema(each, prefix=prefix, definitions=definitions) for name, each in value.items()
             }
         elif keyword in _VALUES:
             kept[keyword] = value
         elif keyword in _SCHEMAS:
-            kept[keyword] = _accepted(value, prefix=prefix, definitions=definitions)
+            kept[keyword] = _accepted_schema(value, prefix=prefix, definitions=definitions)
     return kept
 
 

@@ -59,7 +59,7 @@ class ToolEmulationModel(StreamingModel, WrapperModel):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        tools, may_reply = _offered(model_request_parameters, model_settings)
+        tools, may_reply = _offered_tools(model_request_parameters, model_settings)
         parameters = replace(model_request_parameters, function_tools=[], tool_visibility=None)
         if not tools:
             rewritten = rewrite_history(messages) if _has_tool_parts(messages) else messages
@@ -219,7 +219,7 @@ def _append_request(rewritten: list[ModelMessage], parts: Sequence[ModelRequestP
         plain = UserPromptPart(_result_content(part)) if isinstance(part, ToolReturnPart) else part
         last = joined[-1] if joined else None
         if isinstance(plain, UserPromptPart) and isinstance(last, UserPromptPart):
-            joined[-1] = replace(last, content=_joined(last.content, plain.content))
+            joined[-1] = replace(last, content=_join(last.content, plain.content))
         else:
             joined.append(plain)
     if joined:
@@ -252,13 +252,13 @@ def _result_content(part: ToolReturnPart[Any]) -> str | list[UserContent]:
     return [line, *files] if files else line
 
 
-def _joined(first: str | Sequence[UserContent], second: str | Sequence[UserContent]) -> str | list[UserContent]:
+def _join(first: str | Sequence[UserContent], second: str | Sequence[UserContent]) -> str | list[UserContent]:
     if isinstance(first, str) and isinstance(second, str):
         return f"{first}\n\n{second}"
     return [*([first] if isinstance(first, str) else first), *([second] if isinstance(second, str) else second)]
 
 
-def _offered(
+def _offered_tools(
     parameters: ModelRequestParameters, settings: ModelSettings | None
 ) -> tuple[Sequence[ToolDefinition], bool]:
     """Return the tools that the model can choose, and whether it can reply in words instead."""

@@ -73,7 +73,7 @@ class AgentLoop:
         """Return the last message, which is not stored yet: complete, partial or empty."""
         if (partial := self.requests.partial_response()) is not None:
             self._last = partial
-            self.meter.step(None)
+            self.meter.count_step(None)
         return self.last_whole_message()
 
     def last_whole_message(self) -> ModelMessage:
@@ -145,12 +145,12 @@ class AgentLoop:
         end. After a failure or a cancellation they are stored at once.
         """
         done = list(results)
-        ends = False
+        is_last = False
         try:
             await self.calls.execute(calls, asked, done)
-            ends = bool(asked)
+            is_last = bool(asked)
         finally:
-            if ends:
+            if is_last:
                 self._last = ModelRequest(parts=done)
             else:
                 await self._store(ModelRequest(parts=done))
@@ -181,8 +181,8 @@ class AgentLoop:
         self._stream.set_waiting(wait)
         if not self._time_limit.expired():
             left = self._budget.seconds_left - self.meter.timings().total
-            in_line = wait is not None and wait.ahead
-            self._time_limit.reschedule(None if in_line else asyncio.get_running_loop().time() + left)
+            is_queued = wait is not None and wait.ahead
+            self._time_limit.reschedule(None if is_queued else asyncio.get_running_loop().time() + left)
 
     def _limit_reached(self, limit: Limit) -> Outcome:
         """Return the outcome of a limit: the end, or a suspension if somebody can be asked whether to continue."""

@@ -13,7 +13,7 @@ from agent.limits import FAILURE_POLICIES, Limit, Limits
 from agent.tools import Tool, with_note
 
 LONGEST_CYCLE = 4
-REMEMBERED = 64
+MAX_REMEMBERED = 64
 """The number of steps, results and calls to remember for loop detection. No limit needs more."""
 
 
@@ -63,7 +63,7 @@ class Budget:
         self._errors, self._idle = dict(used.errors), used.idle
         self._pollers: set[str] = set()
         self._notes: dict[str, str] = {}
-        self._new = True
+        self._has_progress = True
         self._circle: Limit | None = used.circle
 
     @property
@@ -79,8 +79,8 @@ class Budget:
             seconds=before.seconds + timings.total,
             tokens=before.tokens + timings.input_tokens + timings.output_tokens,
             dollars=before.dollars + (dollars or 0.0),
-            trail=tuple(self._trail[-REMEMBERED:]),
-            known=tuple(self._known)[-2 * REMEMBERED :],
+            trail=tuple(self._trail[-MAX_REMEMBERED:]),
+            known=tuple(self._known)[-2 * MAX_REMEMBERED :],
             errors=dict(self._errors),
             idle=self._idle,
             circle=self._circle,
@@ -107,18 +107,18 @@ class Budget:
         self._notes.clear()
         self._pollers = {call.tool_call_id for call in calls if (one := tools.get(call.tool_name)) and one.poller}
         counted = [call for call in calls if call.tool_call_id not in self._pollers]
-        self._new = not counted
+        self._has_progress = not counted
         for part in response.parts:
             if isinstance(part, TextPart) and part.content.strip():
-                self._seen(_digest("text", part.content.strip()))
+                self._mark_seen(_digest("text", part.content.strip()))
         if not counted:
             return
         digests = sorted(_digest(call.tool_name, call.args_as_dict()) for call in counted)
         for digest in digests:
-            self._seen(digest)
+            self._mark_seen(digest)
         self._trail.append(_digest("step", digests))
-        note = self._circling()
-        if note is None and not self._new and self._idle >= self._limits.idle:
+        note = self._check_cycles()
+        if note is None and not self._has_progress and self._idle >= self._limits.idle:
             note = FAILURE_POLICIES["no_progress"].note.format(times=self._idle)
         if note is not None:
             self._notes = {call.tool_call_id: note for call in counted}
@@ -128,7 +128,7 @@ class Budget:
         if result.tool_call_id in self._pollers:
             return result
         digest = _digest(result.tool_name, result.content)
-        self._seen(digest)
+        self._mark_seen(digest)
         note = self._notes.get(result.tool_call_id)
         if result.outcome != "failed":
             self._errors.pop(result.tool_name, None)
@@ -141,17 +141,17 @@ class Budget:
 
     def finish_step(self) -> None:
         """Count the step as idle if it brought nothing new. Call this after all results."""
-        self._idle = 0 if self._new else self._idle + 1
+        self._idle = 0 if self._has_progress else self._idle + 1
         if self._circle is None and self._idle >= 2 * self._limits.idle:
             self._circle = "no_progress"
 
-    def _seen(self, digest: str) -> None:
-        self._new |= digest not in self._known
+    def _mark_seen(self, digest: str) -> None:
+        self._has_progress |= digest not in self._known
         self._known[digest] = None
 
-    def _circling(self) -> str | None:
+    def _check_cycles(self) -> str | None:
         for length in range(1, LONGEST_CYCLE + 1):
-            times = _times(self._trail, length)
+            times = _count_repeats(self._trail, length)
             if length == 1:
                 note = self._strike("repeated_call", times, self._limits.repeats)
             else:
@@ -169,7 +169,7 @@ class Budget:
         return FAILURE_POLICIES[kind].note.format(times=times, **more)
 
 
-def _times(trail: Sequence[str], length: int) -> int:
+def _count_repeats(trail: Sequence[str], length: int) -> int:
     """Count how often the last `length` steps came in a row, including the last time."""
     last = trail[len(trail) - length :]
     if len(last) < length or (length > 1 and len(set(last)) == 1):

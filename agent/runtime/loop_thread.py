@@ -23,7 +23,7 @@ class LoopThread:
     def __init__(self, closing: Callable[[], Awaitable[None]] | None = None) -> None:
         self._loop = asyncio.new_event_loop()
         self._waiting: dict[Future[Any], Coroutine[Any, Any, Any]] = {}
-        self._thread = threading.Thread(target=self._work, args=(closing,), name="chat", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(closing,), name="chat", daemon=True)
         self._thread.start()
 
     def wait(self, work: Coroutine[Any, Any, _T], interrupted: Callable[[], None] | None = None) -> _T:
@@ -77,7 +77,7 @@ class LoopThread:
                 work.close()
                 future.set_exception(LoopEnded())
 
-    def _work(self, closing: Callable[[], Awaitable[None]] | None) -> None:
+    def _run(self, closing: Callable[[], Awaitable[None]] | None) -> None:
         asyncio.set_event_loop(self._loop)
         try:
             try:

@@ -100,7 +100,7 @@ class ModelRequests:
             return None
 
     async def _attempt(self, sent: list[ModelMessage], offered: list[ToolDefinition]) -> ModelResponse:
-        live = StreamDecoder()
+        decoder = StreamDecoder()
         try:
             async with (
                 self._slot(),
@@ -115,9 +115,9 @@ class ModelRequests:
                 async for event in stream:
                     if self._observers:
                         self._observers(ProviderEvent(event))
-                    for piece in live.feed(event):
+                    for piece in decoder.feed(event):
                         self._emitted = True
-                        self._meter.delta(piece[0])
+                        self._meter.count_delta(piece[0])
                         self._emit(piece)
         except (AgentError, asyncio.CancelledError):
             raise
@@ -130,7 +130,7 @@ class ModelRequests:
             raise ProviderError("The answer broke off: the model server ended it too early.", kind="interrupted")
         self._open = None
         response = finalize(stream.get(), state="complete")
-        self._meter.step(response.usage)
+        self._meter.count_step(response.usage)
         return response
 
     @asynccontextmanager
@@ -147,7 +147,7 @@ class ModelRequests:
         def end_wait() -> None:
             nonlocal is_waiting
             if began is not None and is_waiting:
-                self._meter.queued(monotonic() - began)
+                self._meter.add_queue_time(monotonic() - began)
                 is_waiting = False
                 self._on_wait(None)
 

@@ -67,7 +67,7 @@ class Outcome(NamedTuple):
         """
         stopped = _(
             "{why}; the model server was free after {milliseconds} ms.",
-            why=_why(reason),
+            why=_cancel_reason(reason),
             milliseconds=f"{free_after * 1000:.0f}",
         )
         left = (_("The tool {name} cannot be interrupted and was left running.", name=name) for name in left_running)
@@ -86,7 +86,7 @@ LONGEST_REASON = 200
 """The most characters of a reason that are shown."""
 
 
-def _why(reason: str | None) -> LocalizedText:
+def _cancel_reason(reason: str | None) -> LocalizedText:
     """Return the reason as one line of limited length."""
     line = " ".join(fix_surrogates(str(reason or "")).split())
     if not line or line in KNOWN_REASONS:

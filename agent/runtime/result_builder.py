@@ -28,12 +28,12 @@ class ResultBuilder:
         price = self._plan.connection.spec.price
         return self._meter.cost(price) if price else None
 
-    def note(self, ending: Outcome | None = None) -> Note:
-        """Return the note of a message. With an `ending` it is for the last message and has the figures."""
+    def note(self, outcome: Outcome | None = None) -> Note:
+        """Return the note of a message. With an `outcome` it is for the last message and has the figures."""
         note = Note(run_id=self._run_id, model=self._plan.connection.spec.id)
-        if ending is None:
+        if outcome is None:
             return note
-        return replace(_ended(note, ending), timings=self._meter.timings(), cost=self.cost())
+        return replace(_with_outcome(note, outcome), timings=self._meter.timings(), cost=self.cost())
 
     def empty_answer(self) -> ModelResponse:
         """Return the last message of a run in which the model gave no answer."""
@@ -62,7 +62,7 @@ class ResultBuilder:
             )
         )
 
-    def build(self, ending: Outcome, last: ModelMessage, sealed: str | None, pending: Sequence[Pending]) -> RunResult:
+    def build(self, outcome: Outcome, last: ModelMessage, sealed: str | None, pending: Sequence[Pending]) -> RunResult:
         """Return the result as it will be after `last` is written. A run that has not begun writes nothing."""
         written = [last] if self._log.begun else []
         added = [*self._log.added, *written]
@@ -70,37 +70,37 @@ class ResultBuilder:
         spec = self._plan.connection.spec
         omitted = adapt([*self._log.messages, *written], spec).sentence(spec)
         return RunResult(
-            finish_reason=ending.reason,
+            finish_reason=outcome.reason,
             text=text_of_message(answer) if answer else "",
             context=self._log.with_last(*written),
-            note=self.note(ending),
+            note=self.note(outcome),
             files=tuple(files_of_messages(added)),
             suspension=sealed,
-            pending=tuple(pending) if ending.reason == "suspended" else (),
+            pending=tuple(pending) if outcome.reason == "suspended" else (),
             effort=self._plan.effort,
             notes=(*self._plan.notes, *([omitted] if omitted else [])),
             system_message=self._plan.system_message,
-            failure=ending.failure,
+            failure=outcome.failure,
         )
 
-    def mark_unsaved(self, result: RunResult, ending: Outcome) -> RunResult:
+    def mark_unsaved(self, result: RunResult, outcome: Outcome) -> RunResult:
         """Return the result of a run without its last message, which could not be saved."""
-        note, context = _ended(result.note, ending), self._log.context
+        note, context = _with_outcome(result.note, outcome), self._log.context
         return replace(
             result,
-            finish_reason=ending.reason,
+            finish_reason=outcome.reason,
             context=context,
             note=note,
             suspension=None,
             pending=(),
-            failure=ending.failure,
+            failure=outcome.failure,
         )
 
-    def minimal(self, ending: Outcome) -> RunResult:
+    def minimal(self, outcome: Outcome) -> RunResult:
         """Return a result without figures, made only of existing values, for use after `build` fails."""
-        note = replace(_ended(self.note(), ending), timings=Timings())
-        return RunResult(finish_reason=ending.reason, text="", context=self._log.raw_context(), note=note)
+        note = replace(_with_outcome(self.note(), outcome), timings=Timings())
+        return RunResult(finish_reason=outcome.reason, text="", context=self._log.raw_context(), note=note)
 
 
-def _ended(note: Note, ending: Outcome) -> Note:
-    return replace(note, ended=ending.reason, detail=ending.detail)
+def _with_outcome(note: Note, outcome: Outcome) -> Note:
+    return replace(note, ended=outcome.reason, detail=outcome.detail)

@@ -76,10 +76,10 @@ def next_wait(
 
 def final_error(failure: ProviderError, *, tried: int) -> ProviderError:
     """Return the failure to report, with the number of tries, and with the requested pause if that is too long."""
-    said = [failure.text]
+    sentences = [failure.text]
     if is_transient(failure):
         if failure.retry_after is not None and failure.retry_after > LONGEST_REQUESTED_SECONDS:
-            said.append(_("It asks to wait {seconds} s.", seconds=math.ceil(failure.retry_after)))
+            sentences.append(_("It asks to wait {seconds} s.", seconds=math.ceil(failure.retry_after)))
         if tried > 1:
-            said.append(ngettext("It was tried {count} time.", "It was tried {count} times.", tried))
-    return ProviderError(joined(said), kind=failure.kind, status=failure.status, retry_after=failure.retry_after)
+            sentences.append(ngettext("It was tried {count} time.", "It was tried {count} times.", tried))
+    return ProviderError(joined(sentences), kind=failure.kind, status=failure.status, retry_after=failure.retry_after)

@@ -59,7 +59,7 @@ class ToolCalls:
         After a cancellation the `asked` calls get results, too, because nobody will be asked any more.
         """
 
-        def said(result: ToolReturnPart) -> None:
+        def add_result(result: ToolReturnPart) -> None:
             result = self._resumed.with_note(result) if self._resumed else result
             done.append(self._budget.count_result(result))
             self._emit(("tool_call_result", result_content(done[-1])))
@@ -69,10 +69,10 @@ class ToolCalls:
 
         try:
             limit = self._plan.limits.tool_seconds
-            await execute_all(self.tools, calls, timeout=limit, on_result=said, on_start=self._report_call)
+            await execute_all(self.tools, calls, timeout=limit, on_result=add_result, on_start=self._report_call)
         except BaseException:
             for call in asked:
-                said(cancelled_result(call))
+                add_result(cancelled_result(call))
             raise
 
     def report_result(self, result: ToolReturnPart) -> None:

@@ -40,7 +40,7 @@ class ToolSessions:
         for toolset in toolsets:
             work = asyncio.create_task(self._stack.enter_async_context(toolset.session()))
             self._entering.append(work)
-            given += await _entered(work, toolset)
+            given += await _wait_until_open(work, toolset)
         return tools_by_name(given) if toolsets else tools
 
     async def close(self, *, hurried: bool) -> None:
@@ -60,7 +60,7 @@ class ToolSessions:
             log.exception("tools could not be closed")
 
 
-async def _entered(work: asyncio.Task[Sequence[Tool]], toolset: Toolset) -> Sequence[Tool]:
+async def _wait_until_open(work: asyncio.Task[Sequence[Tool]], toolset: Toolset) -> Sequence[Tool]:
     try:
         await asyncio.wait([work])
     except asyncio.CancelledError:

@@ -29,7 +29,7 @@ class UsageMeter:
         self._input = 0
         self._output = 0
         self._cached = 0
-        self._sound = self._longest = 0
+        self._audio = self._longest_input = 0
         self._estimated = False
         self._measured: bool | None = None
         self._generating = 0.0
@@ -43,11 +43,11 @@ class UsageMeter:
         """Start the clock again at zero. Call this before the first count."""
         self._began = monotonic()
 
-    def queued(self, seconds: float) -> None:
+    def add_queue_time(self, seconds: float) -> None:
         """Add the time that the run waited in the request queue."""
         self._queued += seconds
 
-    def delta(self, kind: ResponseType) -> None:
+    def count_delta(self, kind: ResponseType) -> None:
         """Count one delta of text or reasoning."""
         now = monotonic()
         if self._first is None:
@@ -61,18 +61,18 @@ class UsageMeter:
         self._deltas += 1
         self._step_last, self._open = now, kind
 
-    def step(self, usage: RequestUsage | None) -> None:
+    def count_step(self, usage: RequestUsage | None) -> None:
         """Count the end of a request, with the server's usage, or None if the request broke off."""
-        known = usage.output_tokens if usage is not None else 0
-        if self._deltas and known <= MAX_TOKENS_PER_DELTA * self._deltas:
+        output_tokens = usage.output_tokens if usage is not None else 0
+        if self._deltas and output_tokens <= MAX_TOKENS_PER_DELTA * self._deltas:
             self._generating += self._step_last - self._step_began
-            self._generated += known or self._deltas
+            self._generated += output_tokens or self._deltas
         counted = usage is not None and (usage.output_tokens or (usage.input_tokens and not self._deltas))
         if usage is not None and counted:
             self._input += usage.input_tokens
             self._cached += usage.cache_read_tokens
-            self._sound += usage.input_audio_tokens
-            self._longest = max(self._longest, usage.input_tokens)
+            self._audio += usage.input_audio_tokens
+            self._longest_input = max(self._longest_input, usage.input_tokens)
             self._output += usage.output_tokens
         elif self._deltas:
             self._output += self._deltas
@@ -101,12 +101,12 @@ class UsageMeter:
         For every provider, `input_tokens` include cached tokens and audio tokens. No provider tells how many audio
         tokens were cached, so they are counted as not cached.
         """
-        if not self._measured or 0 < price.up_to < self._longest:
+        if not self._measured or 0 < price.up_to < self._longest_input:
             return None
         cached = price.input if price.cached is None else price.cached
         sound = price.input if price.audio is None else price.audio
-        text = self._input - self._cached - self._sound
-        paid = text * price.input + self._cached * cached + self._sound * sound + self._output * price.output
+        text = self._input - self._cached - self._audio
+        paid = text * price.input + self._cached * cached + self._audio * sound + self._output * price.output
         return paid / 1e6
 
     @property

@@ -128,20 +128,20 @@ class Resumption:
 
     def results(self) -> list[ToolReturnPart]:
         """Return the results that people themselves gave: answers and refusals."""
-        said: list[ToolReturnPart] = []
+        results: list[ToolReturnPart] = []
         for one in self.suspension.pending:
             match self.answers[one.call_id]:
                 case str(text):
-                    said.append(ToolReturnPart(one.name, fix_surrogates(text), tool_call_id=one.call_id))
+                    results.append(ToolReturnPart(one.name, fix_surrogates(text), tool_call_id=one.call_id))
                 case Refuse(reason):
                     what = "did not answer" if one.kind == "question" else "refused this call"
                     text = f"The user {what}.{f' The reason given: {reason}' if reason else ''}"
-                    said.append(
+                    results.append(
                         ToolReturnPart(one.name, fix_surrogates(text), tool_call_id=one.call_id, outcome="denied")
                     )
                 case Approve():
                     continue
-        return said
+        return results
 
     def calls(self) -> list[ToolCallPart]:
         """Return the approved calls, with the approved arguments."""
@@ -231,11 +231,11 @@ def _pending(call: ToolCallPart) -> Pending:
     )
 
 
-def _changed(then: Mapping[str, str], now: Mapping[str, str]) -> str:
-    said = [f"{name!r} is gone" for name in then.keys() - now.keys()]
-    said += [f"{name!r} is new" for name in now.keys() - then.keys()]
-    said += [f"{name!r} takes other arguments" for name in then.keys() & now.keys() if then[name] != now[name]]
-    return ", ".join(sorted(said))
+def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    changes = [f"{name!r} is gone" for name in before.keys() - now.keys()]
+    changes += [f"{name!r} is new" for name in now.keys() - before.keys()]
+    changes += [f"{name!r} takes other arguments" for name in before.keys() & now.keys() if before[name] != now[name]]
+    return ", ".join(sorted(changes))
 
 
 def _ids(ids: Iterable[str]) -> str:

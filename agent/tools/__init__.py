@@ -155,30 +155,30 @@ async def execute(tools: Mapping[str, Tool], call: ToolCallPart, *, timeout: flo
     wanted = tools.get(call.tool_name)
     if wanted is None:
         known = ", ".join(tools) or "none"
-        return _failed(call, f"There is no tool named {call.tool_name!r}. Known tools: {known}.")
+        return _failure_result(call, f"There is no tool named {call.tool_name!r}. Known tools: {known}.")
     try:
         args, kwargs = wanted.arguments(call)
     except ValidationError as error:
-        return _failed(call, f"The arguments do not fit: {_explain(error)}")
+        return _failure_result(call, f"The arguments do not fit: {_explain(error)}")
     except (ValueError, AssertionError):
-        return _failed(call, f"The arguments are not a JSON object: {str(call.args)[:200]!r}")
+        return _failure_result(call, f"The arguments are not a JSON object: {str(call.args)[:200]!r}")
     except Exception as error:  # from a validator of the tool itself
-        return _failed(call, f"The arguments do not fit: {type(error).__name__}: {error}")
+        return _failure_result(call, f"The arguments do not fit: {type(error).__name__}: {error}")
     limit = wanted.timeout or timeout
     work = asyncio.create_task(_invoke(wanted.function, args, kwargs), name=call.tool_call_id)
     try:
-        if not await _done(work, limit):
-            return _failed(call, f"The tool took longer than {limit:g} s and was given up.")
+        if not await _finish_or_abandon(work, limit):
+            return _failure_result(call, f"The tool took longer than {limit:g} s and was given up.")
         if work.cancelled():
-            return _failed(call, "The tool was cancelled by something that it waited for.")
+            return _failure_result(call, "The tool was cancelled by something that it waited for.")
         value = work.result()
         if isinstance(value, ToolReturnPart):  # the result of an earlier call
             return replace(cast(ToolReturnPart[Any], value), tool_name=call.tool_name, tool_call_id=call.tool_call_id)
         return ToolReturnPart(call.tool_name, _content(value), tool_call_id=call.tool_call_id)
     except AgentError as error:  # its text is already a sentence
-        return _failed(call, str(error))
+        return _failure_result(call, str(error))
     except Exception as error:
-        return _failed(call, f"{type(error).__name__}: {error}")
+        return _failure_result(call, f"{type(error).__name__}: {error}")
 
 
 async def execute_all(
@@ -232,7 +232,7 @@ def _given_up(call: ToolCallPart, tool: Tool | None) -> ToolReturnPart:
     return replace(cancelled_result(call), content=text, metadata={"left_running": True})
 
 
-async def _done(work: asyncio.Task[Any], limit: float) -> bool:
+async def _finish_or_abandon(work: asyncio.Task[Any], limit: float) -> bool:
     """Return whether the task ends in time. If not, cancel it, and abandon it after `GRACE_SECONDS`."""
     _running.add(work)
     work.add_done_callback(_running.discard)
@@ -247,11 +247,11 @@ async def _done(work: asyncio.Task[Any], limit: float) -> bool:
         await asyncio.wait([work], timeout=GRACE_SECONDS)
         raise
     finally:
-        work.add_done_callback(_heard)
+        work.add_done_callback(_retrieve_exception)
     return False
 
 
-def _heard(work: asyncio.Task[Any]) -> None:
+def _retrieve_exception(work: asyncio.Task[Any]) -> None:
     """Retrieve the exception of an abandoned task, so that asyncio does not report it."""
     if not work.cancelled():
         work.exception()
@@ -314,7 +314,7 @@ def with_note(result: ToolReturnPart, note: str) -> ToolReturnPart:
     return replace(result, content=[*(cast(list[Any], content) if isinstance(content, list) else [content]), note])
 
 
-def _failed(call: ToolCallPart, message: str) -> ToolReturnPart:
+def _failure_result(call: ToolCallPart, message: str) -> ToolReturnPart:
     return ToolReturnPart(call.tool_name, fix_surrogates(message), tool_call_id=call.tool_call_id, outcome="failed")
 
 

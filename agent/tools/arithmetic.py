@@ -37,10 +37,10 @@ def evaluate(expression: str) -> str:
 def main(_: list[str]) -> int:
     """Read an expression from stdin and write JSON: its `value`, or an `error` with the reason why it has none."""
     try:
-        said = {"value": evaluate(sys.stdin.buffer.read().decode())}
+        result = {"value": evaluate(sys.stdin.buffer.read().decode())}
     except ValueError as error:
-        said = {"error": str(error)}
-    json.dump(said, sys.stdout)
+        result = {"error": str(error)}
+    json.dump(result, sys.stdout)
     return 0
 
 
@@ -119,7 +119,7 @@ def _value(node: ast.expr) -> Number:
         case ast.Constant(value=bool()):
             raise ValueError("True and False are not numbers here")
         case ast.Constant(value=int() | float() as number):
-            return _bounded(number)
+            return _check_size(number)
         case ast.Name(id=name) if name in _CONSTANTS:
             return _CONSTANTS[name]
         case ast.Name(id=name):
@@ -127,11 +127,11 @@ def _value(node: ast.expr) -> Number:
         case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
             return _UNARY[type(op)](_value(operand))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _bounded(_BINARY[type(op)](_value(left), _value(right)))
+            return _check_size(_BINARY[type(op)](_value(left), _value(right)))
         case ast.BinOp(op=ast.BitXor()):
             raise ValueError("write powers with **, not with ^")
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
-            return _bounded(_call(name, [_value(argument) for argument in args]))
+            return _check_size(_call(name, [_value(argument) for argument in args]))
         case ast.Call(func=ast.Name(id=name)):
             raise ValueError(f"unknown function {name!r}; there are {', '.join(sorted(_FUNCTIONS))}")
         case _:
@@ -148,7 +148,7 @@ def _call(name: str, arguments: list[Number]) -> Number:
         raise ValueError(f"{name}({shown}) has no value: {error}") from error
 
 
-def _bounded(number: Number) -> Number:
+def _check_size(number: Number) -> Number:
     """Return the number itself, unless it is not finite or so large that a chain of products would be expensive."""
     if isinstance(number, float):
         if not math.isfinite(number):

@@ -48,10 +48,10 @@ def calculate(expression: str) -> str:
         _SANDBOX_SLOTS.release()
     if status:
         raise ValueError("the expression takes too much time or memory to work out")
-    said: dict[str, str] = json.loads(out)
-    if "error" in said:
-        raise ValueError(said["error"])
-    return said["value"]
+    result: dict[str, str] = json.loads(out)
+    if "error" in result:
+        raise ValueError(result["error"])
+    return result["value"]
 
 
 def current_time(timezone: str = "UTC") -> str:

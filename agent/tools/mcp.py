@@ -124,7 +124,7 @@ class McpServer:
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self.start_seconds):
-                    client = await self._connected(stack, last_words)
+                    client = await self._connect(stack, last_words)
                     tools = [tool async for tool in self._tools(client, last_words)]
                 if not ready.done():
                     ready.set_result(tools)
@@ -137,7 +137,7 @@ class McpServer:
             if isinstance(failure, asyncio.CancelledError):
                 raise
 
-    async def _connected(self, stack: AsyncExitStack, last_words: deque[str]) -> Client:
+    async def _connect(self, stack: AsyncExitStack, last_words: deque[str]) -> Client:
         """Return a client after its handshake. The stack closes everything that it uses."""
         match self.where:
             case Command() as command:
@@ -157,7 +157,7 @@ class McpServer:
 
     async def _tools(self, client: Client, last_words: deque[str]) -> "AsyncGenerator[Tool]":
         """Yield the wanted tools as ours. Raises `ToolError` if the server lacks one of them."""
-        listed = {tool.name: tool for tool in await _listed(client)}
+        listed = {tool.name: tool for tool in await _list_tools(client)}
         wanted = list(listed) if self.tools is None else self.tools
         approved = wanted if self.needs_approval is True else self.needs_approval or ()
         for name in {*wanted, *approved} - listed.keys():
@@ -191,21 +191,21 @@ class McpServer:
             case ToolError():
                 return str(leaf)
             case TimeoutError():
-                said = f"did not answer within {self.start_seconds:g} s"
+                problem = f"did not answer within {self.start_seconds:g} s"
             case asyncio.CancelledError():
                 return f"The MCP server {self.name} was given up."
             case FileNotFoundError() | PermissionError() if isinstance(self.where, Command):
-                said = f"cannot be started: {self.where.command!r}: {leaf.strerror}"
+                problem = f"cannot be started: {self.where.command!r}: {leaf.strerror}"
             case MCPError() if leaf.code == CONNECTION_CLOSED:
-                said = "has ended"
+                problem = "has ended"
             case MCPError():
                 return f"The MCP server {self.name} refused: {leaf.message}"
             case httpx2.HTTPError():
-                said = f"cannot be reached: {leaf or type(leaf).__name__}"
+                problem = f"cannot be reached: {leaf or type(leaf).__name__}"
             case _:
-                said = f"answered with what cannot be used: {type(leaf).__name__}: {leaf}"
+                problem = f"answered with what cannot be used: {type(leaf).__name__}: {leaf}"
         why = f" Its last words: {last_words[-1]}" if last_words else ""
-        return f"The MCP server {self.name} {said}.{why}"
+        return f"The MCP server {self.name} {problem}.{why}"
 
 
 def fit_name(server: str, tool: str) -> str:
@@ -217,7 +217,7 @@ def fit_name(server: str, tool: str) -> str:
     return f"{fit[: LONGEST_NAME - 9]}-{hashlib.sha256(tool.encode()).hexdigest()[:8]}"
 
 
-async def _listed(client: Client) -> list[Described]:
+async def _list_tools(client: Client) -> list[Described]:
     found: list[Described] = []
     cursor: str | None = None
     for _ in range(MAX_PAGES):
@@ -254,10 +254,10 @@ def _content(block: ContentBlock) -> "str | BinaryContent":
         case ResourceLink():
             return f"{block.name}: {block.uri}"
         case EmbeddedResource():
-            held = block.resource
-            if isinstance(held, TextResourceContents):
-                return held.text
-            return _binary(held.blob, held.mime_type or "application/octet-stream")
+            resource = block.resource
+            if isinstance(resource, TextResourceContents):
+                return resource.text
+            return _binary(resource.blob, resource.mime_type or "application/octet-stream")
 
 
 def _binary(coded: str, kind: str) -> "str | BinaryContent":

@@ -77,18 +77,18 @@ async def _streams(name: str, process: asyncio.subprocess.Process, last_words: d
     assert process.stdin
     assert process.stdout
     assert process.stderr
-    incoming, heard = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    said, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+    read_writer, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write_stream, write_reader = anyio.create_memory_object_stream[SessionMessage](0)
 
     async def listen(stdout: asyncio.StreamReader) -> None:
-        with incoming, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        with read_writer, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             async for line in _lines(stdout):
-                if (message := _parsed(name, line)) is not None:
-                    await incoming.send(message)
+                if (message := _parse_line(name, line)) is not None:
+                    await read_writer.send(message)
 
     async def speak(stdin: asyncio.StreamWriter) -> None:
-        with outgoing, incoming, suppress(ConnectionError):
-            async for message in outgoing:
+        with write_reader, read_writer, suppress(ConnectionError):
+            async for message in write_reader:
                 stdin.write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
                 await stdin.drain()
         stdin.close()
@@ -101,19 +101,19 @@ async def _streams(name: str, process: asyncio.subprocess.Process, last_words: d
 
     pumps = [asyncio.create_task(work) for work in (listen(process.stdout), speak(process.stdin), note(process.stderr))]
     try:
-        yield heard, said
+        yield read_stream, write_stream
     finally:
-        heard.close()
-        said.close()  # `speak` sends the rest and closes stdin, which ends a server
+        read_stream.close()
+        write_stream.close()  # `speak` sends the rest and closes stdin, which ends a server
         try:
-            await _ended(process)
+            await _wait_for_exit(process)
         finally:
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
+async def _wait_for_exit(process: asyncio.subprocess.Process) -> None:
     """Wait for the end of the process, and enforce it with stronger and stronger signals."""
     for how in (None, signal.SIGTERM, signal.SIGKILL if sys.platform != "win32" else signal.SIGTERM):
         if how is not None:
@@ -141,7 +141,7 @@ def _end_with_us() -> None:
     _libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
 
 
-def _parsed(name: str, line: bytes) -> SessionMessage | None:
+def _parse_line(name: str, line: bytes) -> SessionMessage | None:
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError:

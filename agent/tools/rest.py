@@ -27,7 +27,7 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 MAX_BYTES = 2_000_000
 MAX_CHARACTERS = 20_000
 """Characters of a result. More text does not help a model."""
-MAX_TROUBLE = 500
+MAX_ERROR_CHARACTERS = 500
 """Characters of a server's text with an error status."""
 
 _PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -196,7 +196,7 @@ class _Request:
         """Return the URL with its values. Raises `ToolError` if a part of the path would be "." or ".."."""
         base, _, query = self.url.partition("#")[0].partition("?")
         start = base.index("/", base.index("//") + 2) if "/" in base.partition("//")[2] else len(base)
-        path = _PLACE.sub(lambda place: _escaped(given[place[1]]), base[start:])
+        path = _PLACE.sub(lambda place: _escape(given[place[1]]), base[start:])
         if any(part in (".", "..") for part in path.split("/")):
             raise ToolError("A value in the path must not be . or .. alone.")
         pairs = [filled for pair in query.split("&") if pair and (filled := _pair(pair, given)) is not None]
@@ -207,7 +207,7 @@ class _Request:
         """Return the body with its values."""
         if self.body is None:
             return b""
-        filled = _filled(self.body, given)
+        filled = _fill(self.body, given)
         if self.all_headers["Content-Type"].startswith(FORM) and isinstance(filled, dict):
             form = cast(dict[str, Any], filled)
             return urlencode({key: _text(value) for key, value in form.items()}, errors="replace").encode()
@@ -237,7 +237,7 @@ def _places(body: Any) -> set[str]:
             return set()
 
 
-def _filled(body: Any, given: Mapping[str, Any]) -> Any:
+def _fill(body: Any, given: Mapping[str, Any]) -> Any:
     match body:
         case str() if place := _PLACE.fullmatch(body):
             return _Absent if given[place[1]] is None else given[place[1]]
@@ -246,10 +246,10 @@ def _filled(body: Any, given: Mapping[str, Any]) -> Any:
                 return _Absent
             return _PLACE.sub(lambda place: _text(given[place[1]]), body)
         case dict():
-            pairs = ((key, _filled(one, given)) for key, one in cast(dict[str, Any], body).items())
+            pairs = ((key, _fill(one, given)) for key, one in cast(dict[str, Any], body).items())
             return {key: one for key, one in pairs if one is not _Absent}
         case list():
-            return [filled for one in cast(list[Any], body) if (filled := _filled(one, given)) is not _Absent]
+            return [filled for one in cast(list[Any], body) if (filled := _fill(one, given)) is not _Absent]
         case _:
             return body
 
@@ -257,10 +257,10 @@ def _filled(body: Any, given: Mapping[str, Any]) -> Any:
 def _pair(pair: str, given: Mapping[str, Any]) -> str | None:
     if any(given[key] is None for key in _PLACE.findall(pair)):
         return None
-    return _PLACE.sub(lambda place: _escaped(given[place[1]]), pair)
+    return _PLACE.sub(lambda place: _escape(given[place[1]]), pair)
 
 
-def _escaped(value: Any) -> str:
+def _escape(value: Any) -> str:
     return quote(_text(value), safe="", errors="replace")
 
 
@@ -272,42 +272,44 @@ def _read(answer: FetchResponse, path: Any, credentials: Credentials) -> str | B
     """Return the part of an answer that the model gets. Raises `ToolError`."""
     kind = answer.media_type
     if not 200 <= answer.status < 300:
-        said = credentials.redacted(_decoded(answer)).strip()
-        raise ToolError(f"The server answered with status {answer.status}: {_trimmed(said, MAX_TROUBLE) or 'nothing'}")
+        text = credentials.redacted(_decode(answer)).strip()
+        raise ToolError(
+            f"The server answered with status {answer.status}: {_truncate(text, MAX_ERROR_CHARACTERS) or 'nothing'}"
+        )
     if path is None:
         if kind.startswith(("image/", "audio/")):
             return BinaryContent(answer.data, media_type=kind)
         if kind == "application/octet-stream" and b"\0" in answer.data:
             raise ToolError(f"The server answered with {len(answer.data):,} bytes that are no text.")
-        return _trimmed(credentials.redacted(_compact(_decoded(answer))), MAX_CHARACTERS)
+        return _truncate(credentials.redacted(_compact(_decode(answer))), MAX_CHARACTERS)
     try:
         found = path.search(json.loads(answer.data))
     except JMESPathError as error:
         raise ToolError(f"The answer does not fit {path.expression!r}: {error}") from error
     except (ValueError, RecursionError) as error:
-        said = _trimmed(credentials.redacted(_decoded(answer)), MAX_TROUBLE)
-        raise ToolError(f"The server answered with {kind}, which is not JSON: {said}") from error
+        text = _truncate(credentials.redacted(_decode(answer)), MAX_ERROR_CHARACTERS)
+        raise ToolError(f"The server answered with {kind}, which is not JSON: {text}") from error
     if found is None:
         raise ToolError(f"The answer has nothing at {path.expression!r}.")
-    return _trimmed(credentials.redacted(_shown(found)), MAX_CHARACTERS)
+    return _truncate(credentials.redacted(_readable(found)), MAX_CHARACTERS)
 
 
-def _shown(value: Any) -> str:
+def _readable(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _compact(text: str) -> str:
     """Return JSON without white space, which only costs the model tokens; any other text unchanged."""
     try:
-        return _shown(json.loads(text))
+        return _readable(json.loads(text))
     except (ValueError, RecursionError):
         return text
 
 
-def _decoded(answer: FetchResponse) -> str:
+def _decode(answer: FetchResponse) -> str:
     named = _CHARSETS.search(answer.content_type)
     return answer.data.decode(named[1] if named else "utf-8", "replace")
 
 
-def _trimmed(text: str, most: int) -> str:
+def _truncate(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]} … ({len(text) - most:,} more characters)"

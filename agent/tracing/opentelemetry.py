@@ -230,7 +230,7 @@ class _Spans:
     def _content(self, span: Span, name: str, messages: Sequence[ModelMessage]) -> None:
         if not self._telemetry.content or not messages:
             return
-        span.set_attribute(name, self._json(_words().messages_to_otel_messages(list(messages))))
+        span.set_attribute(name, self._json(_message_format().messages_to_otel_messages(list(messages))))
 
     def _json(self, value: Any) -> str:
         return to_json(self._redactor.value(value), fallback=str).decode()
@@ -238,7 +238,7 @@ class _Spans:
 
 def _of_response(response: ModelResponse) -> Attributes:
     usage = response.usage
-    said: dict[str, AttributeValue | None] = {
+    attributes: dict[str, AttributeValue | None] = {
         "gen_ai.response.model": response.model_name,
         "gen_ai.response.id": response.provider_response_id,
         "gen_ai.response.finish_reasons": [response.finish_reason] if response.finish_reason else None,
@@ -248,11 +248,11 @@ def _of_response(response: ModelResponse) -> Attributes:
         "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens or None,
         "gen_ai.usage.reasoning.output_tokens": usage.details.get("reasoning_tokens") or None,
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 @cache
-def _words() -> InstrumentationSettings:
+def _message_format() -> InstrumentationSettings:
     """Return the library's converter of messages. Its tracer and meter are not used."""
     return InstrumentationSettings(
         tracer_provider=NoOpTracerProvider(),

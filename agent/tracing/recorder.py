@@ -63,35 +63,35 @@ class Recorder:
         at = monotonic() - self._began
         match event:
             case RunStarted():
-                self._header(event)
+                self._write_header(event)
             case StepStarted():
-                self._line("step", at)
+                self._write_line("step", at)
             case ProviderEvent(event=PartStartEvent() | PartDeltaEvent() as chunk):
-                self._chunk(chunk, at)
+                self._write_chunk(chunk, at)
             case ProviderEvent():
                 pass
             case AttemptFailed(failure=failure, pause=pause):
                 self._flush()
-                self._line("retry", at, seconds=pause.seconds, why=self._redactor.complaint(str(failure)))
+                self._write_line("retry", at, seconds=pause.seconds, why=self._redactor.complaint(str(failure)))
             case StepEnded():
                 self._flush()
-                self._stepped(event, at)
+                self._write_step(event, at)
             case ResponseEmitted(response=response):
-                self._said(response, at)
+                self._write_response(response, at)
             case ToolCallStarted(call=call):
-                self._line("call", at, call=self._clean(CALLS, call))
+                self._write_line("call", at, call=self._clean(CALLS, call))
             case ToolCallEnded(result=result):
-                self._line("result", at, result=self._clean(RESULTS, result))
+                self._write_line("result", at, result=self._clean(RESULTS, result))
             case RunEnded(result=result):
                 self._flush()
-                self._ended(result, at)
+                self._write_end(result, at)
                 self._file.close()
 
     def _begin(self, redactor: Redactor) -> None:
         self._began, self._redactor = monotonic(), redactor
-        self._chunks, self._words = RedactedStream(redactor), RedactedStream(redactor)
+        self._chunks, self._pieces = RedactedStream(redactor), RedactedStream(redactor)
 
-    def _header(self, event: RunStarted) -> None:
+    def _write_header(self, event: RunStarted) -> None:
         plan = event.plan
         self._begin(Redactor.of(plan.connection))
         definitions = [tool.definition for tool in plan.tools.values()]
@@ -112,13 +112,13 @@ class Recorder:
             ],
         }
         self._write(self._redactor.value(header))
-        self._line("prompt", 0.0, messages=[self._clean(MESSAGES, message) for message in event.prompt])
+        self._write_line("prompt", 0.0, messages=[self._clean(MESSAGES, message) for message in event.prompt])
         if not event.prompt:  # a resumed run: the calls that it answers belong to the record
-            self._line("step", 0.0)
+            self._write_line("step", 0.0)
             _, calls = unanswered_calls(event.context.messages)
-            self._stepped(StepEnded(ModelResponse(parts=calls, finish_reason="tool_call")), 0.0)
+            self._write_step(StepEnded(ModelResponse(parts=calls, finish_reason="tool_call")), 0.0)
 
-    def _chunk(self, event: PartStartEvent | PartDeltaEvent, at: float) -> None:
+    def _write_chunk(self, event: PartStartEvent | PartDeltaEvent, at: float) -> None:
         match event:
             case PartStartEvent(part=TextPart(content=text)) | PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
                 kind = "text"
@@ -131,12 +131,12 @@ class Recorder:
             case PartStartEvent(part=part):
                 self._flush()
                 [other] = self._clean(MESSAGES, ModelResponse(parts=[part]))["parts"]
-                self._line("chunk", at, part=event.index, other=other)
+                self._write_line("chunk", at, part=event.index, other=other)
                 return
         for piece in self._chunks.feed(RecordedPiece(at, event.index, kind, text)):
-            self._line("chunk", piece.at, part=piece.part, **{piece.kind: piece.text})
+            self._write_line("chunk", piece.at, part=piece.part, **{piece.kind: piece.text})
 
-    def _stepped(self, event: StepEnded, at: float) -> None:
+    def _write_step(self, event: StepEnded, at: float) -> None:
         response, failure = event.response, event.failure
         envelope, calls = None, list[Any]()
         if response is not None:
@@ -144,49 +144,55 @@ class Recorder:
             bare = replace(response, parts=[], provider_details=_reason(response), provider_url=None, metadata=None)
             envelope = self._clean(MESSAGES, bare)
             calls = [self._clean(CALLS, part) for part in response.parts if isinstance(part, ToolCallPart)]
-        said = None
+        error = None
         if failure is not None:
             sentence = self._redactor.complaint(str(failure))
-            said = {"kind": failure.kind, "status": failure.status, "sentence": sentence}
+            error = {"kind": failure.kind, "status": failure.status, "sentence": sentence}
         whole = failure is None and response is not None and response.state == "complete"
-        self._line("stepped", at, whole=whole, response=envelope, calls=calls, failure=said)
+        self._write_line("stepped", at, whole=whole, response=envelope, calls=calls, failure=error)
 
-    def _said(self, response: Response, at: float) -> None:
+    def _write_response(self, response: Response, at: float) -> None:
         content = response.content
         if isinstance(content, str) and response.type != "error":
             if response.is_type_switched:
-                self._flush_words()
+                self._flush_pieces()
                 self._bubble += 1
-            for piece in self._words.feed(RecordedPiece(at, self._bubble, response.type, content)):
-                self._word(piece)
+            for piece in self._pieces.feed(RecordedPiece(at, self._bubble, response.type, content)):
+                self._write_piece(piece)
             return
-        self._flush_words()
-        clean = self._redactor.complaint(content) if isinstance(content, str) else self._redactor.value(_named(content))
-        self._line("response", at, type=response.type, content=clean)
+        self._flush_pieces()
+        clean = (
+            self._redactor.complaint(content)
+            if isinstance(content, str)
+            else self._redactor.value(_without_file_data(content))
+        )
+        self._write_line("response", at, type=response.type, content=clean)
 
-    def _word(self, piece: RecordedPiece) -> None:
-        self._line("response", piece.at, type=piece.kind, content=piece.text, bubble=piece.part)
+    def _write_piece(self, piece: RecordedPiece) -> None:
+        self._write_line("response", piece.at, type=piece.kind, content=piece.text, bubble=piece.part)
 
-    def _ended(self, result: RunResult, at: float) -> None:
+    def _write_end(self, result: RunResult, at: float) -> None:
         detail = self._redactor.complaint(result.note.detail)
         timings = json.loads(to_json(result.note.timings))
-        self._line("end", at, finish_reason=result.finish_reason, detail=detail, timings=timings, cost=result.cost)
+        self._write_line(
+            "end", at, finish_reason=result.finish_reason, detail=detail, timings=timings, cost=result.cost
+        )
 
     def _flush(self) -> None:
         for piece in self._chunks.flush():
-            self._line("chunk", piece.at, part=piece.part, **{piece.kind: piece.text})
-        self._flush_words()
+            self._write_line("chunk", piece.at, part=piece.part, **{piece.kind: piece.text})
+        self._flush_pieces()
 
-    def _flush_words(self) -> None:
-        for piece in self._words.flush():
-            self._word(piece)
+    def _flush_pieces(self) -> None:
+        for piece in self._pieces.flush():
+            self._write_piece(piece)
 
     def _clean(self, adapter: TypeAdapter[Any], value: Any) -> Any:
         """Return one value as redacted JSON. The adapters are for lists, which know how bytes are written."""
         [plain] = json.loads(adapter.dump_json([value]))
         return self._redactor.value(_without_details(plain))
 
-    def _line(self, kind: str, at: float, **more: Any) -> None:
+    def _write_line(self, kind: str, at: float, **more: Any) -> None:
         self._write({"at": round(at, 6), "kind": kind, **more})
 
     def _write(self, value: dict[str, Any]) -> None:
@@ -213,7 +219,7 @@ def _without_details(value: Any) -> Any:
     return value
 
 
-def _named(content: Mapping[str, Any]) -> dict[str, Any]:
+def _without_file_data(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of a call or result. Files keep only identifier and type; the result has their bytes."""
     if "files" not in content:
         return dict(content)

@@ -57,7 +57,7 @@ class Redactor:
         """Return a text of people, models or tools without keys."""
         for key in self.known:
             text = text.replace(key, HIDDEN)
-        return _SECRETS.sub(_kept, text)
+        return _SECRETS.sub(_hide, text)
 
     def complaint(self, text: str) -> str:
         """Return a vendor's text without anything that can be a key."""
@@ -76,7 +76,7 @@ class Redactor:
             table = cast(dict[str, Any], value)
             medium = table.get("kind") == "binary" and table.keys() >= _MEDIUM
             return {
-                self.text(str(name)): item if medium and name == "data" else self._named(str(name), item)
+                self.text(str(name)): item if medium and name == "data" else self._field_value(str(name), item)
                 for name, item in table.items()
             }
         return value
@@ -92,11 +92,11 @@ class Redactor:
             return text
         return self.text(text)
 
-    def _named(self, name: str, value: Any) -> Any:
+    def _field_value(self, name: str, value: Any) -> Any:
         return HIDDEN if isinstance(value, str) and value and _SECRET_NAME.search(name) else self.value(value)
 
 
-def _kept(found: re.Match[str]) -> str:
+def _hide(found: re.Match[str]) -> str:
     return f"{found['header'] or found['scheme'] or found['query'] or found['login'] or ''}{HIDDEN}"
 
 

@@ -75,7 +75,7 @@ class Replay:
         self._model = _ReplayModel(self.record, speed)
 
     @classmethod
-    def named(cls, name: str) -> "Replay":
+    def from_name(cls, name: str) -> "Replay":
         """Parse `replay:path` or `replay:path?speed=10`. Raises `InputError`."""
         path, _, given = name.removeprefix(PREFIX).partition("?speed=")
         try:

@@ -240,7 +240,7 @@ def _middleware(services: _Services, page: gr.Blocks, queue: BoundedQueue, origi
         UploadMiddleware,
         uploads=services.unsent_files,
         most_bytes=settings.max_upload_bytes,
-        say=lambda accepted, error: negotiate(accepted)(error.text),
+        translate_error=lambda accepted, error: negotiate(accepted)(error.text),
     )
     return [
         Middleware(ClientAddressMiddleware, any_proxy=trusted_proxies(settings) == ANY),

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 ANY = "*"
 WARNING_SECONDS = 3600.0
 """Seconds between two log lines about an unknown proxy, because anybody can cause these lines."""
-HOME = 64
+SUBSCRIBER_BITS = 64
 """Bits of an IPv6 address that identify a subscriber. Subscribers choose the other bits themselves."""
 
 
@@ -45,9 +45,9 @@ class ClientAddressMiddleware:
         """
         client = cast("tuple[str, int] | None", scope.get("client"))
         hops = _forwarded(scope)
-        if client is None or counted(hops[0]) in (None, counted(client[0])):
+        if client is None or normalize_address(hops[0]) in (None, normalize_address(client[0])):
             return
-        if counted(client[0], private=False) and counted(client[0]) in map(counted, hops):
+        if normalize_address(client[0], private=False) and normalize_address(client[0]) in map(normalize_address, hops):
             return
         if monotonic() - self._warned >= WARNING_SECONDS:
             self._warned = monotonic()
@@ -61,9 +61,9 @@ class ClientAddressMiddleware:
 def resolve_address(scope: Scope, *, any_proxy: bool) -> str | None:
     """Return the address that limits count. IPv6 is counted per subscriber. None if the address is not certain."""
     if any_proxy:
-        return counted(_forwarded(scope)[-1], private=False)
+        return normalize_address(_forwarded(scope)[-1], private=False)
     client = cast("tuple[str, int] | None", scope.get("client"))
-    return counted(client[0]) if client else None
+    return normalize_address(client[0]) if client else None
 
 
 def _forwarded(scope: Scope) -> list[str]:
@@ -85,7 +85,7 @@ def has_full_share(used: int, *, free: int, always: int) -> bool:
     return used >= max(free, always)
 
 
-def counted(host: str, *, private: bool = True) -> str | None:
+def normalize_address(host: str, *, private: bool = True) -> str | None:
     """Return the address in one spelling, or None if it cannot belong to a visitor.
 
     A loopback address belongs to a proxy. So does a private address, unless `private` is True.
@@ -102,4 +102,6 @@ def counted(host: str, *, private: bool = True) -> str | None:
         found = found.ipv4_mapped or found
     if found.is_loopback or found.is_unspecified or (found.is_private and not private):
         return None
-    return str(IPv6Network((int(found), HOME), strict=False)) if isinstance(found, IPv6Address) else str(found)
+    return (
+        str(IPv6Network((int(found), SUBSCRIBER_BITS), strict=False)) if isinstance(found, IPv6Address) else str(found)
+    )

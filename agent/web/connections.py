@@ -22,7 +22,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agent.system.rlimits import raise_open_files
-from agent.web.client_address import counted, has_full_share
+from agent.web.client_address import has_full_share, normalize_address
 
 HEADER_SECONDS = 15.0
 """Seconds from the first byte of a request, or from the connection, until its headers are complete."""
@@ -30,7 +30,7 @@ WRITE_SECONDS = 60.0
 """Seconds within which the client must read some of the unsent answer."""
 UNSENT_BYTES = 65_536
 """Bytes of an answer that the system buffers for a slow client. It asks for more when half of them are sent."""
-MOST_CONNECTIONS = 4096
+MAX_CONNECTIONS = 4096
 MIN_CONNECTIONS_PER_ADDRESS = 64
 """Connections that one network address can always have, unless the server is full."""
 RESERVED_FILES = 256
@@ -49,11 +49,11 @@ class ConnectionLimits:
     because each of them carries the connections of many people.
     """
 
-    def __init__(self, most: int, proxies: str = "127.0.0.1") -> None:
-        self.most = most
+    def __init__(self, max_connections: int, proxies: str = "127.0.0.1") -> None:
+        self.max_connections = max_connections
         self._open: set[HttpConnection] = set()
         self._waiting: OrderedDict[HttpConnection, None] = OrderedDict()
-        self._of_address = Counter[str]()
+        self._per_address = Counter[str]()
         self._proxies = ProxyHeadersMiddleware(cast(Any, None), proxies).trusted_hosts
 
     @property
@@ -63,7 +63,7 @@ class ConnectionLimits:
 
     def address(self, host: str) -> str | None:
         """Return the address that a connection from this host counts for. None for a proxy."""
-        return None if host in self._proxies else counted(host) or host
+        return None if host in self._proxies else normalize_address(host) or host
 
     def add(self, connection: "HttpConnection") -> bool:
         """Add a connection. Return False if there is no room for it.
@@ -72,9 +72,9 @@ class ConnectionLimits:
         has too many, only a connection of that address is closed. If all have a request, one that only listens to
         Gradio's heartbeat, which the page does not use, is closed.
         """
-        free, address = self.most - len(self._open), connection.address
+        free, address = self.max_connections - len(self._open), connection.address
         is_beyond_share = address is not None and has_full_share(
-            self._of_address[address], free=free, always=MIN_CONNECTIONS_PER_ADDRESS
+            self._per_address[address], free=free, always=MIN_CONNECTIONS_PER_ADDRESS
         )
         if free <= 0 or is_beyond_share:
             candidates = (*self._waiting, *(one for one in self._open if one.is_heartbeat))
@@ -85,7 +85,7 @@ class ConnectionLimits:
             oldest.transport.abort()
         self._open.add(connection)
         if address is not None:
-            self._of_address[address] += 1
+            self._per_address[address] += 1
         self.mark(connection, waiting=True)
         return True
 
@@ -102,9 +102,9 @@ class ConnectionLimits:
         self._open.discard(connection)
         self._waiting.pop(connection, None)
         if connection.address is not None:
-            self._of_address[connection.address] -= 1
-            if not self._of_address[connection.address]:
-                del self._of_address[connection.address]
+            self._per_address[connection.address] -= 1
+            if not self._per_address[connection.address]:
+                del self._per_address[connection.address]
 
 
 class HttpConnection(H11Protocol):
@@ -113,49 +113,49 @@ class HttpConnection(H11Protocol):
     `address` is the network address that the connection counts for. None if it is unknown or a proxy.
     """
 
-    def __init__(self, connections: ConnectionLimits, **given: Any) -> None:
-        super().__init__(**given)
-        self._all = connections
+    def __init__(self, connections: ConnectionLimits, **options: Any) -> None:
+        super().__init__(**options)
+        self._limits = connections
         self.address: str | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        self._write_deadline: asyncio.TimerHandle | None = None
+        self._header_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the time-out for the first request, or refuse the connection if there are too many."""
         super().connection_made(cast(asyncio.Transport, transport))
-        self.address = self._all.address(self.client[0]) if self.client else None
+        self.address = self._limits.address(self.client[0]) if self.client else None
         _keep_little_unsent(self.transport)
-        if self._all.add(self):
-            self._expect_headers()
+        if self._limits.add(self):
+            self._start_header_timeout()
         else:
             self.transport.write(BUSY)
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
-        self._all.remove(self)
-        self._stop_clock()
-        self._stop_write_clock()
+        self._limits.remove(self)
+        self._stop_header_timeout()
+        self._stop_write_timeout()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         """Start the time-out within which the client must read some of the unsent answer."""
         super().pause_writing()
-        self._expect_reader()
+        self._start_write_timeout()
 
     def resume_writing(self) -> None:
         """Stop the time-out, because everything was sent."""
         super().resume_writing()
-        self._stop_write_clock()
+        self._stop_write_timeout()
 
     def data_received(self, data: bytes) -> None:
         """Read more data. Headers that have begun must be complete in time."""
         super().data_received(data)
         if self._has_request:
-            self._stop_clock()
-            self._all.mark(self, waiting=False)
-        elif self._deadline is None:
-            self._expect_headers()
+            self._stop_header_timeout()
+            self._limits.mark(self, waiting=False)
+        elif self._header_timer is None:
+            self._start_header_timeout()
 
     def send_400_response(self, msg: str) -> None:
         """Answer 400 to bytes that are no HTTP, or only close the connection if another answer has begun."""
@@ -172,7 +172,7 @@ class HttpConnection(H11Protocol):
         """Mark the connection as waiting, unless its next request is already there."""
         super().on_response_complete()
         if not self._has_request:
-            self._all.mark(self, waiting=True)
+            self._limits.mark(self, waiting=True)
 
     @property
     def is_heartbeat(self) -> bool:
@@ -184,17 +184,17 @@ class HttpConnection(H11Protocol):
         cycle = cast(Any, self.cycle)
         return cycle is not None and not cycle.response_complete
 
-    def _expect_headers(self) -> None:
-        self._deadline = self.loop.call_later(HEADER_SECONDS, self._give_up)
+    def _start_header_timeout(self) -> None:
+        self._header_timer = self.loop.call_later(HEADER_SECONDS, self._abort_without_request)
 
-    def _stop_clock(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def _stop_header_timeout(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
 
-    def _expect_reader(self) -> None:
+    def _start_write_timeout(self) -> None:
         unsent = self.transport.get_write_buffer_size()
-        self._write_deadline = self.loop.call_later(WRITE_SECONDS, self._check_reader, unsent)
+        self._write_timer = self.loop.call_later(WRITE_SECONDS, self._check_reader, unsent)
 
     def _check_reader(self, before: int) -> None:
         """Close the connection if nothing was read since the last check.
@@ -202,18 +202,18 @@ class HttpConnection(H11Protocol):
         A paused application adds nothing to the buffer, so the buffer shrinks if the client reads.
         """
         if self.transport.get_write_buffer_size() < before:
-            self._expect_reader()
+            self._start_write_timeout()
         else:
             # Reset the connection, so that the system does not keep the buffered data.
             self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
             self.transport.abort()
 
-    def _stop_write_clock(self) -> None:
-        if self._write_deadline is not None:
-            self._write_deadline.cancel()
-            self._write_deadline = None
+    def _stop_write_timeout(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
-    def _give_up(self) -> None:
+    def _abort_without_request(self) -> None:
         if not self._has_request:
             self.transport.abort()
 
@@ -232,8 +232,8 @@ def _keep_little_unsent(transport: asyncio.Transport) -> None:
 
 def raise_file_limit() -> int:
     """Raise the limit of open files to the system's maximum. Return how many connections fit."""
-    allowed = raise_open_files(MOST_CONNECTIONS * 2)
-    return min(MOST_CONNECTIONS, allowed - min(RESERVED_FILES, allowed // 2))
+    allowed = raise_open_files(MAX_CONNECTIONS * 2)
+    return min(MAX_CONNECTIONS, allowed - min(RESERVED_FILES, allowed // 2))
 
 
 def limit_accept_log(loop: asyncio.AbstractEventLoop) -> None:

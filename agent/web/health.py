@@ -36,7 +36,7 @@ class Health:
         self._store, self._models, self._ask, self._queue_problem = store, models, ask, queue_problem
         hosted = [provider for provider in catalog.providers.values() if provider.base_url]
         self._hosted = any(default_endpoint(provider, env).api_key for provider in hosted)
-        self._asked: tuple[float, Endpoint, bool] | None = None
+        self._last_answer: tuple[float, Endpoint, bool] | None = None
         self._lock = asyncio.Lock()
 
     async def problem(self) -> str:
@@ -46,8 +46,8 @@ class Health:
         if not await self._store_answers():
             return "The history store does not answer."
         if not self._hosted and not await self._model_answers():
-            coming = not self._models.served and self._models.status.phase != "failed"
-            return "No model answers yet." if coming else "No model answers."
+            is_starting = not self._models.served and self._models.status.phase != "failed"
+            return "No model answers yet." if is_starting else "No model answers."
         return ""
 
     async def _store_answers(self) -> bool:
@@ -65,11 +65,15 @@ class Health:
             return False
         endpoint = served[0].endpoint
         async with self._lock:
-            if self._asked is None or self._asked[1] != endpoint or monotonic() - self._asked[0] > REMEMBERED_SECONDS:
+            if (
+                self._last_answer is None
+                or self._last_answer[1] != endpoint
+                or monotonic() - self._last_answer[0] > REMEMBERED_SECONDS
+            ):
                 try:
                     await self._ask(endpoint)
                     answers = True
                 except AgentError:
                     answers = False
-                self._asked = monotonic(), endpoint, answers
-            return self._asked[2]
+                self._last_answer = monotonic(), endpoint, answers
+            return self._last_answer[2]

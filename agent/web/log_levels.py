@@ -31,11 +31,11 @@ def keep_content_out_of_logs() -> None:
 
 LOG_SECONDS = 60.0
 """The length of the period in which lines of one kind are counted."""
-MOST_FAILURES = 1
+MAX_FAILURES = 1
 """Entries about the same failed request in a period. Each has kilobytes of traceback."""
-MOST_LINES = 10
+MAX_LINES = 10
 """The most other lines that one place in the code logs in a period."""
-MOST_KINDS = 200
+MAX_KINDS = 200
 """The number of different kinds that are counted."""
 
 
@@ -69,7 +69,7 @@ class LogLimit(logging.Filter):
                 if left_out > 0:
                     record.msg = f"{record.getMessage().rstrip()} ({left_out} more like it since the last entry)"
                     record.args = ()
-            if len(self._periods) > MOST_KINDS:
+            if len(self._periods) > MAX_KINDS:
                 self._periods.popitem(last=False)
             period.entries += 1
             return period.entries <= most
@@ -85,9 +85,9 @@ def _kind(record: logging.LogRecord) -> tuple[tuple[str, str], int]:
     """Return the kind of an entry, and how many of it pass in a period."""
     error = record.exc_info[1] if record.exc_info else None
     if error is None:  # the place, because a message can contain what a client sent
-        return ("", f"{record.pathname}:{record.lineno}"), MOST_LINES
+        return ("", f"{record.pathname}:{record.lineno}"), MAX_LINES
     last = extract_tb(error.__traceback__, limit=-1)
-    return (type(error).__name__, f"{last[0].filename}:{last[0].lineno}" if last else ""), MOST_FAILURES
+    return (type(error).__name__, f"{last[0].filename}:{last[0].lineno}" if last else ""), MAX_FAILURES
 
 
 def limit_log() -> None:

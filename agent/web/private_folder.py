@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent.errors import ConfigError
 
-KEPT = ("history.sqlite*", "secret", "media")
+OWN_FILES = ("history.sqlite*", "secret", "media")
 """The app's files in the data folder. A mounted folder can hold other files, such as programs."""
 
 log = logging.getLogger(__name__)
@@ -26,9 +26,9 @@ def make_private(folder: Path) -> None:
     except OSError as error:
         raise ConfigError(f"The data folder {folder} cannot be used: {error.strerror}.") from error
     failed: OSError | None = None
-    for path in _kept(folder):
+    for path in _own_paths(folder):
         try:
-            _close(path)
+            _restrict(path)
         except OSError as error:  # a mounted folder can belong to another user
             failed = failed or error
     if failed is not None:
@@ -37,9 +37,9 @@ def make_private(folder: Path) -> None:
         )
 
 
-def _kept(folder: Path) -> Iterator[Path]:
+def _own_paths(folder: Path) -> Iterator[Path]:
     yield folder
-    for pattern in KEPT:
+    for pattern in OWN_FILES:
         for path in folder.glob(pattern):
             if path.is_symlink():
                 log.warning("%s is a link: who may read what it names is not changed.", path)
@@ -49,20 +49,20 @@ def _kept(folder: Path) -> Iterator[Path]:
                 yield from (Path(parent, name) for name in (*folders, *files))
 
 
-def _close(path: Path) -> None:
+def _restrict(path: Path) -> None:
     """Remove the rights of other users from one file or folder of this user."""
-    if not _is_open(path.lstat()):
+    if not _is_open_to_others(path.lstat()):
         return
     opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         found = os.fstat(opened)
-        if _is_open(found):
+        if _is_open_to_others(found):
             os.fchmod(opened, found.st_mode & 0o700)
     finally:
         os.close(opened)
 
 
-def _is_open(found: os.stat_result) -> bool:
+def _is_open_to_others(found: os.stat_result) -> bool:
     """Return True if this user owns the file or folder and other users have rights to it."""
     ours = found.st_uid == os.geteuid() and (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode))
     return ours and bool(found.st_mode & 0o077)

@@ -43,14 +43,14 @@ class BodyTimeout:
             return
         body, has_begun = _TimedBody(receive), False
 
-        async def unless_late(message: Message) -> None:
+        async def send_unless_late(message: Message) -> None:
             nonlocal has_begun
             if has_begun or not body.is_late:
                 has_begun = True
                 await send(message)
 
         try:
-            await self._app(scope, body.receive, unless_late)
+            await self._app(scope, body.receive, send_unless_late)
         except Exception:
             if has_begun or not body.is_late:
                 raise
@@ -70,9 +70,9 @@ class _TimedBody:
         """Return the next message, or a disconnect if it comes too late."""
         if self._is_complete:
             return await self._receive()
-        left, began = BODY_SECONDS + self._size / BODY_BYTES_PER_SECOND - self._waited, monotonic()
+        time_left, began = BODY_SECONDS + self._size / BODY_BYTES_PER_SECOND - self._waited, monotonic()
         try:
-            message = await asyncio.wait_for(self._receive(), max(0.0, min(BODY_SECONDS, left)))
+            message = await asyncio.wait_for(self._receive(), max(0.0, min(BODY_SECONDS, time_left)))
         except TimeoutError:
             self.is_late = self._is_complete = True
             return {"type": "http.disconnect"}

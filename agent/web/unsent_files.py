@@ -28,7 +28,7 @@ from agent.web.middleware.upload_form import safe_name
 
 PREFIX = "switchboard-"
 LOCK = ".lock"
-LEAST = 64 * 1024
+MIN_FILE_BYTES = 64 * 1024
 """The least number of bytes that a file counts for, because its folder and table entry take space too."""
 FILES_PER_VISITOR = 500
 FILES_OF_GUESTS = 2_000
@@ -57,10 +57,10 @@ _TOO_LARGE_OF_GUESTS = N_(
 class _Upload:
     account: str
     size: int
-    at: float
+    added_at: float
 
 
-class _Kept(OrderedDict[Path, None]):
+class _AccountFiles(OrderedDict[Path, None]):
     """The files of one account, oldest first. `size` is the number of bytes that they count for."""
 
     size = 0
@@ -89,14 +89,14 @@ class UnsentFiles:
         free: Callable[[Path], int] | None = None,
     ) -> None:
         self.limits = limits
-        self._clock, self._free = clock, free or _free
+        self._clock, self._free_bytes = clock, free or _free_bytes
         base.mkdir(parents=True, exist_ok=True, mode=0o700)
         remove_leftovers(base)
         self.folder = Path(mkdtemp(prefix=PREFIX, dir=base)).resolve()
         self._lock = _lock(self.folder)
         self._files = OrderedDict[Path, _Upload]()  # oldest first
         self._folders = set[str]()
-        self._kept: dict[str, _Kept] = {}
+        self._by_account: dict[str, _AccountFiles] = {}
         self._used, self._total = Counter[str](), 0
         self._in_use: list[Collection[Path]] = []
 
@@ -105,7 +105,7 @@ class UnsentFiles:
 
         Removes nothing: a length that a request only declares must not cost anybody a file.
         """
-        self._victims(visitor, size, files)
+        self._files_to_evict(visitor, size, files)
 
     def count(self, visitor: str | None, size: int, files: int = 0) -> list[Path]:
         """Count `size` bytes of this visitor and make room for `files` files. Raises `Limited` and then counts nothing.
@@ -113,34 +113,34 @@ class UnsentFiles:
         Returns the files that made room. They are off the table, and the caller deletes them in a thread. If the total
         is too large, these are the oldest files of the largest account, provided that it is larger than this visitor's.
         """
-        victims = self._victims(visitor, size, files)
-        for path in victims:
+        evicted = self._files_to_evict(visitor, size, files)
+        for path in evicted:
             self._forget(path)
         self._add(visitor or GUEST, size)
-        return victims
+        return evicted
 
     def uncount(self, visitor: str | None, size: int) -> None:
         """Undo `count` for `size` bytes."""
         self._add(visitor or GUEST, -size)
 
-    def keep(self, path: Path, visitor: str | None, size: int) -> None:
+    def record(self, path: Path, visitor: str | None, size: int) -> None:
         """Record an existing file and count it."""
-        account, counted = visitor or GUEST, max(size, LEAST)
+        account, counted = visitor or GUEST, max(size, MIN_FILE_BYTES)
         self._add(account, counted)
         self._files[path] = _Upload(account, counted, self._clock())
         self._folders.add(path.parent.name)
-        self._kept.setdefault(account, _Kept()).add(path, counted)
+        self._by_account.setdefault(account, _AccountFiles()).add(path, counted)
 
     async def add(self, visitor: str | None, name: str, data: bytes) -> Path:
         """Store these bytes as if they had been uploaded. Raises `Limited`."""
         path, size = self.folder / new_id() / safe_name(name), len(data)
-        victims = self.count(visitor, size, 1)
+        evicted = self.count(visitor, size, 1)
         try:
-            await asyncio.to_thread(delete, victims)
+            await asyncio.to_thread(delete, evicted)
             await asyncio.to_thread(_write, path, data)
         finally:
             self.uncount(visitor, size)
-        self.keep(path, visitor, size)
+        self.record(path, visitor, size)
         return path
 
     def remove(self, paths: Iterable[str], visitor: str | None) -> None:
@@ -169,8 +169,8 @@ class UnsentFiles:
         """
         seconds, in_use = self.limits.minutes * 60, self._paths_in_use()
         before = self._clock() - seconds
-        aged = (path for path, _ in takewhile(lambda kept: kept[1].at <= before, self._files.items()))
-        old = list(islice((path for path in aged if path not in in_use), limit))
+        expired = (path for path, _ in takewhile(lambda item: item[1].added_at <= before, self._files.items()))
+        old = list(islice((path for path in expired if path not in in_use), limit))
         for path in old:
             self._forget(path)
         known = self._folders | {path.parent.name for path in in_use}
@@ -187,16 +187,16 @@ class UnsentFiles:
         if self._used[account] <= 0:
             del self._used[account]
 
-    def _victims(self, visitor: str | None, size: int, files: int) -> list[Path]:
+    def _files_to_evict(self, visitor: str | None, size: int, files: int) -> list[Path]:
         """Return the files of others that must go for this visitor's new bytes and files. Raises `Limited`."""
         account = visitor or GUEST
         most_files = FILES_PER_VISITOR if visitor else FILES_OF_GUESTS
         most = self.limits.mb_per_visitor if visitor else self.limits.mb_of_guests
-        if files and len(self._kept.get(account, ())) + files > most_files:
+        if files and len(self._by_account.get(account, ())) + files > most_files:
             raise Limited(LocalizedText(_TOO_MANY if visitor else _TOO_MANY_OF_GUESTS, {"most": most_files}))
         if self._used[account] + size > most * MB:
             raise Limited(LocalizedText(_TOO_LARGE if visitor else _TOO_LARGE_OF_GUESTS, {"most": most}))
-        share = self.limits.disk_percent / 100 * (self._free(self.folder) + self._total)
+        share = self.limits.disk_percent / 100 * (self._free_bytes(self.folder) + self._total)
         missing = self._total + size - min(self.limits.mb_in_all * MB, share)
         surplus = len(self._files) + files - FILES_IN_ALL if files else 0
         return self._oldest_of_largest(account, self._used[account] + size, missing, surplus)
@@ -207,17 +207,17 @@ class UnsentFiles:
         if missing <= 0 and surplus <= 0:
             return found
         in_use = self._paths_in_use()
-        held = {one: kept.size for one, kept in self._kept.items()}
+        sizes = {one: files.size for one, files in self._by_account.items()}
         for upload in (self._files[path] for path in in_use if path in self._files):
-            held[upload.account] -= upload.size
-        largest = [(-size, one) for one, size in held.items()]
+            sizes[upload.account] -= upload.size
+        largest = [(-size, one) for one, size in sizes.items()]
         heapify(largest)
         oldest: dict[str, Iterator[Path]] = {}
         while missing > 0 or surplus > 0:
             size, one = largest[0] if largest else (0, account)
             if one == account or -size <= least:
                 raise Limited(_("There is no room for more files at the moment. Try again in an hour."))
-            unused = oldest.setdefault(one, (path for path in self._kept[one] if path not in in_use))
+            unused = oldest.setdefault(one, (path for path in self._by_account[one] if path not in in_use))
             path = next(unused)
             found.append(path)
             missing, surplus = missing - self._files[path].size, surplus - 1
@@ -231,10 +231,10 @@ class UnsentFiles:
         upload = self._files.pop(path)
         self._folders.discard(path.parent.name)
         self._add(upload.account, -upload.size)
-        kept = self._kept[upload.account]
-        kept.remove(path, upload.size)
-        if not kept:
-            del self._kept[upload.account]
+        account_files = self._by_account[upload.account]
+        account_files.remove(path, upload.size)
+        if not account_files:
+            del self._by_account[upload.account]
 
     def _delete_old(self, paths: Sequence[Path], known: Collection[str], before: float, limit: int) -> int:
         """Delete these files, and at most `limit` folders not in `known` that last changed before this Unix time.
@@ -242,16 +242,16 @@ class UnsentFiles:
         Returns how many folders were deleted. Runs in a thread and does not use the table.
         """
         delete(paths)
-        swept = 0
+        deleted = 0
         with os.scandir(self.folder) as entries:
             for entry in entries:
-                if entry.name in known or swept >= limit:
+                if entry.name in known or deleted >= limit:
                     continue
                 with suppress(OSError):
                     if entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mtime < before:
                         shutil.rmtree(entry.path, ignore_errors=True)
-                        swept += not os.path.lexists(entry.path)  # housekeeping repeats until nothing is removed
-        return swept
+                        deleted += not os.path.lexists(entry.path)  # housekeeping repeats until nothing is removed
+        return deleted
 
 
 def remove_leftovers(base: Path) -> int:
@@ -307,5 +307,5 @@ def _write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-def _free(folder: Path) -> int:
+def _free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free

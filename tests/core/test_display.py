@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from agent import Agent, Endpoint, InputError, Response, connect, display, stream_to_display, tool
-from agent.display import LONGEST
+from agent.display import MAX_CHARACTERS
 from tests.support.models import QWEN3
 from tests.support.scripted_server import Running
 
@@ -85,7 +85,7 @@ def test_unknown_characters_become_question_marks() -> None:
 def test_long_result_is_cut() -> None:
     console = paper()
     display(Response("tool_call_result", result("x" * 9_000, is_error=False), True, "tool"), console=console)
-    assert shown(console).count("x") == LONGEST
+    assert shown(console).count("x") == MAX_CHARACTERS
     assert "(9000 characters)" in shown(console)
 
 

@@ -38,7 +38,7 @@ from agent.responses import StreamDecoder, fix_surrogates
 from agent.settings import ROOT
 from agent.tools import arithmetic
 from agent.tracing.redaction import RecordedPiece, RedactedStream, Redactor
-from agent.web.ui.file_markdown import shown_reading
+from agent.web.ui.file_markdown import shown_extracted_text
 from agent.web.ui.formulas import mark_formulas
 from tests.tiers import in_full_tier
 
@@ -187,7 +187,7 @@ def streamed(text: str) -> object:
 
 
 def guarded(text: str) -> object:
-    return Guard()._parsed(f"https://example.com/{text}")
+    return Guard()._parse_url(f"https://example.com/{text}")
 
 
 def messages(role: str, **more: Any) -> Callable[[str], object]:
@@ -232,7 +232,9 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "a model's name at a provider": named_model_of,
     "Accept-Language": negotiate,
     "formulas": lambda text: mark_formulas(f"$a$ {text}"),
-    "what was read of a file": lambda text: shown_reading({"kind": "image", "name": text, "read": text}, ENGLISH),
+    "what was read of a file": lambda text: shown_extracted_text(
+        {"kind": "image", "name": text, "read": text}, ENGLISH
+    ),
     "a file's name": lambda text: display_name(text, "image/png"),
     "arithmetic": arithmetic.evaluate,
     "terminal": lambda text: _CONTROL.sub("", text),
@@ -320,10 +322,10 @@ COMPUTED: dict[tuple[str, str], Callable[[], list[Any]]] = {
     ("agent.media.store", "*"): constants("agent.media.store:_ID"),
     ("agent.providers.tool_choice_json", "*"): lambda: [ToolChoiceDecoder()._opening],
     ("agent.providers.errors", "pattern"): lambda: [
-        re.compile(one[0], re.IGNORECASE | re.DOTALL) for one in import_module("agent.providers.errors")._BY_WORDS
+        re.compile(one[0], re.IGNORECASE | re.DOTALL) for one in import_module("agent.providers.errors")._BY_PATTERN
     ],
     ("agent.providers.errors", "*"): constants(
-        "agent.providers.errors:_MOST", "agent.providers.errors:_PROMPT", "agent.providers.errors:_TOTAL"
+        "agent.providers.errors:_LIMIT", "agent.providers.errors:_PROMPT", "agent.providers.errors:_TOTAL"
     ),
     ("agent.local.vllm_server", "pattern"): lambda: [one[0] for one in import_module("agent.local.vllm_server")._STEPS],
     ("agent.tools.presets", "*"): lambda: [r"""(^|[\s.{,\["'])base["']?\s*([=\].]|$)"""],

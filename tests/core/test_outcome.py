@@ -113,7 +113,7 @@ async def read(run: Run, *, cancel: bool = False) -> RunResult:
 async def free(table: LiveRuns) -> None:
     """Wait until the table has no runs."""
     while table.count:
-        await asyncio.wait(table._ends or [asyncio.ensure_future(asyncio.sleep(0))])
+        await asyncio.wait(table._end_tasks or [asyncio.ensure_future(asyncio.sleep(0))])
 
 
 def fail(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, failure: BaseException, times: int) -> None:
@@ -138,11 +138,11 @@ STEPS: dict[str, Step] = {
     "explaining a cancellation": (HALF, [(Outcome, "from_cancellation", ALWAYS)]),
     "explaining twice": (HALF, [(Outcome, "from_cancellation", ALWAYS), (ResultBuilder, "build", ALWAYS)]),
     "reading the half answer": (HALF, [(ModelRequests, "partial_response", ALWAYS)]),
-    "counting the half answer": (HALF, [(UsageMeter, "step", ALWAYS)]),
+    "counting the half answer": (HALF, [(UsageMeter, "count_step", ALWAYS)]),
     "reading the clock": (TEXT, [(UsageMeter, "timings", ALWAYS)]),
     "reading the cost": (TEXT, [(ResultBuilder, "cost", ALWAYS)]),
-    "making the note": (TEXT, [(results_module, "_ended", 1)]),
-    "making the note twice": (TEXT, [(results_module, "_ended", 2)]),
+    "making the note": (TEXT, [(results_module, "_with_outcome", 1)]),
+    "making the note twice": (TEXT, [(results_module, "_with_outcome", 2)]),
     "reading the text": (TEXT, [(results_module, "text_of_message", ALWAYS)]),
     "collecting the files": (TEXT, [(results_module, "files_of_messages", ALWAYS)]),
     "repairing the context": (TEXT, [(MessageLog, "with_last", ALWAYS)]),

@@ -25,8 +25,8 @@ def test_visible_step_is_timed_by_its_deltas(clock: list[float]) -> None:
     one = UsageMeter()
     for at in (2.0, 3.0, 4.0):
         clock[0] = at
-        one.delta("output_text")
-    one.step(RequestUsage(input_tokens=5, output_tokens=6))
+        one.count_delta("output_text")
+    one.count_step(RequestUsage(input_tokens=5, output_tokens=6))
     timings = one.timings()
     assert (timings.first_token, timings.generating, timings.generated) == (2.0, 2.0, 6)
     assert (timings.output_tokens, timings.estimated) == (6, False)
@@ -34,22 +34,22 @@ def test_visible_step_is_timed_by_its_deltas(clock: list[float]) -> None:
 
 def test_hidden_step_counts_tokens_not_pace(clock: list[float]) -> None:
     one = UsageMeter()
-    one.step(RequestUsage(output_tokens=45))  # a tool call
+    one.count_step(RequestUsage(output_tokens=45))  # a tool call
     clock[0] = 9.0
-    one.delta("output_text")
+    one.count_delta("output_text")
     clock[0] = 9.2
-    one.delta("output_text")
-    one.step(RequestUsage(output_tokens=12))  # a word of text in the JSON of emulated tools
+    one.count_delta("output_text")
+    one.count_step(RequestUsage(output_tokens=12))  # a word of text in the JSON of emulated tools
     timings = one.timings()
     assert (timings.output_tokens, timings.generated, timings.generating) == (57, 0, 0.0)
 
 
 def test_deltas_are_counted_without_server_count(clock: list[float]) -> None:
     one = UsageMeter()
-    one.delta("reasoning")
+    one.count_delta("reasoning")
     clock[0] = 1.5
-    one.delta("output_text")
-    one.step(None)
+    one.count_delta("output_text")
+    one.count_step(None)
     timings = one.timings()
     assert (timings.output_tokens, timings.generated, timings.estimated, timings.reasoning) == (2, 2, True, (1.5,))
 
@@ -68,8 +68,8 @@ def test_deltas_are_counted_without_server_count(clock: list[float]) -> None:
 )
 def test_every_step_costs_and_cache_has_its_price(price: Price, cost: float) -> None:
     one = UsageMeter()
-    one.step(RequestUsage(input_tokens=1000, cache_read_tokens=200, output_tokens=100))
-    one.step(RequestUsage(input_tokens=50, output_tokens=10))
+    one.count_step(RequestUsage(input_tokens=1000, cache_read_tokens=200, output_tokens=100))
+    one.count_step(RequestUsage(input_tokens=50, output_tokens=10))
     assert one.cost(price) == pytest.approx(cost)
     timings = one.timings()
     assert (timings.input_tokens, timings.cached_tokens, timings.output_tokens) == (1050, 200, 110)
@@ -77,7 +77,7 @@ def test_every_step_costs_and_cache_has_its_price(price: Price, cost: float) -> 
 
 def test_audio_has_its_own_price() -> None:
     one = UsageMeter()
-    one.step(RequestUsage(input_tokens=1000, input_audio_tokens=400, output_tokens=10))
+    one.count_step(RequestUsage(input_tokens=1000, input_audio_tokens=400, output_tokens=10))
     assert one.cost(Price(input=2.5, output=10.0, audio=32.0)) == pytest.approx((600 * 2.5 + 400 * 32 + 100) / 1e6)
     assert one.cost(Price(input=2.5, output=10.0)) == pytest.approx((1000 * 2.5 + 100) / 1e6)
 
@@ -85,8 +85,8 @@ def test_audio_has_its_own_price() -> None:
 @pytest.mark.parametrize(("most", "known"), [(0, True), (1000, True), (999, False)])
 def test_cost_is_unknown_beyond_priced_length(most: int, known: bool) -> None:
     one = UsageMeter()
-    one.step(RequestUsage(input_tokens=1000, output_tokens=1))
-    one.step(RequestUsage(input_tokens=10, output_tokens=1))
+    one.count_step(RequestUsage(input_tokens=1000, output_tokens=1))
+    one.count_step(RequestUsage(input_tokens=10, output_tokens=1))
     assert (one.cost(Price(input=1.0, output=1.0, up_to=most)) is not None) is known
 
 
@@ -96,14 +96,14 @@ def test_cost_needs_usage_of_every_step(usage: RequestUsage | None, first: bool)
     one = UsageMeter()
     whole = RequestUsage(input_tokens=10, output_tokens=10)
     for each in (usage, whole) if first else (whole, usage):
-        one.delta("output_text")
-        one.step(each)
+        one.count_delta("output_text")
+        one.count_step(each)
     assert one.cost(Price(input=1.0, output=1.0)) is None
 
 
 def test_blocked_prompt_costs_without_answer() -> None:
     one = UsageMeter()
-    one.step(RequestUsage(input_tokens=1000))
+    one.count_step(RequestUsage(input_tokens=1000))
     assert one.cost(Price(input=2.0, output=9.0)) == pytest.approx(0.002)
 
 

@@ -29,7 +29,7 @@ from agent.i18n.translator import LANGUAGES, Translator, negotiate
 from agent.media.store import MediaStore
 from agent.models.catalog import load_catalog
 from agent.web.chat.attachments import message_parts, plan_attachments
-from agent.web.ui.components import TOOL_SUPPORT, attachments
+from agent.web.ui.components import TOOL_SUPPORT, render_attachments
 from agent.web.ui.examples import TITLES
 from agent.web.ui.page_text import LABELS, SCRIPTS, WIDGETS
 from tests.conftest import ROOT, App, Visitor
@@ -211,7 +211,7 @@ async def test_attachment_outcome_is_in_german(tmp_path: Path, sees: bool, name:
     photo = media_files.picture("HEIF", (2000, 1500))
     data = {"a.png": picture, "b.md": b"# Hello", "c.heic": photo, "d.png": picture[:200], "e.bin": b"MZ"}
     (tmp_path / name).write_bytes(data[name])
-    panel = attachments(
+    panel = render_attachments(
         await plan_attachments([tmp_path / name], replace(SPEC, image=sees), max_bytes=10**7), Translator("de")
     )
     assert PANEL[sees, name] in panel
@@ -222,7 +222,7 @@ async def test_too_many_files_is_in_german(tmp_path: Path) -> None:
     for file in files:
         file.write_bytes(media_files.picture("PNG"))
     said = "M nimmt in einer Nachricht höchstens 8 Bilder an. Senden Sie {} in einer anderen."
-    panel = attachments(await plan_attachments(files, SPEC, max_bytes=10**7), Translator("de"))
+    panel = render_attachments(await plan_attachments(files, SPEC, max_bytes=10**7), Translator("de"))
     assert [said.format(file.name) in panel for file in files] == [False] * 8 + [True] * 2
     value = {"text": "See", "files": list(map(str, files))}
     with pytest.raises(InputError) as refused:

@@ -33,11 +33,11 @@ from agent.models.catalog import load_catalog
 from agent.providers import Status
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.settings import load_settings as settings
-from agent.web.chat.attachments import PUBLIC_ATTACHMENT_LIMITS, AttachmentLimits, message_parts, plan_attachments
+from agent.web.chat.attachments import PUBLIC_LIMITS, AttachmentLimits, message_parts, plan_attachments
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor
-from agent.web.ui.components import takes
+from agent.web.ui.components import composer_for_model
 from tests.support.hub_server import serving
 from tests.support.hub_state import Hub
 from tests.support.known_texts import INVOICE, SPEECH, SPOKEN, picture_of_text
@@ -71,7 +71,7 @@ def hub_with_whisper() -> Iterator[Hub]:
     """Run a model hub with a toy in Whisper's format, which hears SAID in every speech."""
     files = whisper(SPOKEN)
     with pytest.MonkeyPatch.context() as patch, serving(files=paths(files)) as server:
-        patch.setitem(transcribe.READERS, "audio", replace(transcribe.SPEECH, files=pinned(files)))
+        patch.setitem(transcribe.TRANSCRIPTION_MODELS, "audio", replace(transcribe.SPEECH, files=pinned(files)))
         patch.setenv("HF_ENDPOINT", server.url)
         yield server
 
@@ -238,7 +238,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, *, sha256: str = "") -> Iterator[Hub]:
         sha256=sha256 or hashlib.sha256(TOY).hexdigest(),
         hub=HubFile("org/toy", "rev", "toy.onnx"),
     )
-    monkeypatch.setitem(transcribe.READERS, "image", replace(transcribe.OCR, label="Toy", files=(pinned,)))
+    monkeypatch.setitem(transcribe.TRANSCRIPTION_MODELS, "image", replace(transcribe.OCR, label="Toy", files=(pinned,)))
     with serving(files={"/org/toy/resolve/rev/toy.onnx": TOY}) as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         yield server
@@ -297,21 +297,21 @@ async def test_unreachable_hub_disables_audio(tmp_path: Path, monkeypatch: pytes
         deaf.bind(("127.0.0.1", 0))
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{deaf.getsockname()[1]}")
         here = Transcriber(tmp_path / "cache")
-        await here.look()
+        await here.check_models()
         page = widgets()
-        shown = takes(page, QWEN, transcriber=here)
+        shown = composer_for_model(page, QWEN, transcriber=here)
         composer, about = shown[page.composer.box], shown[page.composer.about]
     said = "Whisper base is not on this disk, and the model hub cannot be reached."
     assert said in about
     assert "audio" not in about.replace(said, "")
     assert "image/*" in about, "pictures cannot be read"
     assert composer.sources == ["upload"]
-    hears = takes(page, replace(QWEN, audio=True), transcriber=here)
+    hears = composer_for_model(page, replace(QWEN, audio=True), transcriber=here)
     assert hears[page.composer.box].sources == ["upload", "microphone"]
     with serving() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
-        await here.look()
-    assert takes(page, QWEN, transcriber=here)[page.composer.box].sources == ["upload", "microphone"]
+        await here.check_models()
+    assert composer_for_model(page, QWEN, transcriber=here)[page.composer.box].sources == ["upload", "microphone"]
 
 
 # --- announced, stored, sent ------------------------------------------------------------------------------------------
@@ -348,10 +348,10 @@ async def test_public_page_limits_files_read_per_message(tmp_path: Path, hears: 
     files = [tmp_path / f"{number}.ogg" for number in range(6)]
     for file in files:
         file.write_bytes(SPEECH)
-    for limits, refused in ((PUBLIC_ATTACHMENT_LIMITS, files[4:]), (AttachmentLimits(), [])):
+    for limits, refused in ((PUBLIC_LIMITS, files[4:]), (AttachmentLimits(), [])):
         plans = await plan_attachments(files, QWEN, max_bytes=10**7, transcriber=hears, limits=limits)
         assert [plan.name for plan in plans if plan.outcome == "refused"] == [path.name for path in refused]
-    plans = await plan_attachments(files, QWEN, max_bytes=10**7, transcriber=hears, limits=PUBLIC_ATTACHMENT_LIMITS)
+    plans = await plan_attachments(files, QWEN, max_bytes=10**7, transcriber=hears, limits=PUBLIC_LIMITS)
     assert plans[4].text == "Text is extracted from at most 4 files of a message. Send 4.ogg in another."
 
 
@@ -364,9 +364,9 @@ async def test_slow_reading_gives_back_the_place(tmp_path: Path) -> None:
         file.write_bytes(sound("wav", tone(60 + number)))
     with hub_with_whisper():
         conversations = Conversations(of_page, MemoryStore(), MediaStore(tmp_path / "media"), models, tools=())
-        assert conversations.attachment_limits == PUBLIC_ATTACHMENT_LIMITS
-        conversations.attachment_limits = replace(PUBLIC_ATTACHMENT_LIMITS, seconds=2.0)
-        async with conversations.transcriber._line.slot():  # another message is being read
+        assert conversations.attachment_limits == PUBLIC_LIMITS
+        conversations.attachment_limits = replace(PUBLIC_LIMITS, seconds=2.0)
+        async with conversations.transcriber._queue.slot():  # another message is being read
             with pytest.raises(InputError, match=r"^Reading the files of this message took too long\. Send fewer"):
                 await conversations.send(
                     ann, None, {"text": "", "files": list(map(str, files))}, Choices(model=LARGE.id, extract_text=True)

@@ -32,7 +32,7 @@ TOY = """
 import pickle
 from dataclasses import replace
 from agent.media import transcribe
-transcribe.READERS["audio"] = replace(transcribe.SPEECH, files=pickle.loads(bytes.fromhex("{}")))
+transcribe.TRANSCRIPTION_MODELS["audio"] = replace(transcribe.SPEECH, files=pickle.loads(bytes.fromhex("{}")))
 """
 """The start of an app that uses the tests' small speech model."""
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent import Agent, Endpoint, Limits, ModelSpec, Run, connect
-from agent.providers.request_queue import MOST_OVERTAKEN, RequestQueue, acting_for
+from agent.providers.request_queue import MAX_OVERTAKEN, RequestQueue, acting_for
 from tests.support.scripted_server import Config, Running
 
 SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="llama.cpp", reasoning=True)
@@ -125,7 +125,7 @@ async def test_new_visitors_do_not_starve_the_waiting() -> None:
         if second.inside:
             break
         inside = newcomer
-    assert number <= MOST_OVERTAKEN + 1
+    assert number <= MAX_OVERTAKEN + 1
     await second.leave("done")
     await newcomer.leave("gone")
 

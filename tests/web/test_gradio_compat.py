@@ -127,7 +127,7 @@ async def test_queue_ends_after_failure(plain_queue: Queue, monkeypatch: pytest.
 
 def test_unread_messages_are_unlimited() -> None:
     assert "AsyncQueue()" in inspect.getsource(Queue.push), (
-        "Gradio no longer keeps any number of unread messages: look if `Unread` can go."
+        "Gradio no longer keeps any number of unread messages: look if `UnreadMessages` can go."
     )
 
 

@@ -729,8 +729,8 @@ def test_policy_names_no_other_site() -> None:
 
 async def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Filling the tables gives access to nobody's data."""
-    monkeypatch.setattr(issued_ids, "REMEMBERED", 100)
-    monkeypatch.setattr(issued_ids, "REMEMBERED_EACH", 100)
+    monkeypatch.setattr(issued_ids, "MAX_IDS", 100)
+    monkeypatch.setattr(issued_ids, "MAX_IDS_PER_VISITOR", 100)
     number = iter(range(10_000))
 
     async def gradio(scope: Any, receive: Any, send: Any) -> None:
@@ -767,7 +767,7 @@ def test_flood_of_ids_evicts_no_others(owner: str | None) -> None:
     assert ids.owns("event", f"{owner or 'guest'}-session")
     assert not ids.owns("e0", "flood0-session")
     assert ids.owns("e59999", "flood19-session")
-    assert len(ids) == sum(map(len, ids._of_account.values())) <= issued_ids.REMEMBERED
+    assert len(ids) == sum(map(len, ids._of_account.values())) <= issued_ids.MAX_IDS
     for number in range(5_000):
         ids.add(f"e{number}", "one")
     assert not ids.owns("e0", "one")
@@ -775,7 +775,7 @@ def test_flood_of_ids_evicts_no_others(owner: str | None) -> None:
 
 async def test_many_events_evict_no_upload(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that waits in the composer can still be sent after many events, and vice versa."""
-    monkeypatch.setattr(issued_ids, "REMEMBERED_EACH", 10)
+    monkeypatch.setattr(issued_ids, "MAX_IDS_PER_VISITOR", 10)
     number = iter(range(1000))
 
     async def gradio(scope: Any, receive: Any, send: Any) -> None:

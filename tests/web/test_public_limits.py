@@ -26,7 +26,7 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.remembered_settings import MAX_OWNERS, RememberedSettings
-from agent.web.chat.run_setup import MAX_PROMPT, Choices
+from agent.web.chat.run_setup import MAX_PROMPT_CHARACTERS, Choices
 from agent.web.chat.visitor import Visitor as Asker
 from agent.web.client_address import ClientAddressMiddleware, client_address
 from agent.web.middleware.isolation import IsolationMiddleware
@@ -302,7 +302,7 @@ async def test_every_action_refuses_long_system_prompt(
     if first:
         await page.send(first)
         await page.done()
-    before, page.system = len(server.journal()), "x" * (MAX_PROMPT + 1)
+    before, page.system = len(server.journal()), "x" * (MAX_PROMPT_CHARACTERS + 1)
     with pytest.raises(gr.Error, match=r"system prompt has 20,001 characters; 20,000 is the most"):
         await act(page)
     assert len(server.journal()) == before

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Response, expect
 from starlette.types import Message, Receive, Scope, Send
 
-from agent.web.middleware.static_files import FOR_GOOD, StaticFilesMiddleware
+from agent.web.middleware.static_files import CACHE_FOREVER, StaticFilesMiddleware
 from tests.conftest import App, Visitor
 
 NAME = "index-Bx_1-aZ9.js"
@@ -68,7 +68,7 @@ def test_file_is_cached_and_compressed_on_request(tmp_path: Path) -> None:
         assert answer.text == SCRIPT
         assert answer.headers.get("content-encoding") == ("gzip" if "gzip" in taken else None)
         assert answer.headers.get_list("set-cookie") == ["visitor"]  # its own cookie, no earlier visitor's
-        assert answer.headers["cache-control"] == FOR_GOOD["cache-control"]
+        assert answer.headers["cache-control"] == CACHE_FOREVER["cache-control"]
         assert answer.headers["vary"] == "accept-encoding"
         assert answer.headers["content-type"].startswith("text/javascript")
 
@@ -114,7 +114,7 @@ def test_page_starts_with_static_files(app: App) -> None:
     with httpx.stream("GET", f"{app.url}/{path}", headers={"accept-encoding": "gzip"}) as answer:
         assert answer.read() == plain.content
     assert answer.num_bytes_downloaded < len(plain.content) / 2
-    assert answer.headers["cache-control"] == FOR_GOOD["cache-control"]
+    assert answer.headers["cache-control"] == CACHE_FOREVER["cache-control"]
     assert "set-cookie" not in answer.headers
 
 
@@ -139,4 +139,4 @@ def test_reload_requests_no_script_again(app: App, visit: Callable[..., Visitor]
     assert visitor.page.evaluate(sent) == 0
     kept = [answer.headers.get("cache-control") for answer in answers if "/assets/" in answer.url]
     assert len(kept) > 20
-    assert set(kept) == {FOR_GOOD["cache-control"]}
+    assert set(kept) == {CACHE_FOREVER["cache-control"]}

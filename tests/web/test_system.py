@@ -19,9 +19,9 @@ for name in ("fcntl", "resource"):
 from pathlib import Path
 import agent.web.app, agent.web.server
 from agent.settings import UploadSettings
-from agent.web.connections import MOST_CONNECTIONS, raise_file_limit
+from agent.web.connections import MAX_CONNECTIONS, raise_file_limit
 from agent.web.unsent_files import UnsentFiles
-assert raise_file_limit() > MOST_CONNECTIONS / 2
+assert raise_file_limit() > MAX_CONNECTIONS / 2
 first, second = (UnsentFiles(Path(sys.argv[1]), UploadSettings()) for _ in range(2))
 assert first.folder.is_dir() and second.folder.is_dir(), "nobody knows whether the first one is in use"
 for files in (first, second):

@@ -28,7 +28,7 @@ from agent.web.middleware import upload_progress
 from agent.web.middleware.upload_form import UploadForm, safe_name
 from agent.web.middleware.upload_progress import UploadProgress
 from agent.web.middleware.uploads import LINGER_SECONDS
-from agent.web.unsent_files import LEAST, LOCK, MB, PREFIX, UnsentFiles, remove_leftovers
+from agent.web.unsent_files import LOCK, MB, MIN_FILE_BYTES, PREFIX, UnsentFiles, remove_leftovers
 from tests.conftest import App, Visitor, becomes
 from tests.support.clocks import Clock
 from tests.support.http_client import API, HttpVisitor, connected
@@ -300,20 +300,20 @@ async def test_unremovable_folder_is_not_counted(tmp_path: Path, monkeypatch: py
 
 async def test_tiny_files_count_for_more(opened: Callable[..., UnsentFiles]) -> None:
     uploads = opened(mb_per_visitor=1)
-    for _ in range(MB // LEAST):
+    for _ in range(MB // MIN_FILE_BYTES):
         await uploads.add("ann", "a.txt", b"")
     with pytest.raises(Limited):
-        await uploads.add("ann", "a.txt", b"x" * LEAST)
+        await uploads.add("ann", "a.txt", b"x" * MIN_FILE_BYTES)
 
 
 async def test_freeing_space_takes_linear_time(opened: Callable[..., UnsentFiles]) -> None:
     def took(files: int) -> float:
-        uploads = opened(mb_per_visitor=10**6, mb_in_all=files * LEAST / MB)
+        uploads = opened(mb_per_visitor=10**6, mb_in_all=files * MIN_FILE_BYTES / MB)
         for number in range(files):
-            uploads.keep(uploads.folder / str(number) / "a.txt", "large", 1)
+            uploads.record(uploads.folder / str(number) / "a.txt", "large", 1)
         begun = process_time()
-        uploads.check("small", files * LEAST // 2)
-        uploads.count("small", files * LEAST // 2)
+        uploads.check("small", files * MIN_FILE_BYTES // 2)
+        uploads.count("small", files * MIN_FILE_BYTES // 2)
         return process_time() - begun
 
     few, many = (min(took(files) for _ in range(3)) for files in (1000, 4000))
@@ -417,7 +417,7 @@ async def test_expiry_blocks_nobody(opened: Callable[..., UnsentFiles], monkeypa
     assert await expiring == 3
     assert waited == [True] * 3
     assert not any(path.exists() for path in paths)
-    assert (await uploads.add("ann", "b.txt", b"x" * (MB - LEAST))).exists()
+    assert (await uploads.add("ann", "b.txt", b"x" * (MB - MIN_FILE_BYTES))).exists()
 
 
 async def test_only_its_visitor_removes_a_file(opened: Callable[..., UnsentFiles]) -> None:

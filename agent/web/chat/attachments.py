@@ -14,7 +14,7 @@ from agent.media.convert import convert_file, media_limits
 from agent.media.mime import ConvertedMedia, detect_mime
 from agent.media.owner_folders import FILE_BYTES
 from agent.media.store import MediaStore
-from agent.media.transcribe import READERS, Kind, ReportProgress, Transcriber
+from agent.media.transcribe import TRANSCRIPTION_MODELS, Kind, ReportProgress, Transcriber
 from agent.messages.adapt import pictures, sounds
 from agent.messages.parts import extracted_text, fence
 from agent.models.catalog import ModelSpec
@@ -207,7 +207,7 @@ async def _plan(
         data = await asyncio.to_thread(_read, path, max_bytes)
         kind = detect_mime(data).partition("/")[0]
         if path.suffix.lower() in TEXT_SUFFIXES and (not kind or _is_text(data)):
-            return AttachmentPlan(name=name, outcome="as it is", text=_("sent as text"), sent=_quoted(name, data))
+            return AttachmentPlan(name=name, outcome="as it is", text=_("sent as text"), sent=_quote_file(name, data))
         if kind not in ("image", "audio"):
             raise InputError(_("{name} is neither a picture, a sound nor a text that can be read.", name=name))
     except InputError as error:
@@ -248,7 +248,7 @@ _CANNOT_TAKE = {
 
 async def _transcription_text(kind: Kind, converted: ConvertedMedia, transcriber: Transcriber) -> LocalizedText:
     """Return the message for an image or audio file that is to be transcribed."""
-    reader, missing = READERS[kind], await transcriber.to_fetch(kind)
+    reader, missing = TRANSCRIPTION_MODELS[kind], await transcriber.to_fetch(kind)
     by = {"reader": reader.label, "licence": reader.licence}
     if kind == "image":
         text = _("the text in it is extracted on this server by {reader} ({licence}) and sent instead", **by)
@@ -338,7 +338,7 @@ def _is_text(data: bytes) -> bool:
         return False
 
 
-def _quoted(name: str, data: bytes) -> str:
+def _quote_file(name: str, data: bytes) -> str:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

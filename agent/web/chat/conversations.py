@@ -155,16 +155,11 @@ class Conversations:
                 raise
 
     async def answer(
-        self,
-        visitor: Visitor,
-        conversation: str | None,
-        text: str,
-        choices: Choices,
-        question_id: QuestionId | None = None,
+        self, visitor: Visitor, conversation: str | None, text: str, choices: Choices, pressed: QuestionId | None = None
     ) -> LiveRun | None:
         """Answer a question of a suspended run and resume it. Return None if it has more questions.
 
-        `question_id` is the question of the pressed button. Raises `Conflict` if there is no question or another one
+        `pressed` is the question whose button was pressed. Raises `Conflict` if there is no question or another one
         now, and `InputError` for an invalid answer.
         """
         check_length(text)
@@ -173,7 +168,7 @@ class Conversations:
         turn = to_turns(entries, replies=self.replies.get(conversation))[-1] if entries else None
         if turn is None or turn.question is None:
             raise Conflict(_("Nothing is asked here any more; the page shows what is."))
-        if question_id is not None and question_id != QuestionId(turn.run, turn.question["id"]):
+        if pressed is not None and pressed != QuestionId(turn.run, turn.question["id"]):
             raise Conflict(_("That question has been answered; the page shows what is asked now."))
         parse_answer(turn.question, text)
         replies = {**(turn.replies or {}), turn.question["id"]: text.strip()}
@@ -192,7 +187,7 @@ class Conversations:
             suspension = replace(Suspension.of(setup.context), options=asdict(setup.options))
             Resumption(suspension=suspension, answers=answers, sealed=False, changed_ok=True).check(setup.agent.tools)
             run = setup.agent.resume(suspension, answers, journal=setup.journal)
-            live = self._launch(run, setup, permit, resumed=True)
+            live = self._begin(run, setup, permit, resumed=True)
         self.replies.forget(conversation)
         return live
 
@@ -200,7 +195,7 @@ class Conversations:
         """Answer the last message again, on its own branch. Raises `Conflict` if it is no longer the last one."""
         self._check_not_busy(conversation)
         async with self._permit(visitor, choices) as permit:
-            entry, record, _ = await self._last_message(visitor.owner, conversation, entry_id)
+            entry, record, _ = await self._find_last(visitor.owner, conversation, entry_id)
             await self._answer_again(record, entry, None, choices, permit)
 
     async def continue_answer(
@@ -212,7 +207,7 @@ class Conversations:
         """
         self._check_not_busy(conversation)
         async with self._permit(visitor, choices) as permit:
-            _head, record, ended = await self._last_message(visitor.owner, conversation, entry_id)
+            _head, record, ended = await self._find_last(visitor.owner, conversation, entry_id)
             if ended not in ("length", "interrupted"):
                 raise Conflict(_CHAT_CHANGED)
             await permit.reserve(size_of([text]))
@@ -235,7 +230,7 @@ class Conversations:
 
     async def undo(self, owner: str, conversation: str | None, entry_id: str) -> str:
         """Remove the last message and its answer. Return its text. Raises `Conflict` like `retry`."""
-        entry, record, _ = await self._last_message(owner, conversation, entry_id)
+        entry, record, _ = await self._find_last(owner, conversation, entry_id)
         await self._store.save(branch(record, entry.parent_id))
         return message_text(entry)
 
@@ -266,9 +261,7 @@ class Conversations:
         entries = await self._store.history(await self._store.get(conversation, owner=owner), limit=most)
         return entries, len(entries) == most
 
-    async def _last_message(
-        self, owner: str, conversation: str | None, entry_id: str
-    ) -> tuple[Entry, Record, str | None]:
+    async def _find_last(self, owner: str, conversation: str | None, entry_id: str) -> tuple[Entry, Record, str | None]:
         """Return the visitor's last message and how its answer ended. Raises `Conflict` if its id differs."""
         entries, record = await self._entries(owner, conversation)
         last = next((entry for entry in reversed(entries) if is_prompt(entry)), None)
@@ -316,7 +309,7 @@ class Conversations:
         setup = await self._set_up_run(record, choices, permit, parts)
         prompt = cast(Prompt, parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts)
         run = setup.agent.run(prompt, context=setup.context, options=setup.options, journal=setup.journal)
-        live = self._launch(run, setup, permit)
+        live = self._begin(run, setup, permit)
         try:
             # If the caller is cancelled, the run goes on. Only the first write shows whether the message is stored.
             await run_to_completion(setup.journal.wait_for_first_write(run))
@@ -346,7 +339,7 @@ class Conversations:
             resumed=resumed,
         )
 
-    def _launch(self, run: Run, setup: RunSetup, permit: AnswerPermit, *, resumed: bool = False) -> LiveRun:
+    def _begin(self, run: Run, setup: RunSetup, permit: AnswerPermit, *, resumed: bool = False) -> LiveRun:
         live = self.live_runs.start(run, setup.journal, permit.aclose, resumed=resumed)
         permit.hand_over()
         return live

@@ -57,7 +57,7 @@ class StoreJournal:
             kept = await self._media.with_references(self.record.owner, self.record.id, message)
             entry = Entry(parent_id=self.record.head_id, message=kept, note=note)
             async with self.log.saving(note) as events:
-                self.record = await self._store.save(self._moved(entry), [entry], events)
+                self.record = await self._store.save(self._advance(entry), [entry], events)
         except BaseException as failure:
             if not self.first_write.done():
                 self.first_write.set_exception(failure)
@@ -84,7 +84,7 @@ class StoreJournal:
         elif run.result is not None:
             raise run.refused or AgentError(run.result.note.detail)
 
-    def _moved(self, entry: Entry) -> Record:
+    def _advance(self, entry: Entry) -> Record:
         timings = entry.note.timings
         return replace(
             self.record,

@@ -92,7 +92,7 @@ class ModelMenu:
         check_name(model)
         if self._records and model.startswith(PREFIX):
             return self._replay(model).spec
-        served = self._served(model)
+        served = self._find_served(model)
         if served is not None or not model:
             return served.spec if served else None
         return self.catalog.find(model)
@@ -120,7 +120,7 @@ class ModelMenu:
         provider = self.provider(spec)
         if provider is None or self._visitors_key(owner, provider, login):
             return False
-        return not self._lends(spec) or default_endpoint(provider).api_key is None
+        return not self._is_lent(spec) or default_endpoint(provider).api_key is None
 
     async def connect(self, owner: str, model: str, login: str | None = None) -> tuple[Connection, bool]:
         """Return the connection to a model, and True if the caller must close it.
@@ -131,21 +131,21 @@ class ModelMenu:
         check_name(model)
         if self._records and model.startswith(PREFIX):
             return self._replay(model), True
-        spec = self.find(model) if model and self._served(model) is None else None
+        spec = self.find(model) if model and self._find_served(model) is None else None
         provider = self.provider(spec) if spec is not None else None
         if spec is None or provider is None:
-            return self._shared(await self._ready(model)), False
+            return self._get_shared_connection(await self._wait_for_model(model)), False
         endpoint = default_endpoint(provider)
         if key := self._visitors_key(owner, provider, login):
             self.keys.keep_alive(owner)
             return connect(spec, Endpoint(endpoint.base_url, key)), True
-        if not self._lends(spec) or endpoint.api_key is None:
-            raise ProviderError(self._why_not(spec, provider), kind="key")
+        if not self._is_lent(spec) or endpoint.api_key is None:
+            raise ProviderError(self._key_advice(spec, provider), kind="key")
         if spec.menu:
-            return self._shared(ServedModel(spec, endpoint)), False
+            return self._get_shared_connection(ServedModel(spec, endpoint)), False
         return connect(spec, endpoint), True  # any name can be typed, so kept connections would pile up
 
-    def _why_not(self, spec: ModelSpec, provider: ProviderSpec) -> str:
+    def _key_advice(self, spec: ModelSpec, provider: ProviderSpec) -> str:
         """Return what the visitor can do about a model that needs a key."""
         if not self.accepts_keys:
             return _(
@@ -186,7 +186,7 @@ class ModelMenu:
         """True if a hosted model that is not lent needs a visitor's own key, even if the owner has one."""
         return self._lent is not None
 
-    def _lends(self, spec: ModelSpec) -> bool:
+    def _is_lent(self, spec: ModelSpec) -> bool:
         return self._lent is None or spec.id in self._lent
 
     def _usable(self, owner: str, login: str | None) -> list[ModelSpec]:
@@ -213,20 +213,20 @@ class ModelMenu:
     def _visitors_key(self, owner: str, provider: ProviderSpec, login: str | None) -> str | None:
         return self.keys.get(owner, provider.id) or (login if provider.id == HUB else None)
 
-    def _served(self, model: str) -> ServedModel | None:
+    def _find_served(self, model: str) -> ServedModel | None:
         served = self.local.served
         if not model:
             return served[0] if served else None
         return next((one for one in served if model in (one.spec.id, one.spec.name)), None)
 
-    async def _ready(self, model: str) -> ServedModel:
+    async def _wait_for_model(self, model: str) -> ServedModel:
         served = await self.local.ready()
-        if found := self._served(model):
+        if found := self._find_served(model):
             return found
         known = ", ".join(one.spec.id for one in served)
         raise LocalModelError(_("No model named {name!r} answers. Those that do: {known}.", name=model, known=known))
 
-    def _shared(self, served: ServedModel) -> Connection:
+    def _get_shared_connection(self, served: ServedModel) -> Connection:
         if served not in self._connections:
             self._connections[served] = connect(served.spec, served.endpoint)
         return self._connections[served]

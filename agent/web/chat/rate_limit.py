@@ -218,11 +218,11 @@ class _Counts:
         self._forget(now - MINUTE_SECONDS)
         for bucket, bound in bounds.items():
             if self._current[bucket] >= bound.at_once:
-                raise _limited(_text(bound.too_many, count=self._current[bucket]), bound is each and visitor.guest)
+                raise _refusal(_text(bound.too_many, count=self._current[bucket]), bound is each and visitor.guest)
             if self._last_minute[bucket] >= bound.a_minute:
                 oldest = next((one.at for one in self._times if bucket in one.buckets), now)
                 text = _text(bound.too_often, count=bound.a_minute, seconds=math.ceil(oldest + MINUTE_SECONDS - now))
-                raise _limited(text, bound is each and visitor.guest)
+                raise _refusal(text, bound is each and visitor.guest)
         buckets = tuple(bounds)
         self._times.append(counted := _Counted(now, buckets))
         self._last_minute.update(buckets)
@@ -253,6 +253,6 @@ def _text(forms: Plural, **values: int) -> LocalizedText:
     return LocalizedText(singular, values, plural)
 
 
-def _limited(text: LocalizedText, guests: bool) -> Limited:
+def _refusal(text: LocalizedText, guests: bool) -> Limited:
     shared = _("All visitors whose browsers keep no cookies share this limit.")
     return Limited(joined([text, shared]) if guests else text)

@@ -96,7 +96,7 @@ class StorageQuota:
     async def _check_visitor(self, limits: PublicSettings, visitor: Visitor, size: int) -> None:
         """Raise `Limited` if a visitor with a cookie, or all visitors at their address, would have too much."""
         most_each = limits.stored_mb_per_visitor
-        if await self._used(visitor.owner) + size > most_each * MB:
+        if await self._used_bytes(visitor.owner) + size > most_each * MB:
             raise Limited(
                 _(
                     "Your conversations may take {most} MB here, and this message would exceed that, "
@@ -110,7 +110,7 @@ class StorageQuota:
         used, most = await self._total(limits)
         free = most - used - size
         if used + size > free and has_full_share(
-            await self._used_from(visitor.address, visitor.owner) + size,
+            await self._used_bytes_at_address(visitor.address, visitor.owner) + size,
             free=int(free),
             always=int(ADDRESS_SHARE * most),
         ):
@@ -150,15 +150,15 @@ class StorageQuota:
         excess = used + size - most
         if not visitor.guest:
             return excess
-        return max(excess, await self._used(GUEST_PREFIX) + size - limits.stored_mb_of_guests * MB)
+        return max(excess, await self._used_bytes(GUEST_PREFIX) + size - limits.stored_mb_of_guests * MB)
 
     async def _total(self, limits: PublicSettings) -> tuple[int, float]:
         """Return the bytes that all visitors together have, and the most that they can have."""
-        used = await self._used("")
+        used = await self._used_bytes("")
         free = await asyncio.to_thread(self._free_bytes, self._folder)
         return used, min(limits.stored_mb_in_all * MB, limits.stored_disk_percent / 100 * (free + used))
 
-    async def _used(self, owners: str) -> int:
+    async def _used_bytes(self, owners: str) -> int:
         """Return the bytes of all owners with the prefix `owners`: stored text, files and reservations."""
         found = [
             size
@@ -168,7 +168,7 @@ class StorageQuota:
         ]
         return sum(found) + await self._store.size(owners=owners)
 
-    async def _used_from(self, address: str, visitor: str) -> int:
+    async def _used_bytes_at_address(self, address: str, visitor: str) -> int:
         """Return the bytes of this visitor and of all visitors that were last seen at this address."""
         owners = {visitor, *(owner for owner, seen in self._addresses.items() if seen == address)}
         texts, files = await self._store.sizes(), await self._media.sizes()

@@ -31,7 +31,7 @@ def default_prompt(settings: Settings, spec: ModelSpec | None) -> str:
     """Return the owner's system prompt with `{model}` and `{date}` filled in, or the app's prompt if none is set."""
     today = date.today()
     day = f"{today:%A}, {today.day} {today:%B %Y}"
-    return _filled(settings, spec, day)
+    return _fill_prompt(settings, spec, day)
 
 
 def own_prompt(text: str, settings: Settings, specs: Iterable[ModelSpec]) -> str | None:
@@ -62,11 +62,11 @@ def _is_default(text: str, settings: Settings, spec: ModelSpec | None) -> bool:
 
 def _pattern(settings: Settings, spec: ModelSpec | None) -> str:
     """Return a regular expression for the default prompt for this model, on any date."""
-    parts = _filled(settings, spec, "\0").strip().split("\0")
+    parts = _fill_prompt(settings, spec, "\0").strip().split("\0")
     return DATE.join(map(re.escape, parts))
 
 
-def _filled(settings: Settings, spec: ModelSpec | None, day: str) -> str:
+def _fill_prompt(settings: Settings, spec: ModelSpec | None, day: str) -> str:
     model = spec.label if spec is not None else ""
     if settings.system_prompt is None:
         named = f"You are {model}{_made_by(spec)}. " if spec is not None else ""

@@ -90,13 +90,13 @@ class Turn:
         """True if the model finished without an answer: no text since the last result, and no file."""
         if self.note is None or self.note.ended != "stop" or self.files:
             return False
-        said = ""
+        text = ""
         for bubble in self.bubbles:
             if bubble.first.type == "tool_call_result":
-                said = ""
+                text = ""
             elif bubble.first.type == "output_text":
-                said += bubble.text
-        return not said.strip()
+                text += bubble.text
+        return not text.strip()
 
     @property
     def is_waiting(self) -> bool:

@@ -66,18 +66,18 @@ class _WhenUsed(Loader):
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        def named(name: str) -> Any:
+        def get_attribute(name: str) -> Any:
             if name.startswith("__"):
                 raise AttributeError(name)
             if sys.modules.get(module.__name__) is not module:
                 return getattr(import_module(module.__name__), name)
 
-            def later(*given: object, **more: object) -> Any:
+            def import_and_call(*given: object, **more: object) -> Any:
                 return getattr(import_module(module.__name__), name)(*given, **more)
 
-            return later
+            return import_and_call
 
-        cast(Any, module).__getattr__ = named
+        cast(Any, module).__getattr__ = get_attribute
 
 
 class _WithoutStubs(Loader):

@@ -22,7 +22,7 @@ _call: Callable[..., Awaitable[Any]] = cast(Any, route_utils).call_process_api
 def release_memory(queue: Any) -> None:
     """Patch this queue and all sessions so that they keep less."""
     cast(Any, SessionState)._update_value_in_config = nothing
-    cast(Any, route_utils).call_process_api = _noted
+    cast(Any, route_utils).call_process_api = _call_and_note_error
     process: Callable[..., Awaitable[None]] = queue.process_events
 
     async def process_events(*given: Any, **named: Any) -> None:
@@ -37,7 +37,7 @@ def release_memory(queue: Any) -> None:
     queue.process_events = process_events
 
 
-async def _noted(*given: Any, **named: Any) -> Any:
+async def _call_and_note_error(*given: Any, **named: Any) -> Any:
     try:
         return await _call(*given, **named)
     except Exception as error:

@@ -19,7 +19,7 @@ from agent.web.middleware.requests import refuse
 CLOSING = b'"msg":"close_stream"'
 SETTLE_SECONDS = 0.15
 """Seconds until a page is assumed to have read that its stream closes. Only a join within this time waits."""
-REMEMBERED = 10_000
+MAX_SESSIONS = 10_000
 
 
 class EventStreamMiddleware:
@@ -40,28 +40,28 @@ class EventStreamMiddleware:
             if not self._has_session(session):
                 await refuse(send, 404)
                 return
-            send = self._noting(session, send)
+            send = self._note_closing(session, send)
         elif session is not None and scope["path"] == f"{API}queue/join":
-            send = self._after_closing(session, send)
+            send = self._delay_after_closing(session, send)
         await self._app(scope, receive, send)
 
-    def _noting(self, session: str, send: Send) -> Send:
-        async def noting(message: Message) -> None:
+    def _note_closing(self, session: str, send: Send) -> Send:
+        async def send_and_note(message: Message) -> None:
             if CLOSING in message.get("body", b""):
                 self._closed[session] = monotonic()
                 self._closed.move_to_end(session)
-                while len(self._closed) > REMEMBERED:
+                while len(self._closed) > MAX_SESSIONS:
                     self._closed.popitem(last=False)
             await send(message)
 
-        return noting
+        return send_and_note
 
-    def _after_closing(self, session: str, send: Send) -> Send:
-        async def after(message: Message) -> None:
+    def _delay_after_closing(self, session: str, send: Send) -> Send:
+        async def delayed_send(message: Message) -> None:
             if message["type"] == "http.response.start":
                 left = self._closed.get(session, -SETTLE_SECONDS) + SETTLE_SECONDS - monotonic()
                 if left > 0:
                     await asyncio.sleep(left)
             await send(message)
 
-        return after
+        return delayed_send

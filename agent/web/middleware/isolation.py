@@ -87,7 +87,7 @@ class IsolationMiddleware:
             scope = locate(scope, self._prefix)
             self._origins.check(scope)
             scope, visitor = self._identify(scope, answer)
-            await self._app(*await self._checked(scope, receive, answer, visitor))
+            await self._app(*await self._check_request(scope, receive, answer, visitor))
         except RequestRefused as refused:
             await refuse(answer, refused.status, refused.location)
         except Exception:
@@ -128,11 +128,11 @@ class IsolationMiddleware:
             answer.cookies.append(jar.setting(self._visitors.mint()[1]))
         return visitor
 
-    async def _checked(self, scope: Scope, receive: Receive, send: Send, visitor: str | None) -> ASGICall:
+    async def _check_request(self, scope: Scope, receive: Receive, send: Send, visitor: str | None) -> ASGICall:
         """Return the checked request for the application. Raises `RequestRefused`."""
         method, path = scope["method"], scope["path"]
         if not path.startswith(API):
-            return self._checked_page(scope), receive, send
+            return self._check_page_request(scope), receive, send
         route = path[len(API) :]
         if method in READ and route.startswith("file="):
             if not self.uploads.owns(route.removeprefix("file="), visitor):
@@ -142,21 +142,21 @@ class IsolationMiddleware:
             path = f"{API}heartbeat/{_session(visitor, route.removeprefix('heartbeat/'))}"
             return {**with_query(scope), "path": path, "raw_path": path.encode()}, receive, send
         if method == "POST":
-            return await self._checked_post(route, scope, receive, send, visitor)
+            return await self._check_post(route, scope, receive, send, visitor)
         if method == "GET":
-            return self._checked_get(route, scope, visitor), receive, send
+            return self._check_get(route, scope, visitor), receive, send
         raise RequestRefused
 
-    def _checked_page(self, scope: Scope) -> Scope:
+    def _check_page_request(self, scope: Scope) -> Scope:
         """Return the scope of a request for the page, its files, or a route of our own."""
         if scope["method"] not in READ:
             raise RequestRefused(405)
         path = scope["path"]
         if path not in self._open and not path.startswith(OPEN_PREFIXES):
             raise RequestRefused
-        return self._home(scope) if path in HOME_PATHS else scope
+        return self._without_deep_link(scope) if path in HOME_PATHS else scope
 
-    async def _checked_post(
+    async def _check_post(
         self, route: str, scope: Scope, receive: Receive, send: Send, visitor: str | None
     ) -> ASGICall:
         """Return a checked POST to Gradio's API: an event, its end, or an upload."""
@@ -189,7 +189,7 @@ class IsolationMiddleware:
             case _:
                 raise RequestRefused
 
-    def _checked_get(self, route: str, scope: Scope, visitor: str | None) -> Scope:
+    def _check_get(self, route: str, scope: Scope, visitor: str | None) -> Scope:
         """Return the scope of a GET to Gradio's API: events, the progress of an upload, or public information."""
         query = QueryParams(scope["query_string"])
         match route:
@@ -207,7 +207,7 @@ class IsolationMiddleware:
             case _:
                 raise RequestRefused
 
-    def _home(self, scope: Scope) -> Scope:
+    def _without_deep_link(self, scope: Scope) -> Scope:
         """Return the request for the page without deep links. Raises `RequestRefused` if it names a page."""
         query = QueryParams(scope["query_string"])
         if query.get("page"):

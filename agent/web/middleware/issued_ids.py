@@ -5,9 +5,9 @@ from heapq import heapify, heappop, heapreplace
 
 from agent.web.guests import GUEST
 
-REMEMBERED = 50_000
-REMEMBERED_EACH = 4_000
-REMEMBERED_OF_GUESTS = 10_000
+MAX_IDS = 50_000
+MAX_IDS_PER_VISITOR = 4_000
+MAX_IDS_OF_GUESTS = 10_000
 """The most ids of a kind that are remembered: in total, for one visitor, and for all guests together."""
 
 
@@ -35,17 +35,17 @@ class IssuedIds:
         self._count -= len(issued)
         issued[id_of_owner] = None
         issued.move_to_end(id_of_owner)
-        while len(issued) > (REMEMBERED_OF_GUESTS if account == GUEST else REMEMBERED_EACH):
+        while len(issued) > (MAX_IDS_OF_GUESTS if account == GUEST else MAX_IDS_PER_VISITOR):
             issued.popitem(last=False)
         self._count += len(issued)
-        if self._count > REMEMBERED:
+        if self._count > MAX_IDS:
             self._forget()
 
     def _forget(self) -> None:
         """Drop a tenth of all ids, the oldest of the largest accounts first, to protect the shares of the others."""
         largest = [(-len(issued), account) for account, issued in self._of_account.items()]
         heapify(largest)
-        while self._count > REMEMBERED * 9 // 10:
+        while self._count > MAX_IDS * 9 // 10:
             size, account = largest[0]
             self._of_account[account].popitem(last=False)
             self._count -= 1

@@ -36,13 +36,13 @@ class Origins:
     def check(self, scope: Scope) -> None:
         """Raise `RequestRefused` for an unknown host name, or for a change that a foreign page requests."""
         headers = Headers(scope=scope)
-        asked = [value for name in ("host", "x-forwarded-host") if (value := headers.get(name)) is not None]
-        hosts = [value.split(",")[0].strip().lower() for value in asked]
+        values = [value for name in ("host", "x-forwarded-host") if (value := headers.get(name)) is not None]
+        hosts = [value.split(",")[0].strip().lower() for value in values]
         found = [_AUTHORITY.fullmatch(host) for host in hosts]
         if any(match is None or int((match["port"] or ":0")[1:]) > 65535 for match in found):
             raise RequestRefused(400)
         named = [match["name"] for match in found if match]
-        if scope["path"] not in PROBES and not all(self._serves(name) for name in named):
+        if scope["path"] not in PROBES and not all(self._is_served(name) for name in named):
             raise RequestRefused(421)
         if scope["method"] not in READ and is_foreign(headers):
             raise RequestRefused(403)
@@ -50,7 +50,7 @@ class Origins:
         if scope["method"] not in READ and origin is not None and not self._owns(origin, hosts, is_secure(scope)):
             raise RequestRefused(403)
 
-    def _serves(self, name: str) -> bool:
+    def _is_served(self, name: str) -> bool:
         return self._any or name in self._names or is_loopback(name)
 
     def _owns(self, origin: str, hosts: list[str], secure: bool) -> bool:

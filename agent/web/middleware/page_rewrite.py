@@ -23,7 +23,7 @@ class PageRewriteMiddleware:
         start: Message | None = None
         body = bytearray()
 
-        async def changed(message: Message) -> None:
+        async def send_changed(message: Message) -> None:
             nonlocal start
             if message["type"] == "http.response.start":
                 start = message
@@ -39,4 +39,4 @@ class PageRewriteMiddleware:
             await send({**start, "headers": headers.raw})
             await send({"type": "http.response.body", "body": content})
 
-        await self._app(scope, receive, changed)
+        await self._app(scope, receive, send_changed)

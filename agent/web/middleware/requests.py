@@ -92,17 +92,17 @@ def with_body(scope: Scope, receive: Receive, value: dict[str, Any]) -> tuple[Sc
         body = json.dumps(value, ensure_ascii=False, allow_nan=False).encode(errors="replace")  # half an emoji: "?"
     except (ValueError, RecursionError) as error:
         raise RequestRefused(400) from error
-    kept = [pair for pair in scope["headers"] if pair[0] not in (b"content-length", b"transfer-encoding")]
+    headers = [pair for pair in scope["headers"] if pair[0] not in (b"content-length", b"transfer-encoding")]
     sent = False
 
-    async def said() -> Message:
+    async def receive_body() -> Message:
         nonlocal sent
         if sent:
             return await receive()
         sent = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return {**scope, "headers": [*kept, (b"content-length", str(len(body)).encode())]}, said
+    return {**scope, "headers": [*headers, (b"content-length", str(len(body)).encode())]}, receive_body
 
 
 def with_query(scope: Scope, **query: str) -> Scope:

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 HASHED = re.compile(r"/assets/([\w.-]{1,100}-[\w-]{8,40}\.(js|css))", re.ASCII)
 TYPES = {"js": "text/javascript", "css": "text/css"}
-FOR_GOOD = {"cache-control": "public, max-age=31536000, immutable", "vary": "accept-encoding"}
+CACHE_FOREVER = {"cache-control": "public, max-age=31536000, immutable", "vary": "accept-encoding"}
 
 
 class StaticFilesMiddleware:
@@ -26,7 +26,7 @@ class StaticFilesMiddleware:
     def __init__(self, app: ASGIApp, folder: Path) -> None:
         self._app, self._folder = app, folder
         self._page = GZipMiddleware(app, compresslevel=5)
-        self._kept: dict[tuple[str, bool], bytes] = {}
+        self._cache: dict[tuple[str, bool], bytes] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer requests for existing files. Pass everything else on, and compress the page itself."""
@@ -36,19 +36,19 @@ class StaticFilesMiddleware:
     async def _answer(self, scope: Scope) -> ASGIApp | None:
         if scope["path"] == "/":
             return self._page
-        asked = HASHED.fullmatch(scope["path"])
-        if not asked:
+        match = HASHED.fullmatch(scope["path"])
+        if not match:
             return None
-        name, kind = asked.groups()
-        packed = "gzip" in Headers(scope=scope).get("accept-encoding", "")
-        if (name, packed) not in self._kept:
+        name, kind = match.groups()
+        compressed = "gzip" in Headers(scope=scope).get("accept-encoding", "")
+        if (name, compressed) not in self._cache:
             try:
-                self._kept[name, packed] = await asyncio.to_thread(_content, self._folder / name, packed)
+                self._cache[name, compressed] = await asyncio.to_thread(_content, self._folder / name, compressed)
             except OSError:
                 return None
-        headers = FOR_GOOD | ({"content-encoding": "gzip"} if packed else {})
-        return Response(self._kept[name, packed], headers=headers, media_type=TYPES[kind])
+        headers = CACHE_FOREVER | ({"content-encoding": "gzip"} if compressed else {})
+        return Response(self._cache[name, compressed], headers=headers, media_type=TYPES[kind])
 
 
-def _content(path: Path, packed: bool) -> bytes:
-    return gzip.compress(path.read_bytes(), mtime=0) if packed else path.read_bytes()
+def _content(path: Path, compressed: bool) -> bytes:
+    return gzip.compress(path.read_bytes(), mtime=0) if compressed else path.read_bytes()

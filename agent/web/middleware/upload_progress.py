@@ -30,7 +30,7 @@ HEARTBEAT_SECONDS = 15.0
 """Seconds between messages to a listener while its upload stands still."""
 FORGET_SECONDS = 60.0
 """Seconds for which an ended upload is kept, for a page that asks late."""
-MOST_KEPT = 10_000
+MAX_UPLOADS = 10_000
 """Uploads that are kept. The oldest are forgotten first."""
 
 
@@ -45,14 +45,14 @@ class Upload:
     def add(self, name: str, size: int) -> None:
         """Add received bytes."""
         self.sent[name] += size
-        self._tell()
+        self._notify()
 
     def end(self) -> None:
         """Mark the upload as complete."""
         self.is_done = True
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self.changed.set()
         self.changed = asyncio.Event()
 
@@ -70,7 +70,7 @@ class UploadProgress:
         upload = Upload()
         if upload_id:
             self._uploads[upload_id] = upload
-            while len(self._uploads) > MOST_KEPT:
+            while len(self._uploads) > MAX_UPLOADS:
                 self._uploads.popitem(last=False)
             self._begun.set()
             self._begun = asyncio.Event()
@@ -89,15 +89,15 @@ class UploadProgress:
             await refuse(send, 429)
             return
         self._listeners.append(listener)
-        gone = asyncio.create_task(_wait_for_end(receive))
+        disconnected = asyncio.create_task(_wait_for_end(receive))
         try:
             upload = await self._find(QueryParams(scope["query_string"]).get("upload_id", ""))
             if upload is None:
                 await refuse(send, 404)
             else:
-                await _tell(upload, gone, send)
+                await _send_progress(upload, disconnected, send)
         finally:
-            gone.cancel()
+            disconnected.cancel()
             self._listeners.remove(listener)
 
     async def _find(self, upload_id: str) -> Upload | None:
@@ -125,29 +125,31 @@ class UploadProgress:
         return free <= 0 if address is None else has_full_share(of_address, free=free, always=MIN_LISTENERS_PER_ADDRESS)
 
 
-async def _tell(upload: Upload, gone: asyncio.Task[None], send: Send) -> None:
+async def _send_progress(upload: Upload, disconnected: asyncio.Task[None], send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
-    told = Counter[str]()
-    while not gone.done():
+    reported = Counter[str]()
+    while not disconnected.done():
         changed, is_done = upload.changed, upload.is_done
-        new_bytes = upload.sent - told
+        new_bytes = upload.sent - reported
         for name, size in new_bytes.items():
-            await _say(send, {"msg": "update", "orig_name": name, "chunk_size": size})
-        told += new_bytes
+            await _send_event(send, {"msg": "update", "orig_name": name, "chunk_size": size})
+        reported += new_bytes
         if is_done:
-            await _say(send, {"msg": "done"})
+            await _send_event(send, {"msg": "done"})
             break
         waiting = asyncio.create_task(changed.wait())
-        done, _ = await asyncio.wait((waiting, gone), timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(
+            (waiting, disconnected), timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        )
         waiting.cancel()
         if not done:
-            await _say(send, {"msg": "heartbeat"})
+            await _send_event(send, {"msg": "heartbeat"})
         elif not upload.is_done:
-            await asyncio.wait((gone,), timeout=PAUSE_SECONDS)
+            await asyncio.wait((disconnected,), timeout=PAUSE_SECONDS)
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _say(send: Send, message: dict[str, str | int]) -> None:
+async def _send_event(send: Send, message: dict[str, str | int]) -> None:
     body = f"data: {json.dumps(message)}\n\n".encode()
     await send({"type": "http.response.body", "body": body, "more_body": True})
 

@@ -21,21 +21,21 @@ from agent.web.middleware.upload_form import NOT_UNDERSTOOD, UploadForm
 from agent.web.middleware.upload_progress import UploadProgress
 from agent.web.unsent_files import MB, UnsentFiles, delete
 
-OVERHEAD = 64 * 1024
+FORM_OVERHEAD_BYTES = 64 * 1024
 """Bytes of a form besides its files: boundaries, names, headers."""
 LINGER_SECONDS = 20.0
 """Seconds for which the rest of a refused body is read and dropped. Browsers send it all before they read an answer."""
 
-Say = Callable[[str, AgentError], str]
+TranslateError = Callable[[str, AgentError], str]
 """Returns the message of an error in the language of an Accept-Language header."""
 
 
 class UploadMiddleware:
     """Middleware behind the isolation middleware. `most_bytes` is the largest file. Also reports upload progress."""
 
-    def __init__(self, app: ASGIApp, uploads: UnsentFiles, *, most_bytes: int, say: Say) -> None:
+    def __init__(self, app: ASGIApp, uploads: UnsentFiles, *, most_bytes: int, translate_error: TranslateError) -> None:
         self._app, self._uploads, self._most_bytes = app, uploads, most_bytes
-        self._say, self._progress = say, UploadProgress()
+        self._translate_error, self._progress = translate_error, UploadProgress()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an upload. Pass everything else on, with the table of uploads in the request's state."""
@@ -60,11 +60,11 @@ class UploadMiddleware:
             return message
 
         try:
-            paths = await self._take(headers, receive_body, visitor_id_of(scope), upload_id)
-        except _Gone:
+            paths = await self._receive_files(headers, receive_body, visitor_id_of(scope), upload_id)
+        except _Disconnected:
             return
         except AgentError as error:
-            sentence = self._say(headers.get("accept-language", ""), error)
+            sentence = self._translate_error(headers.get("accept-language", ""), error)
             if isinstance(error, Limited):  # Gradio's page shows the text of this answer unchanged
                 await _respond(send, 413, "text/plain; charset=utf-8", sentence.encode(), more=True)
             else:
@@ -78,8 +78,10 @@ class UploadMiddleware:
             return
         await _respond(send, 200, "application/json", json.dumps([str(path) for path in paths]).encode())
 
-    async def _take(self, headers: Headers, receive: Receive, visitor: str | None, upload_id: str) -> list[Path]:
-        """Write the files of a request and return their paths. Raises `Limited`, `InputError` and `_Gone`."""
+    async def _receive_files(
+        self, headers: Headers, receive: Receive, visitor: str | None, upload_id: str
+    ) -> list[Path]:
+        """Write the files of a request and return their paths. Raises `Limited`, `InputError` and `_Disconnected`."""
         kind, options = parse_options_header(headers.get("content-type"))
         if kind != b"multipart/form-data" or not options.get(b"boundary"):
             raise InputError(NOT_UNDERSTOOD)
@@ -101,7 +103,7 @@ class UploadMiddleware:
                     if form.name:
                         progress.add(form.name, len(piece))
                 sizes = form.finish()
-                victims = self._uploads.count(visitor, 0, len(sizes))
+                evicted = self._uploads.count(visitor, 0, len(sizes))
             except BaseException:
                 form.discard()
                 raise
@@ -109,13 +111,13 @@ class UploadMiddleware:
                 request.uncount()
                 self._progress.end(upload_id, progress)
             for path, size in sizes.items():
-                self._uploads.keep(path, visitor, size)
-            if victims:
-                await asyncio.to_thread(delete, victims)
+                self._uploads.record(path, visitor, size)
+            if evicted:
+                await asyncio.to_thread(delete, evicted)
         return list(sizes)
 
 
-class _Gone(Exception):
+class _Disconnected(Exception):
     """The client disconnected in the middle of its request."""
 
 
@@ -128,24 +130,24 @@ class _Request:
 
     def check(self, declared: int) -> None:
         """Refuse a body by its declared length, before it is read. Raises `Limited`."""
-        self._bound(declared)
+        self._check_size(declared)
         self._uploads.check(self._visitor, declared, 1)
 
     async def count(self, size: int) -> None:
         """Count the next bytes, and delete the files that make room for them. Raises `Limited`."""
-        self._bound(self._counted + size)
-        victims = self._uploads.count(self._visitor, size)
+        self._check_size(self._counted + size)
+        evicted = self._uploads.count(self._visitor, size)
         self._counted += size
-        if victims:
-            await asyncio.to_thread(delete, victims)
+        if evicted:
+            await asyncio.to_thread(delete, evicted)
 
     def uncount(self) -> None:
         """Uncount the bytes when the request is over."""
         self._uploads.uncount(self._visitor, self._counted)
         self._counted = 0
 
-    def _bound(self, size: int) -> None:
-        if size > self._most * MB + OVERHEAD:
+    def _check_size(self, size: int) -> None:
+        if size > self._most * MB + FORM_OVERHEAD_BYTES:
             raise Limited(_("At most {most:g} MB can be attached at once.", most=self._most))
 
 
@@ -153,7 +155,7 @@ async def _body(receive: Receive) -> AsyncIterator[bytes]:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise _Gone
+            raise _Disconnected
         if message.get("body"):
             yield message["body"]
         if not message.get("more_body"):

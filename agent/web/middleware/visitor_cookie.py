@@ -30,10 +30,10 @@ KEY_BYTES = 32
 """Random bytes of a new signing key."""
 KEY_LENGTH = 43
 """Characters of a signing key. A shorter key comes from a truncated file."""
-SHORTEST_SECRET = 16
+MIN_SECRET_LENGTH = 16
 """The fewest characters of a key from the environment. A visitor could find a shorter one by trying."""
-MOST_BYTES = 64 * 1024
-_MOST_SEGMENTS = 6
+MAX_KEY_FILE_BYTES = 64 * 1024
+_MAX_SEGMENTS = 6
 
 _PORT = re.compile(r":(\d{1,5})$")
 
@@ -65,9 +65,9 @@ class CookieJar:
     def name(self) -> str:
         """The cookie's name on this page."""
         port = self.port or (443 if self.secure else 80)
-        below = f"_{quote(self.prefix.strip('/'), safe='')}" if self.prefix else ""
+        suffix = f"_{quote(self.prefix.strip('/'), safe='')}" if self.prefix else ""
         return (
-            f"__Host-{COOKIE}{'' if port == 443 else f'-{port}'}{below}" if self.secure else f"{COOKIE}-{port}{below}"
+            f"__Host-{COOKIE}{'' if port == 443 else f'-{port}'}{suffix}" if self.secure else f"{COOKIE}-{port}{suffix}"
         )
 
     @property
@@ -109,7 +109,7 @@ def _domains(host: str) -> list[str]:
 
 def _paths_above(path: str) -> list[str]:
     """Return the paths of the cookies that a browser sends to this path."""
-    segments = [segment for segment in path.split("/") if segment][:_MOST_SEGMENTS]
+    segments = [segment for segment in path.split("/") if segment][:_MAX_SEGMENTS]
     whole = ["/" + "/".join(segments[: count + 1]) for count in range(len(segments))]
     return ["/", *whole, *(f"{one}/" for one in whole)]
 
@@ -127,13 +127,13 @@ class VisitorCookies:
 
         The variable `SWITCHBOARD_SECRET` takes precedence over the file.
         """
-        if given := os.environ.get("SWITCHBOARD_SECRET"):
-            if len(given.strip()) < SHORTEST_SECRET:
+        if secret := os.environ.get("SWITCHBOARD_SECRET"):
+            if len(secret.strip()) < MIN_SECRET_LENGTH:
                 raise ConfigError(
-                    f"SWITCHBOARD_SECRET is shorter than {SHORTEST_SECRET} characters, so visitors could guess it and "
-                    "sign cookies of others. Set a long random word, or unset it: the app then makes a key."
+                    f"SWITCHBOARD_SECRET is shorter than {MIN_SECRET_LENGTH} characters, so visitors could guess it "
+                    "and sign cookies of others. Set a long random word, or unset it: the app then makes a key."
                 )
-            return cls(given)
+            return cls(secret)
         path = folder / "secret"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -198,4 +198,4 @@ def _read_key(path: Path) -> str:
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ConfigError(f"The key of the visitors' cookies, {path}, is not a file.")
-        return file.read(MOST_BYTES).decode(errors="replace").strip()
+        return file.read(MAX_KEY_FILE_BYTES).decode(errors="replace").strip()

@@ -17,12 +17,12 @@ from agent.web.chat.attachments import AttachmentPlan, plan_attachments
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.link_fetch import LinkFetcher, fetch_id_of
 from agent.web.middleware.isolation import visitor_id_of
-from agent.web.ui.components import Updates, attachments, being_checked, no_updates, takes
+from agent.web.ui.components import Updates, checking_status, composer_for_model, no_updates, render_attachments
 from agent.web.ui.layout import Widgets
 from agent.web.ui.page_sessions import PageSession, PageSessions
 from agent.web.ui.submit import PROGRAM_FAILED, owns_files, poll_until_done
 
-LOOKED_AT = 4
+MAX_CHECKED_MESSAGES = 4
 """Messages with files checked at the same time. The files of one can be twice the largest upload."""
 
 
@@ -31,8 +31,8 @@ class AttachmentHandlers:
 
     def __init__(self, conversations: Conversations, sessions: PageSessions, widgets: Widgets, guard: Guard) -> None:
         self._conversations, self._sessions, self._widgets = conversations, sessions, widgets
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._looking = asyncio.Semaphore(LOOKED_AT)
+        self._visitor_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._check_slots = asyncio.Semaphore(MAX_CHECKED_MESSAGES)
         self._links = LinkFetcher(guard, conversations.rate_limiter, max_bytes=conversations.settings.max_upload_bytes)
 
     async def extract_text(self, on: bool, model: str | None, request: gr.Request) -> Updates:
@@ -43,10 +43,10 @@ class AttachmentHandlers:
         )
         spec = self._conversations.model_for(session.owner, model)
         if on:
-            await self._conversations.transcriber.look()
+            await self._conversations.transcriber.check_models()
         if spec is None:
             return no_updates()
-        return takes(
+        return composer_for_model(
             self._widgets, spec, session.translator, transcriber=self._conversations.transcriber if on else None
         )
 
@@ -61,21 +61,21 @@ class AttachmentHandlers:
             yield {self._widgets.composer.attached: ""}
             return
         with acting_for(session.owner):
-            looking = asyncio.ensure_future(self._plans(files, spec, session, extract_text))
-        async for _tick in poll_until_done(looking):
-            yield {self._widgets.composer.attached: being_checked([file.name for file in files], session.translator)}
-        yield {self._widgets.composer.attached: attachments(looking.result(), session.translator)}
+            planning = asyncio.ensure_future(self._plans(files, spec, session, extract_text))
+        async for _tick in poll_until_done(planning):
+            yield {self._widgets.composer.attached: checking_status([file.name for file in files], session.translator)}
+        yield {self._widgets.composer.attached: render_attachments(planning.result(), session.translator)}
 
     async def _plans(
         self, files: list[Path], spec: ModelSpec, session: PageSession, extract_text: bool
     ) -> list[AttachmentPlan]:
         """Plan the files when it is their turn: one message per visitor at a time, and a few in total."""
-        turn = self._turns.setdefault(session.visitor.rate_limit_key, asyncio.Lock())
+        visitor_lock = self._visitor_locks.setdefault(session.visitor.rate_limit_key, asyncio.Lock())
         most, menu = (
             self._conversations.settings.max_upload_bytes,
             self._conversations.models.choosable(session.owner, session.login),
         )
-        async with turn, self._looking:
+        async with visitor_lock, self._check_slots:
             return await plan_attachments(
                 files,
                 spec,
@@ -85,14 +85,14 @@ class AttachmentHandlers:
                 limits=self._conversations.attachment_limits,
             )
 
-    async def fetched(self, asked: str, request: gr.Request) -> Updates:
+    async def fetched(self, request_text: str, request: gr.Request) -> Updates:
         """Fetch the image at a link. Return it as a file, as if uploaded, or the reason for a failure as text.
 
-        `asked` has a number and the URL, for example "7 https://...".
+        `request_text` has a number and the URL, for example "7 https://...".
         """
         assert request.request is not None
         session, scope = self._sessions.get(request), request.request.scope
-        number, _blank, url = str(asked).partition(" ")
+        number, _blank, url = str(request_text).partition(" ")
         fetch_id = fetch_id_of(request.session_hash, number)
         if fetch_id is None:
             raise gr.Error(
@@ -102,18 +102,18 @@ class AttachmentHandlers:
         try:
             picture = await self._links.fetch(session.visitor, fetch_id, url)
             if picture is None:
-                return self._fetched()
-            kept = await scope["state"]["uploads"].add(visitor_id_of(scope), picture.name, picture.data)
+                return self._fetch_result()
+            path = await scope["state"]["uploads"].add(visitor_id_of(scope), picture.name, picture.data)
         except AgentError as error:
-            return self._fetched(session.translator(error.text))
-        scope["state"]["isolation"].uploads.add(str(kept), visitor_id_of(scope))
-        return self._fetched("", gr.FileData(path=str(kept), orig_name=picture.name, mime_type=picture.media_type))
+            return self._fetch_result(session.translator(error.text))
+        scope["state"]["isolation"].uploads.add(str(path), visitor_id_of(scope))
+        return self._fetch_result("", gr.FileData(path=str(path), orig_name=picture.name, mime_type=picture.media_type))
 
-    def _fetched(self, text: str = "", *files: gr.FileData) -> Updates:
+    def _fetch_result(self, text: str = "", *files: gr.FileData) -> Updates:
         return {self._widgets.composer.fetched: {"text": text, "files": list(files)}}
 
-    def fetch_cancelled(self, asked: str, request: gr.Request) -> None:
+    def fetch_cancelled(self, request_text: str, request: gr.Request) -> None:
         """Cancel the fetch of the image that was `asked` for."""
-        fetch_id = fetch_id_of(request.session_hash, str(asked).partition(" ")[0])
+        fetch_id = fetch_id_of(request.session_hash, str(request_text).partition(" ")[0])
         if fetch_id is not None:
             self._links.cancel(self._sessions.get(request).visitor, fetch_id)

@@ -9,7 +9,7 @@ import gradio as gr
 
 from agent.i18n import _, joined
 from agent.i18n.translator import ENGLISH, Translator
-from agent.media.transcribe import READERS, Kind, Transcriber
+from agent.media.transcribe import TRANSCRIPTION_MODELS, Kind, Transcriber
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.models.families import LONGEST_NAME
 from agent.providers import Status, is_off
@@ -22,7 +22,7 @@ from agent.web.ui.layout import TEMPERATURE, Widgets
 LOGIN = "/login/huggingface?_target_url=/"
 """Gradio's own route to log in to Hugging Face and return."""
 
-OTHERS = 3
+MAX_SUGGESTED_MODELS = 3
 """Models that are suggested beside an attachment that the chosen one cannot take."""
 
 Given = dict[Any, Any]
@@ -50,15 +50,15 @@ def no_updates() -> Updates:
 
 def choices_of(given: Given) -> Choices:
     """Return the settings as choices."""
-    said = values(given)
+    by_id = values(given)
     return Choices(
-        model=text_of(said["model"], LONGEST_NAME + 1),  # a longer one is refused, but need not be kept
-        system_message=text_of(said["system"]),
-        reasoning=bool(said["reasoning"]),
-        temperature=temperature_of(said["temperature"]),
-        max_tokens=limit_of(said["max-tokens"]),
-        tools=bool(said["tools"]),
-        extract_text=bool(said["extract-text"]),
+        model=text_of(by_id["model"], LONGEST_NAME + 1),  # a longer one is refused, but need not be kept
+        system_message=text_of(by_id["system"]),
+        reasoning=bool(by_id["reasoning"]),
+        temperature=temperature_of(by_id["temperature"]),
+        max_tokens=limit_of(by_id["max-tokens"]),
+        tools=bool(by_id["tools"]),
+        extract_text=bool(by_id["extract-text"]),
     )
 
 
@@ -69,7 +69,7 @@ def menu(choices: Sequence[tuple[str, str]], spec: ModelSpec | None, *, chosen: 
     return gr.Dropdown(choices=list(choices), value=spec.id if spec else None)
 
 
-def notice(status: Status, translator: Translator = ENGLISH) -> str:
+def status_line(status: Status, translator: Translator = ENGLISH) -> str:
     """Return the status line of a model that is loading, with a progress bar if the progress is known."""
     bar = "" if status.done is None else f'<progress max="1" value="{status.done:.3f}"></progress>'
     return f'<p class="{status.phase}" role="status">{html.escape(translator(status.text))} {bar}</p>'
@@ -90,7 +90,7 @@ def composer(*, busy: bool | None = None, **more: Any) -> Any:
     return gr.MultimodalTextbox(**more)
 
 
-def switches(
+def widgets_for_model(
     widgets: Widgets,
     spec: ModelSpec | None,
     chosen: Choices | None = None,
@@ -145,7 +145,7 @@ def switches(
             **limit,
         ),
     }
-    return set_up | takes(widgets, spec, translator, busy, transcriber=transcriber) | empty
+    return set_up | composer_for_model(widgets, spec, translator, busy, transcriber=transcriber) | empty
 
 
 def usual_temperature(spec: ModelSpec) -> float:
@@ -153,7 +153,7 @@ def usual_temperature(spec: ModelSpec) -> float:
     return dict(spec.defaults).get("temperature", TEMPERATURE)
 
 
-def takes(
+def composer_for_model(
     widgets: Widgets,
     spec: ModelSpec,
     translator: Translator = ENGLISH,
@@ -167,16 +167,16 @@ def takes(
     audio.
     """
     absent = transcriber.absent if transcriber else {}
-    extract_text: list[Kind] = [kind for kind in READERS if transcriber and kind not in absent]
+    extract_text: list[Kind] = [kind for kind in TRANSCRIPTION_MODELS if transcriber and kind not in absent]
     sources = ["upload", "microphone"] if spec.audio or "audio" in extract_text else ["upload"]
     unread = [saying for kind, saying in absent.items() if not (spec.image if kind == "image" else spec.audio)]
     more = f'<p role="status">{html.escape(" ".join(map(translator, unread)))}</p>' if unread else ""
-    said = (
+    facts = (
         translator(shown_name(spec)),
         translator(spec.source),
         translator(_("{licence} licence", licence=spec.licence)) if spec.licence else "",
     )
-    about = " · ".join(html.escape(part) for part in said if part)
+    about = " · ".join(html.escape(part) for part in facts if part)
     types = ",".join(kinds(spec, extract_text=extract_text))
     return {
         widgets.composer.box: composer(busy=busy, sources=sources),
@@ -184,34 +184,35 @@ def takes(
     }
 
 
-def attachments(planned: Sequence[AttachmentPlan], translator: Translator = ENGLISH) -> str:
+def render_attachments(planned: Sequence[AttachmentPlan], translator: Translator = ENGLISH) -> str:
     """Return how each attachment is handled. A refused one has buttons with models that could take it."""
     rows: list[str] = []
     for plan in planned:
-        said = translator(plan.text)
-        said = said if plan.outcome == "refused" else translator(_("{name}: {said}", name=plan.name, said=said))
-        others = "".join(map(_choice, plan.others[:OTHERS]))
-        rows.append(f'<li class="{plan.outcome.split()[0]}"><span>{html.escape(said)}</span>{others}</li>')
+        text = translator(plan.text)
+        if plan.outcome != "refused":
+            text = translator(_("{name}: {said}", name=plan.name, said=text))
+        others = "".join(map(_model_button, plan.others[:MAX_SUGGESTED_MODELS]))
+        rows.append(f'<li class="{plan.outcome.split()[0]}"><span>{html.escape(text)}</span>{others}</li>')
     return f'<div role="status"><ul>{"".join(rows)}</ul></div>' if rows else ""
 
 
-def being_checked(names: Sequence[str], translator: Translator) -> str:
+def checking_status(names: Sequence[str], translator: Translator) -> str:
     """Return the list of attachments while they are being checked. page.js shows for how long."""
     texts = [translator(_("Looking at {name}…", name=name)) for name in names]
     rows = [f'<li class="doing">{html.escape(text)}</li>' for text in texts]
     return f'<ul role="status">{"".join(rows)}</ul>'
 
 
-def being_sent(files: Sequence[str], *, ready: bool, translator: Translator) -> str:
+def sending_status(files: Sequence[str], *, ready: bool, translator: Translator) -> str:
     """Return the status line of a message that is not stored yet. `ready`: a model is available."""
     if not ready:
-        said = translator(_("This is sent as soon as a model answers."))
+        text = translator(_("This is sent as soon as a model answers."))
     else:
-        said = translator(_("Preparing {names}…", names=", ".join(files))) if files else translator(_("Sending…"))
-    return f'<p class="doing" role="status">{html.escape(said)}</p>'
+        text = translator(_("Preparing {names}…", names=", ".join(files))) if files else translator(_("Sending…"))
+    return f'<p class="doing" role="status">{html.escape(text)}</p>'
 
 
-def _choice(spec: ModelSpec) -> str:
+def _model_button(spec: ModelSpec) -> str:
     return f'<button type="button" data-model="{html.escape(spec.id)}">{html.escape(spec.label)}</button>'
 
 
@@ -232,22 +233,22 @@ def key_panel(
     The box is emptied whenever it is shown: a key goes from the browser to the server and never back. `login` is None
     if a login cannot replace a key. With `own`, only a visitor's own key helps, not one that the owner sets.
     """
-    said = [html.escape(translator(spec.advice(date.today())))] if spec else []
+    paragraphs = [html.escape(translator(spec.advice(date.today())))] if spec else []
     if spec is not None and provider is not None and missing:
-        said += _missing_key(spec, provider, taken=taken, own=own, login=login is not None, translator=translator)
+        paragraphs += _missing_key(spec, provider, taken=taken, own=own, login=login is not None, translator=translator)
     elif provider is not None and typed:
         about = _(
             "{provider} is asked with your key, which is forgotten soon after this page is closed.",
             provider=provider.label,
         )
-        said.append(translator(about))
+        paragraphs.append(translator(about))
     elif provider is not None and login == "done":
         about = _(
             "{provider} is asked in your name, because you have logged in there. You can log out under Settings.",
             provider=provider.label,
         )
-        said.append(translator(about))
-    text = "".join(f"<p>{one}</p>" for one in said if one)
+        paragraphs.append(translator(about))
+    text = "".join(f"<p>{one}</p>" for one in paragraphs if one)
     return {
         widgets.chat.key_text: gr.HTML(text, visible=bool(text)),
         widgets.chat.key: gr.Textbox(

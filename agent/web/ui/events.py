@@ -107,7 +107,9 @@ class Events:
     def _connect_attachments(self) -> None:
         """Connect the events of attached files and of links to images."""
         handlers, composer = self._handlers.attaching, self._widgets.composer
-        composer.look.click(handlers.attached, self._attached, composer.attached, trigger_mode="always_last", **QUIET)
+        composer.look.click(
+            handlers.attached, self._attachment_inputs, composer.attached, trigger_mode="always_last", **QUIET
+        )
         each: dict[str, Any] = {"js": ASKED_LINK, "trigger_mode": "multiple", **QUIET}
         got = composer.fetch.click(handlers.fetched, composer.links, composer.fetched, **each)
         # Runs only in the browser, which knows what was typed meanwhile.
@@ -117,7 +119,7 @@ class Events:
         composer.give_up.click(handlers.fetch_cancelled, composer.links, None, **each)
 
     @property
-    def _attached(self) -> list[Any]:
+    def _attachment_inputs(self) -> list[Any]:
         return [self._widgets.composer.box, self._widgets.composer.model, self._widgets.settings.extract_text]
 
     def _connect_settings(self) -> None:
@@ -129,14 +131,14 @@ class Events:
         chosen = composer.model.input(
             handlers.model_chosen, [composer.model, settings.system], [*self._menu, *self._for_model], **last
         )
-        chosen.then(attached, self._attached, composer.attached, **QUIET)
+        chosen.then(attached, self._attachment_inputs, composer.attached, **QUIET)
         turned = settings.extract_text.input(
             handlers.attaching.extract_text,
             [settings.extract_text, composer.model],
             [composer.box, composer.about],
             **QUIET,
         )
-        turned.then(attached, self._attached, composer.attached, **QUIET)
+        turned.then(attached, self._attachment_inputs, composer.attached, **QUIET)
         remember = handlers.settings
         for written in (settings.system.input, settings.system.blur):  # no input event comes from an emptied box
             written(remember.set_prompt, settings.system, None, **last)

@@ -11,8 +11,8 @@ from agent.models.catalog import ModelSpec
 
 SAMPLES = Path(__file__).parent / "samples"
 FILES = {"picture": str(SAMPLES / "chart.png"), "sound": str(SAMPLES / "notes.wav")}
-SHOWN = 4
-DRAWN = {  # each in a 24 x 24 box
+MAX_EXAMPLES = 4
+ICON_PATHS = {  # each in a 24 x 24 box
     "question": "M4 5h16v11H9l-5 4zM9 10h6",
     "riddle": "M9 18h6M10 21h4M8 14a6 6 0 1 1 8 0c-1 1-1 2-1 2H9s0-1-1-2z",
     "code": "M9 7l-5 5 5 5M15 7l5 5-5 5",
@@ -78,15 +78,15 @@ def _names(spec: ModelSpec | None) -> list[str]:
         names += ["question", "letter"]
     else:
         names += ["question", "riddle" if spec is not None and spec.reasoning else "letter", "code", "table"]
-    return names[:SHOWN]
+    return names[:MAX_EXAMPLES]
 
 
 def _icon(name: str) -> str:
     """Return a data URL, because files in Gradio's cache belong to the visitor who uploaded them."""
     if name == "picture":
         return "data:image/png;base64," + base64.b64encode(Path(FILES[name]).read_bytes()).decode()
-    drawn = (
+    svg = (
         "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24' fill='none' stroke='#6d73f0' stroke-width='1.7' "
-        f"stroke-linecap='round' stroke-linejoin='round'><path d='{DRAWN[name]}'/></svg>"
+        f"stroke-linecap='round' stroke-linejoin='round'><path d='{ICON_PATHS[name]}'/></svg>"
     )
-    return "data:image/svg+xml," + quote(drawn)
+    return "data:image/svg+xml," + quote(svg)

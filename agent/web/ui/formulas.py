@@ -40,7 +40,7 @@ def mark_formulas(text: str) -> str:
     """Put `MARK` inside both dollar signs of each clear formula."""
     if text.count("$") < 2:
         return text
-    return "".join(piece if code else _marked(piece) for code, piece in _pieces(text))
+    return "".join(piece if code else _mark_paragraph(piece) for code, piece in _split_code(text))
 
 
 def is_formula(content: str) -> bool:
@@ -50,7 +50,7 @@ def is_formula(content: str) -> bool:
     return bool(_COMMAND.search(content)) or not _PROSE.search(content)
 
 
-def _pieces(text: str) -> Iterator[tuple[bool, str]]:
+def _split_code(text: str) -> Iterator[tuple[bool, str]]:
     """Yield the text as code blocks (True) and paragraphs (False), in order and complete."""
     paragraph: list[str] = []
     fence = ""
@@ -81,7 +81,7 @@ def _pieces(text: str) -> Iterator[tuple[bool, str]]:
     yield False, "".join(paragraph)
 
 
-def _marked(text: str) -> str:
+def _mark_paragraph(text: str) -> str:
     """Return a paragraph with its formulas marked."""
     if text.count("$") < 2:
         return text

@@ -23,11 +23,11 @@ from agent.web.ui.attachment_handlers import AttachmentHandlers
 from agent.web.ui.components import (
     Given,
     Updates,
-    being_sent,
     choices_of,
     composer,
     no_updates,
-    notice,
+    sending_status,
+    status_line,
     usual_temperature,
     values,
 )
@@ -35,7 +35,7 @@ from agent.web.ui.examples import example_message
 from agent.web.ui.key_handlers import KeyHandlers
 from agent.web.ui.layout import Widgets
 from agent.web.ui.model_widgets import ModelWidgets
-from agent.web.ui.page_sessions import LONGEST_WINDOW, PageSession, PageSessions
+from agent.web.ui.page_sessions import MAX_WINDOW, PageSession, PageSessions
 from agent.web.ui.render import WireMessage
 from agent.web.ui.setting_handlers import SettingHandlers
 from agent.web.ui.submit import Submission, ask_to_wait, submit, toast_errors
@@ -76,7 +76,7 @@ class Handlers:
         self._conversations.models.keys.keep_alive(session.owner)
         chosen = self._conversations.choices(session.owner)
         if chosen.extract_text:
-            await self._conversations.transcriber.look()
+            await self._conversations.transcriber.check_models()
         spec = self._conversations.model_for(session.owner, None)
         busy = session.conversation is not None and self._conversations.live_runs.is_busy(session.conversation)
         shown = self._model.menu(session, spec) | self._model.for_model(session, spec, busy=busy)
@@ -93,9 +93,9 @@ class Handlers:
         return await self._stored(session)
 
     def earlier(self, request: gr.Request) -> None:
-        """Show twice as many bubbles of the conversation, up to `LONGEST_WINDOW`."""
+        """Show twice as many bubbles of the conversation, up to `MAX_WINDOW`."""
         session = self._sessions.get(request)
-        self._sessions.save(request, replace(session, window=min(session.window * 2, LONGEST_WINDOW)))
+        self._sessions.save(request, replace(session, window=min(session.window * 2, MAX_WINDOW)))
 
     def refresh_models(self, model: str | None, request: gr.Request) -> Updates:
         """Return the available models and the status of the loading one. Called every second until all are ready.
@@ -124,8 +124,8 @@ class Handlers:
         try:
             spec = self._conversations.models.find((model or "").strip())
         except AgentError as error:
-            said = session.translator(error.text)
-            gr.Warning(html.escape(said), title=session.translator(_("No such model")))
+            message = session.translator(error.text)
+            gr.Warning(html.escape(message), title=session.translator(_("No such model")))
             spec = self._conversations.model_for(session.owner, None)
         settings, specs = self._conversations.settings, self._conversations.models.specs_with(chosen.model)
         if spec is not None:
@@ -186,8 +186,8 @@ class Handlers:
 
     async def edit(self, given: Given, request: gr.Request) -> Updates:
         """Replace the text of a message and send it. The page names the message by its id."""
-        session, said = self._sessions.get(request), values(given)
-        entry, text, choices = str(said["addressed"]), str(said["edited"] or ""), self._choices(session, given)
+        session, by_id = self._sessions.get(request), values(given)
+        entry, text, choices = str(by_id["addressed"]), str(by_id["edited"] or ""), self._choices(session, given)
         await toast_errors(
             self._conversations.edit(session.visitor, session.conversation, entry, text, choices), session.translator
         )
@@ -250,9 +250,9 @@ class Handlers:
         try:
             async for status in sending.progress():
                 if status is None:
-                    yield {line: being_sent(files, ready=ready, translator=session.translator)}
+                    yield {line: sending_status(files, ready=ready, translator=session.translator)}
                 else:
-                    yield {box: composer(busy=True), line: notice(status, session.translator)}
+                    yield {box: composer(busy=True), line: status_line(status, session.translator)}
             if sending.stopped:
                 yield {box: composer(busy=False), line: ""}
                 return
@@ -273,7 +273,7 @@ class Handlers:
     async def _stored(self, session: PageSession) -> Updates:
         """Return the stored conversation. The composer changes only if no answer is being written."""
         stored = await self._conversations.view(session.owner, session.conversation, session.window)
-        page = render_view(stored, session.window, session.words)
+        page = render_view(stored, session.window, session.translator)
         shown: Updates = {
             self.widgets.chat.view: self._view(session, page.messages, stored.live),
             self.widgets.chat.earlier: gr.Button(visible=page.has_earlier),
@@ -308,15 +308,15 @@ class Handlers:
         The model is remembered. The other settings are remembered only if none are, for example after a restart, so
         that a page opened earlier does not undo what was set on another page.
         """
-        kept, said = self._conversations.choices(session.owner), choices_of(given)
-        spec = self._conversations.model_for(session.owner, said.model)
-        settings, specs = self._conversations.settings, self._conversations.models.specs_with(said.model)
-        own = own_prompt(said.system_message or "", settings, specs)
+        remembered, choices = self._conversations.choices(session.owner), choices_of(given)
+        spec = self._conversations.model_for(session.owner, choices.model)
+        settings, specs = self._conversations.settings, self._conversations.models.specs_with(choices.model)
+        own = own_prompt(choices.system_message or "", settings, specs)
         if own is not None:  # a page can still show the prompt for the previous model
             own = adapt_prompt(own, settings, spec, specs)
-        said = replace(said, picked=kept.picked, system_message=own)
+        choices = replace(choices, picked=remembered.picked, system_message=own)
         if self._conversations.remembered.get(session.owner) is None:
-            usual = spec is not None and said.temperature == usual_temperature(spec)
-            kept = replace(said, temperature=None if usual else said.temperature)
-        self._conversations.remembered.put(session.visitor, replace(kept, model=said.model))
-        return said
+            usual = spec is not None and choices.temperature == usual_temperature(spec)
+            remembered = replace(choices, temperature=None if usual else choices.temperature)
+        self._conversations.remembered.put(session.visitor, replace(remembered, model=choices.model))
+        return choices

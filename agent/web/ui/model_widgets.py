@@ -5,7 +5,7 @@ import gradio as gr
 from agent.models.catalog import ModelSpec
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.system_prompt import adapt_prompt, default_prompt
-from agent.web.ui.components import Updates, key_panel, menu, notice, offer, switches
+from agent.web.ui.components import Updates, key_panel, menu, offer, status_line, widgets_for_model
 from agent.web.ui.layout import Widgets
 from agent.web.ui.page_sessions import PageSession
 
@@ -18,16 +18,16 @@ class ModelWidgets:
 
     def menu(self, session: PageSession, spec: ModelSpec | None, *, chosen: bool = True) -> Updates:
         """Return the model menu, the status of a loading model, and the offer of a better one."""
-        said = (
+        status = (
             ""
             if self._conversations.is_settled
-            else notice(self._conversations.models.local.status, session.translator)
+            else status_line(self._conversations.models.local.status, session.translator)
         )
         better = self._conversations.better_model(session.owner, spec.id if spec else "")
         entries = self._conversations.models.entries(session.owner, spec, session.login, session.translator)
         return {
             self._widgets.composer.model: menu(entries, spec, chosen=chosen),
-            self._widgets.chat.notice: said,
+            self._widgets.chat.notice: status,
             self._widgets.chat.switch: offer(better, session.translator),
         }
 
@@ -41,7 +41,7 @@ class ModelWidgets:
             else adapt_prompt(chosen.system_message, settings, spec, models.specs_with(chosen.model))
         )
         transcriber = self._conversations.transcriber if chosen.extract_text else None
-        shown = switches(self._widgets, spec, chosen, busy, session.translator, transcriber=transcriber)
+        shown = widgets_for_model(self._widgets, spec, chosen, busy, session.translator, transcriber=transcriber)
         return {self._widgets.settings.system: prompt} | shown | self.keys(session, spec)
 
     def keys(self, session: PageSession, spec: ModelSpec | None) -> Updates:

@@ -28,8 +28,8 @@ class PageFrames:
     another instance gets all messages again.
     """
 
-    def __init__(self, turn: RunningTurn, words: Translator) -> None:
-        self._turn, self._words = turn, words
+    def __init__(self, turn: RunningTurn, translator: Translator) -> None:
+        self._turn, self._translator = turn, translator
         self._tag, self._frames = uuid4().hex[:8], list[Frame]()
         self._messages: list[WireMessage] = []
         self._watched_since = monotonic()
@@ -54,7 +54,7 @@ class PageFrames:
 
     def _render(self, watched_since: float) -> list[WireMessage]:
         turn = self._turn.turn(watched_since)
-        return render_turn(turn, wait_text(self._turn.live.run.waiting, self._words), self._words)
+        return render_turn(turn, wait_text(self._turn.live.run.waiting, self._translator), self._translator)
 
     def _id(self, number: int) -> str:
         return f"{self._tag}-{number}"
@@ -67,13 +67,13 @@ class AnswerFrames:
         self._read = read
         self._frames: WeakKeyDictionary[LiveRun, dict[str, PageFrames]] = WeakKeyDictionary()
 
-    async def of(self, live: LiveRun, words: Translator) -> PageFrames:
+    async def of(self, live: LiveRun, translator: Translator) -> PageFrames:
         """Return the frames of this answer in this language."""
         made = self._frames.setdefault(live, {})
-        if words.language not in made:
+        if translator.language not in made:
             turn = await self._read(live)
-            made.setdefault(words.language, PageFrames(turn, words))
-        return made[words.language]
+            made.setdefault(translator.language, PageFrames(turn, translator))
+        return made[translator.language]
 
 
 def _edits(old: Sequence[WireMessage], new: Sequence[WireMessage]) -> list[Edit]:

@@ -19,7 +19,7 @@ from agent.web.gradio_compat.login import login_token
 from agent.web.middleware.isolation import visitor_id_of
 
 MAX_SESSIONS = 50_000
-LONGEST_WINDOW = 100_000
+MAX_WINDOW = 100_000
 """The most bubbles that a page can show."""
 
 

@@ -47,7 +47,7 @@ def render_turn(turn: Turn, waiting: str = "", translator: Translator = ENGLISH)
 class _Answer:
     """Renders the bubbles of one turn, in their order.
 
-    `_near` holds the calls with results that can be shown inside them, because no message came in between.
+    `_open_calls` holds the calls with results that can be shown inside them, because no message came in between.
     """
 
     def __init__(self, turn: Turn, translator: Translator) -> None:
@@ -55,7 +55,7 @@ class _Answer:
         self._seconds = list(turn.reasoning)
         self._unanswered = {call["id"] for call in unanswered_tool_calls(turn.bubbles)}
         self._failures = _failures(turn)
-        self._near: set[str] = set()
+        self._open_calls: set[str] = set()
 
     def render(self) -> list[WireMessage]:
         """Return the messages of all bubbles."""
@@ -68,9 +68,9 @@ class _Answer:
             case "reasoning":
                 return [self._reasoning(bubble)]
             case "tool_call":
-                return self._asked(bubble.content) if is_question(bubble.content) else [self._call(bubble)]
+                return self._answered_question(bubble.content) if is_question(bubble.content) else [self._call(bubble)]
             case "tool_call_result" if bubble.content["name"] == ASK_USER and not bubble.content["is_error"]:
-                self._near.clear()
+                self._open_calls.clear()
                 return [_user([{"type": "text", "text": str(bubble.content["content"])}])]
             case "tool_call_result":
                 return self._result(bubble.content)
@@ -82,40 +82,40 @@ class _Answer:
         running = self._turn.note is None and bubble is self._turn.bubbles[-1]
         metadata: WireMessage = {"title": self._translator(_("Reasoning")), "status": "pending" if running else "done"}
         if running:
-            metadata |= _going_on(bubble, self._turn)
+            metadata |= _duration_so_far(bubble, self._turn)
         elif self._seconds:
             metadata["duration"] = round(self._seconds.pop(0), 1)
         return _assistant(mark_formulas(bubble.text), metadata)
 
-    def _asked(self, call: Call) -> list[WireMessage]:
+    def _answered_question(self, call: Call) -> list[WireMessage]:
         """Render a question and its reply. The question that still waits is shown at the end of the turn instead."""
         out = [] if call == self._turn.question else [_assistant(_question(call), None)]
         reply = (self._turn.replies or {}).get(call["id"])
         if reply is not None:
-            self._near.clear()
+            self._open_calls.clear()
             out.append(_user([{"type": "text", "text": reply}]))
         return out
 
     def _call(self, bubble: Bubble) -> WireMessage:
         id_, name = bubble.content["id"], bubble.content["name"]
-        self._near.add(id_)
+        self._open_calls.add(id_)
         running = self._turn.note is None and id_ in self._unanswered
         title = call_title(name, self._failures.get(id_), self._translator)
         metadata: WireMessage = {"title": title, "id": id_, "status": "pending" if running else "done"}
         if running:
-            metadata |= _going_on(bubble, self._turn)
+            metadata |= _duration_so_far(bubble, self._turn)
         return _assistant(_code(bubble.content["arguments"]), metadata)
 
     def _result(self, result: Call) -> list[WireMessage]:
         translator = self._translator
         title = failed_title(translator(_("Failed"))) if result["is_error"] else translator(_("Result"))
         metadata: WireMessage = {"title": title, "status": "done"}
-        if result["id"] in self._near:
+        if result["id"] in self._open_calls:
             metadata["parent_id"] = result["id"]
         text, files = str(result["content"]), result.get("files", ())
         out = [_assistant(fence(text), metadata)] if text or not files else []
         if files:  # beside the fold, where they are seen without opening it
-            self._near.clear()
+            self._open_calls.clear()
             out += [_assistant(shown_file(one["url"], translator, one["name"]), None) for one in files]
         return out
 
@@ -167,7 +167,7 @@ def _failures(turn: Turn) -> dict[str, str]:
     return {call["id"]: "" for call in lost} | reasons
 
 
-def _going_on(bubble: Bubble, turn: Turn) -> WireMessage:
+def _duration_so_far(bubble: Bubble, turn: Turn) -> WireMessage:
     """Return the duration before the page began to watch. The page counts on from there."""
     before = turn.watched_since - bubble.began
     return {"duration": round(before, 1)} if before >= 0.1 else {}
@@ -210,16 +210,16 @@ def _code(value: object) -> str:
 
 def _caption(note: Note, translator: Translator) -> str:
     """Return how the turn ended and its figures, in one line under the answer. "≈" marks estimates."""
-    said: list[str] = []
+    parts: list[str] = []
     if note.ended == "cancelled":
-        said.append(html.escape(translator(note.detail).rstrip(".。")))
+        parts.append(html.escape(translator(note.detail).rstrip(".。")))
     if note.ended == "length":
-        said.append(translator(_("Reached the length limit")))
+        parts.append(translator(_("Reached the length limit")))
     if note.ended == "content_filter":
         withheld = note.detail or _("Withheld by the provider's content filter")
-        said.append(html.escape(translator(withheld).rstrip(".。")))
+        parts.append(html.escape(translator(withheld).rstrip(".。")))
     if note.left_out:
-        said.append(
+        parts.append(
             translator(
                 ngettext(
                     "{count} earlier message no longer fits and was not sent",
@@ -229,21 +229,21 @@ def _caption(note: Note, translator: Translator) -> str:
             )
         )
     if note.omitted:
-        said.append(html.escape(translator(note.omitted).rstrip(".。")))
+        parts.append(html.escape(translator(note.omitted).rstrip(".。")))
     timings = note.timings
     if timings is not None and timings.queued >= 1:
-        said.append(translator(_("{seconds} s in line", seconds=f"{timings.queued:.0f}")))
+        parts.append(translator(_("{seconds} s in line", seconds=f"{timings.queued:.0f}")))
     if timings is not None and timings.first_token is not None:
         about = "≈ " if timings.estimated else ""
-        said.append(translator(_("{seconds} s to first token", seconds=f"{timings.first_token:.2f}")))
-        said.append(about + translator(ngettext("{count} token", "{count} tokens", timings.output_tokens)))
+        parts.append(translator(_("{seconds} s to first token", seconds=f"{timings.first_token:.2f}")))
+        parts.append(about + translator(ngettext("{count} token", "{count} tokens", timings.output_tokens)))
         if timings.generating > 0.05 and timings.generated > 1:
-            said.append(
+            parts.append(
                 about + translator(_("{count} tokens/s", count=f"{timings.generated / timings.generating:.0f}"))
             )
     if note.cost:
-        said.append(_dollars(note.cost))
-    return " · ".join(said)
+        parts.append(_dollars(note.cost))
+    return " · ".join(parts)
 
 
 def _dollars(cost: float) -> str:

@@ -123,12 +123,12 @@ async def toast_errors(work: Awaitable[T], translator: Translator = ENGLISH) -> 
     try:
         return await work
     except AgentError as error:
-        said = translator(error.text)
+        message = translator(error.text)
         waits = error.text == STILL_WRITING
         raise (
-            ask_to_wait(said, translator)
+            ask_to_wait(message, translator)
             if waits
-            else gr.Error(said, title=translator(_NOT_SENT), print_exception=False)
+            else gr.Error(message, title=translator(_NOT_SENT), print_exception=False)
         ) from error
     except Exception as error:
         log.exception("an event failed")
@@ -139,7 +139,7 @@ async def toast_errors(work: Awaitable[T], translator: Translator = ENGLISH) -> 
         ) from error
 
 
-def ask_to_wait(said: str, translator: Translator) -> gr.Error:
+def ask_to_wait(message: str, translator: Translator) -> gr.Error:
     """Show a notice that asks the visitor to wait. Return the invisible error that ends the event."""
-    gr.Info(html.escape(said), title=translator(_NOT_SENT))
-    return gr.Error(said, visible=False, print_exception=False)
+    gr.Info(html.escape(message), title=translator(_NOT_SENT))
+    return gr.Error(message, visible=False, print_exception=False)

@@ -101,8 +101,10 @@ def head() -> str:
     dark = {name: dark for name, (_, dark) in COLOURS.items()}
     rules = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
     both = "--color-accent: var(--accent);"  # Gradio sets it once for light and dark
-    return f"<style>:root {{ {_declared(light)} {both} }}\n.dark {{ {_declared(dark)} {both} }}\n{rules}</style>"
+    return (
+        f"<style>:root {{ {_declarations(light)} {both} }}\n.dark {{ {_declarations(dark)} {both} }}\n{rules}</style>"
+    )
 
 
-def _declared(values: dict[str, str]) -> str:
+def _declarations(values: dict[str, str]) -> str:
     return " ".join(f"--{name}: {value};" for name, value in values.items())
