@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -49,7 +49,8 @@ class Forked:
     def send_signal(self, number: int) -> None:
         """Send a signal, unless the app has ended."""
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """End the app at once."""
@@ -122,6 +123,7 @@ def main() -> int:
     for end in (woken, wake):
         os.set_blocking(end, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    leave = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the tests, which then end their apps
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     rest = b""
     while True:
@@ -136,6 +138,7 @@ def main() -> int:
             for line in lines:
                 asked = json.loads(line)
                 if (pid := os.fork()) == 0:
+                    signal.signal(signal.SIGINT, leave)
                     _become_app(set_by_imports | asked["env"], asked["log"], close=(said.fileno(), woken, wake))
                     return app.main()
                 print(json.dumps({"pid": pid}), file=said, flush=True)
