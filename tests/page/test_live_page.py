@@ -1,6 +1,7 @@
 """A running answer on the page: broken and blocked streams lose nothing, and nothing moves when the answer ends."""
 
 import re
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -62,7 +63,7 @@ def test_lost_network_loses_and_repeats_nothing(app: App, visit: Visit) -> None:
     requests: list[str] = []
     visitor.page.on("request", lambda request: requests.append(request.url) if "/runs/" in request.url else None)
     visitor.say("!pace 100 !text " + " ".join(words(400)))
-    expect(visitor.chat).to_contain_text("word40")
+    expect(visitor.bubbles.first).to_contain_text("word40")
     visitor.page.context.set_offline(True)
     visitor.page.wait_for_timeout(1000)
     assert "word399" not in visitor.bubbles.last.inner_text()
@@ -120,3 +121,25 @@ def test_title_says_that_a_hidden_page_has_its_answer(app: App, visit: Visit) ->
     expect(visitor.page).to_have_title("Answer ready · Switchboard")
     visitor.page.evaluate(hide, False)
     expect(visitor.page).to_have_title("Switchboard")
+
+
+@pytest.mark.full
+def test_interrupted_answer_is_shown_and_continued(start_app: Callable[..., App], visit: Visit) -> None:
+    app = start_app()
+    visitor = visit(app.url)
+    visitor.say("!pace 40 !text " + " ".join(words(2000)))
+    expect(visitor.bubbles.first).to_contain_text("word200", timeout=20_000)
+    app.stop(signal.SIGKILL)
+    app.start()
+    visitor.page.goto(app.url)
+    expect(visitor.chat.locator(".problem")).to_contain_text("Interrupted")
+    shown = shown_words(visitor)
+    assert len(shown) > 100
+    assert shown == words(len(shown))
+    visitor.shot("interrupted")
+    visitor.chat.get_by_role("button", name="Continue").click()
+    expect(visitor.chat.locator(".user-row")).to_have_count(2)
+    expect(visitor.chat.locator(".bot-row").last.locator(".caption")).to_be_visible()
+    visitor.page.reload()
+    expect(visitor.chat.locator(".user-row")).to_have_count(2)
+    assert shown_words(visitor) == shown
