@@ -550,6 +550,7 @@ async def test_named_models_are_looked_for(write: Write, tmp_path: Path) -> None
     assert any("org/model" in line for line in said), said
 
 
+@pytest.mark.weights
 @pytest.mark.slow
 @shows("local.cache_dir", "SWITCHBOARD_CACHE", "HF_ENDPOINT")
 @pytest.mark.parametrize("where", ["file", "environment"])
@@ -563,6 +564,7 @@ async def test_weights_come_from_the_hub_into_the_cache(write: Write, tmp_path: 
     assert hub.asked
 
 
+@pytest.mark.weights
 @pytest.mark.slow
 @shows("local.downloads", "SWITCHBOARD_OFFLINE")
 @pytest.mark.parametrize(("text", "env"), [("[local]\ndownloads = false", {}), ("", {"SWITCHBOARD_OFFLINE": "1"})])
@@ -574,6 +576,7 @@ async def test_nothing_is_downloaded(write: Write, text: str, env: dict[str, str
     assert hub.asked == []
 
 
+@pytest.mark.weights
 @pytest.mark.slow
 @shows("local.wait_seconds")
 async def test_small_model_stands_in_after_a_wait(write: Write, tmp_path: Path) -> None:

@@ -259,6 +259,7 @@ def test_reasoning_counts_and_shows_duration(own: App, visit: Visit) -> None:
 # A model that is being loaded
 
 
+@pytest.mark.weights
 def test_message_waits_for_a_model(start_app: Callable[..., App], visit: Visit, tmp_path: Path) -> None:
     hub = QWEN3_06B.hub
     assert hub is not None
