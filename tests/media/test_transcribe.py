@@ -250,7 +250,9 @@ async def test_unpinned_file_transcribes_nothing(tmp_path: Path, monkeypatch: py
     store: Any = {"spec": QWEN, "media": MediaStore(tmp_path / "media"), "owner": "ann", "max_bytes": 10**7}
     with (
         hub(monkeypatch, sha256="0" * 64),
-        pytest.raises(InputError, match=r"^Toy could not be fetched .*toy.onnx is not the pinned file"),
+        pytest.raises(
+            InputError, match=r"^Toy, which extracts the text, could not be fetched\. toy.onnx is not the pinned file"
+        ),
     ):
         await message_parts({"text": "See", "files": [str(path)]}, transcriber=Transcriber(tmp_path / "cache"), **store)
     assert not (tmp_path / "media").exists()
@@ -270,14 +272,17 @@ async def test_two_messages_share_one_download(tmp_path: Path, monkeypatch: pyte
     assert Status("fetching", "Fetching Toy, once: 0 of 0 MB …", 1.0) in said
     last = said[-1]
     assert last == Status("loading", "Extracting the text of a.png …", None)
-    assert Translator("de")(last.text) == "a.png wird gelesen …"
+    assert Translator("de")(last.text) == "Der Text aus a.png wird ausgelesen …"
 
 
 async def test_missing_network_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with hub(monkeypatch), socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{deaf.getsockname()[1]}")
-        with pytest.raises(InputError, match=r"^Toy could not be fetched .* The model hub cannot be reached\.$"):
+        with pytest.raises(
+            InputError,
+            match=r"^Toy, which extracts the text, could not be fetched\. The model hub cannot be reached\.$",
+        ):
             await read(Transcriber(tmp_path), picture_of_text(*INVOICE))
 
 
