@@ -22,7 +22,7 @@ PAUSE_PER_ANSWER_SECONDS = 0.0027
 """Seconds by which each answer that is being written lengthens the pause, because all share one processor core."""
 UPDATE_SECONDS = 0.1
 """The shortest pause between two updates of a program that reads whole bubbles."""
-RECENT_SECONDS = 60.0
+RECENT_SECONDS = 10.0
 """Seconds for which the events of an ended answer stay in memory. Later readers get them from the store."""
 IDLE_SECONDS = 1.0
 """Seconds after which readers of a silent run are woken anyway, so that the server notices if they are gone."""
