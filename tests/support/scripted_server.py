@@ -216,8 +216,8 @@ class Connection(asyncio.Protocol):
                 self._reply(404, {"detail": "Not Found"})
 
     async def _chat(self, body: Json, authorization: str | None) -> None:
-        actions = self.server.plan(body, authorization)
         self.exchange = exchange = self.server.open(body, authorization)
+        actions = self.server.plan(body, authorization)
         if isinstance(first := actions[0], Refuse):
             exchange.ended = f"status {first.status}"
             self._reply(first.status, first.body, first.headers)
