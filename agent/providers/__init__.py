@@ -1,5 +1,6 @@
 """The contract of a provider: `connect` turns a `ModelSpec` and an `Endpoint` into a `Connection` to the model."""
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -144,8 +145,19 @@ _CONNECTIONS = {
 
 
 def preload(dialect: Dialect) -> None:
-    """Import the module of a dialect, so that the first message need not wait for it. Can be called in a thread."""
-    import_module(_CONNECTIONS[dialect][0])
+    """Open and close a model of a dialect, so that the first message need not wait for what that loads.
+
+    That is the vendor's SDK, pydantic-ai's list of prices, and the TLS certificates. Touches no network. Call it in a
+    thread.
+    """
+    spec = next(spec for spec in load_catalog().models.values() if spec.dialect == dialect)
+
+    async def open_once() -> None:
+        connection = connect(spec, Endpoint("http://127.0.0.1/v1", "none"))
+        connection.model()
+        await connection.aclose()
+
+    asyncio.run(open_once())
 
 
 def connect(spec: ModelSpec, endpoint: Endpoint | None = None) -> Connection:

@@ -1,0 +1,36 @@
+"""What the first request needs is loaded before it."""
+
+import subprocess
+import sys
+
+OPENING = """
+import asyncio, sys
+from agent.fetch import tls_context
+from agent.models.catalog import load_catalog
+from agent.providers import Endpoint, connect, preload
+
+async def open_model(name):
+    connection = connect(load_catalog().find(name), Endpoint("https://127.0.0.1:9/v1", "key"))
+    connection.model()
+    await connection.aclose()
+
+for name in sys.argv[1:]:
+    preload(load_catalog().find(name).dialect)
+    loaded, read = set(sys.modules), tls_context.cache_info().misses
+    asyncio.run(open_model(name))
+    print(name, len(set(sys.modules) - loaded), tls_context.cache_info().misses - read)
+"""
+MODELS = (
+    "huggingface:Qwen/Qwen3-VL-8B-Instruct",
+    "openai:gpt-6-luna",
+    "anthropic:claude-sonnet-5-5",
+    "google:gemini-3.8-flash",
+)
+"""One for each dialect."""
+
+
+def test_first_request_loads_nothing() -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", OPENING, *MODELS], capture_output=True, text=True, timeout=100, check=True
+    )
+    assert [line.split()[1:] for line in said.stdout.splitlines()] == [["0", "0"]] * len(MODELS), said.stdout
