@@ -1,4 +1,4 @@
-"""The page's event queue survives its own failures, and reports them."""
+"""The page's event queue starts events at once, survives its own failures, and reports them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,7 +6,10 @@ from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import Any, cast
 
+import gradio as gr
 import pytest
+from fastapi import Request
+from gradio.data_classes import PredictBodyInternal
 from gradio.exceptions import Error
 from gradio.queueing import Event
 from gradio.server_messages import ProcessCompletedMessage, ProcessGeneratingMessage
@@ -29,9 +32,7 @@ async def processing(queue: BoundedQueue) -> AsyncIterator[None]:
 
 @pytest.fixture
 async def queue() -> BoundedQueue:
-    queue = BoundedQueue(cast(Any, None), 4)
-    queue.sleep_when_free = 0.001
-    return queue
+    return BoundedQueue(cast(Any, None), 4)
 
 
 def event(session: str) -> Event:
@@ -53,7 +54,6 @@ async def test_queue_restarts_after_failure(queue: BoundedQueue, monkeypatch: py
             raise KeyError("a session that is gone")
 
     monkeypatch.setattr(queue, "get_events", get_events)
-    monkeypatch.setattr(BoundedQueue, "__len__", lambda _: 1)
     queue.active_jobs = [None]
     async with processing(queue):
         await taken.wait()
@@ -64,6 +64,38 @@ async def test_queue_restarts_after_failure(queue: BoundedQueue, monkeypatch: py
         monkeypatch.setattr(event_queue, "FAILED_SECONDS", 0.0)
         assert queue.problem == ""
     assert queue.problem == "The page's event queue has stopped."
+
+
+async def test_event_starts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, ends = list[str](), list[asyncio.Event]()
+
+    async def process(self: BoundedQueue, events: list[Event], *_: object) -> None:
+        started.append(events[0].session_hash)
+        ends.append(asyncio.Event())
+        await ends[-1].wait()
+        self.active_jobs[self.active_jobs.index(events)] = None
+
+    monkeypatch.setattr(BoundedQueue, "process_events", process)
+    with gr.Blocks(analytics_enabled=False) as page:
+        gr.Button().click(lambda: None)
+    queue = BoundedQueue(page, 1)
+    queue.active_jobs = [None]
+    async with processing(queue):
+        await turns()
+        for session in ("ann-page", "bob-page"):
+            body = PredictBodyInternal(fn_index=0, data=[], session_hash=session)
+            assert (await queue.push(body, Request({"type": "http", "client": None, "headers": []}), None))[0]
+        await turns()
+        assert started == ["ann-page"]
+        ends[0].set()
+        await turns()
+        assert started == ["ann-page", "bob-page"]
+
+
+async def turns() -> None:
+    """Let the tasks run that are ready, and those that they make ready. No timer can end meanwhile."""
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 async def test_message_of_an_unknown_session_ends_its_event(queue: BoundedQueue) -> None:

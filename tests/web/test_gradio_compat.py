@@ -42,7 +42,6 @@ QUEUE_ATTRIBUTES = (
     "max_thread_count",
     "pending_event_ids_session",
     "pending_messages_per_session",
-    "sleep_when_free",
     "stopped",
 )
 
@@ -107,8 +106,9 @@ async def test_gradio_builds_too_many_applications(monkeypatch: pytest.MonkeyPat
 
 
 async def test_queue_polls_and_summarises_too_often(plain_queue: Queue) -> None:
-    assert plain_queue.sleep_when_free < 0.01, "Gradio's idle queue waits long enough: `prepare_queue` need not set it."
-    assert plain_queue.progress_update_sleep_when_free < 0.1, "It looks for progress rarely: `prepare_queue` need not."
+    for loop in (Queue.start_processing, Queue.start_progress_updates):
+        polls = "asyncio.sleep" in inspect.getsource(loop)
+        assert polls, f"Gradio's queue does not poll any more: look if `BoundedQueue.{loop.__name__}` can go."
     recorded = plain_queue.ANAYLTICS_CACHE_FREQUENCY < 1000 and plain_queue.ANALYTICS_MAX_EVENTS > 1
     assert recorded, "Gradio summarises events rarely: `prepare_queue` need not prevent it."
 

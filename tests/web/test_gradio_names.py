@@ -15,9 +15,21 @@ PRIVATE_NAMES = (
     ("event_queue", "gradio.blocks", "Blocks.process_api"),
     *(
         ("event_queue", "gradio.queueing", f"Queue.{name}")
-        for name in ("push", "send_message", "start_processing", "process_events", "close", "_cancel_asyncio_tasks")
+        for name in (
+            "push",
+            "send_message",
+            "get_events",
+            "start_processing",
+            "start_progress_updates",
+            "process_events",
+            "broadcast_estimations",
+            "close",
+            "_cancel_asyncio_tasks",
+        )
     ),
     ("event_queue", "gradio.utils", "LRUCache"),
+    ("event_queue", "gradio.utils", "run_coro_in_background"),
+    ("event_queue", "gradio.utils", "set_task_name"),
     ("import_hook", "gradio.component_meta", "create_or_modify_pyi"),
     ("import_hook", "gradio.component_meta", "EventListener.set_doc"),
     ("login", "gradio.oauth", "require_oauth_token"),

@@ -41,9 +41,6 @@ def prepare_queue(page: gr.Blocks, streams: int) -> BoundedQueue:
     page.state_session_capacity = 500
     page.queue(default_concurrency_limit=None, api_open=False)
     queue = bound_queue(page, streams)
-    # Gradio looks for queued events every millisecond, which costs 3 % of a core for ever. Nobody notices 10 ms.
-    queue.sleep_when_free = 0.01
-    queue.progress_update_sleep_when_free = 1.0  # for reports of `gr.Progress`, of which there are none
     # After each event Gradio copies the last 10,000 events and sums them up with pandas, for its monitoring page, which
     # is off here. (Gradio misspells one of the names.)
     cast(Any, queue).ANAYLTICS_CACHE_FREQUENCY, queue.ANALYTICS_MAX_EVENTS = math.inf, 1

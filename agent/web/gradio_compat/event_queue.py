@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Collection
-from time import monotonic
+from time import monotonic, time
 from traceback import format_tb
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ from gradio.blocks import Blocks
 from gradio.exceptions import Error
 from gradio.queueing import Event, Queue
 from gradio.server_messages import EventMessage, ProcessCompletedMessage, UnexpectedErrorMessage
-from gradio.utils import LRUCache
+from gradio.utils import LRUCache, run_coro_in_background, set_task_name
 
 from agent.web.client_address import client_address, has_full_share
 from agent.web.guests import GUEST
@@ -47,6 +47,8 @@ UNREAD_SECONDS = 60.0
 """Seconds after which an event ends if nobody reads its messages."""
 STUCK_SECONDS = 30.0
 """The queue counts as stuck if an event has waited this many seconds for a slot."""
+RESTART_SECONDS = 0.01
+"""Seconds before the processing loop starts again after a failure."""
 FAILED_SECONDS = 10.0
 """Seconds for which a failure of the processing loop is reported."""
 
@@ -112,6 +114,7 @@ class BoundedQueue(Queue):
         self._unread = cast("OrderedDict[str, asyncio.Queue[EventMessage]]", self.pending_messages_per_session)
         self._failed_at: float | None = None
         self._closed = False
+        self._changed = asyncio.Event()
 
     @property
     def problem(self) -> str:
@@ -142,7 +145,9 @@ class BoundedQueue(Queue):
         if session not in self._unread:
             self._make_room(_visitor(session), {event.session_hash for event in pending})
             self._unread[session] = UnreadMessages()
-        return await super().push(body=body, request=request, username=username)
+        pushed = await super().push(body=body, request=request, username=username)
+        self._changed.set()
+        return pushed
 
     def send_message(self, event: Event, event_message: EventMessage) -> None:
         """Keep a message until the page reads it. End the event if its page is gone or reads nothing."""
@@ -176,26 +181,47 @@ class BoundedQueue(Queue):
                 continue
 
     async def start_processing(self) -> None:
-        """Process events until the queue is closed. A failure is logged, and no event is lost."""
+        """Process events until the queue is closed. A failure is logged, and no event is lost.
+
+        Gradio's own loop looks for events at intervals. This one sleeps until an event arrives or ends.
+        """
         while not self._closed:
             try:
-                await super().start_processing()
+                while None in self.active_jobs and (found := self.get_events()):
+                    self._start(*found)
             except Exception:
                 log.exception("the event queue failed; it starts again")
                 self._failed_at = monotonic()
-                self.stopped = self._closed  # before anybody can see that it was set
-                await asyncio.sleep(self.sleep_when_free)
+                await asyncio.sleep(RESTART_SECONDS)
+            else:
+                await self._changed.wait()
+                self._changed.clear()
+
+    async def start_progress_updates(self) -> None:
+        """Do nothing, because no event of the page reports its progress. Gradio would look for some every 10 ms."""
+
+    def _start(self, events: list[Event], batch: bool, concurrency_id: str) -> None:
+        """Process these events in a task."""
+        self.active_jobs[self.active_jobs.index(None)] = events
+        queue, begun, event = self.event_queue_per_concurrency_id[concurrency_id], time(), cast(Any, events[0])
+        queue.current_concurrency += 1
+        queue.start_times_per_fn[event.fn].add(begun)
+        task = run_coro_in_background(self.process_events, events, batch, begun, event.fn)
+        set_task_name(task, event.session_hash, event.fn._id, event._id, batch)  # Gradio cancels it by its name
+        self._asyncio_tasks.add(task)
+        task.add_done_callback(self._ended)
+        self.broadcast_estimations(concurrency_id)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._asyncio_tasks.discard(task)
+        self._changed.set()
 
     def close(self) -> None:
         """Stop for good and cancel the running events."""
         self._closed = True
         super().close()
         self._cancel_asyncio_tasks()
-
-    def _cancel_asyncio_tasks(self) -> None:
-        # Gradio calls this whenever the loop ends, but a failure of the loop must not end the running events.
-        if self._closed:
-            super()._cancel_asyncio_tasks()
+        self._changed.set()
 
     def _running(self) -> list[Event]:
         return [event for job in self.active_jobs if job is not None for event in job]
