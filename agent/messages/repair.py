@@ -137,7 +137,7 @@ def keep_newest(messages: Sequence[ModelMessage], tokens: int, *, beside: int = 
             isinstance(message, ModelRequest) and any(isinstance(p, UserPromptPart) for p in message.parts)
         ):
             turns.append((index, 0))
-        turns[-1] = (turns[-1][0], turns[-1][1] + _bytes(message) // 3)
+        turns[-1] = (turns[-1][0], turns[-1][1] + count_bytes(message) // 3)
     first, total = 0, 0
     for number, (_, size) in enumerate(turns):
         total += size
@@ -151,6 +151,22 @@ def keep_newest(messages: Sequence[ModelMessage], tokens: int, *, beside: int = 
         total -= turns[first][1]
         first += 1
     return list(messages[turns[first][0] :]) if first < len(turns) else []
+
+
+def count_bytes(message: ModelMessage) -> int:
+    """Return about how many bytes of text a message has."""
+    total = 0
+    for part in message.parts:
+        content: Any = getattr(part, "content", None) or getattr(part, "args", None)
+        if isinstance(content, str):
+            total += len(content.encode("utf-8", "replace"))
+        elif isinstance(content, list):
+            items = cast(list[Any], content)
+            texts = [item.content if isinstance(item, TextContent) else item for item in items]
+            total += sum(len(item.encode("utf-8", "replace")) if isinstance(item, str) else 3000 for item in texts)
+        elif content is not None:
+            total += len(str(content))
+    return total
 
 
 def _close(out: list[ModelMessage], held: ModelRequest | None, waiting: dict[str, str]) -> None:
@@ -179,18 +195,3 @@ def _unsaid(message: ModelResponse) -> str:
 
 def _says_something(part: ModelResponsePart) -> bool:
     return isinstance(part, ToolCallPart) or (isinstance(part, TextPart) and bool(part.content.strip()))
-
-
-def _bytes(message: ModelMessage) -> int:
-    total = 0
-    for part in message.parts:
-        content: Any = getattr(part, "content", None) or getattr(part, "args", None)
-        if isinstance(content, str):
-            total += len(content.encode("utf-8", "replace"))
-        elif isinstance(content, list):
-            items = cast(list[Any], content)
-            texts = [item.content if isinstance(item, TextContent) else item for item in items]
-            total += sum(len(item.encode("utf-8", "replace")) if isinstance(item, str) else 3000 for item in texts)
-        elif content is not None:
-            total += len(str(content))
-    return total

@@ -32,6 +32,7 @@ from agent.web.chat.live_runs import STILL_WRITING, LiveRun, LiveRuns
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.questions import MESSAGE_GONE, QuestionId, parse_answer
 from agent.web.chat.rate_limit import RateLimiter
+from agent.web.chat.recent_histories import RecentHistories
 from agent.web.chat.remembered_settings import RememberedSettings
 from agent.web.chat.replies import Replies
 from agent.web.chat.run_setup import Choices, RunSetup, set_up_run
@@ -64,11 +65,10 @@ class Conversations:
         self.attachment_limits = PUBLIC_LIMITS if settings.public else AttachmentLimits()
         # A private page finishes every answer, within `run_seconds`.
         self.live_runs = LiveRuns(settings.grace_seconds if settings.public else None)
-        self._store = store
+        self._store, self._histories = store, RecentHistories(store)
         self._quota = quota or StorageQuota(None, store, media, settings.data_dir)
         self.rate_limiter = RateLimiter(settings.public)
-        self.remembered = RememberedSettings()
-        self.replies = Replies()
+        self.remembered, self.replies = RememberedSettings(), Replies()
 
     # Queries
 
@@ -332,7 +332,7 @@ class Conversations:
             choices,
             permit.connection,
             settings=self.settings,
-            store=self._store,
+            histories=self._histories,
             media=self.media,
             tools=self.tools,
             new_parts=new_parts,

@@ -9,7 +9,7 @@ from pydantic_ai.messages import UserContent
 from agent.agent import Agent
 from agent.context import Context
 from agent.errors import InputError
-from agent.history import HistoryStore, Record
+from agent.history import Entry, Record
 from agent.i18n import N_, LocalizedText, _
 from agent.limits import Limits
 from agent.media.store import MediaStore
@@ -22,6 +22,7 @@ from agent.settings import Settings
 from agent.tools import Tool, Toolset
 from agent.web.chat.expiry import RetentionPeriods
 from agent.web.chat.journal import Omitted, StoreJournal
+from agent.web.chat.recent_histories import RecentHistories
 from agent.web.chat.system_prompt import default_prompt
 
 MAX_PROMPT_CHARACTERS = 20_000
@@ -110,7 +111,7 @@ async def set_up_run(
     connection: Connection,
     *,
     settings: Settings,
-    store: HistoryStore,
+    histories: RecentHistories,
     media: MediaStore,
     tools: Sequence[Tool | Toolset],
     new_parts: Sequence[UserContent],
@@ -122,7 +123,7 @@ async def set_up_run(
     they exceed the model's context.
     """
     spec = connection.spec
-    stored = await store.history(record) if record.revision else []
+    stored: Sequence[Entry] = await histories.read(record) if record.revision else ()
     messages = [entry.message for entry in stored]
     most = max_answer_tokens(spec, choices.max_tokens, public=settings.public is not None)
     examples = estimate_tokens([text for exchange in spec.examples for text in exchange])
@@ -159,7 +160,7 @@ async def set_up_run(
             temperature=None if choices.temperature is None else min(choices.temperature, max_temperature(spec)),
             max_tokens=most,
         ),
-        journal=StoreJournal(store, media, record, omitted, RetentionPeriods.of(settings)),
+        journal=StoreJournal(histories.store, media, record, omitted, RetentionPeriods.of(settings)),
     )
 
 

@@ -1,0 +1,88 @@
+"""Histories that are kept in memory are those of the store, and they are bounded."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+import pytest
+from pydantic_ai.messages import ModelRequest, UserPromptPart
+
+from agent.errors import NotFound
+from agent.history import Entry, HistoryStore, Record
+from agent.history.memory import MemoryStore
+from agent.web.chat.journal import branch
+from agent.web.chat.recent_histories import ENTRY_BYTES, NEWEST, RecentHistories
+
+
+class CountingStore(MemoryStore):
+    """A store that counts the entries that it has returned."""
+
+    read = 0
+
+    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
+        entries = await super().history(record, limit=limit)
+        self.read += len(entries)
+        return entries
+
+
+async def grown(store: HistoryStore, record: Record, count: int, text: str = "said") -> Record:
+    """Store a record with `count` more entries after its head."""
+    entries: list[Entry] = []
+    for number in range(count):
+        parent = entries[-1].id if entries else record.head_id
+        entries.append(Entry(parent_id=parent, message=ModelRequest([UserPromptPart(f"{text} {number}")])))
+    head = entries[-1].id if entries else record.head_id
+    return await store.save(branch(record, head), entries)
+
+
+def ids(entries: Sequence[Entry]) -> list[str]:
+    return [entry.id for entry in entries]
+
+
+async def test_kept_history_is_that_of_the_store() -> None:
+    store, chance = MemoryStore(), random.Random(7)
+    histories, record = RecentHistories(store), await grown(store, Record(owner="ann"), 3)
+    for _ in range(60):
+        known: list[str | None] = [None, *ids(await store.entries(record))]
+        if chance.random() < 0.3:  # a retry, an edit or an undo
+            record = branch(record, chance.choice(known))
+        record = await grown(store, record, chance.choice([0, 1, 2, 2, 2, 5, NEWEST + 1]))
+        if chance.random() < 0.7:
+            assert await histories.read(record) == await store.history(record)
+
+
+async def test_message_does_not_read_whole_history_again() -> None:
+    store = CountingStore()
+    histories, record = RecentHistories(store), await grown(store, Record(owner="ann"), 400)
+    await histories.read(record)
+    store.read = 0
+    record = await grown(store, record, 2)
+    assert len(await histories.read(record)) == 402
+    assert store.read == NEWEST
+
+
+async def test_kept_history_is_refused_like_a_stored_one() -> None:
+    store = MemoryStore()
+    histories, record = RecentHistories(store), await grown(store, Record(owner="ann"), 3)
+    await histories.read(record)
+    with pytest.raises(NotFound):
+        await histories.read(Record(id=record.id, owner="bob", head_id=record.head_id, revision=1))
+    await store.delete(record.id, owner="ann")
+    with pytest.raises(NotFound):
+        await histories.read(record)
+
+
+async def test_kept_histories_are_bounded() -> None:
+    store = MemoryStore()
+    histories = RecentHistories(store, max_bytes=10 * ENTRY_BYTES)
+    records = [await grown(store, Record(owner="ann"), 3) for _ in range(4)]
+    for record in records:
+        await histories.read(record)
+    assert 0 < histories.size <= 10 * ENTRY_BYTES
+    long = await grown(store, Record(owner="ann"), 3, "long" * 10_000)
+    assert len(await histories.read(long)) == 3
+    assert histories.size <= 10 * ENTRY_BYTES
+    unused = RecentHistories(store, kept_seconds=0.0)
+    await unused.read(records[0])
+    await asyncio.sleep(0.001)
+    assert unused.size == 0
