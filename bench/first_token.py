@@ -27,8 +27,9 @@ from playwright.sync_api import Page
 from bench.attack.client import API, Client, message
 from bench.page import browser_page, open_chat
 from bench.preload import preload, visitor_cookie
-from bench.process import free_port, started, wait_until_up
+from bench.process import ROOT, started, wait_until_up
 from bench.run import Bench, scripted, wait_for_past
+from tests.support.ports import free_port
 
 WARM_UPS = 3
 WAIT_S = 20.0
@@ -120,7 +121,7 @@ def place(bench: Bench, turns: int) -> Generator[Place]:
     if turns:
         asyncio.run(preload(data, OWNER, turns))
     env = {"GRADIO_SERVER_PORT": str(port), "SWITCHBOARD_DATA": str(data), "SWITCHBOARD_OFFLINE": "1"}
-    env |= {"VLLM_BASE_URL": bench.base_url, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
+    env |= {"VLLM_BASE_URL": bench.base_url, "PYTHONPATH": str(ROOT)}
     url, log = f"http://127.0.0.1:{port}/", data / "app.log"
     with started([sys.executable, "-m", "bench.timed_app"], log, env) as child:
         wait_until_up(child, url, log, 60)
