@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from agent.history import Entry, HistoryStore, Record
 from agent.messages.repair import count_bytes
 
-MAX_BYTES = 32_000_000
+MAX_HISTORY_BYTES = 32_000_000
 """Bytes of all histories, counted as below."""
 ENTRY_BYTES = 2_000
 """Bytes that an entry needs besides its text."""
-KEPT_SECONDS = 600.0
+HISTORY_SECONDS = 600.0
 """Seconds after its last message until a history is forgotten."""
 NEWEST = 16
 """Entries that are read from the store to continue a history: two, or more if tools were called or a branch began."""
@@ -36,7 +36,9 @@ class RecentHistories:
     The store is asked each time, so that a deleted or foreign conversation is refused.
     """
 
-    def __init__(self, store: HistoryStore, max_bytes: int = MAX_BYTES, kept_seconds: float = KEPT_SECONDS) -> None:
+    def __init__(
+        self, store: HistoryStore, max_bytes: int = MAX_HISTORY_BYTES, kept_seconds: float = HISTORY_SECONDS
+    ) -> None:
         self.store, self._max_bytes, self._kept_seconds = store, max_bytes, kept_seconds
         self._kept = OrderedDict[str, _History]()
 
