@@ -19,7 +19,7 @@ from agent.web.chat.run_setup import Choices
 from agent.web.ui.page_sessions import PageSessions
 from agent.web.ui.submit import submit, toast_errors
 
-RUNS = ("reasoning", "temperature", "max_tokens")
+RUN_OPTIONS = ("reasoning", "temperature", "max_tokens")
 """The run options that a program can set."""
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ async def stream_answer(live: LiveRun) -> AsyncIterator[dict[str, Any]]:
         live.run.cancel("client_disconnect")
 
 
-OWN: dict[str, type] = {"system_message": str, "tools": bool, "extract_text": bool}
+PAGE_OPTIONS: dict[str, type] = {"system_message": str, "tools": bool, "extract_text": bool}
 """The options of this page with their types. All others are run options."""
 
 
@@ -101,19 +101,20 @@ async def _options(model: str, options: dict[str, Any]) -> Choices:
         log.warning("the option read_here is called extract_text now")
         options = {**options, "extract_text": options["read_here"]}
         del options["read_here"]
-    runs = {name: value for name, value in options.items() if name not in OWN}
-    if unknown := sorted(runs.keys() - RUNS):
-        raise InputError(f"unknown options: {', '.join(unknown)}; known are {', '.join([*OWN, *RUNS])} and new")
+    runs = {name: value for name, value in options.items() if name not in PAGE_OPTIONS}
+    if unknown := sorted(runs.keys() - RUN_OPTIONS):
+        known = ", ".join([*PAGE_OPTIONS, *RUN_OPTIONS])
+        raise InputError(f"unknown options: {', '.join(unknown)}; known are {known} and new")
     for name, value in options.items():
-        if name in OWN and not isinstance(value, OWN[name]):
-            known = "true, false" if OWN[name] is bool else "a text"
+        if name in PAGE_OPTIONS and not isinstance(value, PAGE_OPTIONS[name]):
+            known = "true, false" if PAGE_OPTIONS[name] is bool else "a text"
             raise InputError(
                 _("{name} cannot be {value}. Known values: {known}.", name=name, value=repr(value)[:80], known=known)
             )
     checked = checked_options(runs)
     return Choices(
         model=model,
-        **{name: value for name, value in options.items() if name in OWN},
+        **{name: value for name, value in options.items() if name in PAGE_OPTIONS},
         reasoning=True if checked.reasoning is None else checked.reasoning,
         temperature=checked.temperature,
         max_tokens=checked.max_tokens,
