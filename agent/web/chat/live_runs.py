@@ -80,7 +80,8 @@ class LiveRun:
             await run.wait_for_update(log.seen, timeout=IDLE_SECONDS)
             await log.publish()
             await log.store_if_due()
-            await run.wait_until_done(pause() if self._watchers else SLOWEST_SECONDS)
+            if log.bubbles:  # nothing delays the first text
+                await run.wait_until_done(pause() if self._watchers else SLOWEST_SECONDS)
         await log.end()
 
     @contextmanager

@@ -3,7 +3,7 @@
 ({ said, $ }) => {
   const FIRST_MS = 3000; // the first bytes of a stream come at once, unless something holds them back
   const SILENCE_MS = 35000; // the server sends something every 15 seconds
-  const RETRY_MS = 1000, POLL_MS = 700, DRAW_MS = 80;
+  const RETRY_MS = 1000, POLL_MS = 700, DRAW_MS = 100;
 
   const page = { messages: [], show };
   let stored = [], written = []; // the stored messages, and those of the turn that is being written
@@ -17,8 +17,10 @@
     page.messages = [...stored, ...written];
     $("#redraw")?.click();
   };
-  const drawSoon = () => {
-    drawing ??= setTimeout(draw, drawn + DRAW_MS - performance.now());
+  // Growing text waits for the next regular draw. Anything else, such as the first text, is drawn at once.
+  const drawSoon = (grows) => {
+    if (grows) drawing ??= setTimeout(draw, drawn + DRAW_MS - performance.now());
+    else draw();
   };
 
   // A frame has all messages of the turn, or edits of them. Changed messages are new objects.
@@ -39,14 +41,17 @@
   const take = (text) => {
     const events = text.split("\n\n");
     const rest = events.pop();
+    let grows = true;
     for (const event of events) {
       const field = Object.fromEntries(event.split("\n").map((line) => /^(\w*): ?(.*)$/s.exec(line)?.slice(1) ?? ["", ""]));
-      if (field.event === "end") return undefined;
+      if (field.event === "end") return undefined; // the caller draws
       if (!field.id) continue;
-      apply(JSON.parse(field.data));
+      const frame = JSON.parse(field.data);
+      apply(frame);
       last = field.id;
-      drawSoon();
+      grows &&= frame.edits?.every(([kind]) => kind === "append") ?? false;
     }
+    if (events.length) drawSoon(grows);
     return rest;
   };
 
