@@ -14,6 +14,7 @@ from pydantic_ai.settings import ModelSettings
 
 from agent.errors import ProviderError, UnknownModel
 from agent.models.catalog import Dialect, ModelSpec, ProviderSpec, load_catalog
+from agent.providers.delta_merging import count_deltas as count_deltas
 from agent.providers.reasoning import Effort as Effort
 from agent.providers.reasoning import Reasoning as Reasoning
 from agent.providers.reasoning import effort_note as effort_note

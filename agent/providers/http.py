@@ -2,8 +2,9 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
+from math import inf
 from time import monotonic
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -17,13 +18,22 @@ from agent.errors import ProviderError
 from agent.fetch import tls_context
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.providers import Endpoint, Reasoning
+from agent.providers.delta_merging import DeltaMerger, current_count
 from agent.providers.errors import explain, missing_key
 from agent.providers.request_queue import RequestQueue
 
 READ_INTERVAL_SECONDS = 0.03
-"""Seconds between two reads of a stream that has begun. The first bytes are never held back.
+"""Seconds between two reads of a stream that has begun, if it is the only one. The first bytes are never held back.
 
 Waking up for every token is expensive: waking each 30 to 40 ms parses the same bytes with about half the CPU."""
+PER_STREAM_SECONDS = 0.003
+"""Seconds that each other open stream adds to the pause of all."""
+MAX_READ_INTERVAL_SECONDS = 0.3
+"""The longest pause, in seconds, however many streams are open."""
+READ_SECONDS = 0.002
+"""Seconds for a read of bytes that have arrived. After that time it is clear that the network has none."""
+MAX_CHUNKS_AHEAD = 1000
+"""Chunks that are read ahead of a reader that is busy."""
 
 TIMEOUT = httpx2.Timeout(connect=5.0, read=300.0, write=30.0, pool=5.0)
 LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=2.0)
@@ -120,33 +130,121 @@ def new_client(base_url: str, *, timeout: httpx2.Timeout = TIMEOUT) -> httpx2.As
     )
 
 
+class ReadPace:
+    """The pause between two reads of a stream. It grows with the number of streams that are open in this process.
+
+    Each stream costs the same CPU for each batch, however many tokens are in it.
+    """
+
+    def __init__(self) -> None:
+        self._open: set[object] = set()
+
+    @contextmanager
+    def stream(self) -> Generator[None]:
+        """Count a stream as open during the block. Can be called in any thread."""
+        stream = object()
+        self._open.add(stream)
+        try:
+            yield
+        finally:
+            self._open.discard(stream)
+
+    @property
+    def seconds(self) -> float:
+        """The pause at this moment."""
+        grown = READ_INTERVAL_SECONDS + PER_STREAM_SECONDS * max(len(self._open) - 1, 0)
+        return min(grown, max(MAX_READ_INTERVAL_SECONDS, READ_INTERVAL_SECONDS))
+
+
+_PACE = ReadPace()
+
+
 class _BatchingTransport(httpx2.AsyncHTTPTransport):
-    """A transport that reads event streams in batches, and waits `READ_INTERVAL_SECONDS` between two reads."""
+    """A transport that reads event streams in batches and merges the deltas of each; see `_BatchedStream`."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await super().handle_async_request(request)
         if "text/event-stream" in response.headers.get("content-type", ""):
             assert isinstance(response.stream, httpx2.AsyncByteStream)
-            response.stream = _BatchedStream(response.stream)
+            is_plain = "content-encoding" not in response.headers  # compressed events cannot be merged
+            response.stream = _BatchedStream(response.stream, DeltaMerger() if is_plain else None)
         return response
 
 
 class _BatchedStream(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
-        self._stream = stream
+    """A stream that is read in batches, with a pause after each read that had to wait.
+
+    A task reads, and the batch is given out when that task waits for the network or ends. So no bytes that have been
+    read are held back, although it is unknown beforehand whether there are more.
+    """
+
+    def __init__(self, stream: httpx2.AsyncByteStream, merger: DeltaMerger | None = None) -> None:
+        self._stream, self._merger = stream, merger
+        self._count = current_count()
+        self._chunks: list[bytes] = []
+        self._given = -inf
+        self._news = asyncio.Event()
+        self._source: AsyncIterator[bytes] | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._is_pausing = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        source = aiter(self._stream)
-        while True:
-            asked = monotonic()
-            try:
-                chunk = await anext(source)
-            except StopAsyncIteration:
-                return
-            waited = monotonic() - asked > 0.001
-            yield chunk
-            if waited:  # the network has no more bytes: let some arrive before reading again
-                await asyncio.sleep(READ_INTERVAL_SECONDS)
+        if self._is_pausing:  # a second iteration: the SDK reads the rest, so that the connection can be used again
+            await self._stop_reading()
+            self._reading = None
+        if (reading := self._reading) is None:
+            self._reading = reading = asyncio.create_task(self._read())
+            reading.add_done_callback(self._ended)
+        try:
+            while self._chunks or not reading.done():
+                await self._news.wait()
+                self._news.clear()
+                batch, self._given = b"".join(self._chunks), monotonic()
+                self._chunks.clear()
+                for piece, deltas in self._merger.feed(batch) if self._merger else [(batch, 1)] * bool(batch):
+                    self._count.pending = deltas
+                    yield piece
+            if not reading.cancelled() and (error := reading.exception()):
+                raise error
+        finally:
+            if self._reading is reading:
+                await self._stop_reading()
 
     async def aclose(self) -> None:
+        await self._stop_reading()
         await self._stream.aclose()
+
+    async def _read(self) -> None:
+        source = self._source = self._source or aiter(self._stream)
+        loop = asyncio.get_running_loop()
+        with _PACE.stream():
+            while True:
+                asked = monotonic()
+                try:
+                    chunk = await anext(source)
+                except StopAsyncIteration:
+                    return
+                self._chunks.append(chunk)
+                arrived, pause = monotonic(), _PACE.seconds
+                if arrived - asked < 0.001 and len(self._chunks) < MAX_CHUNKS_AHEAD:
+                    self._news.set()
+                    continue
+                # The network had no more bytes: let some arrive before reading again. A stream that is slower than the
+                # pauses is given out at once, a faster one together with what arrives in the pause.
+                if arrived - self._given > pause:
+                    self._news.set()
+                self._is_pausing = True
+                await asyncio.sleep(pause)
+                self._is_pausing = False
+                loop.call_later(READ_SECONDS, self._news.set)
+
+    def _ended(self, reading: asyncio.Task[None]) -> None:
+        if not reading.cancelled():
+            reading.exception()  # asyncio would log it if nobody reads on
+        self._news.set()
+
+    async def _stop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
+            self._is_pausing = False

@@ -19,6 +19,7 @@ from agent.errors import AgentError, ProviderError
 from agent.events import AttemptFailed, Observers, ProviderEvent, StepEnded, StepStarted
 from agent.media.convert import convert_messages
 from agent.messages.adapt import adapt_and_prepare
+from agent.providers import count_deltas
 from agent.responses import Piece, StreamDecoder, finalize
 from agent.result import RunPlan
 from agent.runtime.retry import Wait, final_error, next_wait, queued
@@ -100,7 +101,7 @@ class ModelRequests:
             return None
 
     async def _attempt(self, sent: list[ModelMessage], offered: list[ToolDefinition]) -> ModelResponse:
-        decoder = StreamDecoder()
+        decoder, deltas = StreamDecoder(), count_deltas()
         try:
             async with (
                 self._slot(),
@@ -117,7 +118,7 @@ class ModelRequests:
                         self._observers(ProviderEvent(event))
                     for piece in decoder.feed(event):
                         self._emitted = True
-                        self._meter.count_delta(piece[0])
+                        self._meter.count_delta(piece[0], deltas.take())
                         self._emit(piece)
         except (AgentError, asyncio.CancelledError):
             raise

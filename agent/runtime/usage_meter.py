@@ -47,8 +47,8 @@ class UsageMeter:
         """Add the time that the run waited in the request queue."""
         self._queued += seconds
 
-    def count_delta(self, kind: ResponseType) -> None:
-        """Count one delta of text or reasoning."""
+    def count_delta(self, kind: ResponseType, count: int = 1) -> None:
+        """Count a delta of text or reasoning, or `count` deltas that were merged into it."""
         now = monotonic()
         if self._first is None:
             self._first = now - self._began - self._queued
@@ -58,7 +58,7 @@ class UsageMeter:
             self._reasoning[-1] += now - self._step_last
         if kind == "reasoning" != self._open:
             self._reasoning.append(0.0)
-        self._deltas += 1
+        self._deltas += count
         self._step_last, self._open = now, kind
 
     def count_step(self, usage: RequestUsage | None) -> None:

@@ -17,6 +17,7 @@ from agent.models.catalog import load_catalog
 from agent.providers import http as http
 from agent.providers.chat_completions import ChatCompletionsConnection
 from agent.providers.errors import explain
+from tests.support import dialects
 from tests.support.script_language import token
 from tests.support.scripted_server import Config, Running, running
 from tests.tiers import examples
@@ -243,7 +244,7 @@ async def test_white_space_arrives_whole(connection: ChatCompletionsConnection, 
 async def test_reasoning_and_usage_are_read(server: Running, connection: ChatCompletionsConnection) -> None:
     run = Agent(connection).run("!think 3 !tokens 4")
     result = await run
-    assert [response.type for response in run.responses] == ["reasoning"] * 3 + ["output_text"] * 4
+    assert [kind for kind, _ in dialects.bubbles(run.responses)] == ["reasoning", "output_text"]
     assert result.usage == {
         "input_tokens": server.journal()[-1]["sent"] and result.usage["input_tokens"],
         "output_tokens": 7,
@@ -256,6 +257,14 @@ async def test_reasoning_and_usage_are_read(server: Running, connection: ChatCom
     cut = (await Agent(connection).ask("!cut 4")).note.timings
     assert cut is not None
     assert (cut.estimated, cut.output_tokens) == (True, 4)
+
+
+async def test_merged_deltas_are_counted_one_by_one(server: Running, connection: ChatCompletionsConnection) -> None:
+    run = Agent(connection).run("!tokens 300 @1500 !cut 0")
+    timings = (await run).note.timings
+    assert timings is not None
+    assert len(run.responses) < 100, "the deltas were not merged"
+    assert (timings.estimated, timings.output_tokens, timings.generated) == (True, 300, 300)
 
 
 # --- reading in batches -----------------------------------------------------------------------------------------------
@@ -310,9 +319,11 @@ async def test_first_bytes_are_not_delayed(monkeypatch: pytest.MonkeyPatch) -> N
 
 async def test_available_bytes_are_read_without_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
+    real = asyncio.sleep
 
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
+        await real(0)
 
     monkeypatch.setattr(http.asyncio, "sleep", sleep)
     data = b"".join([chunk async for chunk in http._BatchedStream(Ready())])

@@ -1,0 +1,168 @@
+"""Merges the text deltas of an event stream before an SDK parses them. Knows the dialects' events, and no network.
+
+An SDK spends far more time on an event than on its text. Therefore consecutive events that differ in nothing but their
+text become one event with the joined text. All other bytes stay as they are, in their order, and none are held back.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, cast
+
+_EVENT = re.compile(rb"((?:event:[^\r\n]*\r?\n)?data: ?)(\{[^\r\n]*\})(\r?\n\r?\n)")
+"""A whole event that can be merged: at most a name, one line of data, and an empty line."""
+_EVENT_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
+_LONGEST_END = 4
+"""Bytes of the longest `_EVENT_END`."""
+
+_CHAT_TEXTS = ("content", "reasoning", "reasoning_content")
+_RESPONSES_TEXTS = ("response.output_text.delta", "response.reasoning_summary_text.delta")
+_MESSAGES_TEXTS = {"text_delta": "text", "thinking_delta": "thinking"}
+_COUNTERS = ("sequence_number", "obfuscation")
+"""Fields of an event that differ each time. A merged event has those of its last event."""
+
+
+@dataclass(slots=True)
+class DeltaCount:
+    """The number of deltas in the latest event of a stream, for those who count deltas as tokens."""
+
+    pending: int = 1
+
+    def take(self) -> int:
+        """Return the number. A second call for the same event returns 1."""
+        taken, self.pending = self.pending, 1
+        return taken
+
+
+_count: ContextVar[DeltaCount] = ContextVar("delta_count")
+
+
+def count_deltas() -> DeltaCount:
+    """Return the count of the stream that this task requests next."""
+    _count.set(count := DeltaCount())
+    return count
+
+
+def current_count() -> DeltaCount:
+    """Return the count for a stream that is requested now."""
+    return _count.get(DeltaCount())
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """An event with one text. `rest` is the event without its text, and decides which events can be merged."""
+
+    text: str
+    rest: dict[str, Any]
+    holder: dict[str, Any]
+    """The part of `rest` that the text belongs to, under `name`."""
+    name: str
+    counters: dict[str, Any]
+
+    def dump(self, text: str) -> bytes:
+        """Return the event as JSON, with another text."""
+        self.holder[self.name] = text
+        return json.dumps({**self.rest, **self.counters}, separators=(",", ":")).encode()
+
+
+def read_delta(data: bytes) -> Delta | None:
+    """Parse the data of an event. Return None if the event must stay as it is.
+
+    A text that begins with "<" stays alone, because pydantic-ai recognizes the tags around reasoning only as a whole
+    delta. Half a surrogate pair stays alone, because it is no token.
+    """
+    try:
+        event = json.loads(data.decode())
+        if (place := _text_place(event)) is None:
+            return None
+        holder, name = place
+        text = holder.pop(name)
+        text.encode()  # refuses half a surrogate pair
+    except (ValueError, RecursionError):
+        return None
+    if text.startswith("<"):
+        return None
+    return Delta(text, event, holder, name, {name: event.pop(name) for name in _COUNTERS if name in event})
+
+
+def _text_place(event: Any) -> tuple[dict[str, Any], str] | None:
+    """Return the object and the name that hold the event's text, if there is one and nothing else of substance."""
+    match event:
+        case {"choices": [{"delta": {**delta}} as choice]}:
+            names = [name for name, value in delta.items() if value and name != "role"]
+            if len(names) != 1 or names[0] not in _CHAT_TEXTS or choice.get("finish_reason"):
+                return None
+            place, parts = (choice["delta"], names[0]), ((event, "choices"), (choice, "delta"))
+        case {"type": kind, "delta": str()} if kind in _RESPONSES_TEXTS:
+            place, parts = (event, "delta"), ((event, "delta"),)
+        case {"type": "content_block_delta", "delta": {"type": str(kind), **more} as delta} if kind in _MESSAGES_TEXTS:
+            if [*more] != [_MESSAGES_TEXTS[kind]]:
+                return None
+            place, parts = (delta, _MESSAGES_TEXTS[kind]), ((event, "delta"),)
+        case _:
+            return None
+    holder, name = cast(dict[str, Any], place[0]), place[1]
+    is_text = isinstance(holder[name], str) and holder[name]
+    return (holder, name) if is_text and all(_is_flat(*part) for part in parts) else None
+
+
+def _is_flat(part: dict[str, Any], inner: str) -> bool:
+    """Return True if only `inner` has contents. Lists and objects (usage, log probabilities) add up when repeated."""
+    return not any(value and isinstance(value, dict | list) for name, value in part.items() if name != inner)
+
+
+class DeltaMerger:
+    """Merges the events of one stream, batch by batch. Remembers only whether a batch has ended within an event."""
+
+    def __init__(self) -> None:
+        self._tail = b""
+        """The last bytes of an event that has not ended; empty between events."""
+
+    def feed(self, batch: bytes) -> Iterator[tuple[bytes, int]]:
+        """Yield the batch in pieces, each with the number of deltas that its last event stands for."""
+        start, at = 0, self._rest_of_event(batch)
+        run: list[Delta] = []
+        frame, run_start = (b"", b""), at
+        while at < len(batch):
+            found = _EVENT.match(batch, at)
+            delta = read_delta(found[2]) if found else None
+            if found and delta and run and (found[1], found[3]) == frame and _joins(run[-1], delta):
+                run.append(delta)
+            else:
+                if len(run) > 1:
+                    yield from _pieces(batch[start:run_start], run, frame)
+                    start = at
+                # White space before text is removed and not counted, so an event of line ends begins no run.
+                run = [delta] if delta and delta.text.strip("\n") else []
+                frame, run_start = (found[1], found[3]) if found else frame, at
+            at = found.end() if found else self._event_end(batch, at)
+        if len(run) > 1:
+            yield from _pieces(batch[start:run_start], run, frame)
+        elif start < len(batch):
+            yield batch[start:], 1
+
+    def _rest_of_event(self, batch: bytes) -> int:
+        """Return where the event ends that an earlier batch has begun."""
+        if not self._tail:
+            return 0
+        tail, self._tail = self._tail, b""
+        return max(0, self._event_end(tail + batch, 0) - len(tail))
+
+    def _event_end(self, batch: bytes, at: int) -> int:
+        if found := _EVENT_END.search(batch, at):
+            return found.end()
+        self._tail = batch[at:][1 - _LONGEST_END :]
+        return len(batch)
+
+
+def _joins(before: Delta, after: Delta) -> bool:
+    return before.name == after.name and before.counters.keys() == after.counters.keys() and before.rest == after.rest
+
+
+def _pieces(before: bytes, run: list[Delta], frame: tuple[bytes, bytes]) -> Iterator[tuple[bytes, int]]:
+    if before:
+        yield before, 1
+    data = run[-1].dump("".join(delta.text for delta in run))
+    yield frame[0] + data + frame[1], len(run)
