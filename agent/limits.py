@@ -168,4 +168,4 @@ def explain_filter(details: Mapping[str, Any]) -> str:
         if category in ("", "content filter", "refusal", "stop", "completed")
         else _("The provider withheld the answer (category: {category}).", category=category)
     )
-    return joined([withheld, *([_("It says: {text}", text=text)] if text else [])])
+    return joined([withheld, *([_('"{text}".', text=text.removesuffix("."))] if text else [])])

@@ -222,8 +222,10 @@ class Run:
             case asyncio.CancelledError():
                 self._is_hurried = True
                 freed_at, left_running = self._loop.requests.freed_at, self._loop.calls.left_running
-                free_after = max(0.0, freed_at - self._cancelled_at) if self._cancelled_at else 0.0
-                return Outcome.from_cancellation(self.cancel_reason, free_after, left_running)
+                if self._cancelled_at:
+                    free_after = max(0.0, freed_at - self._cancelled_at)
+                    log.info("run %s: the model server was free %.0f ms after the stop", self.id, 1000 * free_after)
+                return Outcome.from_cancellation(self.cancel_reason, left_running)
             case RecordedEnd():
                 return Outcome(failure.reason, str(failure))
             case AgentError():

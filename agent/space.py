@@ -7,7 +7,7 @@ from pathlib import Path
 MOUNT = Path("/data")
 """The folder where the hub mounts storage that survives a restart."""
 MOUNTS = Path("/proc/self/mountinfo")
-FLEETING = "This Space keeps nothing for long: conversations are lost when it restarts."
+FLEETING = "Chats here are deleted when the Space restarts."
 LOGIN = ("OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES", "OPENID_PROVIDER_URL")
 """The variables that `hf_oauth: true` sets. Logging in needs all of them."""
 

@@ -93,9 +93,7 @@ class Guard:
             kind = _media_type(response.headers.get("content-type", ""))
             if not any(fnmatchcase(kind, pattern) for pattern in kinds):
                 if any(pattern.startswith("image/") for pattern in kinds):
-                    raise InputError(
-                        _("{host} gave {kind}, which is no picture.", host=target.host, kind=repr(kind[:100]))
-                    )
+                    raise InputError(_("{host} sent {kind}, not an image.", host=target.host, kind=repr(kind[:100])))
                 raise InputError(
                     _(
                         "{host} gave {kind}; wanted is {wanted}.",
@@ -256,7 +254,7 @@ def _media_type(content_type: str) -> str:
 
 async def _read(response: httpx2.Response, host: str, limit: int) -> bytes:
     """Return the body, at most `limit` bytes both on the wire and expanded."""
-    too_large = InputError(_("What {host} gives is larger than {most:,} bytes.", host=host, most=limit))
+    too_large = InputError(_("The file from {host} is larger than {most:,} bytes.", host=host, most=limit))
     coding = response.headers.get("content-encoding", "").strip().lower()
     if coding not in ("", "identity", "gzip", "x-gzip"):  # the size of others cannot be limited while they expand
         raise InputError(
@@ -321,4 +319,4 @@ def tls_context() -> ssl.SSLContext:
 
 
 def _no_host(host: str) -> InputError:
-    return InputError(_("There is no host named {host}.", host=host))
+    return InputError(_("Couldn't reach {host}.", host=host))

@@ -78,8 +78,8 @@ def first_sentence(text: str) -> str:
 
 
 def listed(texts: Sequence[str]) -> str:
-    """Return these texts as an enumeration."""
-    return reduce(lambda first, then: _("{first}, {then}", first=first, then=then), texts)
+    """Return these texts as an enumeration, or "" for none."""
+    return reduce(lambda first, then: _("{first}, {then}", first=first, then=then), texts) if texts else ""
 
 
 def alternatives(texts: Sequence[str]) -> str:

@@ -91,7 +91,7 @@ def convert_audio(
 def _became(found: str) -> LocalizedText:
     if found == "audio/wav":
         return sentence("resampled", rate=RATE // 1000)
-    return sentence("became", kind=label(found), into="WAV")
+    return sentence("became", into="WAV")
 
 
 def _samples(data: bytes) -> bytes | None:

@@ -167,7 +167,7 @@ def _fit(image: Image, data: bytes, media_type: str, limits: ImageLimits) -> Con
     out, new_type, on_white = _encode(image, media_type, profile, limits)
     done: list[LocalizedText] = []
     if new_type != media_type:
-        done.append(sentence("became", kind=label(media_type), into=label(new_type)))
+        done.append(sentence("became", into=label(new_type)))
     if longest > max(image.size):
         done.append(sentence("scaled", before=longest, after=max(image.size)))
     done += [sentence(key) for key, holds in (("first_picture", is_animation), ("on_white", on_white)) if holds]

@@ -62,7 +62,7 @@ class ConvertedMedia:
 
     @property
     def said(self) -> str:
-        """The changes in English: "HEIC to JPEG, 4032 to 1568 px"."""
+        """The changes in English: "converted to JPEG, 4032 to 1568 px"."""
         return listed(self.done) if self.done else ""
 
 

@@ -160,7 +160,9 @@ class Transcriber:
         def report_bytes(have: int) -> None:
             done, all_ = have // 10**6, model.size // 10**6
             share = have / model.size
-            text = _("Fetching {reader}, once: {have} of {total} MB …", reader=model.label, have=done, total=all_)
+            text = _(
+                "Downloading {reader} (one time): {have} of {total} MB …", reader=model.label, have=done, total=all_
+            )
             report(_activity(text, share))
 
         paths: list[Path] = []

@@ -246,7 +246,9 @@ class Catalog:
         if close:
             said.append(_("Perhaps it is {names}.", names=alternatives(close)))
         ids = self._ids()
-        said.append(_("Say who serves it, as in {example}; providers are {providers}.", example=example, providers=ids))
+        said.append(
+            _("Add the provider, for example {example}. Providers: {providers}.", example=example, providers=ids)
+        )
         return UnknownModel(joined(said))
 
     def _ids(self) -> str:

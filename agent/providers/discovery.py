@@ -50,7 +50,7 @@ async def _ask(client: httpx2.AsyncClient, url: str, where: str) -> dict[str, An
     status = answer.status_code
     if status in (401, 403):
         raise ProviderError(
-            _("The model server at {where} refused the key. Check VLLM_API_KEY.", where=where),
+            _("The key for the model server at {where} was rejected. Tell the owner of this server.", where=where),
             kind="key",
             status=status,
         )

@@ -34,23 +34,24 @@ log = logging.getLogger(__name__)
 SENTENCES = {
     "quota": N_("The account's quota for {model!r} is used up."),
     "refuses": N_("{who} refuses to answer this."),
-    "key_refused": N_("{who} refused the key."),
+    "key_refused": N_("{who} rejected the API key. Check it, or use another one."),
+    "own_key_refused": N_("The server's key was rejected. Tell its owner."),
     "no_access": N_("{who} does not let this key use {model!r}."),
     "no_such_model": N_("{who} has no model named {model!r}."),
     "picture_refused": N_("{who} refused the picture."),
-    "pause_asked": N_("{who} asks for a pause: too many requests."),
+    "pause_asked": N_("{who} is getting too many requests."),
     "overloaded": N_("{who} is overloaded. Try again in a moment."),
     "unavailable": N_("{who} cannot answer at the moment. Try again soon."),
     "late": N_("{who} did not answer in time."),
     "unreachable": N_("{who} cannot be reached, or the connection broke."),
-    "not_attachable": N_("{model!r} cannot take what was attached."),
+    "not_attachable": N_("{model!r} can't read this attachment."),
     "gave_up_waiting": N_("{who} gave up waiting for the request (HTTP {status})."),
-    "too_large": N_("{who} takes no request as large as this one. Attach less, or start a new chat."),
+    "too_large": N_("This request is too large for {whom}. Attach less, or start a new chat."),
     "server_failed": N_("{who} failed (HTTP {status})."),
     "request_refused": N_("{who} refused the request (HTTP {status})."),
     "failed_in_answer": N_("{who} failed in the middle of the answer."),
     "broke_off": N_("The answer broke off: {whom} ended it too early."),
-    "no_answer": N_("{who} sent something that is not an answer."),
+    "no_answer": N_("{who} sent an answer that can't be read."),
     "unusable": N_("{who} could not be used ({error})."),
 }
 """The sentences for failures, by name. The server's own words follow some of them."""
@@ -76,11 +77,10 @@ def explain(error: Exception, name: str, provider: ProviderSpec, *, key: str | N
         who: dict[str, Value] = {"who": provider.label, "whom": provider.label}
         if not provider.keys_at:  # a self-hosted server: its label is a description, not a name
             who = {"who": _("The model server"), "whom": _("the model server")}
+            key_of_text = "own_key_refused" if key_of_text == "key_refused" else key_of_text
         sentences: list[str] = [LocalizedText(SENTENCES[key_of_text], {**values, **who})]
         if key_of_text in _QUOTED and (quote := _quoted_message(body, key)):
-            sentences.append(_("It says: {text}", text=quote))
-    if kind == "key":
-        sentences.append(check_key(provider))
+            sentences.append(_('"{text}".', text=quote.removesuffix(".")))
     _log(error, name, provider, kind, key)
     retry_after = getattr(error, "retry_after", None)
     return ProviderError(joined(sentences), kind=kind, status=status, retry_after=retry_after)
@@ -95,16 +95,6 @@ def missing_key(provider: ProviderSpec) -> MissingKey:
             names=alternatives(provider.key_names),
         )
     )
-
-
-def check_key(provider: ProviderSpec) -> str:
-    """Return advice to check the sources of a refused key; "" if the provider needs no key."""
-    if not provider.key_names:
-        return ""
-    names = alternatives(provider.key_names)
-    if provider.keys_at:
-        return _("Check {names}, or the key you typed.", names=names)
-    return _("Check {names}.", names=names)
 
 
 Classification = tuple[ProviderErrorKind, str]
@@ -323,6 +313,8 @@ def _log(error: Exception, name: str, provider: ProviderSpec, kind: str, key: st
     text = body if isinstance(body, str) else str(error) if body is None else json.dumps(body, default=str)
     text = redact(cut(text, MAX_SEARCHED_CHARACTERS), key)[:MAX_LOGGED_CHARACTERS]
     what = f"{type(error).__name__}{cause}"
+    if kind == "key" and provider.key_names:
+        what += f", check {' or '.join(provider.key_names)}"
     # %-arguments, and no exc_info: a handler would print the exception with the unredacted body.
     log.warning(
         "%s, model %s: %s (%s, status %s, request %s): %r", provider.id, name, kind, what, status, request, text

@@ -60,26 +60,18 @@ class Outcome(NamedTuple):
         return cls("error", _("This answer could not be saved: {reason}", reason=reason), known)
 
     @classmethod
-    def from_cancellation(cls, reason: str | None, free_after: float, left_running: Sequence[str]) -> "Outcome":
-        """Return the outcome of a cancelled run, with the reason and the names of the tools that are left running.
-
-        `free_after` is the time in seconds until the connection to the model server was closed.
-        """
-        stopped = _(
-            "{why}; the model server was free after {milliseconds} ms.",
-            why=_cancel_reason(reason),
-            milliseconds=f"{free_after * 1000:.0f}",
-        )
+    def from_cancellation(cls, reason: str | None, left_running: Sequence[str]) -> "Outcome":
+        """Return the outcome of a cancelled run, with the reason and the names of the tools that are left running."""
         left = (_("The tool {name} cannot be interrupted and was left running.", name=name) for name in left_running)
-        return cls("cancelled", joined([stopped, *left]))
+        return cls("cancelled", joined([_cancel_reason(reason), *left]))
 
 
 INTERNAL_ERROR = Outcome("error", _("Something went wrong in this program; the details are in its log."))
 NOT_SEALED = Outcome("error", _("What this run waits for cannot be kept, so it has ended."))
 KNOWN_REASONS = {
-    "user_request": _("Stopped"),
-    "client_disconnect": _("Stopped because nobody was watching any more"),
-    "shutdown": _("Stopped because the server was shut down"),
+    "user_request": _("Stopped."),
+    "client_disconnect": _("Stopped after you left the page."),
+    "shutdown": _("Stopped because the server was shut down."),
 }
 """The reasons for cancelling that have a sentence. Any other reason is shown as it was given."""
 LONGEST_REASON = 200
@@ -92,4 +84,4 @@ def _cancel_reason(reason: str | None) -> LocalizedText:
     if not line or line in KNOWN_REASONS:
         return KNOWN_REASONS[line or "user_request"]
     short = line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 1] + "…"
-    return _("Stopped: {reason}", reason=short)
+    return _("Stopped: {reason}.", reason=short.rstrip("."))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import random
 
 from agent.errors import ProviderError, ProviderErrorKind
-from agent.i18n import _, first_sentence, joined, ngettext
+from agent.i18n import LocalizedText, _, first_sentence, joined, ngettext
 
 FIRST_SECONDS, LONGEST_SECONDS = 0.5, 8.0
 """The most seconds to wait before the second try, and before any later try, if the provider asks for no pause."""
@@ -28,13 +28,13 @@ class Wait:
 
     until: float
     seconds: float
-    sentence: str
+    sentence: LocalizedText
     ahead: int = 0
 
 
 def queued(before: int) -> Wait:
     """Return the wait in the request queue behind `before` answers."""
-    sentence = ngettext("{count} answer is before this one", "{count} answers are before this one", before)
+    sentence = ngettext("{count} ahead of you", "{count} ahead of you", before)
     return Wait(math.inf, math.inf, sentence, before)
 
 
@@ -61,11 +61,11 @@ def next_wait(
         if asked > LONGEST_REQUESTED_SECONDS:
             return None
         seconds = max(0.0, asked)
-        sentence = _("waiting {seconds} s, asked to by the provider", seconds=math.ceil(seconds))
+        sentence = _("Provider is busy; retrying in {seconds} s", seconds=math.ceil(seconds))
     else:
         seconds = chance() * min(LONGEST_SECONDS, FIRST_SECONDS * 2 ** (tried - 1))
         sentence = _(
-            "waiting {seconds} s: {reason}; try {number} of {most}",
+            "{reason}; retrying in {seconds} s (try {number} of {most})",
             seconds=math.ceil(seconds),
             reason=first_sentence(failure.text),
             number=tried + 1,
@@ -79,7 +79,7 @@ def final_error(failure: ProviderError, *, tried: int) -> ProviderError:
     sentences = [failure.text]
     if is_transient(failure):
         if failure.retry_after is not None and failure.retry_after > LONGEST_REQUESTED_SECONDS:
-            sentences.append(_("It asks to wait {seconds} s.", seconds=math.ceil(failure.retry_after)))
+            sentences.append(_("Try again in {seconds} s.", seconds=math.ceil(failure.retry_after)))
         if tried > 1:
-            sentences.append(ngettext("It was tried {count} time.", "It was tried {count} times.", tried))
+            sentences.append(ngettext("Tried {count} time.", "Tried {count} times.", tried))
     return ProviderError(joined(sentences), kind=failure.kind, status=failure.status, retry_after=failure.retry_after)

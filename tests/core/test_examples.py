@@ -48,7 +48,7 @@ EXAMPLES: dict[str, tuple[list[str], str, str]] = {
         r'calls weather.*"sky": ?"rain".*Rain\.\n.*output_tokens',
     ),
     "approval": (['!tool delete {"mail": 7} !text Gone.'], "y\n", r"sealed: \d+ characters\n.*Gone\."),
-    "cancel": (["!tokens 9000 @200"], "", r"## word0 .*\ncancelled: Stopped; .*\nHello!"),
+    "cancel": (["!tokens 9000 @200"], "", r"## word0 .*\ncancelled: Stopped\.\nHello!"),
     "json_history": (["talk.json", "!text Kept."], "", r"Kept\."),
     "many": (["Ada", "Bob"], "", r"Ada: .*\n?.*Bob: |Bob: .*\n?.*Ada: "),
 }

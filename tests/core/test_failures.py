@@ -114,7 +114,7 @@ async def test_checked_raises_the_failure(server: Running) -> None:
         assert good.checked() is good
         refused = await agent.ask("!status 401")
         assert refused.failed
-        assert refused.why == "The model server refused the key. Check VLLM_API_KEY."
+        assert refused.why == "The server's key was rejected. Tell its owner."
         assert str(refused) == f"[error] {refused.why}"
         with pytest.raises(ProviderError) as raised:
             refused.checked()

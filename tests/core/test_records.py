@@ -44,7 +44,7 @@ async def test_record_is_replayed_unchanged(page: Conversations) -> None:
     view = await view_of(page, "ann", live.conversation)
     shown = [one["content"][0]["text"] for one in view.messages if one["role"] == "assistant"]
     titles = [one["metadata"]["title"] for one in view.messages if "title" in (one["metadata"] or {})]
-    assert titles == ["Reasoning", "Tool · calculate", "Result"]
+    assert titles == ["Reasoning", "Calculate", "Result"]
     assert [text for text in shown if text in ("Hm.", "Adding.", "It is 42.")] == ["Hm.", "Adding.", "It is 42."]
 
 

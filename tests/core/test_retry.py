@@ -76,12 +76,12 @@ def test_pause_is_random_below_a_doubling_bound(tried: int, drawn: float, now: f
 @pytest.mark.parametrize(
     ("asked", "tried", "sentence"),
     [
-        (12.0, 1, "waiting 12 s, asked to by the provider"),
-        (0.2, 1, "waiting 1 s, asked to by the provider"),
-        (0.0, 2, "waiting 0 s, asked to by the provider"),
-        (LONGEST_REQUESTED_SECONDS, 3, "waiting 60 s, asked to by the provider"),
-        (None, 1, "waiting 1 s: OpenAI is overloaded; try 2 of 4"),
-        (None, 3, "waiting 2 s: OpenAI is overloaded; try 4 of 4"),
+        (12.0, 1, "Provider is busy; retrying in 12 s"),
+        (0.2, 1, "Provider is busy; retrying in 1 s"),
+        (0.0, 2, "Provider is busy; retrying in 0 s"),
+        (LONGEST_REQUESTED_SECONDS, 3, "Provider is busy; retrying in 60 s"),
+        (None, 1, "OpenAI is overloaded; retrying in 1 s (try 2 of 4)"),
+        (None, 3, "OpenAI is overloaded; retrying in 2 s (try 4 of 4)"),
     ],
 )
 def test_pause_says_why(asked: float | None, tried: int, sentence: str) -> None:
@@ -97,9 +97,9 @@ def test_pause_says_why(asked: float | None, tried: int, sentence: str) -> None:
     ("kind", "asked", "tried", "said"),
     [
         ("overloaded", None, 1, "It failed."),
-        ("overloaded", None, 4, "It failed. It was tried 4 times."),
-        ("rate_limit", 299.3, 1, "It failed. It asks to wait 300 s."),
-        ("rate_limit", 300, 2, "It failed. It asks to wait 300 s. It was tried 2 times."),
+        ("overloaded", None, 4, "It failed. Tried 4 times."),
+        ("rate_limit", 299.3, 1, "It failed. Try again in 300 s."),
+        ("rate_limit", 300, 2, "It failed. Try again in 300 s. Tried 2 times."),
         ("key", None, 2, "It failed."),
     ],
 )
@@ -188,7 +188,7 @@ def test_final_error_counts_the_tries() -> None:
         connection = FakeConnection([bad] * 5, failure=AT_ONCE)
         run = Agent(connection).run("Hello")
         result = await run
-        assert (result.finish_reason, result.note.detail) == ("error", "Too many at once. It was tried 4 times.")
+        assert (result.finish_reason, result.note.detail) == ("error", "Too many at once. Tried 4 times.")
         assert len(connection.played.sent) == 4
         assert run.responses[-1].content == result.note.detail
 
@@ -251,7 +251,7 @@ async def test_too_long_pause_is_reported_with_length(agent: Agent, server: Runn
     seen = len(server.journal())
     result = await agent.ask("!status 429 300")
     assert result.finish_reason == "error"
-    assert result.note.detail.endswith(" It asks to wait 300 s.")
+    assert result.note.detail.endswith(" Try again in 300 s.")
     assert len(server.journal()) - seen == 1
 
 
@@ -310,7 +310,7 @@ async def test_unreachable_server_is_retried() -> None:
         async with Agent(connect(QWEN3, endpoint), limits=Limits(retries=1)) as agent:
             result = await agent.ask("Hello")
     assert result.finish_reason == "error"
-    assert result.note.detail.endswith(" It was tried 2 times.")
+    assert result.note.detail.endswith(" Tried 2 times.")
 
 
 # --- during the pause -------------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ async def test_stop_ends_pause_at_once(agent: Agent, server: Running, cancel: Ca
     await until_waiting(run)
     pause = run.waiting
     assert pause is not None
-    assert pause.sentence == "waiting 40 s, asked to by the provider"
+    assert pause.sentence == "Provider is busy; retrying in 40 s"
     assert pause.seconds == 40
     assert 30 < pause.until - time.monotonic() <= 40
     at = time.monotonic()
@@ -339,7 +339,7 @@ async def test_stop_ends_pause_at_once(agent: Agent, server: Running, cancel: Ca
     result = await run
     assert time.monotonic() - at < 1
     assert (result.finish_reason, result.text, run.responses, run.waiting) == ("cancelled", "", [], None)
-    assert result.note.detail == "Stopped; the model server was free after 0 ms."
+    assert result.note.detail == "Stopped."
     assert len(server.journal()) - seen == 1
     await assert_continues(agent, server, run)
 

@@ -67,7 +67,7 @@ async def test_stop_ends_run_at_once(
     assert line["ended"] == "client_closed"
     assert line["closed"]["mono"] - at < 1
     assert result.finish_reason == "cancelled"
-    assert result.note.detail.startswith("Stopped; the model server was free after ")
+    assert result.note.detail == "Stopped."
     assert result.text == "".join(str(response.content) for response in run.responses)
     assert not any(response.type == "error" for response in run.responses)
     assert "word0 " in result.text or least == 0
@@ -410,7 +410,7 @@ async def test_truncated_call_is_not_made(agent: Agent, server: Running) -> None
     ("script", "sentence"),
     [
         ("!filter 2", "The provider withheld the answer."),
-        ("!refusal I cannot help with that.", "The provider withheld the answer. It says: I cannot help with that."),
+        ("!refusal I cannot help with that.", 'The provider withheld the answer. "I cannot help with that".'),
     ],
 )
 async def test_withheld_answer_says_so(agent: Agent, script: str, sentence: str) -> None:
@@ -429,10 +429,10 @@ async def test_withheld_answer_says_so(agent: Agent, script: str, sentence: str)
         ({"block_reason": "PROHIBITED_CONTENT"}, "The provider withheld the answer (category: prohibited content)."),
         (
             {"finish_reason": "refusal", "refusal_category": "cyber", "refusal": "This\nmay harm."},
-            "The provider withheld the answer (category: cyber). It says: This may harm.",
+            'The provider withheld the answer (category: cyber). "This may harm".',
         ),
         ({"finish_reason": "refusal"}, "The provider withheld the answer."),
-        ({"refusal": "x" * 400}, f"The provider withheld the answer. It says: {'x' * 299}…"),
+        ({"refusal": "x" * 400}, 'The provider withheld the answer. "' + "x" * 299 + '…".'),
         ({"refusal": {"raw": 1}, "safety_ratings": [{"a": 1}]}, "The provider withheld the answer."),
     ],
 )

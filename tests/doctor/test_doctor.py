@@ -199,7 +199,7 @@ def test_unlocked_packages_are_reported(env: Env, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("key", "part", "cure"),
-    [("wrong", "refused the key", "Set VLLM_API_KEY"), ("", "refused the key", "Set VLLM_API_KEY")],
+    [("wrong", "was rejected", "Set VLLM_API_KEY"), ("", "was rejected", "Set VLLM_API_KEY")],
     ids=["a wrong key", "no key"],
 )
 async def test_refused_key_is_reported(env: Env, key: str, part: str, cure: str) -> None:

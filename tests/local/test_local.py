@@ -428,7 +428,7 @@ async def test_other_server_is_recognised(files: dict[str, bytes], kind: str) ->
 async def test_wrong_key_is_recognised(tmp_path: Path) -> None:
     with (
         serving(files=listing(id="m"), login="Bearer right") as server,
-        pytest.raises(ProviderError, match="refused the key") as refused,
+        pytest.raises(ProviderError, match="was rejected") as refused,
     ):
         await discover(Endpoint(f"{server.url}/v1", "wr0ng"))
     assert (refused.value.kind, refused.value.status) == ("key", 401)

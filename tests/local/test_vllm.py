@@ -142,7 +142,7 @@ async def test_too_long_conversation_reports_numbers(vllm: VllmServer) -> None:
 
 @pytest.mark.parametrize(
     ("endpoint", "name", "sentence"),
-    [("wrong key", None, "refused the key"), ("right key", "no-such-model", "no model named 'no-such-model'")],
+    [("wrong key", None, "key was rejected"), ("right key", "no-such-model", "no model named 'no-such-model'")],
     ids=["wrong-key", "unknown-model"],
 )
 async def test_server_refusal_is_reported(vllm: VllmServer, endpoint: str, name: str | None, sentence: str) -> None:

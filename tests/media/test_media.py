@@ -414,14 +414,14 @@ def _ids(text: str) -> list[str]:
 MENU = [load_catalog().find(name) for name in ("openai:gpt-6-luna", "google:gemini-3.8-flash")]
 BLIND = replace(QWEN, label="Qwen3", image=False, audio=False)
 PLANS = [
-    ("photo.heic", encoded(drawn((2000, 1500)), "HEIF"), CLAUDE, "converted", "HEIC to JPEG, 2000 to 1568 px", []),
-    ("a.png", PNG, CLAUDE, "as it is", "sent as it is", []),
-    ("voice.webm", sound("webm", tone(2)), QWEN, "converted", "WebM to WAV, 2 s", []),
+    ("photo.heic", encoded(drawn((2000, 1500)), "HEIF"), CLAUDE, "converted", "converted to JPEG, 2000 to 1568 px", []),
+    ("a.png", PNG, CLAUDE, "as it is", "", []),
+    ("voice.webm", sound("webm", tone(2)), QWEN, "converted", "converted to WAV, 2 s", []),
     ("audio.wav", sound("wav", tone(2, loud=0), rate=44_100), QWEN, "converted",
      "to 16 kHz, mono, 2 s. It is silent", []),
     ("notes.md", b"# Hello", CLAUDE, "as it is", "sent as text", []),
     ("ID3.txt", b"ID3 is a kind of tag", CLAUDE, "as it is", "sent as text", []),
-    ("a picture.txt", PNG, CLAUDE, "as it is", "sent as it is", []),
+    ("a picture.txt", PNG, CLAUDE, "as it is", "", []),
     ("a.png", PNG, BLIND, "refused", "Qwen3 cannot see pictures. Remove a.png, choose a model that can, "
      'or turn on "Extract text from images and audio" in the settings.',
      ["gpt-6-luna", "gemini-3.8-flash"]),
@@ -429,7 +429,7 @@ PLANS = [
      f"{CLAUDE.label} cannot hear sound. Remove a.wav, choose a model that can, "
      'or turn on "Extract text from images and audio" in the settings.', ["gemini-3.8-flash"]),
     ("cut.png", PNG[:50], CLAUDE, "refused", "cut.png is a PNG that is broken or cut off.", []),
-    ("a.exe", b"MZ", CLAUDE, "refused", "a.exe is neither a picture, a sound nor a text that can be read.", []),
+    ("a.exe", b"MZ", CLAUDE, "refused", "a.exe can't be opened. It may be damaged, or not supported.", []),
     ("large.txt", b"x" * 300_000, CLAUDE, "refused", "large.txt has 0.3 MB; 0 MB is the most.", []),
 ]  # fmt: skip
 

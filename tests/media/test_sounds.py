@@ -49,7 +49,7 @@ def test_fitting_sound_is_sent_unchanged() -> None:
     assert convert_audio(ours.data, WAV).said == ""
     mp3 = sound("mp3")
     assert (convert_audio(mp3, BOTH).data, convert_audio(mp3, BOTH).said) == (mp3, "")
-    assert convert_audio(mp3, WAV).said == "MP3 to WAV"
+    assert convert_audio(mp3, WAV).said == "converted to WAV"
     tag = b"ID3\4\0\0\0\0\0\x14" + b"TPE1\0\0\0\x0a\0\0somebody.."
     tagged = tag + mp3 + b"TAG" + b"somebody".ljust(125)
     assert (convert_audio(tagged, BOTH).data, convert_audio(tagged, BOTH).said) == (mp3, "without its tags")
@@ -89,9 +89,9 @@ def test_ten_silent_minutes_are_detected_in_sandbox() -> None:
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 REFUSED = [
-    ("text", b"hello", "not a sound"),
-    ("picture", media_files.picture("PNG"), "not a sound"),
-    ("nothing", b"", "not a sound"),
+    ("text", b"hello", "be opened as audio"),
+    ("picture", media_files.picture("PNG"), "be opened as audio"),
+    ("nothing", b"", "be opened as audio"),
     ("empty", sound("wav", tone(0)), "no sound in it"),
     ("cut", sound("m4a")[:3000], "broken or cut off"),
     ("rubbish", b"OggS" + bytes(3000), "broken or cut off"),

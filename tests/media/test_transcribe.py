@@ -269,7 +269,7 @@ async def test_two_messages_share_one_download(tmp_path: Path, monkeypatch: pyte
         "The text of a.png could not be extracted: the program failed, its log has the details."
     ] * 2, "the toy read something"
     assert len([one for one in server.asked if one.path.endswith(".onnx")]) == 1
-    assert Status("fetching", "Fetching Toy, once: 0 of 0 MB …", 1.0) in said
+    assert Status("fetching", "Downloading Toy (one time): 0 of 0 MB …", 1.0) in said
     last = said[-1]
     assert last == Status("loading", "Extracting the text of a.png …", None)
     assert Translator("de")(last.text) == "Der Text aus a.png wird ausgelesen …"
@@ -345,7 +345,7 @@ async def test_switch_affects_only_unsupported_media(
     if not audio and switch:
         assert voice.text == (
             "the speech in it (6 s) is transcribed on this server by Whisper base (MIT) and sent instead; "
-            "2 MB are fetched for that, once"
+            "one-time 2 MB download"
         )
 
 

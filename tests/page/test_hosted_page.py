@@ -61,19 +61,19 @@ def give_key(visitor: Visitor, key: str = KEY) -> None:
     """Paste a key and press the button."""
     visitor.page.locator("#key-box input").fill(key)
     visitor.page.locator("#key-box").get_by_role("button").click()
-    expect(visitor.page.locator("#key-said")).to_contain_text("asked with your key")
+    expect(visitor.page.locator("#key-said")).to_contain_text("Using your")
 
 
 def test_model_without_key_keeps_typed_text(hosted: App, visit: Visit) -> None:
     visitor = visit(hosted.url)
     visitor.choose("GPT-6 Luna · needs a key")
     said = visitor.page.locator("#key-said")
-    expect(said).to_contain_text("GPT-6 Luna needs a key of OpenAI.")
+    expect(said).to_contain_text("GPT-6 Luna needs an API key from OpenAI.")
     expect(said).to_contain_text("OPENAI_API_KEY")
     expect(said.get_by_role("link")).to_have_attribute("href", "https://platform.openai.com/api-keys")
     visitor.shot("key-missing")
     visitor.say("a long question")
-    expect(visitor.toast).to_contain_text("GPT-6 Luna needs a key of OpenAI")
+    expect(visitor.toast).to_contain_text("GPT-6 Luna needs an API key from OpenAI")
     expect(visitor.box).to_have_value("a long question")
     expect(visitor.bubbles).to_have_count(0)
 
@@ -94,7 +94,7 @@ def test_typed_key_is_used_and_never_shown(hosted: App, visit: Visit, openai: Pl
     assert openai.requests[-1].headers["authorization"] == f"Bearer {KEY}"
     visitor.shot("key-used")
     visitor.ask("again")
-    expect(visitor.chat.locator(".problem")).to_contain_text("OpenAI refused the key")
+    expect(visitor.chat.locator(".problem")).to_contain_text("OpenAI rejected the API key")
     expect(visitor.page.locator("#key-box")).to_be_hidden()
     assert len(answers) > 10
     for answer in answers:
@@ -115,12 +115,12 @@ def test_key_is_private_and_can_be_forgotten(hosted: App, visit: Visit, openai: 
         chosen(visitor, "GPT-6 Luna")
     give_key(one)
     other.say("with whose key?")
-    expect(other.toast).to_contain_text("needs a key of OpenAI")
+    expect(other.toast).to_contain_text("needs an API key from OpenAI")
     assert not openai.requests
     one.page.locator("#key-forget").click()
-    expect(one.page.locator("#key-said")).to_contain_text("needs a key of OpenAI")
+    expect(one.page.locator("#key-said")).to_contain_text("needs an API key from OpenAI")
     one.say("and now?")
-    expect(one.toast).to_contain_text("needs a key of OpenAI")
+    expect(one.toast).to_contain_text("needs an API key from OpenAI")
     assert not openai.requests
 
 
@@ -139,7 +139,7 @@ def test_key_lives_as_long_as_its_page(hosted: App, visit: Visit, openai: Playin
     away.wait_for_timeout(KEY_SECONDS * 1500)
     back = Visitor(away)
     back.open(hosted.url)
-    expect(back.page.locator("#key-said")).to_contain_text("needs a key of OpenAI")
+    expect(back.page.locator("#key-said")).to_contain_text("needs an API key from OpenAI")
 
 
 def test_old_and_unknown_names(hosted: App, visit: Visit) -> None:
@@ -204,7 +204,7 @@ def test_page_explains_its_wait(hosted: App, visit: Visit, anthropic: Playing) -
     busy = {"type": "error", "error": {"type": "rate_limit_error", "message": "Too many."}}
     anthropic.play(Reply(status=429, headers={"retry-after": "3"}, body=busy), anthropic_messages.answer("At last."))
     visitor.say("hello")
-    expect(visitor.chat.locator(".waiting + .caption")).to_contain_text("waiting 3 s, asked to by the provider")
+    expect(visitor.chat.locator(".waiting + .caption")).to_contain_text("Provider is busy; retrying in 3 s")
     visitor.shot("waiting")
     expect(visitor.bubbles.first).to_have_text("At last.")
     assert len(anthropic.requests) == 2
@@ -217,7 +217,7 @@ def test_stop_ends_wait(hosted: App, visit: Visit, anthropic: Playing) -> None:
     chosen(visitor, "Claude Sonnet 5.5")
     anthropic.play(Reply(status=529, headers={"retry-after": "40"}, body={"type": "error", "error": {"type": "x"}}))
     visitor.say("hello")
-    expect(visitor.chat.locator(".waiting + .caption")).to_contain_text("waiting 40 s")
+    expect(visitor.chat.locator(".waiting + .caption")).to_contain_text("retrying in")
     visitor.stop.click()
     expect(visitor.chat.locator(".caption")).to_contain_text("Stopped")  # within 30 s, and the wait would take 40 s
     visitor.idle()

@@ -107,7 +107,7 @@ def test_shortcuts_are_listed(app: App, visit: Visit) -> None:
     listed = visitor.page.get_by_role("dialog", name="Keyboard shortcuts")
     visitor.page.get_by_role("button", name="Keyboard shortcuts").click()
     expect(listed).to_be_visible()
-    expect(listed).to_contain_text("Begin a new line")
+    expect(listed).to_contain_text("New line")
     visitor.shot("shortcuts")
     listed.get_by_role("button", name="Close").click()
     expect(listed).to_be_hidden()
@@ -123,7 +123,7 @@ def test_shortcuts_are_listed(app: App, visit: Visit) -> None:
     visitor.box.press("?")
     expect(listed).to_be_hidden()
     visitor.page.keyboard.press("Escape")
-    expect(visitor.chat.locator(".caption")).to_contain_text("Stopped;")
+    expect(visitor.chat.locator(".caption")).to_contain_text("Stopped")
 
 
 # The page at rest

@@ -158,7 +158,7 @@ def test_page_asks_before_fetching_picture(world: World, visit: Visit) -> None:
     expect(visitor.box).to_have_value("!text Seen. What is this? ")
     expect(visitor.box).to_be_focused()
     expect(rows(visitor)).to_have_count(0)
-    expect(visitor.page.locator("#attached li")).to_have_text("photo.png: sent as it is")
+    expect(visitor.page.locator("#attached li")).to_have_text("photo.png")
     visitor.shot("link-attached")
     (asked,) = world.site.asked[before:]
     assert asked.target == "/photo.png?size=2"
@@ -175,7 +175,7 @@ def test_attached_picture_can_be_removed(world: World, visit: Visit) -> None:
     visitor = visit(world.app.url)
     attach(visitor, f"{world.site.url}/bytes.jpg")
     said = visitor.page.locator("#attached li")
-    expect(said).to_have_text("bytes.png: sent as it is")
+    expect(said).to_have_text("bytes.png")
     visitor.choose(BLIND)
     expect(said).to_contain_text("cannot see pictures")
     thumbnails(visitor).get_by_role("button").click()
@@ -231,8 +231,8 @@ def test_wait_can_be_cancelled(world: World, visit: Visit, how: str) -> None:
 
 REFUSED = {
     "an endless body": ("{site}/endless.png", "larger than 300,000 bytes"),
-    "a page": ("{site}/page.png", "gave 'text/html', which is no picture"),
-    "a page that is called a picture": ("{site}/lie.png", "no picture that can be read"),
+    "a page": ("{site}/page.png", "sent 'text/html', not an image"),
+    "a page that is called a picture": ("{site}/lie.png", "be opened as an image"),
     "nothing there": ("{site}/none.png", "answered with status 404"),
     "a redirect to this machine": ("{site}/inside.png", "not on the public internet"),
     "a redirect to another port": ("{site}/other.png", "is not asked"),
@@ -241,7 +241,7 @@ REFUSED = {
     "this machine as a number": ("http://2130706433/x.png", "not on the public internet"),
     "this machine in IPv6 clothing": ("http://[::ffff:127.0.0.1]/x.png", "not on the public internet"),
     "metadata of a cloud": ("http://169.254.169.254/x.png", "not on the public internet"),
-    "no such host": ("http://nowhere.invalid/x.png", "no host named nowhere.invalid"),
+    "no such host": ("http://nowhere.invalid/x.png", "Couldn't reach nowhere.invalid"),
 }
 
 
@@ -354,7 +354,7 @@ def test_public_page_limits_fetches_per_minute(start_app: Callable[..., App], wo
     config = f'[server]\nfetch_from = ["{world.site.host}"]\n[public]\non = true\nmessages = 2\n'
     visitor = visit(start_app(config, VLLM_BASE_URL=world.models.base_url).url)
     before = len(world.site.asked)
-    for sentence in ("is not asked", "is not asked", "gives each visitor 2 pictures from links a minute"):
+    for sentence in ("is not asked", "is not asked", "Limit: 2 images from links a minute"):
         attach(visitor, f"{world.site.url}/photo.png")  # the owner allows this host, but not for public visitors
         expect(rows(visitor)).to_contain_text(sentence)
     assert len(world.site.asked) == before

@@ -56,7 +56,7 @@ def test_failed_tool_shows_why_while_collapsed(start_app: Callable[..., App], vi
     visitor.allow_tools()
     calls = f'{HOSTILE} {{}} calculate {{"expression": "1/0"}} nap {{"seconds": 30}} calculate {{"expression": "2+2"}}'
     visitor.ask(f"!tools {calls} !text Done.")
-    expect(visitor.page.locator("#spoken")).to_contain_text("nap · failed: The tool took longer")
+    expect(visitor.page.locator("#spoken")).to_contain_text("Nap · failed: The tool took longer")
     titles = visitor.chat.locator(".thought-group > .title:visible")
     for reloaded in (False, True):
         if reloaded:
@@ -65,9 +65,9 @@ def test_failed_tool_shows_why_while_collapsed(start_app: Callable[..., App], vi
         names = [title.inner_text() for title in titles.all()]
         assert names[0].startswith(f"{HOSTILE} · failed: There is no tool named")
         assert names[1:] == [
-            "calculate · failed: '1/0' divides by zero",
-            "nap · failed: The tool took longer than 1 s and was given up",
-            "Tool · calculate",
+            "Calculate · failed: '1/0' divides by zero",
+            "Nap · failed: The tool took longer than 1 s and was given up",
+            "Calculate",
         ]
         expect(titles.nth(0).locator("img, strong, a, .katex, code")).to_have_count(0)
         bad = [
@@ -93,7 +93,7 @@ def test_reasoning_shows_duration_and_folds(app: App, visit: Visit) -> None:
 def test_error_is_a_bubble_and_chat_continues(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("!status 401")
-    expect(visitor.chat.locator(".problem")).to_have_text("The model server refused the key. Check VLLM_API_KEY.")
+    expect(visitor.chat.locator(".problem")).to_have_text("The server's key was rejected. Tell its owner.")
     visitor.shot("error")
     visitor.ask("!cut 5")
     expect(visitor.chat.locator(".problem").last).to_contain_text("broke off")
@@ -171,12 +171,10 @@ def test_stop_ends_run_within_a_second(app: App, visit: Visit, model_server: Run
     if "tokens" in script or "after" in script:
         expect(visitor.chat).to_contain_text("word4")
     if tools:
-        expect(visitor.chat).to_contain_text("Tool")
+        expect(visitor.chat.locator(".thought-group").first).to_be_visible()
     visitor.stop.click()
     # Measure on the server, because the page's timing depends on the load of this machine.
-    expect(visitor.chat.locator(".caption")).to_contain_text(
-        re.compile(r"Stopped; the model server was free after \d{1,3} ms")
-    )
+    expect(visitor.chat.locator(".caption")).to_contain_text(re.compile(r"^Stopped( ·|$)"))
     visitor.idle()
     if not tools:
         line = model_server.wait_for(lambda journal: journal[before]["closed"])[before]
@@ -197,7 +195,7 @@ def test_escape_stops(app: App, visit: Visit) -> None:
     visitor.say("!tokens 4000 @200")
     expect(visitor.chat).to_contain_text("word9")
     visitor.page.keyboard.press("Escape")
-    expect(visitor.chat.locator(".caption")).to_contain_text("Stopped;")
+    expect(visitor.chat.locator(".caption")).to_contain_text("Stopped")
 
 
 @pytest.mark.gate("What a visitor types during an answer stays.")
@@ -294,7 +292,7 @@ def test_closed_tab_ends_only_public_answers(
     again = Visitor(keep)
     again.open(own.url)
     expect(again.chat).to_contain_text("word9 " if public else "word599")
-    said = "nobody was watching" if public else "600 tokens"
+    said = "after you left" if public else "600 tokens"
     expect(again.chat.locator(".caption")).to_contain_text(said)
     again.ask("!text Still here.")
     expect(again.chat).to_contain_text("Still here.")

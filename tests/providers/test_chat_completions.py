@@ -54,8 +54,8 @@ class Heard:
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 TABLE = [
-    ("!status 400", "unsupported", 400, "refused the request (HTTP 400). It says: The request is not valid."),
-    ("!status 401", "key", 401, "The model server refused the key. Check VLLM_API_KEY."),
+    ("!status 400", "unsupported", 400, 'refused the request (HTTP 400). "The request is not valid".'),
+    ("!status 401", "key", 401, "The server's key was rejected. Tell its owner."),
     ("!status 402", "quota", 402, f"The account's quota for '{NAME}' is used up."),
     ("!status 403", "access", 403, f"The model server does not let this key use '{NAME}'."),
     ("!status 404", "unknown_model", 404, f"The model server has no model named '{NAME}'."),
@@ -67,7 +67,7 @@ TABLE = [
     ("!cut 3", "interrupted", None, "The answer broke off"),
     ("!reset 3", "connection", None, "the connection broke"),
     ("!error-event 3", "server", 500, "The model server failed"),
-    ('!json [{"content": "a"}, {"raw": "data: {nope"}, {"finish": "stop"}]', "malformed", None, "not an answer"),
+    ('!json [{"content": "a"}, {"raw": "data: {nope"}, {"finish": "stop"}]', "malformed", None, "can't be read"),
     ('!json [{"content": "a"}, {"raw": "data: [1]"}, {"finish": "stop"}]', "malformed", None, ""),
 ]
 
@@ -90,7 +90,7 @@ async def test_failure_is_explained_by_kind(
 async def test_wrong_key_unknown_model_and_no_server() -> None:
     with running(Config(models=("a",), api_key="right")) as server:
         for key, name, words in (
-            ("wrong", "a", "refused the key"),
+            ("wrong", "a", "key was rejected"),
             ("right", "b", "no model named 'b'"),
         ):
             spec = ModelSpec(id="x", name=name, label="x", provider="vllm")

@@ -240,7 +240,7 @@ CASES = [
         [reply(ROLE, chunk(refusal="I can't"), chunk(refusal=" help."), *ending())],
         [],
         finish="content_filter",
-        detail="The provider withheld the answer. It says: I can't help.",
+        detail='The provider withheld the answer. "I can\'t help".',
     ),
     Case(
         "length",
@@ -273,21 +273,19 @@ CASES = [
                 {"error": {"message": "Out of memory.", "type": "InternalServerError", "code": 500}},
             )
         ],
-        **failing("Hugging Face failed (HTTP 500). It says: Out of memory.", ("output_text", "Hm")),
+        **failing('Hugging Face failed (HTTP 500). "Out of memory".', ("output_text", "Hm")),
     ),
     Case(
         "an error in the middle, of another kind",
         [reply({"error": {"message": "Slow down.", "type": "rate_limit_error", "param": None, "code": None}})],
-        **failing("Hugging Face asks for a pause: too many requests."),
+        **failing("Hugging Face is getting too many requests."),
     ),
     Case(
         "an error in the middle that is a sentence",
         [reply(chunk(content="Hm"), {"error": "The backend went away."})],
-        **failing(
-            "Hugging Face failed in the middle of the answer. It says: The backend went away.", ("output_text", "Hm")
-        ),
+        **failing('Hugging Face failed in the middle of the answer. "The backend went away".', ("output_text", "Hm")),
     ),
-    Case("malformed", [reply(b"data: {nope\n\n")], **failing("Hugging Face sent something that is not an answer.")),
+    Case("malformed", [reply(b"data: {nope\n\n")], **failing("Hugging Face sent an answer that can't be read.")),
 ]
 
 

@@ -166,7 +166,7 @@ CASES = [
         [reply(created(), refusal("I can't help with that."), completed())],
         [],
         finish="content_filter",
-        detail="The provider withheld the answer. It says: I can't help with that.",
+        detail='The provider withheld the answer. "I can\'t help with that".',
     ),
     Case(
         "cut at the longest answer",
@@ -195,7 +195,7 @@ CASES = [
                 ],
             )
         ],
-        **failing("OpenAI failed (HTTP 500). It says: Sorry."),
+        **failing('OpenAI failed (HTTP 500). "Sorry".'),
     ),
     Case(
         "failed without a word",
@@ -215,7 +215,7 @@ CASES = [
                 ],
             )
         ],
-        **failing("OpenAI asks for a pause: too many requests."),
+        **failing("OpenAI is getting too many requests."),
     ),
     Case(
         "failed: a picture",
@@ -230,7 +230,7 @@ CASES = [
                 ],
             )
         ],
-        **failing("OpenAI refused the picture. It says: Too large."),
+        **failing('OpenAI refused the picture. "Too large".'),
     ),
     Case(
         "an error at the start",
@@ -251,7 +251,7 @@ CASES = [
     Case(
         "an error under no known code",
         [reply(created(), [event("error", code=None, message="Odd.", param=None)])],
-        **failing("OpenAI failed in the middle of the answer. It says: Odd."),
+        **failing('OpenAI failed in the middle of the answer. "Odd".'),
     ),
     Case("no end", [reply(created(), text("Hm"))], **failing(BROKE, ("output_text", "Hm"))),
     Case(
@@ -263,7 +263,7 @@ CASES = [
     Case(
         "malformed",
         [reply(created(), [b"event: response.output_text.delta\ndata: {nope\n\n"])],
-        **failing("OpenAI sent something that is not an answer."),
+        **failing("OpenAI sent an answer that can't be read."),
     ),
 ]
 
@@ -400,7 +400,7 @@ async def test_picture_is_sent_as_data_url_but_no_sound(server: Playing) -> None
 async def test_sound_is_not_sent_to_responses_api(server: Playing) -> None:
     async with agent(server, replace(OPENAI, audio=True)) as one:
         result = await one.ask(["Listen.", BinaryContent(WAV, media_type="audio/wav")])
-    assert result.note.detail == "'gpt-6-luna' cannot take what was attached."
+    assert result.note.detail == "'gpt-6-luna' can't read this attachment."
     assert server.requests == []
 
 

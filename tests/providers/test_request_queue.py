@@ -249,7 +249,7 @@ async def test_run_reports_and_counts_down_its_position(agent: Agent, server: Ru
     first = await served(agent)
     second, third = await in_line(agent, 1), await in_line(agent, 2)
     assert third.waiting is not None
-    assert third.waiting.sentence == "2 answers are before this one"
+    assert third.waiting.sentence == "2 ahead of you"
     seen = len(server.journal())
     second.cancel()
     result = await asyncio.wait_for(second, 5)

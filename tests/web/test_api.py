@@ -174,7 +174,7 @@ def test_server_error_is_an_answer(connect: Connect) -> None:
     client = connect()
     value = chat(client, "!status 401")
     assert value["finish_reason"] == "error"
-    assert "refused the key" in str(value["bubbles"])
+    assert "key was rejected" in str(value["bubbles"])
     assert chat(client, "!text Back.")["text"] == "Back."
 
 

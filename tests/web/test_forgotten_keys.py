@@ -100,7 +100,7 @@ def test_forgotten_key_is_held_by_nothing(start: Callable[[float], App], provide
     )
     assert "Hello." in ask(visitor, "hello")
     assert [request.headers["authorization"] for request in provider.requests] == [f"Bearer {key}"] * 2
-    assert "refused the key" in ask(visitor, "again")
+    assert "rejected the API key" in ask(visitor, "again")
     assert holders(app)
     assert visitor.join(event(visitor, "key-forget", "click"), [MODEL]).status == 200
     visitor.listen()

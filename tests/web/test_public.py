@@ -55,7 +55,7 @@ def test_visitor_has_messages_per_minute() -> None:
     for _ in range(3):
         gate.reserve_answer(ANN).release()
         clock.now += 1
-    with pytest.raises(Limited, match=r"each visitor 3 messages a minute. Try again in 57 s."):
+    with pytest.raises(Limited, match=r"Limit: 3 messages a minute. Try again in 57 s."):
         gate.reserve_answer(ANN)
     gate.reserve_answer(BOB).release()
     clock.now += 57
@@ -66,7 +66,7 @@ def test_all_visitors_share_a_limit() -> None:
     gate = RateLimiter(LIMITS, Clock())
     for number in range(5):
         gate.reserve_answer(asker(f"visitor {number}")).release()
-    with pytest.raises(Limited, match="all visitors together 5 messages"):
+    with pytest.raises(Limited, match="all visitors together: 5 messages"):
         gate.reserve_answer(asker("one more"))
 
 
@@ -93,7 +93,7 @@ def test_guests_share_limits_of_one_visitor() -> None:
     first.release()
     for number in range(2):
         gate.reserve_answer(asker(f"page {number}", guest=True)).release()
-    with pytest.raises(Limited, match=r"each visitor 3 messages a minute.* no cookies share this limit"):
+    with pytest.raises(Limited, match=r"Limit: 3 messages a minute.* no cookies share this limit"):
         gate.reserve_answer(asker("another page", guest=True))
     gate.reserve_answer(ANN)
 
@@ -108,7 +108,7 @@ def test_visitors_of_one_address_share_limits() -> None:
     gate.reserve_answer(asker("bob"))
     first.release()
     gate.reserve_answer(asker("eve", address="5.6.7.8")).release()
-    with pytest.raises(Limited, match="each network address 2 messages a minute"):
+    with pytest.raises(Limited, match="your network address: 2 messages a minute"):
         gate.reserve_answer(asker("dan", address="5.6.7.8"))
 
 
@@ -124,13 +124,13 @@ def test_free_refusal_is_not_counted_for_all() -> None:
     for number in range(10):
         for _ in range(3):
             refuse(f"visitor {number}")
-        with pytest.raises(Limited, match="each visitor 3 messages"):
+        with pytest.raises(Limited, match="Limit: 3 messages"):
             refuse(f"visitor {number}")
     for number in range(3):
         refuse(f"costly {number}", costly=True)
     for number in range(2):
         refuse(f"broken {number}", error=ValueError())
-    with pytest.raises(Limited, match="all visitors together 5 messages"):
+    with pytest.raises(Limited, match="all visitors together: 5 messages"):
         gate.reserve_answer(ANN)
     clock.now += MINUTE_SECONDS
     with suppress(InputError), gate.reserve_answer(ANN):
@@ -139,7 +139,7 @@ def test_free_refusal_is_not_counted_for_all() -> None:
         raise InputError("Too late.")
     for number in range(4):
         gate.reserve_answer(asker(f"later {number}")).release()
-    with pytest.raises(Limited, match="all visitors together 5 messages"):
+    with pytest.raises(Limited, match="all visitors together: 5 messages"):
         gate.reserve_answer(ANN)
 
 
@@ -237,7 +237,7 @@ def test_shared_page_has_link_limits_and_no_leftovers(
     client.predict({"text": "!text One.", "files": []}, "", {"tools": True}, api_name="/chat")
     assert not model_server.journal()[-1]["body"].get("tools")
     client.predict({"text": "!text Two.", "files": []}, api_name="/chat")
-    with pytest.raises(AppError, match="each visitor 2 messages a minute"):
+    with pytest.raises(AppError, match="Limit: 2 messages a minute"):
         client.predict({"text": "!text Three.", "files": []}, api_name="/chat")
     pid = int((home / "pid").read_text())
     os.kill(pid, 0)

@@ -177,15 +177,15 @@ VERBS: dict[str, tuple[str, Callable[[Page], Awaitable[None]]]] = {
 
 ANN, GUEST, OTHER = Asker(owner="ann"), Asker(owner="x", guest=True), Asker(owner="other")
 LIMITS: dict[str, tuple[PublicSettings, Asker, bool, str]] = {
-    "minute-each": (PublicSettings(messages=1), ANN, False, "each visitor 1 message a minute"),
+    "minute-each": (PublicSettings(messages=1), ANN, False, "Limit: 1 message a minute"),
     "minute-guests": (PublicSettings(messages=1), GUEST, False, "no cookies share this limit"),
     "minute-address": (
         PublicSettings(messages_per_address=1),
         Asker(owner="other", address=HERE),
         False,
-        "each network address 1 message a minute",
+        "your network address: 1 message a minute",
     ),
-    "minute-all": (PublicSettings(messages_in_all=1), OTHER, False, "all visitors together 1 message a minute"),
+    "minute-all": (PublicSettings(messages_in_all=1), OTHER, False, "all visitors together: 1 message a minute"),
     "once-each": (PublicSettings(answers_each=1), ANN, True, "1 of your answers is being written"),
     "once-guests": (PublicSettings(answers_each=1), GUEST, True, "no cookies share this limit"),
     "once-address": (
@@ -284,7 +284,7 @@ async def test_owner_key_serves_lent_models_only(
 
     await try_with("huggingface:a/lent")
     assert server.journal()[-1]["authorization"] == "Bearer of-the-owner"
-    with pytest.raises(gr.Error, match=r"dear needs a key of Hugging Face"):
+    with pytest.raises(gr.Error, match=r"dear needs an API key from Hugging Face"):
         await try_with("huggingface:a/dear")
     assert server.journal()[-1]["body"]["model"] != "a/dear"
     conversations.models.keys.put("ann", "huggingface", "of-ann")

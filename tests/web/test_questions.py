@@ -113,11 +113,11 @@ def test_failed_call_shows_in_title() -> None:
         return [html.unescape(one["metadata"]["title"]) for one in shown if "title" in (one["metadata"] or {})]
 
     first, second, nested = titles(calls, failed, ended="stop")
-    assert first.startswith('<span class="failed">send · failed: nobody is here at all')
+    assert first.startswith('<span class="failed">Send · failed: nobody is here at all')
     assert first.endswith("…</span>")
     assert nested == '<span class="failed">Failed</span>'
     assert second == '<span class="failed">[x](y) · interrupted</span>'
-    assert titles(calls, ended="suspended") == ["Tool · send", "Tool · [x](y)"]
+    assert titles(calls, ended="suspended") == ["Send", "[x](y)"]
     plain = render_turn(turn_of(prompt, calls, ended="suspended"))[2]["metadata"]["title"]
     assert not set("[]()") & set(plain)
 
@@ -166,7 +166,7 @@ async def test_answer_resumes_in_another_process(restarted: Callable[[], Convers
     results = [one for one in model_server.journal()[-1]["body"]["messages"] if one["role"] == "tool"]
     assert [one["content"] for one in results] == ["yearly"]
     await over(after)
-    with pytest.raises(Conflict, match="Nothing is asked"):
+    with pytest.raises(Conflict, match="no longer open"):
         await after.answer(Asker(owner="ann"), live.conversation, "monthly", Choices())
 
 
@@ -280,7 +280,7 @@ def test_button_answers_survive_restart(asking: App, visit: Visit) -> None:
 def test_tool_runs_only_when_approved(asking: App, visit: Visit, model_server: Running) -> None:
     visitor = visitor_with_tools(visit, asking)
     visitor.say(SEND)
-    expect(question(visitor)).to_contain_text("May send run with this?")
+    expect(question(visitor)).to_contain_text("Allow send to run with these values?")
     expect(question(visitor)).to_contain_text('"to": "Ann"')
     visitor.shot("approval")
     already = sent(asking)
@@ -324,7 +324,7 @@ def test_two_tabs_use_approval_once(asking: App, visit: Visit) -> None:
     expect(question(one)).to_have_count(0)
     one.idle()
     press(other, "Allow")
-    expect(other.toast).to_contain_text("Nothing is asked here any more")
+    expect(other.toast).to_contain_text("This question is no longer open")
     assert sent(asking) == [*already, "Ann: Hi!"]
 
 

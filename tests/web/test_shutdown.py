@@ -169,7 +169,7 @@ def test_drain_finishes_answer_and_starts_no_other(start: Start) -> None:
         own.process.send_signal(signal.SIGTERM)
         until(lambda: answers(own, "readyz") == (503, {"ready": False, "reason": GONE}), 2)
         assert answers(own, "healthz")[0] == 200
-        with pytest.raises(AppError, match=GONE):
+        with pytest.raises(AppError, match="The server is restarting"):
             ask(late, "!text too late").result(10)
         assert not job.done()
         assert job.result(20)["finish_reason"] == "stop"
@@ -438,7 +438,7 @@ def test_page_announces_shutdown_and_keeps_typed_text(start: Start, visit: Calla
     own.process.send_signal(signal.SIGTERM)
     until(lambda: answers(own, "readyz")[0] == 503)
     typing.say("my precious thought")
-    expect(typing.toast).to_contain_text("The server is going down. Try again in a minute")
+    expect(typing.toast).to_contain_text("The server is restarting. Try again in a minute")
     expect(typing.box).to_have_value("my precious thought")
     expect(typing.mine).to_have_count(0)
     typing.shot("going-down")

@@ -499,7 +499,7 @@ def log_in(visitor: Visitor, person: str) -> None:
     """Follow the page's link and log in."""
     visitor.page.locator("#key-said").get_by_role("link", name="log in with Hugging Face").click()
     visitor.page.get_by_role("link", name=person).click()
-    expect(visitor.page.locator("#key-said")).to_contain_text("asked in your name")
+    expect(visitor.page.locator("#key-said")).to_contain_text("Using your Hugging Face account")
     expect(visitor.box).to_be_enabled()
 
 
@@ -561,7 +561,7 @@ def test_login_gives_access_to_hub_models(
     expect(button).to_have_text("Log out (ann)")
     ann.shot("space-log-out")
     button.click()
-    expect(ann.page.locator("#key-said")).to_contain_text("needs a key")
+    expect(ann.page.locator("#key-said")).to_contain_text("needs an API key")
     ann.say("and now?")
     expect(ann.toast).to_contain_text("or log in")
     assert len(router.journal()) == before + 3

@@ -39,7 +39,7 @@ class ApiKeys:
         if not key:
             raise InputError(_("Paste the key first."))
         if len(key) > MAX_KEY_LENGTH or not key.isascii() or not key.isprintable() or " " in key:
-            raise InputError(_("That is not a key: it should be one word of letters, digits and signs."))
+            raise InputError(_("That doesn't look like a key. Paste it without spaces."))
         self._by_owner.setdefault(owner, _OwnerKeys()).keys[provider] = key
         self.keep_alive(owner)
 

@@ -52,7 +52,7 @@ Outcome = Literal["as it is", "converted", "read", "refused"]
 class AttachmentPlan:
     """The plan for one attachment and a model.
 
-    `text` is the message for people: what is done, or why it is refused. `others` are models that could take it.
+    `text` is the message for people: what is done, or why it is refused, or "". `others` are models that could take it.
     `sent` is a quoted text, or the image or audio in the model's format, or None. If the outcome is "read", `sent` is
     stored and transcribed, and the model gets the text.
     """
@@ -209,7 +209,7 @@ async def _plan(
         if path.suffix.lower() in TEXT_SUFFIXES and (not kind or _is_text(data)):
             return AttachmentPlan(name=name, outcome="as it is", text=_("sent as text"), sent=_quote_file(name, data))
         if kind not in ("image", "audio"):
-            raise InputError(_("{name} is neither a picture, a sound nor a text that can be read.", name=name))
+            raise InputError(_("{name} can't be opened. It may be damaged, or not supported.", name=name))
     except InputError as error:
         return AttachmentPlan(name=name, outcome="refused", text=error.text)
     is_accepted = _accepts(spec, kind)
@@ -227,11 +227,9 @@ async def _plan(
         except InputError as error:
             return AttachmentPlan(name=name, outcome="refused", text=_("{name}: {said}.", name=name, said=error.text))
         return AttachmentPlan(name=name, outcome="read", text=_with_note(text, converted), sent=converted)
-    done = _("{how}", how=listed(converted.done)) if converted.done else _("sent as it is")
-    if converted.seconds >= 1:
-        done = _("{done}, {seconds:.0f} s", done=done, seconds=converted.seconds)
-    outcome = "converted" if converted.done else "as it is"
-    return AttachmentPlan(name=name, outcome=outcome, text=_with_note(done, converted), sent=converted)
+    length = [_("{seconds:.0f} s", seconds=converted.seconds)] if converted.seconds >= 1 else []
+    text = _with_note(listed([*converted.done, *length]), converted)
+    return AttachmentPlan(name=name, outcome="converted" if converted.done else "as it is", text=text, sent=converted)
 
 
 _CANNOT_TAKE = {
@@ -258,11 +256,13 @@ async def _transcription_text(kind: Kind, converted: ConvertedMedia, transcriber
             seconds=converted.seconds,
             **by,
         )
-    return _("{done}; {size:.0f} MB are fetched for that, once", done=text, size=missing / 1e6) if missing else text
+    return _("{done}; one-time {size:.0f} MB download", done=text, size=missing / 1e6) if missing else text
 
 
 def _with_note(text: str, converted: ConvertedMedia) -> str:
-    return _("{done}. {note}", done=text, note=converted.note) if converted.note else text
+    return (
+        _("{done}. {note}", done=text, note=converted.note) if text and converted.note else text or converted.note or ""
+    )
 
 
 def _refuse_excess(

@@ -167,9 +167,9 @@ class Conversations:
         conversation = record.id
         turn = to_turns(entries, replies=self.replies.get(conversation))[-1] if entries else None
         if turn is None or turn.question is None:
-            raise Conflict(_("Nothing is asked here any more; the page shows what is."))
+            raise Conflict(_("This question is no longer open. The page is up to date now."))
         if pressed is not None and pressed != QuestionId(turn.run, turn.question["id"]):
-            raise Conflict(_("That question has been answered; the page shows what is asked now."))
+            raise Conflict(_("That question was already answered. The page shows the current one."))
         parse_answer(turn.question, text)
         replies = {**(turn.replies or {}), turn.question["id"]: text.strip()}
         if replace(turn, replies=replies).question is not None:

@@ -96,7 +96,7 @@ class LinkFetcher:
         if found not in KINDS:
             raise InputError(
                 _(
-                    "What {host} gave is no picture that can be read; PNG, JPEG, WebP, GIF, HEIC, AVIF are.",
+                    "The file from {host} can't be opened as an image. Supported: PNG, JPEG, WebP, GIF, HEIC, AVIF.",
                     host=urlsplit(got.url).hostname or "",
                 )
             )

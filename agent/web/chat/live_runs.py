@@ -144,7 +144,7 @@ class LiveRuns:
         Raises `Conflict` if the conversation has a running answer already, or if the server is shutting down.
         """
         if self.is_closing:
-            raise Conflict(_("The server is going down. Try again in a minute; what you typed stays here."))
+            raise Conflict(_("The server is restarting. Try again in a minute; your text stays here."))
         record = journal.record
         if record.id in self._runs:
             raise Conflict(STILL_WRITING)

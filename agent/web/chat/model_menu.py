@@ -155,12 +155,12 @@ class ModelMenu:
             )
         if self.may_log_in(spec):
             return _(
-                "{model} needs a key of {provider}: paste one, it is used for this session, or log in.",
+                "{model} needs an API key from {provider}. Paste one for this session, or log in.",
                 model=spec.label,
                 provider=provider.label,
             )
         return _(
-            "{model} needs a key of {provider}: paste one, it is used for this session.",
+            "{model} needs an API key from {provider}. Paste one for this session.",
             model=spec.label,
             provider=provider.label,
         )

@@ -18,7 +18,7 @@ Call = Mapping[str, Any]
 """`{id, name, arguments}`, as in a `tool_call` response."""
 
 ASK_USER = ask_user.name
-MESSAGE_GONE = _("That message is no longer part of this conversation; the page shows what is.")
+MESSAGE_GONE = _("That message is no longer in this chat. The page is up to date now.")
 ALLOW, REFUSE = _("Allow"), _("Refuse")
 
 
@@ -85,10 +85,10 @@ def render_question(call: Call, translator: Translator = ENGLISH) -> str:
         hint = translator(_("Choose, or write your answer below.") if options(call) else _("Write your answer below."))
         text = f"<p>{html.escape(question(call))}</p>"
     else:
-        hint = translator(_("Or write below: other arguments as JSON, or why not."))
+        hint = translator(_("Or write below: other values as JSON, or your reason to refuse."))
         arguments = html.escape(json.dumps(call["arguments"], ensure_ascii=False, indent=2, default=str))
         name = f"<b>{html.escape(str(call['name']))}</b>"
-        may_run = translator(_("May {name} run with this?", name=name))
+        may_run = translator(_("Allow {name} to run with these values?", name=name))
         text = f"<p>{may_run}</p><pre>{arguments}</pre>"
     return f'<div class="asking" role="group">{text}<p class="caption">{hint}</p></div>'
 

@@ -68,48 +68,48 @@ ANSWERS_OF_VISITOR = ngettext_noop(
     "visitor. Try again when one is done.",
 )
 MESSAGES_OF_VISITOR = ngettext_noop(
-    "This public page gives each visitor {count} message a minute. Try again in {seconds} s.",
-    "This public page gives each visitor {count} messages a minute. Try again in {seconds} s.",
+    "Limit: {count} message a minute. Try again in {seconds} s.",
+    "Limit: {count} messages a minute. Try again in {seconds} s.",
 )
 ANSWERS_OF_ADDRESS = ngettext_noop(
     "{count} answer is being written for your network address at this moment, which is the most. Try again soon.",
     "{count} answers are being written for your network address at this moment, which is the most. Try again soon.",
 )
 MESSAGES_OF_ADDRESS = ngettext_noop(
-    "This public page gives each network address {count} message a minute. Try again in {seconds} s.",
-    "This public page gives each network address {count} messages a minute. Try again in {seconds} s.",
+    "Limit for your network address: {count} message a minute. Try again in {seconds} s.",
+    "Limit for your network address: {count} messages a minute. Try again in {seconds} s.",
 )
 ANSWERS_OF_ALL = ngettext_noop(
     "{count} answer is being written here at this moment, which is the most. Try again soon.",
     "{count} answers are being written here at this moment, which is the most. Try again soon.",
 )
 MESSAGES_OF_ALL = ngettext_noop(
-    "This public page gives all visitors together {count} message a minute. Try again in {seconds} s.",
-    "This public page gives all visitors together {count} messages a minute. Try again in {seconds} s.",
+    "Limit for all visitors together: {count} message a minute. Try again in {seconds} s.",
+    "Limit for all visitors together: {count} messages a minute. Try again in {seconds} s.",
 )
 FETCHES_OF_VISITOR = ngettext_noop(
     "{count} picture is being fetched at this moment, which is the most for each visitor. Try again soon.",
     "{count} pictures are being fetched at this moment, which is the most for each visitor. Try again soon.",
 )
 PICTURES_OF_VISITOR = ngettext_noop(
-    "This public page gives each visitor {count} picture from links a minute. Try again in {seconds} s.",
-    "This public page gives each visitor {count} pictures from links a minute. Try again in {seconds} s.",
+    "Limit: {count} image from links a minute. Try again in {seconds} s.",
+    "Limit: {count} images from links a minute. Try again in {seconds} s.",
 )
 FETCHES_OF_ADDRESS = ngettext_noop(
     "{count} picture is being fetched for your network address at this moment, which is the most. Try again soon.",
     "{count} pictures are being fetched for your network address at this moment, which is the most. Try again soon.",
 )
 PICTURES_OF_ADDRESS = ngettext_noop(
-    "This public page gives each network address {count} picture from links a minute. Try again in {seconds} s.",
-    "This public page gives each network address {count} pictures from links a minute. Try again in {seconds} s.",
+    "Limit for your network address: {count} image from links a minute. Try again in {seconds} s.",
+    "Limit for your network address: {count} images from links a minute. Try again in {seconds} s.",
 )
 FETCHES_OF_ALL = ngettext_noop(
     "{count} picture is being fetched at this moment, which is the most here. Try again soon.",
     "{count} pictures are being fetched at this moment, which is the most here. Try again soon.",
 )
 PICTURES_OF_ALL = ngettext_noop(
-    "This public page gives all visitors together {count} picture from links a minute. Try again in {seconds} s.",
-    "This public page gives all visitors together {count} pictures from links a minute. Try again in {seconds} s.",
+    "Limit for all visitors together: {count} image from links a minute. Try again in {seconds} s.",
+    "Limit for all visitors together: {count} images from links a minute. Try again in {seconds} s.",
 )
 """The messages of the limits, for one and for many: at once, and a minute."""
 

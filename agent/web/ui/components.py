@@ -31,7 +31,7 @@ Updates = dict[gr.Component, Any]
 """The return value of a handler: new values or properties by widget. All other widgets stay as they are."""
 
 TOOL_SUPPORT = {
-    "native": _("It may calculate, tell the time, convert units and ask you."),
+    "native": _("Calculator, clock, unit conversion, questions to you."),
     "emulated": _("This small model is guided to call tools by a schema; it errs more often."),
     "none": _("This model is too small to call tools."),
 }
@@ -105,7 +105,7 @@ def widgets_for_model(
     description of the model. They show what was `chosen`, or else values that suit the model. `transcriber` extracts
     the text of files that the model cannot take.
     """
-    greeting = html.escape(translator(_("What would you like to know?")))
+    greeting = html.escape(translator(_("What can I help with?")))
     empty: Updates = {
         widgets.chat.chatbot: gr.Chatbot(
             placeholder=f'<div class="empty">{greeting}</div>', examples=cast(Any, examples(spec, translator))
@@ -125,7 +125,7 @@ def widgets_for_model(
             if spec.always_reasons
             else None
             if can_reason
-            else translator(_("This model does not reason aloud.")),
+            else translator(_("This model has no visible reasoning.")),
         ),
         settings.tools: gr.Checkbox(
             value=can_call and chosen.tools, interactive=can_call, info=translator(TOOL_SUPPORT[spec.tools])
@@ -133,7 +133,7 @@ def widgets_for_model(
         settings.temperature: gr.Slider(
             value=usual_temperature(spec) if chosen.temperature is None else chosen.temperature,
             interactive=spec.temperature,
-            info=None if spec.temperature else translator(_("This model sets its own.")),
+            info=None if spec.temperature else translator(_("Fixed by this model.")),
         ),
         settings.max_tokens: gr.Number(
             info=translator(
@@ -190,7 +190,7 @@ def render_attachments(planned: Sequence[AttachmentPlan], translator: Translator
     for plan in planned:
         text = translator(plan.text)
         if plan.outcome != "refused":
-            text = translator(_("{name}: {said}", name=plan.name, said=text))
+            text = translator(_("{name}: {said}", name=plan.name, said=text)) if text else plan.name
         others = "".join(map(_model_button, plan.others[:MAX_SUGGESTED_MODELS]))
         rows.append(f'<li class="{plan.outcome.split()[0]}"><span>{html.escape(text)}</span>{others}</li>')
     return f'<div role="status"><ul>{"".join(rows)}</ul></div>' if rows else ""
@@ -198,7 +198,7 @@ def render_attachments(planned: Sequence[AttachmentPlan], translator: Translator
 
 def checking_status(names: Sequence[str], translator: Translator) -> str:
     """Return the list of attachments while they are being checked. page.js shows for how long."""
-    texts = [translator(_("Looking at {name}…", name=name)) for name in names]
+    texts = [translator(_("Checking {name}…", name=name)) for name in names]
     rows = [f'<li class="doing">{html.escape(text)}</li>' for text in texts]
     return f'<ul role="status">{"".join(rows)}</ul>'
 
@@ -206,7 +206,7 @@ def checking_status(names: Sequence[str], translator: Translator) -> str:
 def sending_status(files: Sequence[str], *, ready: bool, translator: Translator) -> str:
     """Return the status line of a message that is not stored yet. `ready`: a model is available."""
     if not ready:
-        text = translator(_("This is sent as soon as a model answers."))
+        text = translator(_("Your message is sent as soon as a model is ready."))
     else:
         text = translator(_("Preparing {names}…", names=", ".join(files))) if files else translator(_("Sending…"))
     return f'<p class="doing" role="status">{html.escape(text)}</p>'
@@ -238,13 +238,13 @@ def key_panel(
         paragraphs += _missing_key(spec, provider, taken=taken, own=own, login=login is not None, translator=translator)
     elif provider is not None and typed:
         about = _(
-            "{provider} is asked with your key, which is forgotten soon after this page is closed.",
+            "Using your {provider} key. It is deleted shortly after you close this page.",
             provider=provider.label,
         )
         paragraphs.append(translator(about))
     elif provider is not None and login == "done":
         about = _(
-            "{provider} is asked in your name, because you have logged in there. You can log out under Settings.",
+            "Using your {provider} account. You can log out under Settings.",
             provider=provider.label,
         )
         paragraphs.append(translator(about))
@@ -254,7 +254,7 @@ def key_panel(
         widgets.chat.key: gr.Textbox(
             value="",
             visible=missing and taken,
-            placeholder=translator(_("Key of {provider}", provider=provider.label)) if provider else "",
+            placeholder=translator(_("{provider} API key", provider=provider.label)) if provider else "",
             submit_btn=translator(_("Use this key")),
         ),
         widgets.chat.forget_keys: gr.Button(visible=typed),
@@ -265,18 +265,18 @@ def _missing_key(
     spec: ModelSpec, provider: ProviderSpec, *, taken: bool, own: bool, login: bool, translator: Translator
 ) -> Iterator[str]:
     """Yield the paragraphs on a missing key as HTML: what is missing, and how to get it."""
-    needs_key = translator(_("{model} needs a key of {provider}.", model=spec.label, provider=provider.label))
+    needs_key = translator(_("{model} needs an API key from {provider}.", model=spec.label, provider=provider.label))
     needs = f"<b>{html.escape(needs_key)}</b> "
     if not taken:
-        yield needs + translator(_("This page is shared over a link, where keys are not taken. Choose another model."))
+        yield needs + translator(_("Keys can't be entered on a page that is shared over a link. Choose another model."))
         return
     link = f'<a href="{provider.keys_at}" target="_blank" rel="noopener">{provider.keys_at.split("//")[-1]}</a>'
     get_one = _(
-        "Get one at {link} and paste it here: the server keeps it in memory while this page is open, and nowhere else.",
+        "Get one at {link} and paste it here. It is kept only in memory, while this page is open.",
         link=link,
     )
-    instead = _("Who runs the server can set {name} instead.", name=provider.key_names[0])
+    instead = _("Running this server? Set {name}.", name=provider.key_names[0])
     yield needs + translator(get_one if own else joined([get_one, instead]))
     if login:
         log_in = translator(_("log in with {provider}", provider=provider.label))
-        yield translator(_("Or {link}, and it is asked in your name.", link=f'<a href="{LOGIN}">{log_in}</a>'))
+        yield translator(_("Or {link} to use your own account.", link=f'<a href="{LOGIN}">{log_in}</a>'))

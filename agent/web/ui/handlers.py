@@ -239,7 +239,7 @@ class Handlers:
         box, line = self.widgets.composer.box, self.widgets.composer.sending
         if page in self._submissions:
             raise ask_to_wait(
-                session.translator(_("The last message is still on its way. Stop it, or wait.")), session.translator
+                session.translator(_("Your last message is still being sent. Stop it, or wait.")), session.translator
             )
         choices = self._choices(session, given)
         files = [Path(str(file)).name for file in (message or {}).get("files") or []]

@@ -11,15 +11,21 @@ REASON_LENGTH = 80
 
 def call_title(name: str, failure: str | None, translator: Translator) -> str:
     """Return a title with the tool's name. `failure` is the reason of a failed call, or "" if it has no result."""
-    name = _literal(name)
+    name = _literal(readable_name(name))
     if failure is None:
-        return translator(_("Tool · {name}", name=name))
+        return name
     failed = (
         translator(_("{name} · failed: {why}", name=name, why=_literal(failure)))
         if failure
         else translator(_("{name} · interrupted", name=name))
     )
     return failed_title(failed)
+
+
+def readable_name(name: str) -> str:
+    """Return the name of a tool as words, for example "Convert units" for `convert_units`."""
+    words = " ".join(name.replace("_", " ").split())
+    return words[:1].upper() + words[1:]
 
 
 def failed_title(title: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
 
-from agent.i18n import _
+from agent.i18n import LocalizedText
 from agent.i18n.translator import ENGLISH, Translator
 from agent.runtime.retry import Wait
 from agent.web.chat.chat_view import ChatView
@@ -14,7 +14,7 @@ from agent.web.chat.transcript import Turn
 from agent.web.ui.render import WireMessage, render_turn
 
 SHORT_WAIT_SECONDS = 5
-"""A shorter wait is shown without its remaining seconds."""
+"""A shorter wait is shown without counting its seconds down."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +53,8 @@ def wait_text(wait: Wait | None, translator: Translator = ENGLISH) -> str:
     """Return why nothing comes from the model at the moment, or "" if the run does not wait."""
     if wait is None:
         return ""
-    text = translator(wait.sentence)
+    sentence = wait.sentence
     if wait.ahead or wait.seconds < SHORT_WAIT_SECONDS:
-        return text
+        return translator(sentence)
     left = math.ceil(max(0.0, wait.until - monotonic()))
-    seconds_left = translator(_("{count} s left", count=left))
-    return f"{text} · {seconds_left}"
+    return translator(LocalizedText(sentence.message, {**sentence.values, "seconds": left}))
