@@ -89,7 +89,10 @@ class RunEventRoutes:
         for_page = request.query_params.get("format") == "page"
         if live is None:
             return Response("Not found.", status_code=404) if for_page else await self._stored(run_id, owner, last_id)
-        frames = await self._page_frames(live, request) if for_page else RunFrames(live)
+        try:
+            frames = await self._page_frames(live, request) if for_page else RunFrames(live)
+        except NotFound:  # the conversation has just been deleted
+            return Response("Not found.", status_code=404)
         if request.query_params.get("wait") == "0":
             with live.watched():  # a page that asks again and again watches, too
                 await live.log.publish()

@@ -1,5 +1,6 @@
 """A model's provider loads only its own SDK, and all SDKs together fit in a small machine's memory."""
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -111,11 +112,19 @@ async def test_page_is_built_as_one_application(tmp_path: Path, monkeypatch: pyt
     assert made == [ours.state.page.app]
 
 
-async def test_idle_queue_does_little_and_events_are_not_summarised(tmp_path: Path) -> None:
-    """Gradio would summarise the last 10,000 events after each event, which gets slower as they accumulate."""
+async def test_idle_queue_sleeps_and_events_are_not_summarised(tmp_path: Path) -> None:
+    """Gradio would look for events every 10 ms, and summarise the last 10,000 events after each event."""
     made = await create_app(Settings(data_dir=tmp_path, store="memory", local=LocalSettings(cache_dir=tmp_path)))
     queue = made.state.queue
-    assert queue.progress_update_sleep_when_free >= 1
+    looks, get_events = list[None](), queue.get_events
+    queue.get_events = lambda: looks.append(None) or get_events()
+    queue.active_jobs = [None]
+    processing = asyncio.create_task(queue.start_processing())
+    await asyncio.wait_for(queue.start_progress_updates(), 1)
+    await asyncio.sleep(0.1)
+    assert len(looks) == 1
+    queue.close()
+    await asyncio.wait_for(processing, 1)
     queue.events_recorded = 20_000
     event = {"time": 1.0, "status": "success", "process_time": 0.1, "function": "f", "session_hash": "page"}
     assert queue.compute_analytics_summary([event]) == {"functions": {}}

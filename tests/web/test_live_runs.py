@@ -87,4 +87,4 @@ async def test_only_its_owner_has_a_running_answer() -> None:
     assert runs.get("c", "bob") is runs.get("other", "ann") is runs.get(None, "ann") is None
     assert runs.find(run.id, "bob") is runs.find("other", "ann") is None
     await runs.close()
-    assert runs.get("c", "ann") is None
+    assert runs.get("c", "ann") is runs.find(run.id, "ann") is None

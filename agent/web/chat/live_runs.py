@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, contextmanager
 from time import monotonic
+from typing import Any
 
 from agent.errors import Conflict, InputError
 from agent.history import Record
@@ -22,8 +23,6 @@ PAUSE_PER_ANSWER_SECONDS = 0.0027
 """Seconds by which each answer that is being written lengthens the pause, because all share one processor core."""
 UPDATE_SECONDS = 0.1
 """The shortest pause between two updates of a program that reads whole bubbles."""
-RECENT_SECONDS = 10.0
-"""Seconds for which the events of an ended answer stay in memory. Later readers get them from the store."""
 IDLE_SECONDS = 1.0
 """Seconds after which readers of a silent run are woken anyway, so that the server notices if they are gone."""
 
@@ -38,7 +37,8 @@ class LiveRun:
     """A run, its event log, and the number of pages that watch it.
 
     `resumed` is True if it continues a suspended turn. The run is cancelled if nobody has watched it for `grace`
-    seconds; None: it always finishes.
+    seconds; None: it always finishes. `frames` holds what pages share of this answer, until it has ended: afterwards
+    nothing may keep the run, because it has a visitor's key.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class LiveRun:
         self.run, self.log, self.omitted, self.resumed = run, log, omitted, resumed
         self.conversation, self.owner = record.id, record.owner
         self.started_at, self._grace = monotonic(), grace
+        self.frames: dict[str, Any] = {}
         self._watchers = 0
         self._timer: asyncio.TimerHandle | None = None
         self._set_timer()
@@ -117,7 +118,6 @@ class LiveRuns:
     def __init__(self, grace: float | None) -> None:
         self._grace = grace
         self._runs: dict[str, LiveRun] = {}
-        self._recent: dict[str, LiveRun] = {}
         self._end_tasks: set[asyncio.Task[None]] = set()
         self.is_closing = False
 
@@ -127,9 +127,8 @@ class LiveRuns:
         return found if found is not None and found.owner == owner else None
 
     def find(self, run_id: str, owner: str) -> LiveRun | None:
-        """Return this owner's running answer, or one that ended less than `RECENT_SECONDS` ago."""
-        found = self._recent.get(run_id)
-        return found if found is not None and found.owner == owner else None
+        """Return this owner's running answer by the id of its run, if there is one."""
+        return next((live for live in self._runs.values() if live.run.id == run_id and live.owner == owner), None)
 
     def start(
         self,
@@ -152,7 +151,7 @@ class LiveRuns:
         with acting_for(record.owner):
             run.start()
         live = LiveRun(run, record, journal.log, self._grace, journal.omitted, resumed=resumed)
-        self._runs[record.id] = self._recent[run.id] = live
+        self._runs[record.id] = live
         task = asyncio.create_task(self._end(live, on_end))
         self._end_tasks.add(task)
         task.add_done_callback(self._end_tasks.discard)
@@ -205,7 +204,6 @@ class LiveRuns:
     def _remove(self, live: LiveRun) -> None:
         if self._runs.get(live.conversation) is live:
             del self._runs[live.conversation]
-            asyncio.get_running_loop().call_later(RECENT_SECONDS, self._recent.pop, live.run.id, None)
 
 
 async def _finish(following: asyncio.Task[None], live: LiveRun) -> None:
@@ -214,3 +212,4 @@ async def _finish(following: asyncio.Task[None], live: LiveRun) -> None:
         await following
     except Exception:
         log.exception("the events of run %s could not be published", live.run.id)
+    live.frames.clear()

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import Any
 from uuid import uuid4
-from weakref import WeakKeyDictionary
 
 from agent.i18n.translator import Translator
 from agent.web.chat.chat_view import RunningTurn
@@ -65,15 +64,14 @@ class AnswerFrames:
 
     def __init__(self, read: Callable[[LiveRun], Awaitable[RunningTurn]]) -> None:
         self._read = read
-        self._frames: WeakKeyDictionary[LiveRun, dict[str, PageFrames]] = WeakKeyDictionary()
 
     async def of(self, live: LiveRun, translator: Translator) -> PageFrames:
         """Return the frames of this answer in this language."""
-        made = self._frames.setdefault(live, {})
-        if translator.language not in made:
+        language = translator.language
+        if language not in live.frames:
             turn = await self._read(live)
-            made.setdefault(translator.language, PageFrames(turn, translator))
-        return made[translator.language]
+            live.frames.setdefault(language, PageFrames(turn, translator))
+        return live.frames[language]
 
 
 def _edits(old: Sequence[WireMessage], new: Sequence[WireMessage]) -> list[Edit]:
