@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import math
+from contextvars import Context
 from dataclasses import dataclass, field
 
 from agent.errors import InputError
@@ -59,7 +60,9 @@ class ApiKeys:
             return
         if found.timer is not None:
             found.timer.cancel()
-        found.timer = asyncio.get_running_loop().call_later(self._seconds, self.forget, owner)
+        # In an empty context: a cancelled timer stays in the event loop with its context, which has this request's key.
+        loop = asyncio.get_running_loop()
+        found.timer = loop.call_later(self._seconds, self.forget, owner, context=Context())
 
     def forget(self, owner: str, provider: str | None = None) -> None:
         """Drop one key, or all keys of the owner."""

@@ -5,6 +5,7 @@ import logging
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, contextmanager
+from contextvars import Context
 from time import monotonic
 from typing import Any
 
@@ -101,7 +102,8 @@ class LiveRun:
 
     def _set_timer(self) -> None:
         if self._grace is not None and not self.run.done:
-            self._timer = asyncio.get_running_loop().call_later(self._grace, self.run.cancel, "client_disconnect")
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._grace, self.run.cancel, "client_disconnect", context=Context())
 
     def cancel_timer(self) -> None:
         """Stop the timer, because the run has ended."""

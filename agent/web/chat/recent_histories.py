@@ -6,6 +6,7 @@ At 400 turns, reading and decoding them takes half of the time between a message
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextvars import Context
 from dataclasses import dataclass
 
 from agent.history import Entry, HistoryStore, Record
@@ -65,7 +66,7 @@ class RecentHistories:
     def _keep(self, conversation: str, entries: Sequence[Entry], size: int) -> None:
         """Keep a history, and forget those that were read longest ago if all are too large together."""
         self.forget(conversation)
-        timer = asyncio.get_running_loop().call_later(self._kept_seconds, self.forget, conversation)
+        timer = asyncio.get_running_loop().call_later(self._kept_seconds, self.forget, conversation, context=Context())
         self._kept[conversation] = _History(entries, size, timer)
         while self.size > self._max_bytes:
             self.forget(next(iter(self._kept)))
