@@ -336,7 +336,7 @@ def test_question_and_approval_come_in_turn(asking: App, visit: Visit) -> None:
     already = sent(asking)
     visitor.idle()
     visitor.say("The second.")
-    expect(question(visitor)).to_contain_text("May send run")
+    expect(question(visitor)).to_contain_text("Allow send to run")
     expect(visitor.mine.last).to_have_text("The second.")
     assert sent(asking) == already
     visitor.shot("approval-phone")
