@@ -65,9 +65,9 @@ class PausingStore(MemoryStore):
         await self._pause("get")
         return await super().get(conversation_id, owner=owner)
 
-    async def save(self, record: Record, entries: Any = ()) -> Record:
+    async def save(self, record: Record, entries: Any = (), events: Any = None) -> Record:
         await self._pause("save")
-        return await super().save(record, entries)
+        return await super().save(record, entries, events)
 
 
 # Cancelled messages
