@@ -88,7 +88,7 @@ class RunEventRoutes:
         live = self._live_runs.find(run_id, owner)
         for_page = request.query_params.get("format") == "page"
         if live is None:
-            return Response("Not found.", status_code=404) if for_page else await self._stored(run_id, owner, last_id)
+            return await self._stored(run_id, owner, last_id, for_page=for_page)
         try:
             frames = await self._page_frames(live, request) if for_page else RunFrames(live)
         except NotFound:  # the conversation has just been deleted
@@ -105,13 +105,17 @@ class RunEventRoutes:
             self._counted(owner, address, stream(live, frames, last_id)), headers=HEADERS, media_type=SSE
         )
 
-    async def _stored(self, run_id: str, owner: str, last_id: str) -> Response:
-        """Answer with the events of an answer that has ended, as long as the store keeps them."""
+    async def _stored(self, run_id: str, owner: str, last_id: str, *, for_page: bool) -> Response:
+        """Answer with the events of an answer that has ended, as long as the store keeps them.
+
+        A page gets only the end: it asks for the conversation then.
+        """
         try:
             events = await self._store.run_events(run_id, owner=owner, after=_number(last_id))
         except NotFound:
             return Response("Not found.", status_code=404)
-        return Response(_text([_frame(event) for event in events], is_ended=True), headers=HEADERS, media_type=SSE)
+        frames = [] if for_page else [_frame(event) for event in events]
+        return Response(_text(frames, is_ended=True), headers=HEADERS, media_type=SSE)
 
     def _is_beyond_share(self, owner: str, address: str | None) -> bool:
         used = sum(count for key, count in self._streams.items() if key.startswith("owner "))

@@ -258,7 +258,7 @@ def test_unknown_name_with_provider_is_accepted(provider: str) -> None:
         ("gpt-4p", ["'gpt-4p'", "Perhaps it is gpt-4", "openai:gpt-4p", "anthropic", "llama.cpp"]),
         ("Claud-Sonnet-5-5", ["Perhaps it is claude-sonnet-5-5"]),
         ("Qwen/Qwen3-VL-8B-Instruct:fastest", ["huggingface:Qwen/Qwen3-VL-8B-Instruct:fastest"]),
-        ("nobody:model", ["'nobody:model'", "openai:", "providers are openai"]),
+        ("nobody:model", ["'nobody:model'", "openai:", "Providers: openai"]),
         ("xyzzy", ["'xyzzy'", "openai:xyzzy"]),
         ("", ["''", "openai:name"]),
         ("openai: ", ["Which model of OpenAI"]),

@@ -267,7 +267,7 @@ def test_stale_button_answers_no_other_question(start_app: Callable[..., App], v
     expect(asked).to_contain_text("Second?")
     one.idle()
     other.chat.get_by_role("button", name="yes", exact=True).click()
-    expect(other.toast).to_contain_text("has been answered")
+    expect(other.toast).to_contain_text("was already answered")
     expect(other.chat.locator(".asking")).to_contain_text("Second?")
     one.page.reload()
     expect(asked).to_contain_text("Second?")

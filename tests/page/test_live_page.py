@@ -100,7 +100,7 @@ def test_end_and_reload_show_the_same(app: App, visit: Visit) -> None:
     visitor.allow_tools()
     visitor.page.evaluate(COUNT_REDRAWS)
     for scene in SCENES:
-        visitor.ask(scene)
+        visitor.ask(f"!wait 0.5 {scene}")  # so that the page reads the answer while it is written
         visitor.page.wait_for_timeout(300)  # the stored conversation has been shown over it
         assert visitor.page.evaluate("window.redraws") == 0, scene
     before = visitor.page.evaluate(CONTENT)

@@ -34,7 +34,7 @@ def test_each_type_starts_a_bubble(app: App, visit: Visit) -> None:
     expect(visitor.bubbles).to_have_count(5)  # reasoning, text, tool with its result nested, text, caption
     expect(visitor.bubbles.nth(0).locator(".title")).to_contain_text("Reasoning")
     expect(visitor.bubbles.nth(1)).to_have_text("Adding.")
-    expect(visitor.bubbles.nth(2).locator(".title").first).to_contain_text("calculate")
+    expect(visitor.bubbles.nth(2).locator(".title").first).to_contain_text("Calculate")
     expect(visitor.bubbles.nth(3)).to_have_text("It is 42.")
     visitor.bubbles.nth(2).locator(".title").first.click()
     nested = visitor.bubbles.nth(2).locator(".thought-group .thought-group")
@@ -174,7 +174,7 @@ def test_stop_ends_run_within_a_second(app: App, visit: Visit, model_server: Run
         expect(visitor.chat.locator(".thought-group").first).to_be_visible()
     visitor.stop.click()
     # Measure on the server, because the page's timing depends on the load of this machine.
-    expect(visitor.chat.locator(".caption")).to_contain_text(re.compile(r"^Stopped( ·|$)"))
+    expect(visitor.chat.locator(".caption")).to_contain_text(re.compile(r"^Stopped( ·|\.|$)"))
     visitor.idle()
     if not tools:
         line = model_server.wait_for(lambda journal: journal[before]["closed"])[before]

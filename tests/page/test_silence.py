@@ -66,7 +66,7 @@ def test_wait_is_counted(app: App, visit: Visit) -> None:
     visitor.idle()
     # Between two steps and in the middle of a text
     visitor.say('!tool calculate {"expression": "6*7"} !wait 5 !tokens 3 !wait 5 !text That is all.')
-    expect(visitor.chat.locator(".bot-row").last).to_contain_text("calculate")
+    expect(visitor.chat.locator(".bot-row").last).to_contain_text("Calculate")
     expect(dots).to_have_attribute("data-waited", re.compile(r"· [3-6] s$"))
     expect(visitor.chat.locator(".bot-row").last).to_contain_text("word2")
     expect(dots).to_have_count(0)
