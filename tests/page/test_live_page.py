@@ -103,6 +103,7 @@ def test_end_and_reload_show_the_same(app: App, visit: Visit) -> None:
         visitor.ask(f"!wait 0.5 {scene}")  # so that the page reads the answer while it is written
         visitor.page.wait_for_timeout(300)  # the stored conversation has been shown over it
         assert visitor.page.evaluate("window.redraws") == 0, scene
+    expect(visitor.chat.locator("[data-testid=bot]:not([role])")).to_have_count(0)  # page.js has been over all of it
     before = visitor.page.evaluate(CONTENT)
     visitor.page.reload()
     visitor.page.get_by_role("button", name="Show earlier messages").click()
