@@ -50,7 +50,7 @@ async def test_text_streams_with_usage_and_stops(vllm: VllmServer) -> None:
     result = run.result
     assert result is not None
     assert result.finish_reason in ("stop", "length")
-    assert len(responses) > 3
+    assert len(responses) > 1  # tokens that arrive together are one response
     assert "".join(str(response.content) for response in responses) == result.text
     timings = result.note.timings
     assert timings is not None
