@@ -7,8 +7,8 @@ export PYTHON
 UV := .ci/uv
 TESTS ?= tests
 PICTURES ?= tests/page/pictures.py
-# Processes that run the tests. Some tests allow the page one second, so they fail with more processes than cores.
-WORKERS ?= 2
+# Processes that run the tests: by default 3 for the gate, whose tests wait a third of the time, and 2 for all tests.
+WORKERS ?=
 # Model servers for some tests. They are published only for Node.js.
 PEERS := tests/peers/node_modules/.ready
 
@@ -57,15 +57,15 @@ gpu:
 
 test: .venv/.dev $(PEERS)
 	@.ci/chromium
-	.venv/bin/python -m pytest -n $(WORKERS) --skip-unchanged-weights -m 'not full and not vllm and not container' $(TESTS)
+	.venv/bin/python -m pytest -n $(or $(WORKERS),3) --skip-unchanged-weights -m 'not full and not vllm and not container' $(TESTS)
 
 test-fast: .venv/.dev
-	.venv/bin/python -m pytest -n $(WORKERS) \
+	.venv/bin/python -m pytest -n $(or $(WORKERS),2) \
 	  -m 'not full and not browser and not slow and not weights and not vllm and not container' $(TESTS)
 
 test-all: .venv/.dev $(PEERS)
 	@.ci/chromium
-	.venv/bin/python -m pytest -n $(WORKERS) --hypothesis-profile full $(TESTS)
+	.venv/bin/python -m pytest -n $(or $(WORKERS),2) --hypothesis-profile full $(TESTS)
 
 check: .venv/.dev
 	.venv/bin/ruff format --check .
@@ -81,7 +81,7 @@ test-container: .venv/.dev
 	.venv/bin/python -m pytest -m container --durations 3 tests/deploy/test_container.py
 
 coverage: .venv/.dev
-	.venv/bin/python -m pytest -n $(WORKERS) -m 'not browser and not slow and not full and not weights and not vllm and not container' \
+	.venv/bin/python -m pytest -n $(or $(WORKERS),2) -m 'not browser and not slow and not full and not weights and not vllm and not container' \
 	  --cov=agent --cov-report=term:skip-covered --cov-report=html $(TESTS)
 
 # Does not depend on `setup`, which would hide the faults it looks for.
