@@ -38,7 +38,7 @@ TOKEN = re.compile(r"word(\d+)")
 
 @dataclass
 class Visit:
-    """What one visitor saw. Times are in epoch seconds. `at` has the arrival of each token's number."""
+    """The visit of one person. Times are in epoch seconds. `at` has the arrival of each token's number."""
 
     number: int
     sent: float = 0.0

@@ -325,7 +325,7 @@ class Visitor:
     """A person at the page. Finds elements the way people do."""
 
     pictures: ClassVar[bool] = False
-    """Whether `shot` saves pictures: the option `--pictures`."""
+    """True if `shot` saves pictures, as set by the option `--pictures`."""
 
     def __init__(self, page: Page) -> None:
         self.page = page

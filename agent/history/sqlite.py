@@ -22,6 +22,7 @@ from agent.history import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, R
 from agent.history.codec import dump_entries, dump_record, load_entries, load_records, load_undamaged
 from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
 from agent.history.sqlite_file import (
+    LIVE,
     connect,
     create_private,
     enable_wal,
@@ -33,10 +34,9 @@ from agent.history.sqlite_file import (
 
 T = TypeVar("T")
 
-_LIVE = "(expires_at IS NULL OR expires_at > :now)"
-_OWNED = f"SELECT record FROM conversations WHERE id = :id AND owner = :owner AND {_LIVE}"
-_LISTED = f"SELECT record FROM conversations WHERE owner = :owner AND {_LIVE} ORDER BY place DESC LIMIT :limit"
-_DELETE = f"DELETE FROM conversations WHERE id = :id AND owner = :owner AND {_LIVE}"
+_OWNED = f"SELECT record FROM conversations WHERE id = :id AND owner = :owner AND {LIVE}"
+_LISTED = f"SELECT record FROM conversations WHERE owner = :owner AND {LIVE} ORDER BY place DESC LIMIT :limit"
+_DELETE = f"DELETE FROM conversations WHERE id = :id AND owner = :owner AND {LIVE}"
 _PREFIX = "owner >= :owners AND owner < :owners || char(0x10FFFF)"  # unlike substr(), this uses an index
 _EXPIRING = """
 SELECT record, id, owner, revision, head_id, expires_at FROM conversations
@@ -63,7 +63,7 @@ SELECT entry FROM entries JOIN conversations ON conversations.id = conversation_
 WHERE conversation_id = :id AND owner = :owner
 """
 _ERASE = "DELETE FROM conversations WHERE id = :id AND owner = :owner AND revision = :revision"
-_STORED = f"SELECT owner = :owner AND {_LIVE} AS owned, revision FROM conversations WHERE id = :id"
+_STORED = f"SELECT owner = :owner AND {LIVE} AS owned, revision FROM conversations WHERE id = :id"
 _PUT_RECORD = """
 INSERT INTO conversations (id, owner, place, revision, head_id, expires_at, record, size)
 VALUES (:id, :owner, (SELECT coalesce(max(place), 0) + 1 FROM conversations WHERE owner = :owner),
@@ -76,7 +76,7 @@ _PUT_ENTRY = "INSERT INTO entries (conversation_id, id, parent_id, entry) VALUES
 _CHAIN = f"""
 WITH RECURSIVE chain (row, parent_id, depth) AS (
     SELECT entries.rowid, parent_id, 1 FROM conversations JOIN entries ON conversation_id = conversations.id
-    WHERE conversations.id = :id AND owner = :owner AND {_LIVE} AND entries.id = :head_id
+    WHERE conversations.id = :id AND owner = :owner AND {LIVE} AND entries.id = :head_id
     UNION ALL
     SELECT entries.rowid, entries.parent_id, depth + 1 FROM chain
     JOIN entries ON conversation_id = :id AND entries.id = chain.parent_id

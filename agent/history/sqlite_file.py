@@ -14,6 +14,9 @@ import aiosqlite
 from agent.errors import AgentError, ConfigError
 from agent.i18n import _
 
+LIVE = "(expires_at IS NULL OR expires_at > :now)"
+"""The condition for a conversation that has not expired."""
+
 # One tuple of statements per version of the file. `user_version` counts the migrations that were applied. Never edit a
 # released one: add the next.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (

@@ -8,20 +8,19 @@ import aiosqlite
 
 from agent.errors import Conflict, NotFound
 from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun, join_events, split_events
-from agent.history.sqlite_file import transaction
+from agent.history.sqlite_file import LIVE, transaction
 
-_LIVE = "(expires_at IS NULL OR expires_at > :now)"
 EVENTS = f"""
 SELECT first, events FROM runs JOIN conversations ON conversations.id = conversation_id
 LEFT JOIN run_events ON run_id = runs.id AND run_events.last > :after
-WHERE runs.id = :id AND owner = :owner AND {_LIVE} ORDER BY run_events.last
+WHERE runs.id = :id AND owner = :owner AND {LIVE} ORDER BY run_events.last
 """
 UNFINISHED = f"""
 SELECT runs.id, conversation_id, owner, saved FROM runs JOIN conversations ON conversations.id = conversation_id
-WHERE ended_at IS NULL AND {_LIVE} ORDER BY runs.rowid LIMIT :limit
+WHERE ended_at IS NULL AND {LIVE} ORDER BY runs.rowid LIMIT :limit
 """
 REMOVE = "DELETE FROM runs WHERE ended_at < :now"
-_OWNED = f"SELECT 1 FROM conversations WHERE id = :conversation AND owner = :owner AND {_LIVE}"
+_OWNED = f"SELECT 1 FROM conversations WHERE id = :conversation AND owner = :owner AND {LIVE}"
 _PUT_RUN = """
 INSERT INTO runs (id, conversation_id, last, saved, ended_at)
 SELECT :id, :conversation, :last, :saved, :ended_at WHERE :first = 1

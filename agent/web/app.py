@@ -57,7 +57,7 @@ from agent.web.unsent_files import UnsentFiles
 
 HISTORY = "history.sqlite"
 EVENTS_KEPT = timedelta(hours=1)
-"""How long the events of an ended answer are kept for a page that was away."""
+"""The time for which the events of an ended answer are kept, for a page that was away."""
 STREAMS = 300
 """Events that can run at once; Gradio's own default is 40."""
 

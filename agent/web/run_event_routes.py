@@ -5,6 +5,7 @@ connection breaks. `docs/http.md` describes the format.
 """
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -110,12 +111,12 @@ class RunEventRoutes:
 
         A page gets only the end: it asks for the conversation then.
         """
+        after = sys.maxsize if for_page else _number(last_id)
         try:
-            events = await self._store.run_events(run_id, owner=owner, after=_number(last_id))
+            events = await self._store.run_events(run_id, owner=owner, after=after)
         except NotFound:
             return Response("Not found.", status_code=404)
-        frames = [] if for_page else [_frame(event) for event in events]
-        return Response(_text(frames, is_ended=True), headers=HEADERS, media_type=SSE)
+        return Response(_text([_frame(event) for event in events], is_ended=True), headers=HEADERS, media_type=SSE)
 
     def _is_beyond_share(self, owner: str, address: str | None) -> bool:
         used = sum(count for key, count in self._streams.items() if key.startswith("owner "))

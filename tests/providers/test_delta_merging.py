@@ -214,7 +214,7 @@ class Network(httpx2.AsyncBaseTransport):
 
 @dataclass
 class Seen:
-    """What a run gets from a stream: bubbles, their token counts, the answer, and the error."""
+    """The result of reading a stream: bubbles, their token counts, the answer, and the error."""
 
     bubbles: list[tuple[str, str]]
     tokens: int

@@ -1,4 +1,4 @@
-"""What the first request needs is loaded before it."""
+"""The modules and clients that a first request needs are loaded before it."""
 
 import subprocess
 import sys

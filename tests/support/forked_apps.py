@@ -22,7 +22,7 @@ from typing import IO
 
 ROOT = Path(__file__).resolve().parents[2]
 READ_BY_IMPORTS = ("GRADIO_", "HF_", "HUGGINGFACE_", "LOG_", "PYTHON", "SPACE_", "SSL_", "SYSTEM")
-"""How the names of variables start that some package may read while it is imported."""
+"""Prefixes of variables that some package may read while it is imported."""
 READ_LATER = ("GRADIO_SERVER_NAME", "GRADIO_SERVER_PORT", "GRADIO_TEMP_DIR", "PYTHONPATH")
 """Variables of these that only the app reads, once it starts, or programs that it starts."""
 

@@ -11,6 +11,7 @@ from pydantic_ai.messages import ModelResponse, ModelResponsePart, TextPart, Thi
 
 from agent.errors import AgentError
 from agent.history import Entry, HistoryStore, RunEvent, RunEvents, UnfinishedRun, now
+from agent.web.chat.run_log import ending_values
 from agent.web.chat.transcript import NO_ENDING
 
 log = logging.getLogger(__name__)
@@ -32,11 +33,7 @@ async def _end(store: HistoryStore, run: UnfinishedRun) -> None:
     record = await store.get(run.conversation_id, owner=run.owner)
     events = await store.run_events(run.run_id, owner=run.owner)
     number = events[-1].number + 1 if events else run.saved + 1
-    detail = str(NO_ENDING.detail)
-    values = [
-        {"type": "error", "content": detail, "is_type_switched": True},
-        {"type": "ended", "finish_reason": NO_ENDING.ended, "detail": detail, "timings": None, "cost": None},
-    ]
+    values = ending_values(NO_ENDING, with_error=True)
     last = RunEvents(
         run_id=run.run_id,
         conversation_id=run.conversation_id,

@@ -158,13 +158,7 @@ class RunLog:
 
     def _ending(self, note: Note) -> list[RunEvent]:
         """Return the last events: the error if the run failed and readers do not have it yet, then the end."""
-        values: list[dict[str, Any]] = []
-        detail = str(note.detail)
-        if self._has_unseen_error(note):
-            values.append({"type": "error", "content": detail, "is_type_switched": True})
-        timings = asdict(note.timings) if note.timings else None
-        ended = {"type": "ended", "finish_reason": note.ended, "detail": detail, "timings": timings, "cost": note.cost}
-        return [*self._numbered([*values, ended])]
+        return [*self._numbered(ending_values(note, with_error=self._has_unseen_error(note)))]
 
     def _publish_end(self, note: Note, ending: Sequence[RunEvent]) -> None:
         if ending:
@@ -188,6 +182,15 @@ class RunLog:
             events=events,
             has_ended=has_ended,
         )
+
+
+def ending_values(note: Note, *, with_error: bool) -> list[dict[str, Any]]:
+    """Return the last events of a run that ended with this note, without their numbers."""
+    detail = str(note.detail)
+    error = {"type": "error", "content": detail, "is_type_switched": True}
+    timings = asdict(note.timings) if note.timings else None
+    ended = {"type": "ended", "finish_reason": note.ended, "detail": detail, "timings": timings, "cost": note.cost}
+    return [error, ended] if with_error else [ended]
 
 
 def _joined(responses: Sequence[Response]) -> Iterator[dict[str, Any]]:

@@ -65,7 +65,6 @@
   // Reads one response. Returns true if the answer has ended.
   const readOnce = async (wanted) => {
     const request = (reader = new AbortController());
-    let heard = false;
     let timer = setTimeout(() => {
       polls = true;
       request.abort();
@@ -81,7 +80,6 @@
         clearTimeout(timer);
         if (done || wanted !== url) return false;
         timer = setTimeout(() => request.abort(), SILENCE_MS);
-        heard = true;
         text = take(text + decoder.decode(value, { stream: true }));
         if (text === undefined) return true;
       }
@@ -89,7 +87,7 @@
       return false; // no network, or a break: it is read again
     } finally {
       clearTimeout(timer);
-      if (heard || polls) request.abort();
+      request.abort();
     }
   };
   const read = async (wanted) => {
