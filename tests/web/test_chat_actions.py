@@ -11,6 +11,7 @@ import pytest
 from starlette.requests import Request
 
 from agent.errors import Conflict, Limited
+from agent.history import Entry, Record
 from agent.history.memory import MemoryStore
 from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
@@ -41,11 +42,17 @@ SERVER = Config(rate=0, models=("sees",))
 
 
 @pytest.fixture
-async def page(server: Running, tmp_path: Path) -> AsyncIterator[Conversations]:
+def store() -> MemoryStore:
+    """The store of the page. A test gives another one as its parameter."""
+    return MemoryStore()
+
+
+@pytest.fixture
+async def page(server: Running, tmp_path: Path, store: MemoryStore) -> AsyncIterator[Conversations]:
     """The conversations of a page that downloads nothing, so that it can transcribe nothing."""
     models = FakeLocalModels(served=(ServedModel(SEES, Endpoint(server.base_url)),))
     settings = Settings(local=LocalSettings(cache_dir=tmp_path, downloads=False))
-    made = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=[ask_user])
+    made = Conversations(settings, store, MediaStore(tmp_path), models, tools=[ask_user])
     yield made
     await made.aclose()
 
@@ -86,6 +93,39 @@ async def test_verb_is_refused_during_an_answer(page: Conversations, verb: str) 
     await settle(page)
     shown = (await view_of(page, "ann", conversation)).messages
     assert [one["metadata"]["id"] for one in shown if one["role"] == "user"] == [message]
+
+
+class PausingStore(MemoryStore):
+    """A store that waits after it has read a history, like a database that is slow to send it."""
+
+    pause: Callable[[], Awaitable[object]] | None = None
+
+    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
+        found = await super().history(record, limit=limit)
+        if pause := self.pause:
+            self.pause = None
+            await pause()
+        return found
+
+
+@pytest.mark.parametrize("store", [PausingStore()])
+async def test_answer_that_ends_during_a_view_is_complete(page: Conversations, store: PausingStore) -> None:
+    conversation, _ = await first(page, "!tokens 20 @100")
+    store.pause = lambda: settle(page)
+    view = await page.view("ann", conversation)
+    assert view.live is None
+    assert view.turns[-1].note is not None
+    assert view.turns[-1].note.ended == "stop"
+
+
+@pytest.mark.parametrize("store", [PausingStore()])
+async def test_answer_that_begins_during_a_view_is_running(page: Conversations, store: PausingStore) -> None:
+    conversation, message = await first(page, "!text Short.")
+    await settle(page)
+    store.pause = lambda: page.retry(ANN, conversation, message, Choices())
+    view = await page.view("ann", conversation)
+    assert view.live is not None
+    assert [turn.user for turn in view.turns] == []
 
 
 async def test_only_its_owner_stops_an_answer(page: Conversations) -> None:

@@ -2,15 +2,15 @@
 
 import asyncio
 import selectors
-from collections.abc import Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent import Agent
-from agent.tools import tool
+from agent.tools import Tool, tool
 from agent.web.chat.live_runs import LiveRuns
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words
 from tests.support.views import unstored
@@ -88,3 +88,31 @@ async def test_only_its_owner_has_a_running_answer() -> None:
     assert runs.find(run.id, "bob") is runs.find("other", "ann") is None
     await runs.close()
     assert runs.get("c", "ann") is runs.find(run.id, "ann") is None
+
+
+async def test_run_with_a_result_is_no_longer_live() -> None:
+    """What its tools still close keeps nobody waiting: the page shows the stored answer, and the next one can begin."""
+    closing, may_close = asyncio.Event(), asyncio.Event()
+
+    class SlowToClose:
+        name = "slow"
+
+        @asynccontextmanager
+        async def session(self) -> AsyncGenerator[Sequence[Tool]]:
+            yield [nap]
+            closing.set()
+            await may_close.wait()
+
+    runs = LiveRuns(None)
+    calls = [Step([Call("nap", '{"seconds": 0}', "call")], "tool_call"), Step([Words("output_text", ["Done."])])]
+    live = runs.start(Agent(FakeConnection(calls), tools=[SlowToClose()]).run("Hi."), unstored("ann", "c"))
+    async with aclosing(live.updates()) as updates:
+        async for _ in updates:
+            assert runs.is_busy("c") is not live.run.done
+    await closing.wait()
+    assert runs.get("c", "ann") is runs.find(live.run.id, "ann") is None
+    following = runs.start(Agent(FakeConnection([Step([Act("hang")])])).run("Hi."), unstored("ann", "c"))
+    may_close.set()
+    await live.run
+    assert runs.get("c", "ann") is following
+    await runs.close()

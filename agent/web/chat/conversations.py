@@ -100,11 +100,15 @@ class Conversations:
 
     async def view(self, owner: str, conversation: str | None, window: int = WINDOW) -> ChatView:
         """Return the newest turns of a stored conversation. The view is empty if this owner does not have it."""
-        try:
-            entries, has_earlier = await self._newest_entries(owner, conversation, window)
-        except NotFound:
-            return ChatView()
         live = self.live_runs.get(conversation, owner)
+        while True:
+            try:
+                entries, has_earlier = await self._newest_entries(owner, conversation, window)
+            except NotFound:
+                return ChatView()
+            before, live = live, self.live_runs.get(conversation, owner)
+            if live is before:
+                break  # otherwise an answer has begun or ended meanwhile, and the entries can lack its end
         if live is not None:
             return ChatView(turns=RunningTurn(live, entries).before, has_earlier=has_earlier, live=live)
         return ChatView(turns=to_turns(entries, replies=self.replies.get(conversation)), has_earlier=has_earlier)

@@ -114,6 +114,7 @@ class LiveRun:
 class LiveRuns:
     """The running answers, at most one per conversation. Owns the tasks that wait for their ends.
 
+    A run is among them until it has its result, so that a page that then asks for the conversation gets it as stored.
     `grace` is the time in seconds after which an unwatched run is cancelled.
     """
 
@@ -125,12 +126,13 @@ class LiveRuns:
 
     def get(self, conversation: str | None, owner: str) -> LiveRun | None:
         """Return the running answer of this owner's conversation, if there is one."""
-        found = self._runs.get(conversation or "")
+        found = self._find(conversation or "")
         return found if found is not None and found.owner == owner else None
 
     def find(self, run_id: str, owner: str) -> LiveRun | None:
         """Return this owner's running answer by the id of its run, if there is one."""
-        return next((live for live in self._runs.values() if live.run.id == run_id and live.owner == owner), None)
+        running = (live for live in self._runs.values() if not live.run.done)
+        return next((live for live in running if live.run.id == run_id and live.owner == owner), None)
 
     def start(
         self,
@@ -147,7 +149,7 @@ class LiveRuns:
         if self.is_closing:
             raise Conflict(_("The server is restarting. Try again in a minute; your text stays here."))
         record = journal.record
-        if record.id in self._runs:
+        if self.is_busy(record.id):
             raise Conflict(STILL_WRITING)
         journal.log.attach(run)
         with acting_for(record.owner):
@@ -162,7 +164,7 @@ class LiveRuns:
 
     def is_busy(self, conversation: str) -> bool:
         """Return True if an answer is being written in this conversation."""
-        return conversation in self._runs
+        return self._find(conversation) is not None
 
     @property
     def pause(self) -> float:
@@ -202,6 +204,10 @@ class LiveRuns:
             await _finish(following, live)
             if on_end is not None:
                 await on_end()
+
+    def _find(self, conversation: str) -> LiveRun | None:
+        found = self._runs.get(conversation)
+        return None if found is None or found.run.done else found
 
     def _remove(self, live: LiveRun) -> None:
         if self._runs.get(live.conversation) is live:
