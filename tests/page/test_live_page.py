@@ -135,7 +135,7 @@ def test_interrupted_answer_is_shown_and_continued(start_app: Callable[..., App]
     visitor.page.goto(app.url)
     expect(visitor.chat.locator(".problem")).to_contain_text("Interrupted")
     shown = shown_words(visitor)
-    assert len(shown) > 100
+    assert len(shown) > 50  # how much is lost at most is the law of test_run_event_routes.py
     assert shown == words(len(shown))
     visitor.shot("interrupted")
     visitor.chat.get_by_role("button", name="Continue").click()
