@@ -21,6 +21,7 @@ from gradio import utils
 from gradio.queueing import Event, Queue
 from gradio.routes import App
 from gradio.server_messages import CloseStreamMessage
+from gradio.state_holder import SessionState
 from gradio.tunneling import Tunnel
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
@@ -135,6 +136,34 @@ async def test_session_keeps_values(page: gr.Blocks) -> None:
     state, key = fresh("gradio.state_holder").SessionState(page), next(iter(page.blocks))
     state._update_value_in_config(key, "a typed key")
     assert "a typed key" in str(state.config_values), "Gradio keeps no values: `release_memory` need not prevent it."
+
+
+async def test_session_describes_its_components(page: gr.Blocks, monkeypatch: pytest.MonkeyPatch) -> None:
+    described: list[int] = []
+
+    def describe(key: int, *_: object) -> dict[str, object]:
+        described.append(key)
+        return {}
+
+    monkeypatch.setattr(type(page.default_config), "config_for_block", staticmethod(describe))
+    key, plain = next(iter(page.blocks)), fresh("gradio.state_holder").SessionState(page)
+    plain[key] = plain[key]
+    assert set(described) == set(page.blocks), "Gradio describes no components: look if event_cost.py can go."
+    assert described.count(key) == 2, (
+        "Gradio describes no changed component: adapt agent/web/gradio_compat/event_cost.py."
+    )
+    prepare_queue(page, 4)
+    described.clear()
+    state = SessionState(page)
+    state[key] = state[key]
+    state._update_config(key)  # pyright: ignore[reportPrivateUsage]
+    assert state[key] is page.blocks[key]
+    assert not described
+
+
+def test_events_look_for_matplotlib() -> None:
+    searches = "import matplotlib" in inspect.getsource(fresh("gradio.utils").MatplotlibBackendMananger)
+    assert searches, "Gradio does not look for matplotlib in each event: event_cost.py need not prevent it."
 
 
 async def test_mounted_page_ends_its_heartbeats(page: gr.Blocks) -> None:

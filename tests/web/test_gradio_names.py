@@ -12,6 +12,9 @@ PRIVATE_NAMES = (
     ("application", "gradio.routes", "App.create_app"),
     ("application", "gradio.route_utils", "BUILD_PATH_LIB"),
     ("application", "gradio.route_utils", "get_root_url"),
+    ("event_cost", "gradio.blocks", "BlocksConfig.config_for_block"),
+    ("event_cost", "gradio.state_holder", "SessionState"),
+    ("event_cost", "gradio.utils", "MatplotlibBackendMananger"),
     ("event_queue", "gradio.blocks", "Blocks.process_api"),
     *(
         ("event_queue", "gradio.queueing", f"Queue.{name}")

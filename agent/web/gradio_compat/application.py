@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from gradio.route_utils import BUILD_PATH_LIB, get_root_url
 from gradio.routes import App
 
+from agent.web.gradio_compat.event_cost import reduce_event_cost
 from agent.web.gradio_compat.event_queue import BoundedQueue, bound_queue
 from agent.web.gradio_compat.import_hook import nothing
 from agent.web.gradio_compat.memory import release_memory
@@ -45,6 +46,7 @@ def prepare_queue(page: gr.Blocks, streams: int) -> BoundedQueue:
     # is off here. (Gradio misspells one of the names.)
     cast(Any, queue).ANAYLTICS_CACHE_FREQUENCY, queue.ANALYTICS_MAX_EVENTS = math.inf, 1
     release_memory(queue)
+    reduce_event_cost()
     return queue
 
 
