@@ -53,7 +53,8 @@ class RunStream:
     async def wait_until_done(self, seconds: float) -> bool:
         """Wait up to `seconds` for the end without waking for each token. Return True if no more text will come."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._text_ended.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._text_ended.wait()
         return self._text_ended.is_set()
 
     # For the run

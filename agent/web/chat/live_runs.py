@@ -18,10 +18,10 @@ from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.run_log import RunLog
 from agent.web.chat.transcript import Bubble
 
-FASTEST_SECONDS, SLOWEST_SECONDS = 0.03, 0.3
-"""The shortest and the longest pause between two events of an answer. The first and the last event never wait."""
-PAUSE_PER_ANSWER_SECONDS = 0.0027
-"""Seconds by which each answer that is being written lengthens the pause, because all share one processor core."""
+EVENT_SECONDS = 0.03
+"""The shortest time between two events of an answer. The first and the last event never wait.
+
+The stream of the model sets the pace (`agent.providers.http.ReadPace`). This is for runs that no such stream feeds."""
 UPDATE_SECONDS = 0.1
 """The shortest pause between two updates of a program that reads whole bubbles."""
 IDLE_SECONDS = 1.0
@@ -57,8 +57,8 @@ class LiveRun:
         """Yield the number of the newest event after each update, and once more when the run has its result."""
         run, log = self.run, self.log
         with self.watched():
+            await log.publish()
             while not log.is_ended:
-                await log.publish()
                 if run.done:
                     await log.end()
                 number = log.number
@@ -75,15 +75,17 @@ class LiveRun:
                 yield self.log.bubbles
                 await self.run.wait_until_done(UPDATE_SECONDS)
 
-    async def follow(self, pause: Callable[[], float]) -> None:
-        """Publish and store the events of the run until its end. `pause` gives the seconds between two events."""
+    async def follow(self) -> None:
+        """Publish and store the events of the run until its end."""
         run, log = self.run, self.log
+        due = 0.0
         while not run.done:
             await run.wait_for_update(log.seen, timeout=IDLE_SECONDS)
+            if log.bubbles and (early := due - monotonic()) > 0:  # nothing delays the first text
+                await run.wait_until_done(early)
+            due = monotonic() + EVENT_SECONDS
             await log.publish()
             await log.store_if_due()
-            if log.bubbles:  # nothing delays the first text
-                await run.wait_until_done(pause() if self._watchers else SLOWEST_SECONDS)
         await log.end()
 
     @contextmanager
@@ -167,11 +169,6 @@ class LiveRuns:
         return self._find(conversation) is not None
 
     @property
-    def pause(self) -> float:
-        """Seconds between two events of an answer: the more answers are being written, the longer."""
-        return min(SLOWEST_SECONDS, FASTEST_SECONDS + PAUSE_PER_ANSWER_SECONDS * (len(self._runs) - 1))
-
-    @property
     def count(self) -> int:
         """The number of answers that are being written."""
         return len(self._runs)
@@ -191,7 +188,7 @@ class LiveRuns:
 
     async def _end(self, live: LiveRun, on_end: EndCallback | None) -> None:
         """Wait for the end, then remove the run first, so that a failure here cannot leave its conversation busy."""
-        following = asyncio.create_task(live.follow(lambda: self.pause))
+        following = asyncio.create_task(live.follow())
         try:
             await live.run
         except InputError:

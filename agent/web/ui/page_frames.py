@@ -17,6 +17,9 @@ from agent.web.run_event_routes import Frame
 from agent.web.ui.render import WireMessage, render_turn
 from agent.web.ui.view import wait_text
 
+WAIT_SECONDS = 0.5
+"""Seconds after which the messages are rendered again without a new event, because a wait is counted."""
+
 Edit = list[Any]
 
 
@@ -32,6 +35,8 @@ class PageFrames:
         self._tag, self._frames = uuid4().hex[:8], list[Frame]()
         self._messages: list[WireMessage] = []
         self._watched_since = monotonic()
+        self._rendered: tuple[int, bool] | None = None
+        self._rendered_at = 0.0
 
     def after(self, last_id: str) -> Sequence[Frame]:
         """Return the frames after this one, or a single frame with all messages."""
@@ -45,7 +50,16 @@ class PageFrames:
         return [(self._id(len(self._frames) - 1), _dump({"messages": messages}))]
 
     def _advance(self) -> None:
-        """Add a frame if something has changed."""
+        """Add a frame if something has changed.
+
+        All readers wake for each event, but only the first of them renders. They also wake while nothing happens,
+        because a wait is shown, too.
+        """
+        live = self._turn.live
+        state, now = (live.log.number, live.run.done), monotonic()
+        if state == self._rendered and now - self._rendered_at < WAIT_SECONDS:
+            return
+        self._rendered, self._rendered_at = state, now
         messages = self._render(self._watched_since)
         if edits := _edits(self._messages, messages):
             self._messages = messages
