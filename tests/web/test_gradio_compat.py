@@ -7,6 +7,7 @@ bounded queue does.
 import asyncio
 import importlib
 import inspect
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import module_from_spec
@@ -17,7 +18,7 @@ import gradio as gr
 import orjson
 import pytest
 from fastapi import FastAPI
-from gradio import utils
+from gradio import component_meta, utils
 from gradio.queueing import Event, Queue
 from gradio.routes import App
 from gradio.server_messages import CloseStreamMessage
@@ -29,6 +30,7 @@ from agent.history import Entry, Note
 from agent.web.chat.chat_view import ChatView
 from agent.web.chat.transcript import to_turns
 from agent.web.gradio_compat.application import end_heartbeats, mount, prepare_queue, without_applications
+from agent.web.gradio_compat.event_cost import INSPECT
 from agent.web.gradio_compat.login import log_in_visitors, take_load_event
 from agent.web.middleware.event_stream import CLOSING
 from agent.web.ui.view import render_view
@@ -164,6 +166,15 @@ async def test_session_describes_its_components(page: gr.Blocks, monkeypatch: py
 def test_events_look_for_matplotlib() -> None:
     searches = "import matplotlib" in inspect.getsource(fresh("gradio.utils").MatplotlibBackendMananger)
     assert searches, "Gradio does not look for matplotlib in each event: event_cost.py need not prevent it."
+
+
+async def test_component_reads_its_signature_once(page: gr.Blocks, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = inspect.getsource(component_meta)
+    assert "inspect.getfullargspec(fn)" in source, "Gradio reads no signatures: event_cost.py need not prevent it."
+    assert set(re.findall(r"\binspect\.(\w+)", source)) == set(vars(INSPECT)), "adapt `INSPECT` in event_cost.py"
+    prepare_queue(page, 4)
+    monkeypatch.setattr("inspect.getfullargspec", lambda fn: pytest.fail("it was read again"))
+    assert gr.Textbox(label="one").label == "one"
 
 
 async def test_mounted_page_ends_its_heartbeats(page: gr.Blocks) -> None:

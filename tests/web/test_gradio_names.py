@@ -13,6 +13,7 @@ PRIVATE_NAMES = (
     ("application", "gradio.route_utils", "BUILD_PATH_LIB"),
     ("application", "gradio.route_utils", "get_root_url"),
     ("event_cost", "gradio.blocks", "BlocksConfig.config_for_block"),
+    ("event_cost", "gradio.component_meta", "inspect.getfullargspec"),
     ("event_cost", "gradio.state_holder", "SessionState"),
     ("event_cost", "gradio.utils", "MatplotlibBackendMananger"),
     ("event_queue", "gradio.blocks", "Blocks.process_api"),
