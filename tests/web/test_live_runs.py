@@ -6,12 +6,18 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent import Agent
+from agent.i18n.translator import ENGLISH
 from agent.tools import Tool, tool
-from agent.web.chat.live_runs import LiveRuns
+from agent.web.chat.chat_view import RunningTurn
+from agent.web.chat.live_runs import EVENT_SECONDS, LiveRuns
+from agent.web.ui import page_frames
+from agent.web.ui.page_frames import WAIT_SECONDS, PageFrames
+from agent.web.ui.render import WireMessage, render_turn
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words
 from tests.support.views import unstored
 from tests.tiers import examples
@@ -77,6 +83,71 @@ def test_last_view_arrives_without_a_further_wait(naps: list[float], last: list[
     assert views[-1][0] == end
     assert views[-1][1].endswith("".join(last))
     assert views[-1][1].endswith(text[-1:])
+
+
+async def delays(answers: int) -> list[float]:
+    """Return the seconds from each response of a run to its event, while so many answers are being written."""
+    loop, runs = asyncio.get_running_loop(), LiveRuns(None)
+    calls = [Step([Call("nap", '{"seconds": 0.1}', f"call_{at}")], "tool_call") for at in range(8)]
+    script = [*calls, Step([Words("output_text", ["Done."])])]
+    lives = [
+        runs.start(Agent(FakeConnection(script), tools=[nap]).run("Hi."), unstored("ann", f"c{number}"))
+        for number in range(answers)
+    ]
+    said, shown, live = list[float](), list[float](), lives[0]
+
+    async def listen() -> None:
+        while not live.run.done:
+            await live.run.wait_for_update(len(said))
+            said.extend([loop.time()] * (len(live.run.responses) - len(said)))
+
+    listening = asyncio.create_task(listen())
+    async with aclosing(live.updates()) as updates:
+        async for _ in updates:
+            shown.extend([loop.time()] * (live.log.seen - len(shown)))
+    await listening
+    await asyncio.gather(*(one.run for one in lives))
+    return [one - other for one, other in zip(shown, said, strict=True)]
+
+
+def test_log_adds_no_pause_of_its_own() -> None:
+    """The stream of the model is already slower while many answers are written."""
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        assert max(runner.run(delays(60))) < EVENT_SECONDS + 0.001
+
+
+def test_readers_share_what_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, rendered = 100.0, 0
+
+    def render(*given: Any) -> list[WireMessage]:
+        nonlocal rendered
+        rendered += 1
+        return render_turn(*given)
+
+    monkeypatch.setattr(page_frames, "render_turn", render)
+    monkeypatch.setattr(page_frames, "monotonic", lambda: now)
+
+    async def read() -> list[int]:
+        nonlocal now
+        runs = LiveRuns(None)
+        live = runs.start(
+            Agent(FakeConnection([Step([Words("output_text", ["a"]), Act("hang")])])).run("Hi."), unstored()
+        )
+        await live.log.wait_for_event(live.log.number, 5)
+        frames = PageFrames(RunningTurn(live, []), ENGLISH)
+        counts: list[int] = []
+        last = frames.after("")[-1][0]
+        for seconds in (0, 0, WAIT_SECONDS, 0):
+            now += seconds
+            before = rendered
+            for _ in range(20):
+                assert list(frames.after(last)) == []
+            counts.append(rendered - before)
+        await runs.close()
+        assert frames.after(last), "the end is shown"
+        return counts
+
+    assert asyncio.run(read()) == [0, 0, 1, 0]
 
 
 async def test_only_its_owner_has_a_running_answer() -> None:

@@ -77,13 +77,13 @@ class LiveRun:
 
     async def follow(self) -> None:
         """Publish and store the events of the run until its end."""
-        run, log = self.run, self.log
+        run, log, clock = self.run, self.log, asyncio.get_running_loop().time
         due = 0.0
         while not run.done:
             await run.wait_for_update(log.seen, timeout=IDLE_SECONDS)
-            if log.bubbles and (early := due - monotonic()) > 0:  # nothing delays the first text
+            if log.bubbles and (early := due - clock()) > 0:  # nothing delays the first text
                 await run.wait_until_done(early)
-            due = monotonic() + EVENT_SECONDS
+            due = clock() + EVENT_SECONDS
             await log.publish()
             await log.store_if_due()
         await log.end()
