@@ -8,11 +8,13 @@ The certificate is made here. Each connection carries one request.
 """
 
 import asyncio
+import socket
 import ssl
 import threading
+from asyncio.trsock import TransportSocket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -39,6 +41,8 @@ class Front:
     app: int = 0
     tossed: tuple[str, ...] = ()
     """Cookies that the page /toss sets, as a hostile server on this host or another port could."""
+    sockets: list[socket.socket | TransportSocket] = field(default_factory=list)
+    """All connections, from browsers and to the app."""
 
     @property
     def host(self) -> str:
@@ -62,7 +66,7 @@ class Front:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection."""
-        with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+        with suppress(OSError, asyncio.IncompleteReadError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             first, *lines = head.rstrip("\r\n").split("\r\n")
             path, names = first.split(" ")[1], {line.split(":")[0].lower(): line for line in lines}
@@ -83,6 +87,7 @@ class Front:
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
         back, there = await asyncio.open_connection("127.0.0.1", self.app, local_addr=(SOURCE, 0))
+        self.sockets.append(there.get_extra_info("socket"))
         there.write(head)
         asked = asyncio.create_task(_copy(reader, there))
         answered = asyncio.create_task(_copy(back, writer))
@@ -95,6 +100,33 @@ class Front:
             await asyncio.gather(asked, answered, return_exceptions=True)
             await _close(there)
 
+    async def end(self) -> None:
+        """Close all connections.
+
+        Each task then ends by itself. Cancelling it before its first step would leave its connection open.
+        """
+        own = asyncio.current_task()
+        while (live := [one for one in self.sockets if one.fileno() != -1]) or asyncio.all_tasks() != {own}:
+            for one in live:
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+            await asyncio.sleep(0.01)
+
+
+class Listener(socket.socket):
+    """A listening socket that keeps the connections that it accepts."""
+
+    def __init__(self, accepted: list[socket.socket | TransportSocket]) -> None:
+        super().__init__()
+        self._kept = accepted
+        self.bind(("127.0.0.1", 0))
+
+    def accept(self) -> tuple[socket.socket, object]:
+        """Accept and keep a connection."""
+        connection, address = super().accept()
+        self._kept.append(connection)
+        return connection, address
+
 
 @contextmanager
 def fronted(*, secure: bool) -> Iterator[Front]:
@@ -102,17 +134,13 @@ def fronted(*, secure: bool) -> Iterator[Front]:
     front, loop, ready = Front(secure), asyncio.new_event_loop(), threading.Event()
 
     async def run(end: asyncio.Future[None], context: ssl.SSLContext | None) -> None:
-        async with await asyncio.start_server(front.serve, "127.0.0.1", 0, ssl=context) as server:
-            front.port = server.sockets[0].getsockname()[1]
+        listener = Listener(front.sockets)
+        async with await asyncio.start_server(front.serve, sock=listener, ssl=context) as server:
+            front.port = listener.getsockname()[1]
             ready.set()
             await end
-            server.close()
-            others = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
-            for _ in range(3):  # an aborted https connection is gone after three turns of the loop
-                await asyncio.sleep(0)
+            await front.end()
+            server.close()  # only now, because it would leave a connection open that was just accepted
 
     end: asyncio.Future[None] = loop.create_future()
     thread = threading.Thread(target=loop.run_until_complete, args=(run(end, _context() if secure else None),))
@@ -134,10 +162,8 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 async def _close(writer: asyncio.StreamWriter) -> None:
     writer.close()
-    try:
+    with suppress(OSError):
         await writer.wait_closed()
-    except (OSError, asyncio.CancelledError):
-        writer.transport.abort()
 
 
 def _page(body: str, headers: str = "") -> bytes:
