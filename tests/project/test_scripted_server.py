@@ -193,3 +193,33 @@ def test_server_runs_as_program() -> None:
                 assert [model.id for model in client.models.list()] == ["m"]
         finally:
             process.terminate()
+
+
+CONTINUE = {"continue_final_message": True, "add_generation_prompt": False}
+
+
+@pytest.mark.parametrize(
+    ("script", "begun", "rest"),
+    [
+        ("!text One two three.", "One t", "wo three."),
+        ("!reasoning Hm. !wait 60 !text One two.", "One", " two."),
+        ("!tokens 4", token(0) + token(1).strip(), " " + token(2) + token(3)),
+        ("!length 2", token(0) + token(1), token(2) + token(3)),
+        ("!tool clock {} !text It is late.", "It is", " late."),
+        ("Hi!", 'Hello! You said: "Hi!".', " Before it I was sent 0 messages."),
+    ],
+)
+def test_continued_text_gets_its_rest(script: str, begun: str, rest: str) -> None:
+    messages = prompt(script)
+    if script.startswith("!tool"):
+        messages += [{"role": "assistant", "tool_calls": [{}]}, {"role": "tool", "content": "22:00"}]
+    body = {"messages": [*messages, {"role": "assistant", "content": begun}], **CONTINUE}
+    assert "".join(delta.get("content", "?") for delta in pieces(plan(body))) == rest
+
+
+async def test_continuation_without_its_second_field_is_refused(client: openai.AsyncOpenAI) -> None:
+    messages = [*prompt("!text One two."), {"role": "assistant", "content": "One"}]
+    with pytest.raises(openai.BadRequestError, match="add_generation_prompt"):
+        await client.chat.completions.create(
+            model=MODEL, messages=messages, extra_body={"continue_final_message": True}
+        )

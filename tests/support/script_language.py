@@ -4,6 +4,9 @@ The last user message contains the script, so a person or a browser test can wri
 with `!` and a known name is a list of commands, and each further ` !name` starts a new one. Any other message gets a
 short friendly answer. `!tool`, `!tools` and `!loop` end a step: the commands after them answer the tool results.
 
+As in vLLM and llama.cpp, `continue_final_message` makes a request ask for the rest of its last message. Only what the
+script says after that text is sent then. A command that ends after N tokens goes on with N more.
+
     !text WORDS               stream the words (\\n and \\t become a line break and a tab)
     !reasoning WORDS          the same as reasoning
     !echo                     stream the request itself as JSON (long strings shortened)
@@ -100,17 +103,60 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The input of a command: the request, the results of the tools it called, and the number of its attempts."""
+    """The input of a command: the request, the results of the tools it called, and the number of its attempts.
+
+    `begun` is the text that the request asks to continue, "" if it asks for a new answer.
+    """
 
     body: Json
     results: Sequence[str]
     step: int
     attempt: int
+    begun: str = ""
 
 
 def plan(body: Json, *, attempt: int = 1, rate: float = 100.0) -> list[Action]:
     """Decide the whole answer to a chat request. `attempt` counts requests with the same messages from 1."""
     messages: list[Json] = body.get("messages") or []
+    begun = ""
+    if body.get("continue_final_message"):
+        if body.get("add_generation_prompt", True):
+            return [Refuse(400, error_body(_BOTH, "BadRequestError", 400))]
+        *messages, last = messages
+        begun = message_text(last)
+    return _rest(_plan(body, messages, begun, attempt, rate), begun)
+
+
+_BOTH = "Cannot set both `continue_final_message` and `add_generation_prompt` to True."
+
+
+def _rest(actions: Sequence[Action], begun: str) -> list[Action]:
+    """Return the actions after the text `begun`: a server that continues a text neither reasons nor waits before it."""
+    out: list[Action] = []
+    for action in actions:
+        if begun and isinstance(action, Deltas):
+            items, begun = _after(action.items, begun)
+            out += [Deltas(items, action.rate)] if items else []
+        elif not begun or isinstance(action, ENDINGS):
+            out.append(action)
+    return out
+
+
+def _after(items: Sequence[Json], begun: str) -> tuple[list[Json], str]:
+    """Return the deltas after the text `begun`, and the part of it that they do not have."""
+    for number, item in enumerate(items):
+        text = str(item.get("content", ""))
+        if len(text) > len(begun) and text.startswith(begun):
+            return [{"content": text.removeprefix(begun)}, *items[number + 1 :]], ""
+        if not begun.startswith(text):
+            raise ValueError(f"the text {begun[:40]!r} is not of this script")
+        begun = begun.removeprefix(text)
+        if not begun:
+            return list(items[number + 1 :]), ""
+    return [], begun
+
+
+def _plan(body: Json, messages: list[Json], begun: str, attempt: int, rate: float) -> list[Action]:
     at = _last_prompt(messages)
     text = message_text(messages[at]) if at >= 0 else ""
     after = messages[at + 1 :]
@@ -119,7 +165,7 @@ def plan(body: Json, *, attempt: int = 1, rate: float = 100.0) -> list[Action]:
     commands = _commands_of_step(parse(text), step)
     if commands is None:
         return _finished([Deltas(_words(_friendly(text, messages[:at], messages[at] if at >= 0 else {})), rate)])
-    scene = Scene(body=body, results=results, step=step, attempt=attempt)
+    scene = Scene(body=body, results=results, step=step, attempt=attempt, begun=begun)
     actions: list[Action] = []
     for command in commands or [Command("quote")]:
         if command.name == "pace":
@@ -259,7 +305,9 @@ def _stall_before(text: str, scene: Scene) -> list[Action]:
 
 def _after_tokens(*ending: Action) -> Callable[[str, Scene], list[Action]]:
     def act(text: str, scene: Scene) -> list[Action]:
-        return [*_tokens(text or "5", scene), *ending]
+        count, rate = _count_and_rate(text or "5")
+        count += len(re.findall(r"word\d+", scene.begun))
+        return [Deltas([{"content": token(i)} for i in range(count)], rate), *ending]
 
     return act
 

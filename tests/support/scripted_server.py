@@ -48,12 +48,16 @@ def _moment() -> Json:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """The server's configuration. `rate`, in tokens a second, applies to scripts that set none."""
+    """The server's configuration. `rate`, in tokens a second, applies to scripts that set none.
+
+    `owned_by` in the list of models is how servers of the same API tell who they are.
+    """
 
     models: Sequence[str] = ("Qwen/Qwen3-8B",)
     max_model_len: int = 32768
     api_key: str | None = None
     rate: float = 100.0
+    owned_by: str = "vllm"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -137,8 +141,8 @@ class Server:
     def models(self) -> Json:
         """Return `/v1/models` in vLLM's shape."""
         data = [
-            {"id": name, "object": "model", "created": 0, "owned_by": "vllm", "root": name, "parent": None}
-            | {"max_model_len": self.config.max_model_len, "permission": []}
+            {"id": name, "object": "model", "created": 0, "owned_by": self.config.owned_by, "root": name}
+            | {"parent": None, "max_model_len": self.config.max_model_len, "permission": []}
             for name in self.config.models
         ]
         return {"object": "list", "data": data}
