@@ -13,6 +13,7 @@ from agent.fetch import GUARD, Guard
 from agent.limits import Limits
 from agent.local.connect_by_name import connect_by_name
 from agent.messages.adapt import check_prompt
+from agent.messages.continuation import unfinished_text
 from agent.messages.prompt import Prompt, fetch_urls, to_messages
 from agent.providers import Connection
 from agent.result import DEFAULTS, Journal, Options, RunOptions, RunPlan, RunResult, RunSource, checked_options
@@ -86,6 +87,22 @@ class Agent:
         cannot be fetched.
         """
         return await self.run(prompt, context=context, **options)
+
+    def continue_answer(self, context: Context, **options: Unpack[RunOptions]) -> Run:
+        """Continue the unfinished text that the conversation ends with. The new run has only the rest of the answer.
+
+        The text is unfinished if its run was cancelled, failed, or reached the length limit. `RunOptions` describes the
+        `options`. Raises `InputError` if there is no such text, or if the model cannot continue one
+        (`connection.spec.continues`): then ask it for the rest with `run`.
+        """
+        if not unfinished_text(context.messages):
+            raise InputError("the conversation does not end with an unfinished text")
+        if not self.connection.spec.continues:
+            raise InputError(f"{self.connection.spec.label} cannot continue a text; ask it for the rest in a message")
+        given: dict[str, Any] = {**options}
+        base, journal, record = (given.pop(name, None) for name in ("options", "journal", "record"))
+        plan = self._plan(given, base or DEFAULTS)
+        return Run(plan, [], context, journal, observers=self._observers(record))
 
     def resume(
         self,

@@ -120,12 +120,12 @@ def result_content(part: ToolReturnPart) -> Mapping[str, Any]:
     }
 
 
-def finalize(response: ModelResponse, *, state: Literal["complete", "interrupted"]) -> ModelResponse:
+def finalize(response: ModelResponse, *, state: Literal["complete", "interrupted"], seam: str = "") -> ModelResponse:
     """Return the message to store for a streamed response.
 
     Remove newlines between reasoning and text (chat templates add them), half a character at the end of a part, and
     empty parts. From an interrupted response also remove the tool calls, which were never announced and can be
-    incomplete.
+    incomplete. `seam` is the white space at the end of the text that the response continues: it is not repeated.
     """
     kept: list[ModelResponsePart] = []
     shown: ResponseType | None = None
@@ -136,6 +136,8 @@ def finalize(response: ModelResponse, *, state: Literal["complete", "interrupted
             text = fix_surrogates(_FIRST_HALVES.sub("", part.content))
             if isinstance(part, TextPart) and shown == "reasoning":
                 text = text.lstrip("\n")
+            if isinstance(part, TextPart) and shown is None:
+                text, seam = _without_repeated(text, seam)
             part = replace(part, content=text)
             if part.content:
                 shown = _kind(part)
@@ -149,9 +151,11 @@ class StreamDecoder:
     """Decodes pydantic-ai's stream events into text and reasoning deltas.
 
     It skips tool calls. They are emitted after the response is complete, because only then are they known to be whole.
+    `seam` is as in `finalize`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seam: str = "") -> None:
+        self._seam = seam
         self._shown: ResponseType | None = None
         self._shown_index: int | None = None
         self._trim = False
@@ -178,12 +182,21 @@ class StreamDecoder:
         text = fix_surrogates(text)
         if self._trim:
             text = text.lstrip("\n")
+        if self._seam and self._shown is None and kind == "output_text":
+            text, self._seam = _without_repeated(text, self._seam)
         if not text:
             return ()
         self._trim = False
         joins = kind == self._shown and index != self._shown_index
         self._shown, self._shown_index = kind, index
         return ((kind, PART_SEPARATOR), (kind, text)) if joins else ((kind, text),)
+
+
+def _without_repeated(text: str, seam: str) -> tuple[str, str]:
+    """Return the text without the beginning that it shares with the seam, and the rest of the seam."""
+    while text and seam and text[0] == seam[0]:
+        text, seam = text[1:], seam[1:]
+    return text, seam
 
 
 def _kind(part: TextPart | ThinkingPart) -> ResponseType:

@@ -30,6 +30,7 @@ from pydantic_ai.messages import (
 )
 
 from agent.errors import InputError
+from agent.messages.continuation import join_continued
 from agent.messages.parts import AUDIO_FORMATS, Audio, Image, from_base64, from_data_url
 from agent.responses import fix_surrogates
 
@@ -43,7 +44,7 @@ def to_openai(messages: Sequence[ModelMessage], system_message: str = "") -> lis
     `system_message` replaces a system message at the beginning of the conversation.
     """
     out: list[dict[str, Any]] = [{"role": "system", "content": system_message}] if system_message else []
-    for number, message in enumerate(messages):
+    for number, message in enumerate(join_continued(messages)):
         if isinstance(message, ModelResponse):
             out.append(_assistant(message))
             continue

@@ -22,6 +22,8 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from agent.messages.continuation import join_responses
+
 UNANSWERED = "(No answer was given.)"
 """Replaces an answer that ended before any text, because chat templates require alternating roles."""
 
@@ -100,7 +102,7 @@ def prepare_messages(messages: Sequence[ModelMessage], system_message: str = "")
     for message in repair(messages):
         if isinstance(message, ModelResponse):
             if out and isinstance(before := out[-1], ModelResponse):
-                out[-1] = replace(message, parts=[*before.parts, *message.parts])
+                out[-1] = join_responses(before, message)
                 continue
             if not any(_says_something(part) for part in message.parts):
                 message = replace(message, parts=[TextPart(_unsaid(message))])

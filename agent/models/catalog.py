@@ -83,6 +83,7 @@ class ModelSpec:
     `id` is unique in the menu (`vllm:Qwen/Qwen3-8B`); `name` is the server's name for it. `context_tokens` is for
     prompt and answer together, `usual_output_tokens` the default limit of an answer. `tools` is "emulated" if only tool
     calls by JSON schema work (see providers/tool_emulation.py). `always_reasons`: reasoning cannot be turned off.
+    `prefill`: its server lets a model go on with an answer that a request ends with.
     `needs_audio`: a request without sound is refused. `temperature`: it can be set. `retired_on` can be in the future;
     `retired`: retired on an unknown day. `replaced_by` is a model name of the same provider. `source` and `licence` are
     shown. `defaults` are required sampling settings, `examples` exchanges before each request. `menu`: it is listed.
@@ -99,6 +100,7 @@ class ModelSpec:
     audio: bool = False
     reasoning: bool = False
     always_reasons: bool = False
+    prefill: bool = False
     needs_audio: bool = False
     temperature: bool = True
     tools: ToolSupport = "native"
@@ -117,6 +119,11 @@ class ModelSpec:
 
     def __post_init__(self) -> None:
         check_name(self.name)
+
+    @property
+    def continues(self) -> bool:
+        """True if the model can continue its own text. One that always reasons would begin with reasoning."""
+        return self.prefill and not self.always_reasons
 
     def advice(self, today: date) -> str:
         """Return the warning about a model that is retired or will be; "" if no retirement is known."""
@@ -216,7 +223,8 @@ class Catalog:
             return known
         ours = known
         if known.provider != provider.id:
-            ours = replace(known, provider=provider.id, price=None, source=provider.label)
+            prefill = bool(self.assumed[provider.id].get("prefill"))
+            ours = replace(known, provider=provider.id, price=None, source=provider.label, prefill=prefill)
         return _carried(
             replace(ours, id=f"{provider.id}:{called}", name=called, label=_short(called), menu=False), provider
         )

@@ -1,7 +1,8 @@
 """Servers with OpenAI's Chat Completions API: vLLM, llama.cpp, the Hugging Face router, OpenAI's audio models."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -9,8 +10,8 @@ import httpx2
 from openai import AsyncOpenAI
 from openai.types.chat import chat_completion_chunk
 from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
-from pydantic_ai.messages import ModelResponseStreamEvent
-from pydantic_ai.models import Model
+from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponseStreamEvent
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
 from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.profiles.openai import OpenAIModelProfile
@@ -19,6 +20,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.providers.vllm import VLLMProvider
 from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import RunContext
 
 from agent.providers import Reasoning
 from agent.providers.example_exchanges import ExampleModel
@@ -54,7 +56,8 @@ class ChatCompletionsConnection(ClientConnection):
     def _open(self, http: httpx2.AsyncClient) -> Model:
         client = sdk_client(self.endpoint, http, self.timeout, vendor=self.spec.provider)
         provider = _provider(self.spec.provider, client)
-        model: Model = _Chat(self.spec.name, provider=provider, profile=_profile(self.spec.provider))
+        kind = _ContinuingChat if self.spec.continues else _Chat
+        model: Model = kind(self.spec.name, provider=provider, profile=_profile(self.spec.provider))
         if self.spec.examples:
             model = ExampleModel(model, self.spec.examples)
         return ToolEmulationModel(model) if self.spec.tools == "emulated" else model
@@ -96,6 +99,37 @@ class _Chat(OpenAIChatModel):
     @property
     def _streamed_response_cls(self) -> type[OpenAIStreamedResponse]:
         return _Stream
+
+
+class _ContinuingChat(_Chat):
+    """A model that continues the answer that a request ends with, instead of beginning another one.
+
+    vLLM and llama.cpp know the same two fields. They leave the answer's end open in the filled-in chat template.
+    """
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        """Stream a response, or the rest of the response that the messages end with; see pydantic-ai."""
+        settings = model_settings
+        if messages and isinstance(messages[-1], ModelResponse):
+            settings = _continuing(model_settings)
+        async with super().request_stream(messages, settings, model_request_parameters, run_context) as stream:
+            yield stream
+
+
+def _continuing(settings: ModelSettings | None) -> ModelSettings:
+    """Return the settings of a request for the rest of an answer. Its reasoning is over, so it is switched off."""
+    given = cast(Mapping[str, Any], (settings or {}).get("extra_body") or {})
+    body: dict[str, Any] = {**given, "continue_final_message": True, "add_generation_prompt": False}
+    if "chat_template_kwargs" in body:
+        body["chat_template_kwargs"] = {"enable_thinking": False}
+    return cast(ModelSettings, {**(settings or {}), "extra_body": body})
 
 
 @dataclass

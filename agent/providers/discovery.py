@@ -1,6 +1,6 @@
 """The models that an OpenAI-compatible server lists, as `ModelSpec`s. A model's name stands in for missing facts."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -74,8 +74,10 @@ async def _ask(client: httpx2.AsyncClient, url: str, where: str) -> dict[str, An
 
 
 def _vllm_spec(entry: dict[str, Any]) -> ModelSpec:
-    source = _("a vLLM server") if entry.get("owned_by") == "vllm" else _("an OpenAI-compatible server")
-    return guess(entry["id"], "vllm", context_tokens=_positive_int(entry.get("max_model_len"), 32_768), source=source)
+    is_vllm = entry.get("owned_by") == "vllm"
+    source = _("a vLLM server") if is_vllm else _("an OpenAI-compatible server")
+    spec = guess(entry["id"], "vllm", context_tokens=_positive_int(entry.get("max_model_len"), 32_768), source=source)
+    return replace(spec, prefill=is_vllm)
 
 
 def _llama_spec(entry: dict[str, Any], props: dict[str, Any]) -> ModelSpec:
@@ -88,6 +90,7 @@ def _llama_spec(entry: dict[str, Any], props: dict[str, Any]) -> ModelSpec:
         image=answers.image,
         audio=answers.audio,
         reasoning=answers.reasoning,
+        prefill=True,
         tools=answers.tools,
         context_tokens=answers.context,
         max_output_tokens=longest_answer(answers.context),

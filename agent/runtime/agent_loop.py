@@ -99,6 +99,7 @@ class AgentLoop:
             prompt = await self._plan.prepare(prompt) if self._plan.prepare else prompt
             for message in prompt:
                 await self._store(message)
+            self.messages.begun = True  # without a prompt, the run continues the last answer
         await self.calls.open()
         if self._resumed is not None and (outcome := await self._resume(self._resumed)):
             return outcome

@@ -19,6 +19,7 @@ from agent.errors import AgentError, ProviderError
 from agent.events import AttemptFailed, Observers, ProviderEvent, StepEnded, StepStarted
 from agent.media.convert import convert_messages
 from agent.messages.adapt import adapt_and_prepare
+from agent.messages.continuation import without_end_space
 from agent.providers import count_deltas
 from agent.responses import Piece, StreamDecoder, finalize
 from agent.result import RunPlan
@@ -50,15 +51,20 @@ class ModelRequests:
         self._emit, self._on_wait, self._observers = emit, on_wait, observers
         self._open: StreamedResponse | None = None
         self._emitted = False
+        self._seam = ""
 
     async def request(self, messages: Sequence[ModelMessage], tools: Iterable[Tool]) -> ModelResponse:
         """Return the model's complete answer, which can call the tools. Raises `ProviderError`.
 
         A request is repeated only if nothing of its answer was emitted, because people have seen what was emitted.
+        If the messages end with an unfinished answer, the model continues that.
         """
         spec = self._plan.connection.spec
         sent = await convert_messages(adapt_and_prepare(messages, spec, self._plan.system_message), spec)
-        offered = [tool.definition for tool in tools]
+        sent, self._seam = without_end_space(sent)
+        continues = isinstance(sent[-1], ModelResponse)
+        # The JSON of emulated tools cannot begin in the middle of a text.
+        offered = [] if continues and spec.tools == "emulated" else [tool.definition for tool in tools]
         if not self._observers:
             return await self._with_retries(messages, sent, offered)
         response, failed = None, None
@@ -95,13 +101,13 @@ class ModelRequests:
     def partial_response(self) -> ModelResponse | None:
         """Return the readable part of an unfinished answer, if there is one."""
         try:
-            return finalize(self._open.get(), state="interrupted") if self._open is not None else None
+            return finalize(self._open.get(), state="interrupted", seam=self._seam) if self._open is not None else None
         except Exception:  # a library's error about a broken stream must not keep a run from ending
             log.exception("run %s: its half answer is lost", self._run_id)
             return None
 
     async def _attempt(self, sent: list[ModelMessage], offered: list[ToolDefinition]) -> ModelResponse:
-        decoder, deltas = StreamDecoder(), count_deltas()
+        decoder, deltas = StreamDecoder(self._seam), count_deltas()
         try:
             async with (
                 self._slot(),
@@ -130,7 +136,7 @@ class ModelRequests:
         if _broke_off(stream.get()):
             raise ProviderError("The answer broke off: the model server ended it too early.", kind="interrupted")
         self._open = None
-        response = finalize(stream.get(), state="complete")
+        response = finalize(stream.get(), state="complete", seam=self._seam)
         self._meter.count_step(response.usage)
         return response
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from playwright.sync_api import expect
@@ -15,6 +15,7 @@ from agent.i18n.translator import LANGUAGES, Translator
 from agent.local.launch import launch_llama
 from agent.local.weights import SMOLLM2, find
 from agent.providers import Endpoint, connect
+from agent.providers.chat_completions import ChatCompletionsConnection
 from agent.providers.example_exchanges import with_examples
 from agent.settings import load_settings
 from agent.web.chat.system_prompt import default_prompt
@@ -86,6 +87,21 @@ async def test_each_starter_is_answered_right_five_times(small: Agent) -> None:
         for _ in range(5):
             answer = await small.ask(one["text"], max_tokens=SMOLLM2.spec.max_output_tokens)
             assert re.search(QUESTIONS[one["text"]], answer.text), answer.text
+
+
+@pytest.mark.weights
+async def test_cut_answer_is_continued_in_its_own_words(small: Agent) -> None:
+    """At temperature 0, an answer in two parts is the same text as in one, also if it is cut after a line break."""
+    connection = cast(ChatCompletionsConnection, small.connection)
+    spec = replace(connection.spec, examples=())  # without them, it writes more than a line
+    async with Agent(connect(spec, connection.endpoint)) as one:
+        for question in ("Write a long story about the sea.", "Count from one to twenty in words."):
+            whole = await one.ask(question, max_tokens=48)
+            for tokens in (7, 12, 20):
+                cut = await one.ask(question, max_tokens=tokens)
+                rest = await one.continue_answer(cut.context, max_tokens=20)
+                assert rest.text
+                assert whole.text.startswith((cut.text + rest.text)[: len(cut.text) + 20])
 
 
 @pytest.mark.weights

@@ -73,6 +73,20 @@ async def test_length_limit_is_reported(vllm: VllmServer) -> None:
     assert result.usage["output_tokens"] == 5
 
 
+async def test_cut_answer_is_continued_in_its_own_words(vllm: VllmServer) -> None:
+    """At temperature 0, an answer in two parts is the same text as in one."""
+    async with Agent(connect(spec(vllm, prefill=True), Endpoint(vllm.url, vllm.key))) as one:
+        for question in ("Write a long story about the sea.", "Count from one to twenty, one number on each line."):
+            whole = await one.ask(question, temperature=0, max_tokens=48)
+            for tokens in (7, 8, 9):
+                cut = await one.ask(question, temperature=0, max_tokens=tokens)
+                rest = await one.continue_answer(cut.context, temperature=0, max_tokens=24)
+                assert rest.text
+                assert whole.text.startswith((cut.text + rest.text)[: len(cut.text) + 20])
+        last = (await one.ask("Thanks.", context=rest.context, max_tokens=4)).to_input_list()
+    assert [item["content"] for item in last][1] == cut.text + rest.text
+
+
 async def test_stop_frees_the_server(vllm: VllmServer) -> None:
     async with endless(vllm) as one:
         run = one.run("Write a very long story about the sea.", max_tokens=1500)
