@@ -1,5 +1,6 @@
 """Limits on the length of an answer: where a limit comes from, and how an answer that reached it continues."""
 
+import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -99,8 +100,39 @@ async def test_answer_is_continued_once_and_counts_as_message(public: Conversati
 
 @pytest.mark.gate("An answer that was cut can be continued.")
 @pytest.mark.browser
-def test_continue_asks_for_the_rest(start_app: Callable[..., App], visit: Visit) -> None:
-    with running(Config(rate=1.0)) as server:  # slow enough for the test to stop it
+def test_continued_answer_stays_one_bubble(start_app: Callable[..., App], visit: Visit) -> None:
+    with running(Config(rate=2.0)) as server:  # slow enough for the test to stop it
+        visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url)
+        go_on = visitor.chat.get_by_role("button", name="Continue", exact=True)
+        text, caption = visitor.bubbles.first, visitor.chat.locator(".caption")
+        visitor.ask("!length 4")
+        for words in (8, 12):
+            go_on.click()
+            expect(go_on).to_have_count(0)
+            expect(text).to_contain_text(f"word{words - 2}")
+            expect(visitor.mine).to_have_count(1)
+            if words == 8:
+                expect(caption).to_contain_text("Reached the length limit")
+        visitor.stop.click()
+        expect(caption).to_contain_text("Stopped")
+        visitor.idle()
+        shown = re.findall(r"word\d+", text.inner_text())
+        assert shown == [f"word{number}" for number in range(len(shown))]
+        assert 10 < len(shown) < 13
+        seen = visitor.labels()
+        visitor.shot("continued")
+        visitor.page.reload()
+        expect(caption).to_be_visible()
+        assert visitor.labels() == seen
+        expect(visitor.bubbles).to_have_count(2)  # the text and the caption
+        sent = server.journal()[-1]["body"]
+        assert sent["continue_final_message"]
+        assert [one["role"] for one in sent["messages"]][-2:] == ["user", "assistant"]
+
+
+@pytest.mark.browser
+def test_other_servers_are_asked_for_the_rest(start_app: Callable[..., App], visit: Visit) -> None:
+    with running(Config(rate=1.0, owned_by="somebody")) as server:  # slow enough for the test to stop it
         app = start_app(VLLM_BASE_URL=server.base_url)
         visitor = visit(app.url)
         go_on = visitor.chat.get_by_role("button", name="Continue", exact=True)
@@ -117,6 +149,7 @@ def test_continue_asks_for_the_rest(start_app: Callable[..., App], visit: Visit)
         expect(stale).to_be_visible()
 
         go_on.dblclick()
+        expect(visitor.toast).to_contain_text("cannot be continued here, so Qwen3-8B was asked for the rest.")
         expect(visitor.mine.last).to_have_text(GO_ON)
         expect(visitor.stop).to_be_visible()
         expect(go_on).to_have_count(0)

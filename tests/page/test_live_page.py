@@ -128,7 +128,7 @@ def test_title_says_that_a_hidden_page_has_its_answer(app: App, visit: Visit) ->
 def test_interrupted_answer_is_shown_and_continued(start_app: Callable[..., App], visit: Visit) -> None:
     app = start_app()
     visitor = visit(app.url)
-    visitor.say("!pace 40 !text " + " ".join(words(2000)))
+    visitor.say("!pace 60 !text " + " ".join(words(500)))
     expect(visitor.bubbles.first).to_contain_text("word200", timeout=20_000)
     app.stop(signal.SIGKILL)
     app.start()
@@ -139,8 +139,15 @@ def test_interrupted_answer_is_shown_and_continued(start_app: Callable[..., App]
     assert shown == words(len(shown))
     visitor.shot("interrupted")
     visitor.chat.get_by_role("button", name="Continue").click()
-    expect(visitor.chat.locator(".user-row")).to_have_count(2)
-    expect(visitor.chat.locator(".bot-row").last.locator(".caption")).to_be_visible()
+    expect(visitor.bubbles.first).to_contain_text(f"word{len(shown) + 20}")
+    expect(visitor.chat.locator(".problem")).to_have_count(0)
+    visitor.shot("continued")
+    expect(visitor.chat.locator(".caption")).to_contain_text("≈", timeout=20_000)  # of the first part, by its length
+    visitor.idle()
+    expect(visitor.chat.locator(".user-row")).to_have_count(1)
+    assert shown_words(visitor) == words(500)
+    expect(visitor.chat.locator("[data-testid=bot]:not([role])")).to_have_count(0)
+    before = visitor.page.evaluate(CONTENT)
     visitor.page.reload()
-    expect(visitor.chat.locator(".user-row")).to_have_count(2)
-    assert shown_words(visitor) == shown
+    expect(visitor.chat.locator(".caption")).to_be_visible()
+    becomes(before, lambda: visitor.page.evaluate(CONTENT))

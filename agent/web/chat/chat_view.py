@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from agent.history import Entry
 from agent.web.chat.live_runs import LiveRun
-from agent.web.chat.transcript import Turn, generated_files, to_turns
+from agent.web.chat.transcript import Bubble, Turn, generated_files, to_turns, with_earlier_figures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +34,11 @@ class RunningTurn:
     def turn(self, watched_since: float) -> Turn:
         """Return the turn for a page that watches since this time on the monotonic clock."""
         live, run, stored = self.live, self.live.run, self._stored
+        earlier = [stored.note] if stored.note else []
         return replace(
             stored,
-            bubbles=[*stored.bubbles, *live.log.bubbles],
-            note=live.omitted.on(run.result.note) if run.result else None,
+            bubbles=_joined(stored.bubbles, live.log.bubbles),
+            note=with_earlier_figures(live.omitted.on(run.result.note), earlier) if run.result else None,
             reasoning=(*stored.reasoning, *run.reasoning),
             replies={} if run.result and run.result.finish_reason == "suspended" else None,
             files=generated_files(run.result.context.messages, live.conversation) if run.result else stored.files,
@@ -53,7 +54,16 @@ def _split(live: LiveRun, entries: Sequence[Entry]) -> tuple[list[Turn], Turn]:
     before = to_turns([entry for entry in entries if entry.note.run_id != run.id])
     if not (live.resumed and before):
         return before, Turn(user=own[0] if own else None, bubbles=(), note=None, run=run.id)
-    turn = replace(before.pop(), run=run.id)
-    for bubble in turn.bubbles:
+    turn = before.pop()
+    bubbles = [bubble for bubble in turn.bubbles if bubble.first.type != "error"]  # what interrupted it is over
+    for bubble in bubbles:
         bubble.began = live.started_at  # calls that waited for a person begin now
-    return before, turn
+    return before, replace(turn, run=run.id, bubbles=bubbles)
+
+
+def _joined(stored: Sequence[Bubble], new: Sequence[Bubble]) -> Sequence[Bubble]:
+    """Return the bubbles of a turn. A text that continues a stored text goes on in its bubble, as after a reload."""
+    if stored and new and stored[-1].first.type == new[0].first.type == "output_text":
+        last = replace(stored[-1], texts=[*stored[-1].texts, *new[0].texts])
+        return [*stored[:-1], last, *new[1:]]
+    return [*stored, *new]

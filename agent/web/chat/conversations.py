@@ -5,7 +5,7 @@ names the owner and is refused for conversations of other owners.
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, replace
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ from agent.history import Entry, HistoryStore, Record
 from agent.i18n import _
 from agent.media.store import MediaStore
 from agent.media.transcribe import ReportProgress, Transcriber
+from agent.messages.continuation import unfinished_text
 from agent.messages.prompt import Prompt
 from agent.models.catalog import ModelSpec
 from agent.providers import Models
@@ -37,13 +38,19 @@ from agent.web.chat.remembered_settings import RememberedSettings
 from agent.web.chat.replies import Replies
 from agent.web.chat.run_setup import Choices, RunSetup, set_up_run
 from agent.web.chat.storage_quota import StorageQuota, size_of
-from agent.web.chat.transcript import is_prompt, message_content, message_text, to_turns, unanswered_tool_calls
+from agent.web.chat.stored_entries import CHAT_CHANGED, last_prompt, newest_entries, record_of, waits_for_answer
+from agent.web.chat.transcript import (
+    is_prompt,
+    is_unfinished,
+    message_content,
+    message_text,
+    to_turns,
+    unanswered_tool_calls,
+)
 from agent.web.chat.visitor import Visitor
 
 WINDOW = 30
 """Bubbles shown at first. The cost of an update depends on their number alone."""
-
-_CHAT_CHANGED = _("This chat has gone on since then; the page shows its current state.")
 
 
 class Conversations:
@@ -103,7 +110,7 @@ class Conversations:
         live = self.live_runs.get(conversation, owner)
         while True:
             try:
-                entries, has_earlier = await self._newest_entries(owner, conversation, window)
+                entries, has_earlier = await newest_entries(self._store, owner, conversation, window)
             except NotFound:
                 return ChatView()
             before, live = live, self.live_runs.get(conversation, owner)
@@ -115,7 +122,7 @@ class Conversations:
 
     async def running_turn(self, live: LiveRun) -> RunningTurn:
         """Return the turn of an answer that is being written, or that has just ended."""
-        entries, _ = await self._newest_entries(live.owner, live.conversation, WINDOW)
+        entries, _ = await newest_entries(self._store, live.owner, live.conversation, WINDOW)
         return RunningTurn(live, entries)
 
     # Actions
@@ -135,7 +142,7 @@ class Conversations:
         """
         self._check_not_busy(conversation)
         owner, files = visitor.owner, (value or {}).get("files")
-        if conversation is not None and not files and await self._waits_for_answer(owner, conversation):
+        if conversation is not None and not files and await waits_for_answer(self._store, owner, conversation):
             return await self.answer(visitor, conversation, str((value or {}).get("text") or ""), choices)
         async with self._permit(visitor, choices) as permit:
             if files:
@@ -152,7 +159,7 @@ class Conversations:
                 limits=self.attachment_limits,
             )
             try:
-                return await self._start(await self._record(conversation, owner), parts, choices, permit)
+                return await self._start(await record_of(self._store, conversation, owner), parts, choices, permit)
             except BaseException:  # also if the visitor has gone
                 if not permit.is_stored:  # no message will ever name these files
                     await run_to_completion(self.media.remove(owner, ids_of(parts)))
@@ -204,18 +211,27 @@ class Conversations:
 
     async def continue_answer(
         self, visitor: Visitor, conversation: str | None, entry_id: str, text: str, choices: Choices
-    ) -> None:
-        """Ask once for the rest of an answer that the length limit or the end of the server cut.
+    ) -> str:
+        """Let the model write the rest of an answer that the length limit or the end of the server cut.
 
-        `text` is sent as an ordinary message, because every vendor accepts one. Raises `Conflict`.
+        If the model cannot continue its own text, it gets `text` as an ordinary message. Return its name then, else "".
+        Raises `Conflict`.
         """
         self._check_not_busy(conversation)
         async with self._permit(visitor, choices) as permit:
-            _head, record, ended = await self._find_last(visitor.owner, conversation, entry_id)
-            if ended not in ("length", "interrupted"):
-                raise Conflict(_CHAT_CHANGED)
-            await permit.reserve(size_of([text]))
-            await self._start(record, [text], choices, permit)
+            _head, record, entries = await self._find_last(visitor.owner, conversation, entry_id)
+            if not is_unfinished(last := entries[-1].note):
+                raise Conflict(CHAT_CHANGED)
+            spec = permit.connection.spec
+            if not (spec.continues and unfinished_text([entry.message for entry in entries])):
+                await permit.reserve(size_of([text]))
+                await self._start(record, [text], choices, permit)
+                return spec.label
+            await permit.reserve(size_of([]))
+            setup = await self._set_up_run(record, choices, permit, (), resumed=True)
+            run = setup.agent.continue_answer(setup.context, options=setup.options, journal=setup.journal)
+            self._begin(run, setup, permit, resumed=True, continues=last.run_id)
+            return ""
 
     async def edit(
         self, visitor: Visitor, conversation: str | None, entry_id: str, text: str, choices: Choices
@@ -250,28 +266,12 @@ class Conversations:
 
     # Helpers
 
-    async def _record(self, conversation: str | None, owner: str) -> Record:
-        """Return the stored conversation, or a new one if there is none."""
-        if conversation is not None:
-            with suppress(NotFound):
-                return await self._store.get(conversation, owner=owner)
-        return Record(owner=owner)
-
-    async def _newest_entries(self, owner: str, conversation: str | None, window: int) -> tuple[list[Entry], bool]:
-        """Return enough entries for `window` bubbles, and True if there can be older ones. Raises `NotFound`."""
-        if conversation is None:
-            raise NotFound("there is no conversation")
-        most = window * 2  # a question and its answer show at least one bubble each
-        entries = await self._store.history(await self._store.get(conversation, owner=owner), limit=most)
-        return entries, len(entries) == most
-
-    async def _find_last(self, owner: str, conversation: str | None, entry_id: str) -> tuple[Entry, Record, str | None]:
-        """Return the visitor's last message and how its answer ended. Raises `Conflict` if its id differs."""
+    async def _find_last(
+        self, owner: str, conversation: str | None, entry_id: str
+    ) -> tuple[Entry, Record, Sequence[Entry]]:
+        """Return the visitor's last message, and all entries. Raises `Conflict` if its id differs."""
         entries, record = await self._entries(owner, conversation)
-        last = next((entry for entry in reversed(entries) if is_prompt(entry)), None)
-        if last is None or last.id != entry_id:
-            raise Conflict(_CHAT_CHANGED)
-        return last, record, entries[-1].note.ended
+        return last_prompt(entries, entry_id), record, entries
 
     async def _entries(self, owner: str, conversation: str | None) -> tuple[list[Entry], Record]:
         if conversation is None:
@@ -300,13 +300,6 @@ class Conversations:
             parts = [text, *(parts[1:] if isinstance(parts[0], str) else parts)]  # typed text comes before files
         await permit.reserve(size_of(parts))
         await self._start(branch(record, entry.parent_id), parts, choices, permit)
-
-    async def _waits_for_answer(self, owner: str, conversation: str) -> bool:
-        """Return True if the last answer is suspended and waits for a person. The note of the last message says so."""
-        with suppress(NotFound):
-            entries = await self._store.history(await self._store.get(conversation, owner=owner), limit=1)
-            return bool(entries) and entries[-1].note.ended == "suspended"
-        return False
 
     async def _start(self, record: Record, parts: list[UserContent], choices: Choices, permit: AnswerPermit) -> LiveRun:
         """Start the run and return it once the user's message is stored."""
@@ -343,7 +336,9 @@ class Conversations:
             resumed=resumed,
         )
 
-    def _begin(self, run: Run, setup: RunSetup, permit: AnswerPermit, *, resumed: bool = False) -> LiveRun:
-        live = self.live_runs.start(run, setup.journal, permit.aclose, resumed=resumed)
+    def _begin(
+        self, run: Run, setup: RunSetup, permit: AnswerPermit, *, resumed: bool = False, continues: str = ""
+    ) -> LiveRun:
+        live = self.live_runs.start(run, setup.journal, permit.aclose, resumed=resumed, continues=continues)
         permit.hand_over()
         return live

@@ -37,9 +37,9 @@ STILL_WRITING = _("An answer is still being written. Stop it, or wait for it to 
 class LiveRun:
     """A run, its event log, and the number of pages that watch it.
 
-    `resumed` is True if it continues a suspended turn. The run is cancelled if nobody has watched it for `grace`
-    seconds; None: it always finishes. `frames` holds what pages share of this answer, until it has ended: afterwards
-    nothing may keep the run, because it has a visitor's key.
+    `resumed` is True if it continues a suspended turn or an unfinished text. The run is cancelled if nobody has watched
+    it for `grace` seconds; None: it always finishes. `frames` holds what pages share of this answer, until it has
+    ended: afterwards nothing may keep the run, because it has a visitor's key.
     """
 
     def __init__(
@@ -143,9 +143,11 @@ class LiveRuns:
         on_end: EndCallback | None = None,
         *,
         resumed: bool = False,
+        continues: str = "",
     ) -> LiveRun:
         """Start the run, which writes to `journal`, as a task of the server. `on_end` is called after its end.
 
+        `continues` is the id of the run whose unfinished text it continues.
         Raises `Conflict` if the conversation has a running answer already, or if the server is shutting down.
         """
         if self.is_closing:
@@ -153,7 +155,7 @@ class LiveRuns:
         record = journal.record
         if self.is_busy(record.id):
             raise Conflict(STILL_WRITING)
-        journal.log.attach(run)
+        journal.log.attach(run, continues)
         with acting_for(record.owner):
             run.start()
         live = LiveRun(run, record, journal.log, self._grace, journal.omitted, resumed=resumed)

@@ -7,10 +7,11 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pydantic_ai.messages import ModelResponse, ModelResponsePart, TextPart, ThinkingPart
+from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
 
 from agent.errors import AgentError
-from agent.history import Entry, HistoryStore, RunEvent, RunEvents, UnfinishedRun, now
+from agent.history import Entry, HistoryStore, Note, RunEvent, RunEvents, Timings, UnfinishedRun, now
+from agent.messages.repair import estimate_tokens
 from agent.web.chat.run_log import ending_values
 from agent.web.chat.transcript import NO_ENDING
 
@@ -44,26 +45,33 @@ async def _end(store: HistoryStore, run: UnfinishedRun) -> None:
     stored = await store.history(record, limit=1)
     newest = stored[-1].note if stored else None
     parts = partial_answer([event for event in events if event.number > run.saved])
-    if newest is None or newest.run_id != run.run_id or newest.ended or not parts:
+    if newest is None or not _follows(newest, run, events) or not parts:
         await store.append_events(last)
         return
     message = ModelResponse(parts=parts, state="interrupted")
-    note = replace(NO_ENDING, run_id=run.run_id, model=newest.model, at=now())
+    tokens = Timings(output_tokens=estimate_tokens([part.content for part in parts]), estimated=True)
+    note = replace(NO_ENDING, run_id=run.run_id, model=newest.model, timings=tokens, at=now())
     entry = Entry(parent_id=record.head_id, message=message, note=note)
     await store.save(replace(record, head_id=entry.id), [entry], last)
 
 
-def partial_answer(events: Sequence[RunEvent]) -> list[ModelResponsePart]:
+def _follows(newest: Note, run: UnfinishedRun, events: Sequence[RunEvent]) -> bool:
+    """Return True if the run's text follows the newest message: one of its own, or the text that it continues."""
+    if newest.run_id == run.run_id:
+        return newest.ended is None
+    return bool(events) and events[0].value.get("continues") == newest.run_id
+
+
+def partial_answer(events: Sequence[RunEvent]) -> list[TextPart | ThinkingPart]:
     """Return the text and reasoning in these events. Calls are left out: nobody knows what their tools have done."""
-    parts: list[ModelResponsePart] = []
+    parts: list[TextPart | ThinkingPart] = []
     for value in (event.value for event in events):
         match value:
             case {"type": "output_text" | "reasoning" as kind, "content": str(text), "is_type_switched": switched}:
-                last = parts[-1] if parts and not switched else None
-                if isinstance(last, TextPart | ThinkingPart):
-                    last.content += text
+                if parts and not switched:
+                    parts[-1].content += text
                 else:
                     parts.append(TextPart(text) if kind == "output_text" else ThinkingPart(text))
             case _:
                 pass
-    return [part for part in parts if isinstance(part, TextPart | ThinkingPart) and part.content]
+    return [part for part in parts if part.content]

@@ -74,10 +74,11 @@ class RunLog:
 
     # For the run
 
-    def attach(self, run: Run) -> None:
-        """Begin the log of this run. Call it before the run starts."""
+    def attach(self, run: Run, continues: str = "") -> None:
+        """Begin the log of this run. Call it before the run starts. `continues` is the run whose text it continues."""
         self._run = run
-        self._publish([*self._numbered([{"type": "begun", "run": run.id, "conversation": self._record.id}])])
+        more = {"continues": continues} if continues else {}
+        self._publish([*self._numbered([{"type": "begun", "run": run.id, "conversation": self._record.id, **more}])])
 
     async def store_if_due(self) -> None:
         """Store new events if the last write was `EVENT_STORE_SECONDS` ago.

@@ -119,8 +119,8 @@ async def set_up_run(
 ) -> RunSetup:
     """Read the history of `record` and prepare a run that continues it.
 
-    `new_parts` are the parts of the new message, or the answers that resume a suspended run. Raises `InputError` if
-    they exceed the model's context.
+    `new_parts` are the parts of the new message, or the answers that resume a suspended run. `resumed`: the run adds to
+    the last turn. Raises `InputError` if the new parts exceed the model's context.
     """
     spec = connection.spec
     stored: Sequence[Entry] = await histories.read(record) if record.revision else ()

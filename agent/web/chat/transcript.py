@@ -5,7 +5,7 @@ Knows nothing of how a page shows them.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from time import monotonic
 from typing import Any
@@ -20,7 +20,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from agent.history import Entry, Note
+from agent.history import Entry, Note, Timings
 from agent.i18n import _
 from agent.media.store import display_name, media_id
 from agent.responses import BubbleMarker, Piece, Response, pieces_of
@@ -30,6 +30,8 @@ SILENCE_SECONDS = 3.0
 """Seconds of silence within a text after which the page shows that it waits."""
 UNSEEN_TIMES = repeat(math.inf)
 """The arrival times of stored responses, which nobody saw arrive."""
+CUT = ("length", "interrupted")
+"""How an answer ended that can be continued."""
 NO_ENDING = Note(ended="interrupted", detail=_("Interrupted: the server went down before the answer was finished."))
 
 
@@ -147,10 +149,12 @@ def to_turns(
         stamp, bubbles = BubbleMarker(), list[Bubble]()
         for entry in group:
             fold_responses(bubbles, map(stamp, pieces_of(entry.message)))
-        # A resumed turn has two runs and ended with the last one.
+        # A resumed or continued turn has several runs and ended with the last one.
         ends = {entry.note.run_id: entry.note for entry in group if entry.note.ended}
         last = group[-1].note.run_id
         note = ends.get(last, None if last == running else NO_ENDING)
+        if note is not None:
+            note = with_earlier_figures(note, [end for run, end in ends.items() if run != last])
         if note is not None:
             fold_responses(bubbles, map(stamp, _error(note)))
         open_ = group is groups[-1] and note is not None and note.ended == "suspended"
@@ -167,6 +171,33 @@ def to_turns(
             )
         )
     return out
+
+
+def with_earlier_figures(note: Note, earlier: Sequence[Note]) -> Note:
+    """Return the note of a turn whose answer was continued. Its figures are those of all its parts."""
+    for before in reversed(earlier):
+        if before.ended not in CUT:
+            break
+        costs = [cost for cost in (before.cost, note.cost) if cost is not None]
+        note = replace(note, timings=_sum(before.timings, note.timings), cost=sum(costs) if costs else None)
+    return note
+
+
+def _sum(before: Timings | None, after: Timings | None) -> Timings | None:
+    if before is None or after is None:
+        return before or after
+    return Timings(
+        first_token=after.first_token if before.first_token is None else before.first_token,
+        total=before.total + after.total,
+        queued=before.queued + after.queued,
+        generating=before.generating + after.generating,
+        generated=before.generated + after.generated,
+        output_tokens=before.output_tokens + after.output_tokens,
+        input_tokens=before.input_tokens + after.input_tokens,
+        cached_tokens=before.cached_tokens + after.cached_tokens,
+        estimated=before.estimated or after.estimated,
+        reasoning=(*before.reasoning, *after.reasoning),
+    )
 
 
 def generated_files(messages: Iterable[ModelMessage], conversation: str = "") -> tuple[str, ...]:
@@ -186,6 +217,11 @@ def message_text(entry: Entry) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     return "\n\n".join(part for part in content if isinstance(part, str))
+
+
+def is_unfinished(note: Note) -> bool:
+    """Return True if the length limit or the end of the server cut the answer with this last note."""
+    return (note.ended or NO_ENDING.ended) in CUT
 
 
 def is_prompt(entry: Entry) -> bool:

@@ -297,9 +297,10 @@ class Handlers:
             case "retry":
                 await self._conversations.retry(*who, pressed.entry, choices)
             case "continue":
-                await self._conversations.continue_answer(
-                    *who, pressed.entry, session.translator(_("Continue exactly where you stopped.")), choices
-                )
+                please = session.translator(_("Continue exactly where you stopped."))
+                if asked := await self._conversations.continue_answer(*who, pressed.entry, please, choices):
+                    why = _("The text itself cannot be continued here, so {model} was asked for the rest.", model=asked)
+                    gr.Info(html.escape(session.translator(why)), title=session.translator(_("Asked in a message")))
         return True
 
     def _choices(self, session: PageSession, given: Given) -> Choices:

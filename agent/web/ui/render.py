@@ -21,7 +21,15 @@ from agent.i18n.translator import ENGLISH, Translator
 from agent.media.store import ROUTE
 from agent.messages.parts import extracted_text_of, fence
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question, render_question
-from agent.web.chat.transcript import SILENCE_SECONDS, Bubble, Turn, first_part, message_content, unanswered_tool_calls
+from agent.web.chat.transcript import (
+    CUT,
+    SILENCE_SECONDS,
+    Bubble,
+    Turn,
+    first_part,
+    message_content,
+    unanswered_tool_calls,
+)
 from agent.web.ui.file_markdown import shown_extracted_text, shown_file
 from agent.web.ui.formulas import mark_formulas
 from agent.web.ui.tool_titles import call_title, failed_title, failure_reason
@@ -143,7 +151,7 @@ def _button(turn: Turn) -> tuple[str, str] | None:
     has_text = any(bubble.first.type == "output_text" for bubble in turn.bubbles)
     if turn.is_empty or (ended == "interrupted" and not has_text):
         return _("Try again"), "retry"
-    return (_("Continue"), "continue") if ended in ("length", "interrupted") else None
+    return (_("Continue"), "continue") if ended in CUT else None
 
 
 def _waiting(turn: Turn, why: str, translator: Translator) -> str:

@@ -1,0 +1,46 @@
+"""Reads conversations from the store, as far as an action or a view needs them."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from agent.errors import Conflict, NotFound
+from agent.history import Entry, HistoryStore, Record
+from agent.i18n import _
+from agent.web.chat.transcript import is_prompt
+
+CHAT_CHANGED = _("This chat has gone on since then; the page shows its current state.")
+
+
+async def record_of(store: HistoryStore, conversation: str | None, owner: str) -> Record:
+    """Return the stored conversation, or a new one if there is none."""
+    if conversation is not None:
+        with suppress(NotFound):
+            return await store.get(conversation, owner=owner)
+    return Record(owner=owner)
+
+
+async def newest_entries(
+    store: HistoryStore, owner: str, conversation: str | None, window: int
+) -> tuple[list[Entry], bool]:
+    """Return enough entries for `window` bubbles, and True if there can be older ones. Raises `NotFound`."""
+    if conversation is None:
+        raise NotFound("there is no conversation")
+    most = window * 2  # a question and its answer show at least one bubble each
+    entries = await store.history(await store.get(conversation, owner=owner), limit=most)
+    return entries, len(entries) == most
+
+
+def last_prompt(entries: Sequence[Entry], entry_id: str) -> Entry:
+    """Return the visitor's last message. Raises `Conflict` if its id differs."""
+    last = next((entry for entry in reversed(entries) if is_prompt(entry)), None)
+    if last is None or last.id != entry_id:
+        raise Conflict(CHAT_CHANGED)
+    return last
+
+
+async def waits_for_answer(store: HistoryStore, owner: str, conversation: str) -> bool:
+    """Return True if the last answer is suspended and waits for a person. The note of the last message says so."""
+    with suppress(NotFound):
+        entries = await store.history(await store.get(conversation, owner=owner), limit=1)
+        return bool(entries) and entries[-1].note.ended == "suspended"
+    return False

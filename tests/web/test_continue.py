@@ -1,0 +1,208 @@
+"""Continuing an unfinished answer on the page: one bubble live and stored, its figures, and what may follow."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import Conflict
+from agent.history.memory import MemoryStore
+from agent.media.store import MediaStore
+from agent.models.catalog import ModelSpec
+from agent.providers import Endpoint, ServedModel
+from agent.settings import LocalSettings, Settings
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.recovery import end_interrupted_runs
+from agent.web.chat.run_setup import Choices
+from agent.web.chat.visitor import Visitor
+from agent.web.ui.render import WireMessage
+from tests.support.models import QWEN3, FakeLocalModels
+from tests.support.script_language import token
+from tests.support.scripted_server import Running
+from tests.support.views import view_of, watch
+
+ANN = Visitor(owner="ann")
+SPEC = replace(QWEN3, prefill=True)
+PLEASE = "Continue exactly where you stopped."
+
+
+def page_of(server: Running, folder: Path, store: MemoryStore, *specs: ModelSpec) -> Conversations:
+    endpoint = Endpoint(server.base_url)
+    models = FakeLocalModels(served=tuple(ServedModel(spec, endpoint) for spec in specs or (SPEC,)))
+    return Conversations(Settings(local=LocalSettings(cache_dir=folder)), store, MediaStore(folder), models, [])
+
+
+@pytest.fixture
+async def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+async def page(server: Running, tmp_path: Path, store: MemoryStore) -> AsyncIterator[Conversations]:
+    made = page_of(server, tmp_path, store)
+    yield made
+    await made.aclose()
+
+
+async def settle(page: Conversations) -> None:
+    """Wait until no answer is being written."""
+    await page.live_runs.close(60)
+    page.live_runs.is_closing = False
+
+
+async def cut(page: Conversations, text: str = "!length 5", **choices: Any) -> tuple[str, str]:
+    """Send a message and wait for its answer. Return the ids of its conversation and of the message."""
+    live = await page.send(ANN, None, {"text": text}, Choices(**choices))
+    assert live is not None
+    await settle(page)
+    messages = (await view_of(page, "ann", live.conversation)).messages
+    return live.conversation, messages[0]["metadata"]["id"]
+
+
+def content(message: WireMessage) -> str:
+    return message["content"][0]["text"]
+
+
+def words(first: int, last: int) -> str:
+    return "".join(map(token, range(first, last)))
+
+
+async def test_continued_answer_is_one_bubble_live_and_stored(page: Conversations) -> None:
+    conversation, message = await cut(page)
+    assert not await page.continue_answer(ANN, conversation, message, PLEASE, Choices())
+    texts: list[str] = []
+    async with aclosing(watch(page, "ann", conversation)) as views:
+        async for view in views:
+            assert [one["role"] for one in view.messages][:2] == ["user", "assistant"]
+            texts.append(content(view.messages[1]))
+            last = view
+    assert texts[0].startswith(words(0, 5))  # the text so far never disappears
+    assert texts == sorted(texts, key=len)
+    assert texts[-1] == words(0, 10)
+    stored = await view_of(page, "ann", conversation)
+    assert stored.messages == last.messages
+    [_, _, caption] = stored.messages
+    assert "11 tokens" in content(caption)  # the space at the seam is one of them, too
+    assert caption["options"][0]["value"]["do"] == "continue"
+
+
+async def test_next_request_and_branches_know_one_answer(page: Conversations, server: Running) -> None:
+    conversation, message = await cut(page)
+    for _ in range(2):
+        await page.continue_answer(ANN, conversation, message, PLEASE, Choices())
+        await settle(page)
+    await page.send(ANN, conversation, {"text": "!text Thanks."}, Choices())
+    await settle(page)
+    asked, answer, _thanks = server.journal()[-1]["body"]["messages"][-3:]
+    assert (asked["content"], answer["content"]) == ("!length 5", words(0, 15))
+    shown = (await view_of(page, "ann", conversation)).messages
+    with pytest.raises(Conflict, match="gone on since"):  # it is no longer the last answer
+        await page.continue_answer(ANN, conversation, message, PLEASE, Choices())
+    assert await page.undo("ann", conversation, shown[3]["metadata"]["id"]) == "!text Thanks."
+    await page.retry(ANN, conversation, message, Choices())
+    await settle(page)
+    again, anew = server.journal()[-1]["body"], (await view_of(page, "ann", conversation)).messages
+    assert [one["role"] for one in again["messages"]][-2:] == ["system", "user"]
+    assert content(anew[1]) == words(0, 5)
+    await page.continue_answer(ANN, conversation, anew[0]["metadata"]["id"], PLEASE, Choices())
+    await settle(page)
+    assert await page.undo("ann", conversation, anew[0]["metadata"]["id"]) == "!length 5"
+    assert not (await view_of(page, "ann", conversation)).messages
+
+
+async def test_continued_answer_can_be_stopped(page: Conversations, server: Running) -> None:
+    conversation, message = await cut(page, "!pace 2 !length 3")
+    await page.continue_answer(ANN, conversation, message, PLEASE, Choices())
+    before = len(server.journal())
+    await asyncio.to_thread(server.wait_for, lambda journal: len(journal) > before and journal[-1]["sent"] > 1)
+    page.stop("ann", conversation)
+    await settle(page)
+    [_, text, caption] = (await view_of(page, "ann", conversation)).messages
+    assert content(text).startswith(words(0, 4).rstrip())
+    assert "Stopped" in content(caption)
+    assert not caption["options"]
+
+
+async def test_reasoning_alone_gets_a_message(page: Conversations, server: Running) -> None:
+    conversation, message = await cut(page, '!json [{"reasoning": "First I add."}, {"finish": "length"}]')
+    assert await page.continue_answer(ANN, conversation, message, PLEASE, Choices()) == SPEC.label
+    await settle(page)
+    assert server.journal()[-1]["body"]["messages"][-1] == {"role": "user", "content": PLEASE}
+
+
+async def test_other_servers_get_a_message(server: Running, tmp_path: Path, store: MemoryStore) -> None:
+    page = page_of(server, tmp_path, store, QWEN3)
+    conversation, message = await cut(page)
+    assert await page.continue_answer(ANN, conversation, message, "!text The rest.", Choices()) == QWEN3.label
+    await settle(page)
+    body = server.journal()[-1]["body"]
+    assert "continue_final_message" not in body
+    assert [one["role"] for one in body["messages"]] == ["system", "user", "assistant", "user"]
+    roles = [one["role"] for one in (await view_of(page, "ann", conversation)).messages]
+    assert roles == ["user", "assistant", "assistant", "user", "assistant", "assistant"]
+    await page.aclose()
+
+
+async def killed_at(page: Conversations, store: MemoryStore, conversation: str, word: int) -> MemoryStore:
+    """Wait until the running answer has this word. Return the store as the next server finds it if this one dies."""
+    live = page.live_runs.get(conversation, "ann")
+    assert live is not None
+    async with aclosing(live.updates()) as updates:
+        async for _ in updates:
+            if live.log.bubbles and f"word{word} " in live.log.bubbles[-1].text:
+                break
+    await live.log.store_if_due()
+    left: Any = MemoryStore()
+    left._conversations, left._runs = deepcopy(store._conversations), deepcopy(store._runs)
+    live.run.cancel()
+    await settle(page)
+    assert await end_interrupted_runs(left) == 1
+    return left
+
+
+async def test_answer_is_continued_after_each_kill(
+    server: Running, tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.web.chat.run_log.EVENT_STORE_SECONDS", 0.0)
+    page = page_of(server, tmp_path, store)
+    live = await page.send(ANN, None, {"text": "!reasoning Hm. !tokens 60 @60"}, Choices())
+    assert live is not None
+    conversation, number = live.conversation, 0
+    for word in (10, 30):
+        store = await killed_at(page, store, conversation, word)
+        await page.aclose()
+        page = page_of(server, tmp_path, store)
+        shown = (await view_of(page, "ann", conversation)).messages
+        assert [one["role"] for one in shown] == ["user", "assistant", "assistant", "assistant"]
+        assert content(shown[2]).startswith(words(number, word))
+        assert "Interrupted" in content(shown[3])
+        assert not await page.continue_answer(ANN, conversation, shown[0]["metadata"]["id"], PLEASE, Choices())
+    await settle(page)
+    [_, thought, text, caption] = (await view_of(page, "ann", conversation)).messages
+    assert (content(thought), content(text)) == ("Hm.", words(0, 60))
+    assert "≈" in content(caption)  # nobody counted the tokens of the killed servers
+    assert [one["role"] for one in server.journal()[-1]["body"]["messages"]] == ["system", "user", "assistant"]
+    await page.aclose()
+
+
+async def test_answer_lost_during_a_tool_gets_a_message(server: Running, tmp_path: Path, store: MemoryStore) -> None:
+    """Nobody knows what the tool has done, so it is not run again."""
+    page = page_of(server, tmp_path, store)
+    conversation, message = await cut(page, "!text Let me look. !tool clock {} !text Late.")
+    record = await store.get(conversation, owner="ann")
+    called = (await store.history(record))[1]
+    assert [part.part_kind for part in called.message.parts] == ["text", "tool-call"]
+    await store.save(replace(record, head_id=called.id))  # as if the server had died then
+    [_, text, *_, problem] = (await view_of(page, "ann", conversation)).messages
+    assert content(text) == "Let me look."
+    assert problem["options"][0]["value"]["do"] == "continue"
+    assert await page.continue_answer(ANN, conversation, message, "!text It is late.", Choices()) == SPEC.label
+    await settle(page)
+    sent = server.journal()[-1]["body"]["messages"]
+    assert [one["role"] for one in sent] == ["system", "user", "assistant", "tool", "assistant", "user"]
+    await page.aclose()
