@@ -1,15 +1,14 @@
-"""The time from Enter to the request at the model server, step by step, and from the model's first token to the page.
+"""The time from Enter to the request at the model server, and from its first token to the page, step by step.
 
 A visitor in Chromium types short prompts, each sent with Enter, after 0, 40 and 400 earlier turns. A program sends the
 same event without a browser, which separates the page's share from the server's. 0 turns means: each message begins a
 new chat. The first messages are warm-ups, and the very first of a process is shown on its own.
 
-    python -m bench.first_token [--turns 0,40,400] [--rounds 10] [--only page|raw]
+    python -m bench.first_token [--turns 0,40,400] [--rounds 10] [--wait 0.5] [--only page|raw]
 """
 
 import argparse
 import asyncio
-import json
 import statistics
 import sys
 import tempfile
@@ -81,16 +80,19 @@ class Place:
     log: Path
     cookie: tuple[str, str]
     turns: int
+    wait: float
 
-    def timed(self) -> list[dict[str, tuple[float, float]]]:
-        """Return the lines of `bench.timed_app`, one for each message."""
-        lines = self.log.read_text(errors="replace").splitlines()
-        return [json.loads(line.removeprefix("bench ")) for line in lines if line.startswith("bench ")]
+    def timed(self, number: int) -> dict[str, tuple[float, float]]:
+        """Return the steps of the message with this number: epoch ms and CPU ms of the app."""
+        lines = [line.split() for line in self.log.read_text(errors="replace").splitlines()]
+        marks = [line[2:] for line in lines if line[:2] == ["bench", str(number)]]
+        return {step: (float(epoch_ms), float(cpu_ms)) for step, epoch_ms, cpu_ms in marks}
 
     def sent(self, number: int, after: int, **noted: float) -> Sent:
         """Return the message with this number, whose request the model server got after the line `after`."""
-        wait_until(lambda: len(self.timed()) > number)
-        marks, line = self.timed()[number], self.ended(after)
+        last = "frame" if "seen" in noted else "leaves"
+        wait_until(lambda: last in self.timed(number))
+        marks, line = self.timed(number), self.ended(after)
         steps = noted | {step: mark[0] for step, mark in marks.items()}
         steps |= {"model": line["at"]["epoch_ms"], "first": line["first"]["epoch_ms"]}
         return Sent(steps, marks["leaves"][1] - marks["join"][1])
@@ -115,7 +117,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def place(bench: Bench, turns: int) -> Generator[Place]:
+def place(bench: Bench, turns: int, wait: float) -> Generator[Place]:
     """Start the app with a conversation of `turns` turns."""
     port, data = free_port(), Path(tempfile.mkdtemp(dir=bench.folder))
     if turns:
@@ -125,12 +127,12 @@ def place(bench: Bench, turns: int) -> Generator[Place]:
     url, log = f"http://127.0.0.1:{port}/", data / "app.log"
     with started([sys.executable, "-m", "bench.timed_app"], log, env) as child:
         wait_until_up(child, url, log, 60)
-        yield Place(bench, url, log, visitor_cookie(data, OWNER), turns)
+        yield Place(bench, url, log, visitor_cookie(data, OWNER), turns, wait)
 
 
-def prompt(number: int) -> str:
-    """Return a prompt that no other round has."""
-    return f"!tokens 3 !text r{number}"
+def prompt(number: int, wait: float) -> str:
+    """Return a prompt that no other round has. Its answer takes a second, so that the page reads it while it runs."""
+    return f"!wait {wait} !tokens 40 @40 !text r{number}"
 
 
 def on_page(here: Place, rounds: int) -> list[Sent]:
@@ -148,8 +150,8 @@ def on_page(here: Place, rounds: int) -> list[Sent]:
                 page.locator("#new").click()
                 page.locator("#chat .message-row").first.wait_for(state="detached")
             after = here.last()
-            page.evaluate("(mark) => (window.bench.mark = mark)", prompt(number))
-            box.press_sequentially(prompt(number), delay=15)
+            page.evaluate("(mark) => (window.bench.mark = mark)", prompt(number, here.wait))
+            box.press_sequentially(prompt(number, here.wait), delay=15)
             box.press("Enter")
             wait_until(lambda: page.evaluate("window.bench.seen && window.bench.left") > 0)
             noted = page.evaluate("({ enter: window.bench.enter, left: window.bench.left, seen: window.bench.seen })")
@@ -176,7 +178,7 @@ def by_program(here: Place, rounds: int) -> list[Sent]:
             if here.turns and not number:
                 load(client)
             after, enter = here.last(), time.time() * 1000
-            client.press("composer", "submit", {"composer": message(prompt(number))}).raise_for_status()
+            client.press("composer", "submit", {"composer": message(prompt(number, here.wait))}).raise_for_status()
             client.wait()
             sent.append(here.sent(number, after, enter=enter))
             time.sleep(0.3)
@@ -200,6 +202,12 @@ COLUMNS = (
     ("to the call of the model", "stored", "leaves"),
     ("to the model server", "leaves", "model"),
     ("Enter to the model server", "enter", "model"),
+    ("first token to the run", "first", "text"),
+    ("to the answer of the handler", "text", "shown"),
+    ("to Gradio's last message", "shown", "told"),
+    ("to the stream's request", "told", "asked"),
+    ("to the text on its way", "asked", "frame"),
+    ("to the page", "frame", "seen"),
     ("first token to the page", "first", "seen"),
 )
 
@@ -221,6 +229,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The time from Enter to the request at the model server.")
     parser.add_argument("--turns", default="0,40,400", help="comma-separated")
     parser.add_argument("--rounds", type=int, default=10, help="besides the warm-ups")
+    parser.add_argument("--wait", type=float, default=0.0, help="seconds until the model's first token")
     parser.add_argument("--only", choices=list(WAYS))
     given = parser.parse_args()
     names = ["turns", "by", *(name for name, _, _ in COLUMNS), "app CPU", "first message"]
@@ -228,7 +237,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, scripted(Path(folder)) as bench:
         for turns in map(int, given.turns.split(",")):
             for way in [given.only] if given.only else WAYS:
-                with place(bench, turns) as here:
+                with place(bench, turns, given.wait) as here:
                     print(row(way, turns, WAYS[way](here, given.rounds + WARM_UPS)), flush=True)
 
 

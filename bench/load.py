@@ -1,39 +1,47 @@
 """Many visitors at once, each on the page's own path: send a message through the queue, then read the event stream.
 
-Every visitor has a cookie and a page session, as a browser has them. The model server, the app and this client run on
-one machine. It ends only processes that it started.
+Every visitor has a cookie and a page session, as a browser has them, and has loaded the page before. The model server,
+the app and this client run on one machine. It ends only processes that it started, within 12 minutes.
 
-    python -m bench.load [--visitors 20,50,100,200] [--idle 0]
+    python -m bench.load [--row ours:100] [--row ours:100:500] [--row naive:20] [--profile FILE]
+
+A row is the app, its visitors, and the pages that are open beside them and do nothing.
 """
 
 import argparse
 import asyncio
 import json
+import os
 import re
+import signal
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
-from uuid import uuid4
 
-import httpx
 import psutil
 
-from bench.process import CpuMeter, started, wait_until_up
+from bench.page_client import NaivePage, OurPage, PageConfig
+from bench.process import ROOT, CpuMeter, OutOfTime, bounded, started, wait_until_up
 from tests.support.ports import free_port
 
 TOKENS, RATE = 300, 30
 IDEAL_S = TOKENS / RATE
 ARRIVAL_S = 2.0
 """Seconds over which the visitors send their messages, because a hundred people never press Enter in one moment."""
-VISIT_S = 120.0
-API = "/gradio_api/queue/"
+LIMIT_S, ROW_S = 720, 150.0
+OPEN_AT_ONCE = 8
+"""Pages that are loaded at once."""
 TOKEN = re.compile(r"word(\d+)")
+ROWS = ("ours:20", "ours:50", "ours:100", "ours:200", "ours:100:500", "naive:20", "naive:100")
+PAGES = {"ours": OurPage, "naive": NaivePage}
+HERE = Path(__file__).resolve().parent
 
 
 @dataclass
@@ -41,6 +49,7 @@ class Visit:
     """The visit of one person. Times are in epoch seconds. `at` has the arrival of each token's number."""
 
     number: int
+    page: OurPage | NaivePage
     sent: float = 0.0
     at: dict[int, float] = field(default_factory=dict[int, float])
     ended: float = 0.0
@@ -51,115 +60,91 @@ class Visit:
         """The message, which names the visitor in the server's journal."""
         return f"!tokens {TOKENS} @{RATE} visitor-{self.number}-"
 
-
-class PageClient:
-    """A page without a browser: its cookie, its session and the numbers of its events."""
-
-    def __init__(self, url: str) -> None:
-        self.http = httpx.AsyncClient(base_url=url, timeout=VISIT_S, trust_env=False)
-        self.session = uuid4().hex[:11]
-        self._events: dict[str, dict[str, Any]] = {}
-        self._names: dict[int, str] = {}
-        self._values: dict[int, Any] = {}
-
-    async def open(self) -> None:
-        """Load the page, as a browser does."""
-        await self.http.get("/")
-        config = (await self.http.get("/config")).json()
-        self._events = {event["api_name"]: event for event in config["dependencies"]}
-        self._names = {one["id"]: one["props"].get("elem_id") or "" for one in config["components"]}
-        self._values = {one["id"]: one["props"].get("value") for one in config["components"]}
-        await self.run("page_loaded", {})
-
-    async def run(self, event: str, values: dict[str, Any]) -> dict[str, Any]:
-        """Run an event of the page. Return its outputs by the ids of their elements, "" for those without one."""
-        found = self._events[event]
-        data = [values.get(self._names[one], self._values[one]) for one in found["inputs"]]
-        body = {"data": data, "fn_index": found["id"], "session_hash": self.session}
-        joined = await self.http.post(API + "join", json=body)
-        if joined.status_code != 200:
-            raise RuntimeError(f"{event} was refused: {joined.status_code} {joined.text[:200]}")
-        outputs: dict[str, Any] = {}
-        async for message in events(self.http, API + "data", {"session_hash": self.session}):
-            said = json.loads(message)
-            if said["msg"] in ("process_generating", "process_completed"):
-                if not said["success"]:
-                    raise RuntimeError(f"{event} failed: {said['output']}")
-                new = dict(zip((self._names[one] for one in found["outputs"]), said["output"]["data"], strict=True))
-                outputs |= {name: value for name, value in new.items() if value != []}
-            if said["msg"] == "close_stream":
-                break
-        return outputs
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self.http.aclose()
+    async def make(self, start: float) -> None:
+        """Send the message at `start` and read the answer to its end. Notes a failure instead of raising."""
+        try:
+            await asyncio.sleep(max(0.0, start - time.time()))
+            self.sent = time.time()
+            async with aclosing(self.page.ask(self.prompt)) as frames:
+                async for frame in frames:
+                    now = time.time()
+                    for number in TOKEN.findall(frame):
+                        self.at.setdefault(int(number), now)
+            self.ended = time.time()
+            await self.page.finish()
+            if len(self.at) != TOKENS:
+                self.failure = f"{len(self.at)} of {TOKENS} tokens"
+        except Exception as error:
+            self.failure = f"{type(error).__name__}: {error}"[:200]
 
 
-async def events(http: httpx.AsyncClient, path: str, params: dict[str, str]) -> AsyncIterator[str]:
-    """Yield the data of each event of a stream, until it ends."""
-    async with http.stream("GET", path, params=params) as answer:
-        if answer.status_code != 200:
-            raise RuntimeError(f"{path} was refused: {answer.status_code}")
-        async for line in answer.aiter_lines():
-            if line.startswith("data: "):
-                yield line.removeprefix("data: ")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """The figures of one load. Times are in ms. The CPU is that of the app, from the first message to the last end."""
+
+    app: str
+    visitors: int
+    idle: int
+    finished: int = 0
+    first_p50: float | None = None
+    first_p95: float | None = None
+    delay_p50: float | None = None
+    delay_p95: float | None = None
+    slowest: float | None = None
+    cpu_ms: float | None = None
+    open_ms: float | None = None
+    rss_mb: float | None = None
+    note: str = ""
 
 
-async def visit(url: str, visit: Visit, start: float) -> None:
-    """Open the page, send a message at `start`, and read the answer to its end. Notes a failure instead of raising."""
-    client = PageClient(url)
-    try:
-        await client.open()
-        await asyncio.sleep(max(0.0, start - time.time()))
-        visit.sent = time.time()
-        outputs = await client.run("submit", {"composer": {"text": visit.prompt, "files": []}})
-        live = next(value["live"] for value in outputs.values() if isinstance(value, dict) and "live" in value)
-        async for frame in events(client.http, "/" + live.partition("?")[0], dict(re.findall(r"(\w+)=(\w+)", live))):
-            now = time.time()
-            for number in TOKEN.findall(frame):
-                visit.at.setdefault(int(number), now)
-        visit.ended = time.time()
-        if len(visit.at) != TOKENS:
-            visit.failure = f"{len(visit.at)} of {TOKENS} tokens"
-    except Exception as error:
-        visit.failure = f"{type(error).__name__}: {error}"[:200]
-    finally:
-        await client.close()
+COLUMNS = (
+    ("app", "app", ""),
+    ("visitors", "visitors", ""),
+    ("idle pages", "idle", ""),
+    ("finished", "finished", ""),
+    ("first token p50 ms", "first_p50", ".0f"),
+    ("p95", "first_p95", ".0f"),
+    ("delay of a token p50 ms", "delay_p50", ".0f"),
+    ("p95", "delay_p95", ".0f"),
+    ("slowest / ideal", "slowest", ".2f"),
+    ("app CPU ms/token", "cpu_ms", ".2f"),
+    ("app CPU ms/page load", "open_ms", ".0f"),
+    ("RSS MB", "rss_mb", ".0f"),
+    ("note", "note", ""),
+)
 
 
-async def idle_pages(url: str, count: int) -> list[PageClient]:
-    """Open pages that do nothing. Each keeps its heartbeat open, as a browser does."""
-    pages = [PageClient(url) for _ in range(count)]
-    for page in pages:
-        await page.open()
-    return pages
+def table(rows: Sequence[Row]) -> str:
+    """Return the rows in markdown."""
+    lines = [[name for name, _, _ in COLUMNS], ["---"] * len(COLUMNS)]
+    for row in rows:
+        values = [(getattr(row, name), form) for _, name, form in COLUMNS]
+        lines.append(["" if value is None else f"{value:{form}}" for value, form in values])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value that this share of all values does not exceed."""
+def percentile(values: Sequence[float], share: float) -> float | None:
+    """Return the value that this share of all values does not exceed, in milliseconds."""
     ranked = sorted(values)
-    return ranked[min(len(ranked) - 1, int(share * len(ranked)))]
+    return 1000 * ranked[min(len(ranked) - 1, int(share * len(ranked)))] if ranked else None
 
 
-def row(visits: Sequence[Visit], sent: dict[int, dict[int, float]], cpu_s: float, rss_mb: float) -> dict[str, Any]:
-    """Return the figures of one load. `sent` has the times at which the server sent tokens, by visitor and number."""
+def figures(visits: Sequence[Visit], sent: dict[int, dict[int, float]]) -> dict[str, Any]:
+    """Return the times of a load. `sent` has the times at which the server sent tokens, by visitor and number."""
     done = [one for one in visits if not one.failure]
-    first = [min(one.at.values()) - one.sent for one in done]
+    first = [min(one.at.values()) - one.sent for one in visits if one.at]
     delays = [
-        one.at[number] - at for one in done for number, at in sent.get(one.number, {}).items() if number in one.at
+        one.at[number] - at for one in visits for number, at in sent.get(one.number, {}).items() if number in one.at
     ]
+    failures = sorted({one.failure for one in visits if one.failure})
     return {
-        "visitors": len(visits),
         "finished": len(done),
-        "first_p50_ms": round(1000 * statistics.median(first)) if first else None,
-        "first_p95_ms": round(1000 * percentile(first, 0.95)) if first else None,
-        "delay_p50_ms": round(1000 * statistics.median(delays)) if delays else None,
-        "delay_p95_ms": round(1000 * percentile(delays, 0.95)) if delays else None,
-        "longest_of_ideal": round(max(one.ended - one.sent for one in done) / IDEAL_S, 2) if done else None,
-        "cpu_ms_per_token": round(1000 * cpu_s / (len(visits) * TOKENS), 3),
-        "rss_mb": round(rss_mb),
-        "failures": sorted({one.failure for one in visits if one.failure})[:3],
+        "first_p50": 1000 * statistics.median(first) if first else None,
+        "first_p95": percentile(first, 0.95),
+        "delay_p50": 1000 * statistics.median(delays) if delays else None,
+        "delay_p95": percentile(delays, 0.95),
+        "slowest": max(one.ended - one.sent for one in done) / IDEAL_S if done else None,
+        "note": "; ".join(failures[:2]),
     }
 
 
@@ -175,20 +160,46 @@ def sent_times(base_url: str) -> dict[int, dict[int, float]]:
     return times
 
 
-async def load(url: str, count: int, idle: int) -> list[Visit]:
-    """Let this many visitors come within `ARRIVAL_S` seconds, beside idle pages."""
-    pages = await idle_pages(url, idle)
-    visits = [Visit(number) for number in range(count)]
-    start = time.time() + 2 + count * 0.04  # all pages are open by then
-    try:
-        await asyncio.gather(*(visit(url, one, start + ARRIVAL_S * one.number / count) for one in visits))
-    finally:
-        for page in pages:
-            await page.close()
-    return visits
+class Load:
+    """One load of one running app."""
+
+    def __init__(self, name: str, url: str, meter: CpuMeter, visitors: int, idle: int) -> None:
+        self._name, self._url, self._meter = name, url, meter
+        self._visitors, self._idle = visitors, idle
+        self.visits: list[Visit] = []
+        self.open_s = self.cpu_s = 0.0
+
+    async def run(self, *, profile: bool) -> None:
+        """Open all pages, then let the visitors send their messages within `ARRIVAL_S` seconds."""
+        config = await PageConfig.read(self._url)
+        pages = [PAGES[self._name](self._url, config) for _ in range(self._visitors + self._idle)]
+        before, gate = self._meter.seconds(), asyncio.Semaphore(OPEN_AT_ONCE)
+
+        async def open_(page: OurPage | NaivePage) -> None:
+            async with gate:
+                await page.open()
+
+        try:
+            await asyncio.gather(*map(open_, pages))
+            await asyncio.sleep(1)
+            self.open_s = (self._meter.seconds() - before) / len(pages)
+            self.visits = [Visit(number, page) for number, page in enumerate(pages[: self._visitors])]
+            self._toggle(profile)
+            before, start = self._meter.seconds(), time.time() + 0.5
+            apart = ARRIVAL_S / self._visitors
+            await asyncio.gather(*(one.make(start + apart * one.number) for one in self.visits))
+            self.cpu_s = self._meter.seconds() - before
+            self._toggle(profile)
+        finally:
+            for page in pages:
+                await page.close()
+
+    def _toggle(self, profile: bool) -> None:
+        if profile:
+            os.kill(self._meter.child.pid, signal.SIGUSR1)
 
 
-def measure(count: int, idle: int) -> dict[str, Any]:
+def measure(app: str, visitors: int, idle: int, profile: str) -> Row:
     """Start the model server and the app anew, and measure one load."""
     with tempfile.TemporaryDirectory() as name:
         folder, ports = Path(name), [free_port(), free_port()]
@@ -199,33 +210,62 @@ def measure(count: int, idle: int) -> dict[str, Any]:
             "SWITCHBOARD_DATA": str(folder / "data"),
             "SWITCHBOARD_OFFLINE": "1",
         }
+        command = [sys.executable, "app.py"]
+        if app == "naive":
+            command = [sys.executable, "-m", "bench.naive", "--base-url", base_url, "--port", str(ports[1])]
+        elif profile:
+            env |= {"BENCH_PROFILE": profile, "PYTHONPATH": str(ROOT)}
+            command = [sys.executable, "-m", "bench.profiled_app"]
         model = [sys.executable, "-m", "tests.support.scripted_server", "--port", str(ports[0])]
         with (
             started(model, folder / "model.log") as server,
-            started([sys.executable, "app.py"], folder / "app.log", env) as app,
+            started(command, folder / "app.log", env) as child,
         ):
             wait_until_up(server, f"http://127.0.0.1:{ports[0]}/health", folder / "model.log", 20)
-            wait_until_up(app, url, folder / "app.log", 60)
+            wait_until_up(child, url, folder / "app.log", 60)
             time.sleep(4)  # the app imports its provider some time after it is up
-            meter = CpuMeter(app)
-            before = meter.seconds()
-            visits = asyncio.run(asyncio.wait_for(load(url, count, idle), VISIT_S))
-            figures = row(visits, sent_times(base_url), meter.seconds() - before, _rss(app))
-    return figures | {"idle_pages": idle}
+            load = Load(app, url, CpuMeter(child), visitors, idle)
+            note = ""
+            try:
+                asyncio.run(asyncio.wait_for(load.run(profile=bool(profile)), ROW_S))
+            except TimeoutError:
+                note = f"stopped after {ROW_S:.0f} s"
+            times = figures(load.visits, sent_times(base_url))
+            rss = psutil.Process(child.pid).memory_info().rss / 2**20
+    return Row(
+        app=app,
+        visitors=visitors,
+        idle=idle,
+        cpu_ms=1000 * load.cpu_s / (visitors * TOKENS) or None,
+        open_ms=1000 * load.open_s,
+        rss_mb=rss,
+        **times | {"note": "; ".join(filter(None, (note, times["note"])))},
+    )
 
 
-def _rss(app: psutil.Popen) -> float:
-    return psutil.Process(app.pid).memory_info().rss / 2**20
+def parsed(row: str) -> tuple[str, int, int]:
+    """Return the app, the visitors and the idle pages of a row. Raises ValueError."""
+    app, visitors, idle = (*row.split(":"), "0")[:3]
+    if app not in PAGES:
+        raise ValueError(f"no such app: {app}")
+    return app, int(visitors), int(idle)
 
 
 def main() -> None:
-    """Measure and print one line of JSON per load."""
+    """Measure and print a table. All rows together are also saved."""
     parser = argparse.ArgumentParser(description="Many visitors at once, on the page's own path.")
-    parser.add_argument("--visitors", default="20,50,100,200", help="comma-separated")
-    parser.add_argument("--idle", type=int, default=0, help="pages that are open and do nothing")
+    parser.add_argument("--row", action="append", type=parsed, help="app:visitors:idle pages; may be given again")
+    parser.add_argument("--profile", default="", help="file for the stacks of our app, see bench.profiled_app")
     given = parser.parse_args()
-    for count in map(int, given.visitors.split(",")):
-        print(json.dumps(measure(count, given.idle)), flush=True)
+    rows: list[Row] = []
+    with suppress(OutOfTime), bounded(LIMIT_S):
+        for app, visitors, idle in given.row or map(parsed, ROWS):
+            print(f"{app}, {visitors} visitors, {idle} idle pages ...", file=sys.stderr, flush=True)
+            rows.append(measure(app, visitors, idle, given.profile))
+            print(table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
+    print(table(rows))
+    if not given.row:
+        (HERE / "load.md").write_text(table(rows))
 
 
 if __name__ == "__main__":

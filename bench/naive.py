@@ -1,44 +1,47 @@
-"""The page to compare with: the pattern of most Gradio chat demos, which yields the whole conversation for each token.
+"""The page to compare with: `gr.ChatInterface`, as its documentation streams an answer.
+
+It may answer any number of visitors at once, and asks the model without a thread per visitor, so that only the way in
+which it shows an answer is compared. Its earlier turns are in its chatbot, and the model is sent all of them.
 
 python -m bench.naive --base-url http://127.0.0.1:9000/v1 --port 7861 --turns 40
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import gradio as gr
-from openai import OpenAI
+from openai import AsyncOpenAI
 
 from bench.turns import as_messages
 
 MODEL = "Qwen/Qwen3-8B"
-History = list[dict[str, Any]]
 
 
-def said(text: str, history: History) -> tuple[str, History]:
-    """Empty the box and show the question."""
-    return "", [*history, {"role": "user", "content": text}]
-
-
-def build(base_url: str, turns: int) -> gr.Blocks:
+def build(base_url: str, turns: int) -> gr.ChatInterface:
     """Build the page, with `turns` earlier turns in it."""
-    client = OpenAI(base_url=base_url, api_key="none")
+    client = AsyncOpenAI(base_url=base_url, api_key="none")
 
-    def answer(history: History) -> Iterator[History]:
-        # The chatbot's value is the only storage, so the model receives what the chatbot shows.
-        messages: Any = [{"role": message["role"], "content": message["content"]} for message in history]
-        history.append({"role": "assistant", "content": ""})
-        for chunk in client.chat.completions.create(model=MODEL, messages=messages, stream=True):
+    async def answer(message: str, history: list[dict[str, Any]]) -> AsyncIterator[str]:
+        earlier: Any = [{"role": one["role"], "content": _text(one["content"])} for one in history]
+        messages, text = [*earlier, {"role": "user", "content": message}], ""
+        async for chunk in await client.chat.completions.create(model=MODEL, messages=messages, stream=True):
             if chunk.choices and chunk.choices[0].delta.content:
-                history[-1]["content"] += chunk.choices[0].delta.content
-                yield history
+                text += chunk.choices[0].delta.content
+                yield text
 
-    with gr.Blocks() as demo:
-        chat = gr.Chatbot(value=as_messages(turns), elem_id="chat", height="80vh")
-        box = gr.Textbox(elem_id="composer", show_label=False)
-        box.submit(said, [box, chat], [box, chat], queue=False).then(answer, chat, chat)
-    return demo
+    return gr.ChatInterface(
+        answer,
+        chatbot=gr.Chatbot(value=as_messages(turns), elem_id="chat", height="80vh"),
+        textbox=gr.Textbox(elem_id="composer", show_label=False),
+        concurrency_limit=None,
+        api_name="chat",
+    )
+
+
+def _text(content: Any) -> str:
+    """Return the text of a message, which Gradio gives as a list of parts."""
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
 def main() -> None:
@@ -48,7 +51,9 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--turns", type=int, default=0)
     given = parser.parse_args()
-    build(given.base_url, given.turns).launch(server_name="127.0.0.1", server_port=given.port, quiet=True)
+    build(given.base_url, given.turns).launch(
+        server_name="127.0.0.1", server_port=given.port, quiet=True, max_threads=300
+    )
 
 
 if __name__ == "__main__":

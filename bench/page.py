@@ -1,4 +1,4 @@
-"""A chat page in Chromium: types a prompt and records when each tenth token of the answer becomes visible."""
+"""A chat page in Chromium: types a prompt and records when tokens of the answer become visible, and what that costs."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,20 +13,37 @@ from tests.support.chromium import launch
 # Watches `#chat` for the scripted server's tokens `word0`, `word1`, ... It inspects only the end of the nodes in a
 # mutation, so that watching costs the same in every contender. The clock is Date.now(), because it is the system clock,
 # as on the server; performance.timeOrigin was read when the browser started. It reports through console messages,
-# because a page that is behind answers no question until it has caught up, and the time limit would not hold.
+# because a page that is behind answers no question until it has caught up, and the time limit would not hold. A timer
+# of 10 ms notes the longest time in which the page's event loop did nothing else.
 WATCH = """
 ([every, last]) => {
-  let top = -1;
+  let top = -1, ticked = 0, gap = 0;
+  const tick = () => {
+    const now = performance.now();
+    if (ticked) gap = Math.max(gap, now - ticked - 10);
+    ticked = now;
+  };
+  const say = (what, value) => console.debug(`bench ${what} ${value}`);
   const note = (text, now) => {
     const start = text ? text.lastIndexOf("word") : -1;
     const found = start < 0 ? -1 : parseInt(text.slice(start + 4), 10);
     if (!(found > top)) return;
     for (let n = top + 1; n <= found; n++) {
-      if ((n + 1) % every === 0 || n === last) console.debug(`bench ${n + 1} ${now}`);
+      if (n === 0 || (n + 1) % every === 0 || n === last) say(n + 1, now);
     }
     top = found;
-    if (top === last) requestAnimationFrame(() => setTimeout(() => console.debug(`bench 0 ${Date.now()}`)));
+    if (top === last) requestAnimationFrame(() => setTimeout(() => {
+      tick();
+      say("gap", gap);
+      say("painted", Date.now());
+    }));
   };
+  addEventListener("keydown", ({ key }) => {
+    if (key !== "Enter" || ticked) return;
+    say("enter", Date.now());
+    tick();
+    setInterval(tick, 10);
+  }, true);
   new MutationObserver(records => {
     const now = Date.now();
     for (const record of records) {
@@ -36,20 +53,24 @@ WATCH = """
   }).observe(document.querySelector("#chat"), { childList: true, subtree: true, characterData: true });
 }
 """
-PAINTED = 0
+WARM_UP, WARMED_UP = "!text Ready.", "Ready."
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The times at which tokens became visible, in epoch milliseconds by token count (every tenth).
+    """The times at which tokens became visible, in epoch milliseconds by token count (the first, and every tenth).
 
-    `main_ms` is the CPU time of the page's main thread, as DevTools counts it if the page still answered.
+    `enter` is when Enter was pressed, and `gap` the longest time in which the page's event loop did one thing.
+    `main_ms` is the CPU time of the page's main thread, as DevTools counts it if the page still answered. `received` is
+    the bytes that the page got meanwhile.
     """
 
     shown: int
     at: dict[int, float]
-    painted: float | None
+    enter: float
+    gap: float | None
     main_ms: float
+    received: int
     watched_s: float
     ended: float
 
@@ -97,6 +118,14 @@ def _main_thread(pid: int) -> float:
         return 0.0
 
 
+def warm_up(page: Page, box: Locator) -> None:
+    """Let the page and the app answer once, because the first answer of a process is slower."""
+    box.fill(WARM_UP)
+    box.press("Enter")
+    page.locator("#chat").get_by_text(WARMED_UP, exact=True).last.wait_for(state="visible")
+    page.wait_for_timeout(1500)
+
+
 def ask(
     page: Page,
     box: Locator,
@@ -108,31 +137,39 @@ def ask(
     tick: Callable[[], object],
 ) -> Seen:
     """Send the prompt and watch until the last token is visible or `cap` seconds are over. Call `tick` meanwhile."""
-    at: dict[int, float] = {}
+    at, noted, received = dict[int, float](), dict[str, float](), 0
 
     def heard(message: ConsoleMessage) -> None:
         match message.text.split():
-            case ["bench", n, epoch_ms]:
-                at[int(n)] = float(epoch_ms)
+            case ["bench", what, value] if what.isdecimal():
+                at[int(what)] = float(value)
+            case ["bench", what, value]:
+                noted[what] = float(value)
             case _:
                 pass
+
+    def got(event: dict[str, int]) -> None:
+        nonlocal received
+        received += event["encodedDataLength"] or event["dataLength"]
 
     page.on("console", heard)
     page.evaluate(WATCH, [10, tokens - 1])
     cdp = page.context.new_cdp_session(page)
+    cdp.on("Network.dataReceived", got)
+    cdp.send("Network.enable")
     cdp.send("Performance.enable", {"timeDomain": "threadTicks"})
     before, start = _task_seconds(cdp), time.monotonic()
     clock_before = clock()
     box.fill(prompt)
     box.press("Enter")
-    while PAINTED not in at and time.monotonic() - start < cap:
+    while "painted" not in noted and time.monotonic() - start < cap:
         page.wait_for_timeout(400)
         tick()
     page.wait_for_timeout(400)  # work after the end of an answer is part of its cost
     watched, ended = time.monotonic() - start, time.time() * 1000
-    painted = at.pop(PAINTED, None)
-    main = _task_seconds(cdp) - before if painted else clock() - clock_before
-    return Seen(max(at, default=0), at, painted, main * 1000, watched, ended)
+    main = _task_seconds(cdp) - before if "painted" in noted else clock() - clock_before
+    enter, gap = noted.get("enter", 0.0), noted.get("gap")
+    return Seen(max(at, default=0), at, enter, gap, main * 1000, received, watched, ended)
 
 
 def _task_seconds(cdp: CDPSession) -> float:

@@ -1,11 +1,13 @@
 """Child processes of the bench: started on loopback, measured through /proc, and ended with their own children."""
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from urllib.request import urlopen
 
 import psutil
@@ -59,6 +61,26 @@ class CpuMeter:
                 with suppress(OSError):  # the thread has just ended
                     self.counts[str(path)] = int(path.read_text().split()[0])
         return sum(self.counts.values()) / 1e9
+
+
+class OutOfTime(BaseException):
+    """The bench received a signal to stop, or its time is over."""
+
+
+@contextmanager
+def bounded(seconds: int) -> Iterator[None]:
+    """Raise OutOfTime in the block after `seconds` or on SIGTERM, so that children are always ended."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise OutOfTime(signal.Signals(number).name)
+
+    for number in (signal.SIGALRM, signal.SIGTERM):
+        signal.signal(number, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
 
 
 def _family(child: psutil.Popen) -> list[psutil.Process]:

@@ -1,15 +1,14 @@
-"""`make bench`: our app against the naive page and the bare reader, on one scripted server, at 0, 40 and 400 turns.
+"""`make bench`: our app against the naive page and the bare reader, on one scripted server.
 
-It stops within 8 minutes, ends only processes that it started, and writes `results.md` and `results.json` beside it.
+Plain answers come after 0, 40 and 400 earlier turns, and answers in Markdown have 4,000 and 16,000 tokens. It stops
+within 20 minutes, ends only processes that it started, and writes `results.md` and `results.json` beside it.
 
-    python -m bench.run [--quick] [--only ours|naive|reader] [--turns 0,40]
+    python -m bench.run [--quick] [--only ours|naive|reader] [--answer tokens:1000:40]
 """
 
 import argparse
 import asyncio
 import json
-import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -18,22 +17,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from urllib.request import urlopen
 
 import psutil
 from playwright.sync_api import Page
 
-from bench.page import Seen, ask, browser_page, open_chat, renderer_clock
-from bench.process import ROOT, CpuMeter, started, wait_until_up
-from bench.report import TOKENS, Result, middle, report
+from bench.page import Seen, ask, browser_page, open_chat, renderer_clock, warm_up
+from bench.process import ROOT, CpuMeter, OutOfTime, bounded, started, wait_until_up
+from bench.report import ANSWERS, Answer, Result, middle, report
 from tests.support.ports import free_port
 
-PROMPT = f"!tokens {TOKENS} @200"
-LIMIT_S = 475
-CAP_S = {"ours": 60.0, "naive": 30.0}
-ROUNDS = 3
+LIMIT_S = 1200
+CAP_S = 2.0
+"""The seconds after which a page is stopped, as a multiple of the time in which the tokens are sent."""
 READY_S = 60.0
 HERE = Path(__file__).resolve().parent
 
@@ -51,35 +48,35 @@ class Bench:
             return json.load(answer)["requests"]
 
 
-def measure_reader(bench: Bench, turns: int) -> Result:
+def measure_reader(bench: Bench, answer: Answer) -> Result:
     """Measure the bare reader in a separate process."""
-    command = [sys.executable, "-m", "bench.reader", "--base-url", bench.base_url, "--turns", str(turns)]
+    command = [sys.executable, "-m", "bench.reader", "--base-url", bench.base_url, "--turns", str(answer.turns)]
     done = subprocess.run(
-        [*command, "--prompt", PROMPT], cwd=ROOT, capture_output=True, text=True, timeout=90, check=True
+        [*command, "--prompt", answer.prompt], cwd=ROOT, capture_output=True, text=True, timeout=180, check=True
     )
     read = json.loads(done.stdout)
-    if read["tokens"] != TOKENS:
+    if read["tokens"] != answer.tokens:
         raise RuntimeError(f"the reader saw {read['tokens']} tokens")
-    return Result(app="reader", turns=turns, cpu_ms=read["cpu_s"] * 1000 / TOKENS)
+    return Result(app="reader", answer=answer, cpu_ms=read["cpu_s"] * 1000 / answer.tokens)
 
 
-def measure_naive(bench: Bench, turns: int) -> Result:
+def measure_naive(bench: Bench, answer: Answer) -> Result:
     """Measure the naive page. Its earlier turns are the chatbot's initial value."""
     port = free_port()
     command = [sys.executable, "-m", "bench.naive", "--base-url", bench.base_url, "--port", str(port)]
-    return measure_app(bench, "naive", turns, [*command, "--turns", str(turns)], port)
+    return measure_app(bench, "naive", answer, [*command, "--turns", str(answer.turns)], port)
 
 
-def measure_ours(bench: Bench, turns: int) -> Result:
+def measure_ours(bench: Bench, answer: Answer) -> Result:
     """Measure our app. It reads its earlier turns from the store: this visitor's latest conversation."""
     from bench.preload import preload, visitor_cookie  # late, because the naive row must run without the app
 
     port = free_port()
     data = Path(tempfile.mkdtemp(dir=bench.folder))
     cookie = None
-    if turns:
+    if answer.turns:
         owner = "bench-visitor"
-        asyncio.run(preload(data, owner, turns))
+        asyncio.run(preload(data, owner, answer.turns))
         cookie = visitor_cookie(data, owner)
     env = {
         "VLLM_BASE_URL": bench.base_url,
@@ -87,13 +84,13 @@ def measure_ours(bench: Bench, turns: int) -> Result:
         "SWITCHBOARD_DATA": str(data),
         "SWITCHBOARD_OFFLINE": "1",
     }
-    return measure_app(bench, "ours", turns, [sys.executable, "app.py"], port, env=env, cookie=cookie)
+    return measure_app(bench, "ours", answer, [sys.executable, "app.py"], port, env=env, cookie=cookie)
 
 
 def measure_app(
     bench: Bench,
     app: str,
-    turns: int,
+    answer: Answer,
     command: Sequence[str],
     port: int,
     *,
@@ -101,7 +98,7 @@ def measure_app(
     cookie: tuple[str, str] | None = None,
 ) -> Result:
     """Start an app, open its page, ask, and compare the server's journal with the times on the page."""
-    url, log = f"http://127.0.0.1:{port}/", bench.folder / f"{app}-{turns}.log"
+    url, log = f"http://127.0.0.1:{port}/", bench.folder / f"{app}.log"
     with browser_page() as page:
         if cookie:
             page.context.add_cookies([{"name": cookie[0], "value": cookie[1], "url": url}])
@@ -110,31 +107,31 @@ def measure_app(
             wait_until_up(child, url, log, READY_S)
             up = time.monotonic() - begun
             box = open_chat(page, url, READY_S)
-            wait_for_past(page, turns)
-            ready = time.monotonic() - begun
-            meter = CpuMeter(child)
-            idle = idle_share(meter)
+            wait_for_past(page, answer.turns)
+            time.sleep(3.5)  # the app imports its provider some time after the page is ready
+            warm_up(page, box)
+            meter, cap = CpuMeter(child), 10 + CAP_S * answer.tokens / 200
             last = max((line["id"] for line in bench.journal(0)), default=0)
             main_thread = renderer_clock(page)
             before = meter.seconds()
-            seen = ask(page, box, PROMPT, TOKENS, cap=CAP_S[app], clock=main_thread, tick=meter.seconds)
+            seen = ask(page, box, answer.prompt, answer.tokens, cap=cap, clock=main_thread, tick=meter.seconds)
             cpu = meter.seconds() - before
             rss = psutil.Process(child.pid).memory_info().rss / 2**20
             line = max(bench.journal(last), key=lambda line: line["sent"], default=None)
     if line is None:
         raise RuntimeError(f"{app} sent no request to the model")
+    complete = seen.shown == answer.tokens
     return Result(
         app=app,
-        turns=turns,
-        complete=seen.shown == TOKENS,
-        shown=seen.shown,
+        answer=answer,
+        complete=complete,
+        gap=seen.gap,
         browser_ms=seen.main_ms / max(seen.shown, 1),
-        cpu_ms=cpu * 1000 / TOKENS,
-        idle_percent=idle * 100,
+        cpu_ms=cpu * 1000 / answer.tokens,
+        received=seen.received / max(seen.shown, 1),
         rss_mb=rss,
         up_s=up,
-        ready_s=ready,
-        note="" if seen.shown == TOKENS else f"{seen.shown} of {TOKENS} shown after {seen.watched_s:.0f} s",
+        note="" if complete else f"{seen.shown} of {answer.tokens} shown after {seen.watched_s:.0f} s",
         **lags(seen, line),
     )
 
@@ -145,59 +142,31 @@ def wait_for_past(page: Page, turns: int) -> None:
         page.locator("#chat").get_by_role("heading", name=f"Day {turns}", exact=True).wait_for(state="attached")
 
 
-def idle_share(meter: CpuMeter, seconds: float = 2.0) -> float:
-    """Return the CPU share of one core that the app uses while nothing happens, after it has settled."""
-    time.sleep(3.5)  # the app imports its provider some time after the page is ready
-    before, start = meter.seconds(), time.monotonic()
-    time.sleep(seconds)
-    return (meter.seconds() - before) / (time.monotonic() - start)
-
-
 def lags(seen: Seen, line: dict[str, Any]) -> dict[str, float | None]:
-    """Return the milliseconds from sending to showing, over every fiftieth token."""
+    """Return the ms from Enter to the request, and from sending to showing for the first and the last token."""
     sent = {mark["n"]: mark["epoch_ms"] for mark in line["marks"]}
     each = [seen.at[n] - at for n, at in sent.items() if n in seen.at]
     waiting = [seen.ended - at for n, at in sent.items() if n not in seen.at]
     return {
-        "lag_last": max(waiting) if waiting else each[-1],
-        "lag_median": statistics.median(each + waiting),
-        "lag_painted": seen.painted - sent[TOKENS] if seen.painted else None,
+        "request": line["at"]["epoch_ms"] - seen.enter,
+        "first": seen.at[1] - line["first"]["epoch_ms"] if 1 in seen.at else None,
+        "last": max(waiting) if waiting else each[-1],
     }
 
 
 MEASURES = {"reader": measure_reader, "naive": measure_naive, "ours": measure_ours}
 
 
-def measure(bench: Bench, app: str, turns: int) -> Result:
+def measure(bench: Bench, app: str, answer: Answer) -> Result:
     """Measure one cell. A contender that cannot run becomes a row with the reason and does not end the bench."""
-    print(f"{app}, {turns} earlier turns ...", file=sys.stderr, flush=True)
+    print(f"{app}, {answer.name} ...", file=sys.stderr, flush=True)
     try:
-        return MEASURES[app](bench, turns)
+        return MEASURES[app](bench, answer)
     except OutOfTime:
         raise
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
-        return Result(app=app, turns=turns, complete=False, shown=0, note=f"{type(error).__name__}: {lines[-1][:160]}")
-
-
-class OutOfTime(BaseException):
-    """The bench received a signal to stop, or its 8 minutes are over."""
-
-
-@contextmanager
-def bounded(seconds: int) -> Iterator[None]:
-    """Raise OutOfTime in the block after `seconds` or on SIGTERM, so that children are always ended."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise OutOfTime(signal.Signals(number).name)
-
-    for number in (signal.SIGALRM, signal.SIGTERM):
-        signal.signal(number, stop)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
+        return Result(app=app, answer=answer, complete=False, note=f"{type(error).__name__}: {lines[-1][:160]}")
 
 
 @contextmanager
@@ -211,21 +180,30 @@ def scripted(folder: Path) -> Iterator[Bench]:
 
 
 def grouped(results: Sequence[Result]) -> list[list[Result]]:
-    """Group the results by contender and length, sorted by turns and contenders."""
-    groups: dict[tuple[int, str], list[Result]] = {}
+    """Group the results by answer and contender, in the order of both."""
+    groups: dict[tuple[Answer, str], list[Result]] = {}
     for result in results:
-        groups.setdefault((result.turns, result.app), []).append(result)
-    return [groups[key] for key in sorted(groups, key=lambda key: (key[0], list(MEASURES).index(key[1])))]
+        groups.setdefault((result.answer, result.app), []).append(result)
+    answers = list(dict.fromkeys(result.answer for result in results))
+    return [
+        groups[key] for key in sorted(groups, key=lambda key: (answers.index(key[0]), list(MEASURES).index(key[1])))
+    ]
+
+
+def parsed(answer: str) -> Answer:
+    """Return the answer that the command line names: script:tokens:turns:rounds. Raises ValueError."""
+    script, *numbers = answer.split(":")
+    return Answer(script, *map(int, numbers))
 
 
 def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description="Our app against the naive page and the bare reader.")
-    parser.add_argument("--quick", action="store_true", help="40 turns only")
+    parser.add_argument("--quick", action="store_true", help="one short answer after 40 turns")
     parser.add_argument("--only", action="append", choices=list(MEASURES), help="may be given again")
-    parser.add_argument("--turns", help="comma-separated, by default 0,40,400")
+    parser.add_argument("--answer", action="append", type=parsed, help="script:tokens:turns:rounds; may be given again")
     given = parser.parse_args()
-    turns = [int(n) for n in given.turns.split(",")] if given.turns else [40] if given.quick else [0, 40, 400]
+    answers: Sequence[Answer] = given.answer or (ANSWERS[1:2] if given.quick else ANSWERS)
     results: list[Result] = []
     with (
         suppress(OutOfTime),
@@ -233,16 +211,17 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         scripted(Path(folder)) as bench,
     ):
-        # Round by round, so that other load on the machine affects all alike. The naive page is too slow for that.
-        for number in range(ROUNDS):
-            for count in turns:
+        # Round by round, so that other load on the machine affects all alike.
+        for number in range(max(answer.rounds for answer in answers)):
+            for answer in answers:
                 for app in given.only or MEASURES:
-                    if number == 0 or app != "naive":
-                        results.append(measure(bench, app, count))
+                    if number < (1 if app == "naive" else answer.rounds):
+                        results.append(measure(bench, app, answer))
     results = [middle(same) for same in grouped(results)]
-    (HERE / "results.json").write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
-    (HERE / "results.md").write_text(text := report(results, PROMPT))
-    print(text)
+    print(text := report(results))
+    if not (given.only or given.answer or given.quick):
+        (HERE / "results.json").write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+        (HERE / "results.md").write_text(text)
 
 
 if __name__ == "__main__":

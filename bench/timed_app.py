@@ -1,44 +1,50 @@
-"""Starts the app and prints when a message passes each step on its way to the model, for `bench.first_token`.
+"""Starts the app and prints when a message passes each step to the model, and its first text on the way to the page.
 
-The app itself is unchanged: the steps are seen from outside, through four of its methods. Each message makes one line,
-`bench {"join": [epoch ms, CPU ms], ...}`. The CPU time is that of all threads of the process.
+The app itself is unchanged: the steps are seen from outside, through some of its methods. Each step makes one line,
+`bench NUMBER STEP EPOCH_MS CPU_MS`, with the number of the message. The CPU time is that of all threads of the process.
 """
 
-import json
 import time
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import app
 from agent.providers import http
+from agent.runtime.run_stream import RunStream
 from agent.web.chat.journal import StoreJournal
+from agent.web.gradio_compat.event_queue import BoundedQueue
 from agent.web.middleware.isolation import IsolationMiddleware
 from agent.web.ui.handlers import Handlers
+from agent.web.ui.page_frames import PageFrames
 
-STEPS = ("join", "handler", "stored", "leaves")
-"""The request of the page arrives; its handler starts; the message is stored; the request to the model leaves."""
+STEPS = ("join", "handler", "stored", "leaves", "text", "shown", "told", "asked", "frame")
+"""The request of the page arrives; its handler starts; the message is stored; the request to the model leaves; the run
+has its first text; the handler gives the page the address of the answer; Gradio has queued its last message about the
+event, on which the page acts; the page asks for the answer; the text leaves."""
 
 Mark = tuple[float, float]
 
 
 class Steps:
-    """The times of the message that is on its way. The bench sends one at a time."""
+    """The steps of the message that is on its way. The bench sends one at a time."""
 
     def __init__(self) -> None:
-        self._marks: dict[str, Mark] = {}
+        self._number, self._passed = -1, set[str]()
 
     def begin(self, joined: Mark) -> None:
         """Begin with a message whose request arrived at this moment."""
-        self._marks = {"join": joined, "handler": now()}
+        self._number, self._passed = self._number + 1, set()
+        self._print("join", joined)
+        self._print("handler", now())
 
-    def pass_(self, step: str) -> None:
-        """Note the first time of a step. Print the line at the last one."""
-        if not self._marks or step in self._marks:
-            return
-        self._marks[step] = now()
-        if step == STEPS[-1]:
-            print("bench", json.dumps(self._marks), flush=True)
-            self._marks = {}
+    def pass_(self, step: str, after: str = "handler") -> None:
+        """Print the first time of a step, if it comes `after` another one."""
+        if self._number >= 0 and step not in self._passed and after in self._passed:
+            self._print(step, now())
+
+    def _print(self, step: str, mark: Mark) -> None:
+        self._passed.add(step)
+        print("bench", self._number, step, *mark, flush=True)
 
 
 def now() -> Mark:
@@ -48,18 +54,26 @@ def now() -> Mark:
 
 def watch(steps: Steps) -> None:
     """Let the methods of the app report their steps."""
+    from gradio.server_messages import ProcessCompletedMessage  # late, because the app has its own way to import Gradio
+
     isolate, submit, write = IsolationMiddleware.__call__, Handlers.submit, StoreJournal.write
     transport = cast(Any, http)._BatchingTransport
-    send = transport.handle_async_request
+    send, emit, after = transport.handle_async_request, RunStream.emit, PageFrames.after
+    tell = BoundedQueue.send_message
 
     async def isolated(self: IsolationMiddleware, scope: Any, receive: Any, answer: Any) -> None:
-        if str(scope.get("path", "")).endswith("/queue/join"):
+        path = str(scope.get("path", ""))
+        if path.endswith("/queue/join"):
             scope["bench"] = now()
+        elif path.startswith("/runs/"):
+            steps.pass_("asked")
         await isolate(self, scope, receive, answer)
 
     async def submitted(self: Handlers, given: Any, request: Any) -> AsyncIterator[Any]:
         steps.begin(request.request.scope["bench"])
         async for shown in submit(self, given, request):
+            if self.widgets.chat.view in shown:
+                steps.pass_("shown")
             yield shown
 
     async def written(self: StoreJournal, message: Any, note: Any) -> None:
@@ -70,10 +84,28 @@ def watch(steps: Steps) -> None:
         steps.pass_("leaves")
         return await send(self, request)
 
+    def told(self: BoundedQueue, event: Any, message: Any) -> None:
+        tell(self, event, message)
+        if isinstance(message, ProcessCompletedMessage):
+            steps.pass_("told", after="shown")
+
+    def emitted(self: RunStream, piece: Any) -> None:
+        steps.pass_("text")
+        emit(self, piece)
+
+    def frames_after(self: PageFrames, last_id: str) -> Any:
+        frames = after(self, last_id)
+        if any("word0" in data for _, data in frames):
+            steps.pass_("frame")
+        return frames
+
     cast(Any, IsolationMiddleware).__call__ = isolated
     submitted.__annotations__ = submit.__annotations__  # Gradio reads them to find the request
     cast(Any, Handlers).submit = submitted
     cast(Any, StoreJournal).write = written
+    cast(Any, BoundedQueue).send_message = told
+    cast(Any, RunStream).emit = emitted
+    cast(Any, PageFrames).after = frames_after
     transport.handle_async_request = sent
 
 

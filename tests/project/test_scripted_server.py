@@ -2,17 +2,18 @@
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
-from tests.support.script_language import parse, pieces, plan, token
+from tests.support.script_language import Deltas, parse, pieces, plan, token
 from tests.support.scripted_server import Config, Running, running
 
 MODEL = "Qwen/Qwen3-8B"
@@ -41,8 +42,26 @@ async def stream(client: openai.AsyncOpenAI, text: str, **more: Any) -> list[Any
     return [chunk async for chunk in answer]
 
 
+def items(action: object) -> Sequence[dict[str, Any]]:
+    return action.items if isinstance(action, Deltas) else ()
+
+
 def content(chunks: list[Any]) -> str:
     return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+
+
+@pytest.mark.parametrize("count", [1, 2, 50, 4000])
+def test_markdown_has_numbered_words(count: int) -> None:
+    tokens = [
+        item["content"] for action in plan({"messages": prompt(f"!markdown {count} @200")}) for item in items(action)
+    ]
+    assert len(tokens) == count
+    numbered = [(at, re.fullmatch(r"\s*word(\d+)", piece)) for at, piece in enumerate(tokens)]
+    assert all(int(found[1]) == at for at, found in numbered if found)
+    assert numbered[0][1]
+    assert numbered[-1][1]
+    text = "".join(tokens)
+    assert all(part in text for part in ("\n## ", "\n- ", "```python\n", "\n|---|", "\n$$ ")) is (count == 4000)
 
 
 @pytest.mark.parametrize("rate", [100, 200, 1000])

@@ -11,6 +11,7 @@ script says after that text is sent then. A command that ends after N tokens goe
     !reasoning WORDS          the same as reasoning
     !echo                     stream the request itself as JSON (long strings shortened)
     !tokens N [@RATE]         N tokens of `token(i)`, RATE a second
+    !markdown N [@RATE]       N tokens of a long answer in Markdown
     !think N [@RATE]          N reasoning tokens
     !pace RATE                the rate of the commands after it
     !wait SECONDS             silence, with the headers sent
@@ -35,6 +36,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, assert_never
+
+from tests.support.markdown_tokens import markdown_tokens
 
 Json = dict[str, Any]
 
@@ -290,6 +293,11 @@ def _tokens(text: str, scene: Scene) -> list[Action]:
     return [Deltas([{"content": token(i)} for i in range(count)], rate)]
 
 
+def _markdown(text: str, scene: Scene) -> list[Action]:
+    count, rate = _count_and_rate(text)
+    return [Deltas([{"content": piece} for piece in markdown_tokens(count)], rate)]
+
+
 def _think(text: str, scene: Scene) -> list[Action]:
     count, rate = _count_and_rate(text)
     return [Deltas([{"reasoning": f"thought{i} "} for i in range(count)], rate)]
@@ -370,6 +378,7 @@ COMMANDS: dict[str, Callable[[str, Scene], list[Action]]] = {
     "quote": _quote,
     "echo": _echo,
     "tokens": _tokens,
+    "markdown": _markdown,
     "think": _think,
     "pace": _wait,  # never called, because `plan` handles it
     "wait": _wait,

@@ -1,0 +1,140 @@
+"""A Gradio page without a browser: its cookie, its session and its events. Serves our page and the naive one."""
+
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any
+from uuid import uuid4
+
+import httpx
+
+API = "/gradio_api/queue/"
+SECONDS = 150.0
+"""Seconds until a request fails."""
+Event = dict[str, Any]
+
+
+class PageConfig:
+    """The components and events of a page, which all its visitors share."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.events: list[Event] = config["dependencies"]
+        self.names: dict[int, str] = {one["id"]: one["props"].get("elem_id") or "" for one in config["components"]}
+        self.values: dict[int, Any] = {one["id"]: one["props"].get("value") for one in config["components"]}
+
+    @classmethod
+    async def read(cls, url: str) -> "PageConfig":
+        """Ask the page."""
+        async with httpx.AsyncClient(base_url=url, timeout=SECONDS, trust_env=False) as http:
+            await http.get("/")
+            return cls((await http.get("/config")).raise_for_status().json())
+
+    def event(self, name: str) -> Event:
+        """Return the event with this name in the API. Raises `StopIteration`."""
+        return next(event for event in self.events if event["api_name"] == name)
+
+    def on(self, element: str, trigger: str) -> Event:
+        """Return the event of this element that asks the server. Raises `StopIteration`."""
+        return next(
+            event
+            for event in self.events
+            if event["backend_fn"]
+            and any(self.names.get(id_) == element and on == trigger for id_, on in event["targets"])
+        )
+
+
+class PageClient:
+    """One open page."""
+
+    def __init__(self, url: str, config: PageConfig) -> None:
+        self.http = httpx.AsyncClient(base_url=url, timeout=SECONDS, trust_env=False)
+        self.session = uuid4().hex[:11]
+        self.config = config
+
+    async def messages(self, event: Event, values: dict[str, Any]) -> AsyncGenerator[str]:
+        """Run an event of the page, and yield what the queue says about it. `values` are those of elements, by id."""
+        data = [values.get(self.config.names[one], self.config.values[one]) for one in event["inputs"]]
+        body = {"data": data, "fn_index": event["id"], "session_hash": self.session}
+        joined = await self.http.post(API + "join", json=body)
+        if joined.status_code != 200:
+            raise RuntimeError(f"{event['api_name']} was refused: {joined.status_code} {joined.text[:200]}")
+        async with aclosing(stream(self.http, API + "data", {"session_hash": self.session})) as messages:
+            async for message in messages:
+                yield message
+
+    async def run(self, event: Event, values: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Run an event. Return its outputs by the ids of their elements, "" for those without one."""
+        outputs: dict[str, Any] = {}
+        async with aclosing(self.messages(event, values or {})) as messages:
+            async for message in messages:
+                said = json.loads(message)
+                if said["msg"] in ("process_generating", "process_completed"):
+                    if not said["success"]:
+                        raise RuntimeError(f"{event['api_name']} failed: {said['output']}")
+                    names = (self.config.names[one] for one in event["outputs"])
+                    new = dict(zip(names, said["output"]["data"], strict=True))
+                    outputs |= {name: value for name, value in new.items() if value != []}
+                if said["msg"] == "close_stream":
+                    break
+        return outputs
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.http.aclose()
+
+
+class OurPage(PageClient):
+    """Our page."""
+
+    async def open(self) -> None:
+        """Load the page and its settings, and the conversation, as live.js does."""
+        (await self.http.get("/")).raise_for_status()
+        await self.run(self.config.event("page_loaded"))
+        await self.run(self.config.event("show"))
+
+    async def ask(self, prompt: str) -> AsyncGenerator[str]:
+        """Send a message and yield the frames of its answer."""
+        event = self.config.on("composer", "submit")
+        outputs = await self.run(event, {"composer": {"text": prompt, "files": []}})
+        live = next(value["live"] for value in outputs.values() if isinstance(value, dict) and "live" in value)
+        path, _, query = live.partition("?")
+        async with aclosing(stream(self.http, "/" + path, dict(re.findall(r"(\w+)=(\w+)", query)))) as frames:
+            async for frame in frames:
+                yield frame
+
+    async def finish(self) -> None:
+        """Ask for the stored conversation, as the page does at the end of an answer."""
+        await self.run(self.config.on("refresh", "click"))
+
+
+class NaivePage(PageClient):
+    """The page of `bench.naive`, by its API: the page itself runs four more events for each message."""
+
+    async def open(self) -> None:
+        """Load the page."""
+        (await self.http.get("/")).raise_for_status()
+
+    async def ask(self, prompt: str) -> AsyncGenerator[str]:
+        """Send a message and yield what the queue says while the answer is written."""
+        async with aclosing(self.messages(self.config.event("chat"), {"composer": prompt})) as messages:
+            async for message in messages:
+                if '"close_stream"' in message:
+                    return
+                if '"success":false' in message:
+                    raise RuntimeError(f"chat failed: {message[:200]}")
+                yield message
+
+    async def finish(self) -> None:
+        """Do nothing: the page has all it shows."""
+
+
+async def stream(http: httpx.AsyncClient, path: str, params: dict[str, str]) -> AsyncGenerator[str]:
+    """Yield the data of each event of a stream, until it ends."""
+    async with http.stream("GET", path, params=params) as answer:
+        if answer.status_code != 200:
+            raise RuntimeError(f"{path} was refused: {answer.status_code}")
+        lines: AsyncIterator[str] = answer.aiter_lines()
+        async for line in lines:
+            if line.startswith("data: "):
+                yield line.removeprefix("data: ")
