@@ -114,9 +114,13 @@ def _is_flat(part: dict[str, Any], inner: str) -> bool:
 
 
 class DeltaMerger:
-    """Merges the events of one stream, batch by batch. Remembers only whether a batch has ended within an event."""
+    """Merges the events of one stream, batch by batch. Remembers whether a batch has ended within an event.
+
+    `has_text` is True when a text has come.
+    """
 
     def __init__(self) -> None:
+        self.has_text = False
         self._tail = b""
         """The last bytes of an event that has not ended; empty between events."""
 
@@ -128,6 +132,7 @@ class DeltaMerger:
         while at < len(batch):
             found = _EVENT.match(batch, at)
             delta = read_delta(found[2]) if found else None
+            self.has_text = self.has_text or delta is not None
             if found and delta and run and (found[1], found[3]) == frame and _joins(run[-1], delta):
                 run.append(delta)
             else:

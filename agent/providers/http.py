@@ -23,7 +23,7 @@ from agent.providers.errors import explain, missing_key
 from agent.providers.request_queue import RequestQueue
 
 READ_INTERVAL_SECONDS = 0.03
-"""Seconds between two reads of a stream that has begun, if it is the only one. The first bytes are never held back.
+"""Seconds between two reads of a stream that has begun, if it is the only one. The first text is never held back.
 
 Waking up for every token is expensive: waking each 30 to 40 ms parses the same bytes with about half the CPU."""
 PER_STREAM_SECONDS = 0.003
@@ -32,6 +32,8 @@ MAX_READ_INTERVAL_SECONDS = 0.3
 """The longest pause, in seconds, however many streams are open."""
 READ_SECONDS = 0.002
 """Seconds for a read of bytes that have arrived. After that time it is clear that the network has none."""
+READS_BEFORE_TEXT = 10
+"""The most reads without a pause until the first text has come. Every dialect begins with some events without text."""
 MAX_CHUNKS_AHEAD = 1000
 """Chunks that are read ahead of a reader that is busy."""
 
@@ -216,7 +218,7 @@ class _BatchedStream(httpx2.AsyncByteStream):
 
     async def _read(self) -> None:
         source = self._source = self._source or aiter(self._stream)
-        loop = asyncio.get_running_loop()
+        loop, reads = asyncio.get_running_loop(), 0
         with _PACE.stream():
             while True:
                 asked = monotonic()
@@ -226,7 +228,9 @@ class _BatchedStream(httpx2.AsyncByteStream):
                     return
                 self._chunks.append(chunk)
                 arrived, pause = monotonic(), _PACE.seconds
-                if arrived - asked < 0.001 and len(self._chunks) < MAX_CHUNKS_AHEAD:
+                has_more = arrived - asked < 0.001 and len(self._chunks) < MAX_CHUNKS_AHEAD
+                if has_more or self._expects_text(reads):
+                    reads += not has_more
                     self._news.set()
                     continue
                 # The network had no more bytes: let some arrive before reading again. A stream that is slower than the
@@ -237,6 +241,9 @@ class _BatchedStream(httpx2.AsyncByteStream):
                 await asyncio.sleep(pause)
                 self._is_pausing = False
                 loop.call_later(READ_SECONDS, self._news.set)
+
+    def _expects_text(self, reads: int) -> bool:
+        return self._merger is not None and not self._merger.has_text and reads < READS_BEFORE_TEXT
 
     def _ended(self, reading: asyncio.Task[None]) -> None:
         if not reading.cancelled():

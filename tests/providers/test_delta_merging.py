@@ -364,6 +364,30 @@ async def test_second_iteration_reads_the_rest_at_once(monkeypatch: pytest.Monke
     await stream.aclose()
 
 
+async def test_first_text_comes_without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server begins with an event without text, and the model needs time for its first token."""
+    monkeypatch.setattr(http, "READ_INTERVAL_SECONDS", 3600.0)
+    role = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}
+    text = {"choices": [{"index": 0, "delta": {"content": "Hello"}}]}
+    events = [b"data: %s\n\n" % json.dumps(one).encode() for one in (role, text, text, text)]
+    chunks = aiter(http._BatchedStream(Apart(events), DeltaMerger()))
+    assert [await asyncio.wait_for(anext(chunks), 60) for _ in range(2)] == events[:2]
+    with pytest.raises(TimeoutError):  # the texts after it share a pause
+        await asyncio.wait_for(anext(chunks), 0.5)
+
+
+class Apart(httpx2.AsyncByteStream):
+    """A server that waits before each event."""
+
+    def __init__(self, events: Sequence[bytes]) -> None:
+        self._events = events
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for event in self._events:
+            await asyncio.sleep(0.05)
+            yield event
+
+
 class Slow(httpx2.AsyncByteStream):
     """A server that takes its time, once."""
 
