@@ -3,11 +3,13 @@
 import re
 import signal
 from collections.abc import Callable
+from io import BytesIO
 
 import pytest
+from PIL import Image, ImageChops
 from playwright.sync_api import Route, expect
 
-from tests.conftest import App, Visitor, becomes
+from tests.conftest import CONFIG, App, Visitor, becomes
 
 pytestmark = pytest.mark.browser
 
@@ -45,7 +47,21 @@ SCENES = [
     "!text Half of it !status 500",
     "!cut 5",
     "!length 9",
+    "!tool make !text Here they are.",
+    "!tokens 10000 @5000",
+    '!tool ask_user {"question": "Which table?", "choices": ["monthly", "yearly"]}',  # the last, because it waits
 ]
+PICTURED = [scene for scene in SCENES if re.search("print|First|make", scene)]
+REFRESH_ID = 'window.gradio_config.components.find(({ props }) => props.elem_id === "refresh").id'
+LOADED = "[...document.images].every((image) => image.complete)"
+
+
+@pytest.fixture(scope="module")
+def making_app(start_app: Callable[..., App]) -> App:
+    """An app with a tool that returns files, and with one that asks."""
+    nap = '"tests.support.slow_tools:nap"'
+    more = [nap, '"tests.support.making_tools:make"', '"agent.tools:ask_user"']
+    return start_app(CONFIG.replace(nap, ", ".join(more)))
 
 
 def shown_words(visitor: Visitor) -> list[str]:
@@ -95,8 +111,8 @@ def test_blocked_stream_is_polled(app: App, visit: Visit) -> None:
 
 
 @pytest.mark.gate("The end of an answer moves nothing, and a reload shows the same.")
-def test_end_and_reload_show_the_same(app: App, visit: Visit) -> None:
-    visitor = visit(app.url, fresh=True)
+def test_end_and_reload_show_the_same(making_app: App, visit: Visit) -> None:
+    visitor = visit(making_app.url, fresh=True)
     visitor.allow_tools()
     visitor.page.evaluate(COUNT_REDRAWS)
     for scene in SCENES:
@@ -109,6 +125,35 @@ def test_end_and_reload_show_the_same(app: App, visit: Visit) -> None:
     visitor.page.get_by_role("button", name="Show earlier messages").click()
     expect(visitor.chat.locator(".user-row")).to_have_count(len(SCENES))
     becomes(before, lambda: visitor.page.evaluate(CONTENT))
+
+
+def test_end_of_answer_changes_no_pixel(making_app: App, visit: Visit) -> None:
+    """The page looks the same with its last frame and with the stored conversation, apart from the composer."""
+    visitor = visit(making_app.url, fresh=True)
+    visitor.allow_tools()
+    refresh, held = visitor.page.evaluate(REFRESH_ID), list[Route]()
+
+    def hold(route: Route) -> None:
+        if (route.request.post_data_json or {}).get("trigger_id") == refresh:
+            held.append(route)
+        else:
+            route.continue_()
+
+    def picture() -> Image.Image:
+        changing = [visitor.page.locator("#composer"), visitor.chat.locator("audio")]
+        return Image.open(BytesIO(visitor.page.screenshot(animations="disabled", mask=changing))).convert("RGB")
+
+    visitor.page.route("**/queue/join*", hold)
+    for number, scene in enumerate(PICTURED, 1):
+        visitor.say(f"!wait 0.5 {scene}")  # so that the page reads the answer while it is written
+        becomes(True, lambda: visitor.page.evaluate(LOADED) and bool(held))
+        expect(visitor.chat.locator(".caption")).to_have_count(number)
+        expect(visitor.chat.locator("[data-testid=bot]:not([role])")).to_have_count(0)
+        expect(visitor.stop).to_be_visible()
+        before = picture()
+        held.pop().continue_()
+        visitor.idle()
+        assert ImageChops.difference(before, picture()).getbbox() is None, scene
 
 
 def test_title_says_that_a_hidden_page_has_its_answer(app: App, visit: Visit) -> None:
