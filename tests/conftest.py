@@ -91,7 +91,7 @@ class App:
         path = self.folder / "app.log"
         path.touch()
         if self.imported and not self.prefix and self.imported.can_start(self.env):
-            self.process = self.imported.start(self.env, path)
+            self.process = self.imported.start(self.env, (os.devnull, path, path))
         else:
             with path.open("ab") as log:
                 command = [*self.prefix, sys.executable, "app.py"]

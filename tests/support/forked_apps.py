@@ -1,24 +1,28 @@
 """Forks apps from one process that has imported the app, because the imports are most of the work of a start.
 
 A forked app runs the same `app.main()` in its own process, with its own environment. Only what the imports themselves
-read from the environment is that of the first process, so `can_start` refuses variables that they can read.
+read from the environment is that of the first process, so `can_start` refuses variables that they can read. Other
+programs can be forked, too, such as the chat in the terminal.
 
-Run as a program, this is that process. Each line of its stdin asks for an app; lines on its stdout name the process
-of each app and its end.
+Run as a program, this is that process. Its argument is the module of the app. Each line of its stdin asks for an app;
+lines on its stdout name the process of each app and its end.
 """
 
+import fcntl
 import json
 import os
 import select
 import signal
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[2]
 READ_BY_IMPORTS = ("GRADIO_", "HF_", "HUGGINGFACE_", "LOG_", "PYTHON", "SPACE_", "SSL_", "SYSTEM")
@@ -73,11 +77,23 @@ class Imported:
         names = {name for name in env.keys() | self._env.keys() if env.get(name) != self._env.get(name)}
         return not [name for name in names - {*READ_LATER} if name.startswith(READ_BY_IMPORTS)]
 
-    def start(self, env: Mapping[str, str], log: Path) -> Forked:
-        """Start an app that appends its output to `log`."""
+    def start(
+        self,
+        env: Mapping[str, str],
+        files: Sequence[Path | str],
+        argv: Sequence[str] = (),
+        *,
+        folder: Path = ROOT,
+        own_session: bool = False,
+    ) -> Forked:
+        """Start an app in a folder, with the files for its stdin, stdout and stderr, to which its output is appended.
+
+        In its own session, a terminal that is its stdin is its controlling terminal.
+        """
         assert self._process.stdin
+        asked = {"env": dict(env), "files": [*map(str, files)], "argv": [*argv], "folder": str(folder)}
         with self._lock:
-            print(json.dumps({"env": dict(env), "log": str(log)}), file=self._process.stdin, flush=True)
+            print(json.dumps(asked | {"own_session": own_session}), file=self._process.stdin, flush=True)
             if not self._forked.acquire(timeout=60):
                 raise RuntimeError("the process with the imports does not answer")
             return self._next.pop()
@@ -98,9 +114,9 @@ class Imported:
 
 
 @contextmanager
-def imported() -> Iterator[Imported]:
-    """Run such a process until the block ends."""
-    command, env = [sys.executable, "-m", "tests.support.forked_apps"], dict(os.environ)
+def imported(module: str = "app") -> Iterator[Imported]:
+    """Run such a process, which has imported this module, until the block ends."""
+    command, env = [sys.executable, "-m", "tests.support.forked_apps", module], dict(os.environ)
     process = subprocess.Popen(command, cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield Imported(process, env)
@@ -113,7 +129,7 @@ def imported() -> Iterator[Imported]:
 def main() -> int:
     """Import the app, and fork for each line of stdin until it ends. Return the exit status, also of each app."""
     before = dict(os.environ)
-    import app  # sets the signal handlers, too
+    app = import_module(sys.argv[1])  # sets the signal handlers, too
 
     set_by_imports = {name: value for name, value in os.environ.items() if before.get(name) != value}
     assert threading.active_count() == 1, "a fork would lose a thread"
@@ -137,10 +153,13 @@ def main() -> int:
             *lines, rest = (rest + read).split(b"\n")
             for line in lines:
                 asked = json.loads(line)
+                files = [os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOCTTY) for file in asked["files"]]
                 if (pid := os.fork()) == 0:
                     signal.signal(signal.SIGINT, leave)
-                    _become_app(set_by_imports | asked["env"], asked["log"], close=(said.fileno(), woken, wake))
+                    _become_app(asked | {"env": set_by_imports | asked["env"]}, files, (said.fileno(), woken, wake))
                     return app.main()
+                for file in files:
+                    os.close(file)
                 print(json.dumps({"pid": pid}), file=said, flush=True)
 
 
@@ -155,16 +174,23 @@ def _report_ended(said: IO[str]) -> None:
         print(json.dumps({"pid": pid, "status": os.waitstatus_to_exitcode(status)}), file=said, flush=True)
 
 
-def _become_app(env: dict[str, str], log: str, *, close: Sequence[int]) -> None:
+def _become_app(asked: Mapping[str, Any], files: Sequence[int], close: Sequence[int]) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    nothing, output = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    for number, file in enumerate((nothing, output, output)):
+    for number, file in enumerate(files):
         os.dup2(file, number)
-    for file in (nothing, output, *close):
+    for file in (*files, *close):
         os.close(file)
+    if asked["own_session"]:
+        os.setsid()
+        if os.isatty(0):
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    # As a new process: buffered by line only at a terminal.
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115 - they stay open
+    os.chdir(asked["folder"])
+    sys.argv[1:] = asked["argv"]
     os.environ.clear()
-    os.environ.update(env)
+    os.environ.update(asked["env"])
 
 
 if __name__ == "__main__":

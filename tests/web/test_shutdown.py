@@ -51,6 +51,7 @@ def start(app: App, tmp_path: Path) -> Iterator[Start]:
         port = free_port()
         folders = {"SWITCHBOARD_DATA": str(tmp_path / "data"), "SWITCHBOARD_CONFIG": str(tmp_path / "app.toml")}
         own = App(tmp_path, {**app.env, **folders, "GRADIO_SERVER_PORT": str(port), **env}, port)
+        own.imported = app.imported
         started.append(own)
         launch(own, command)
         return own
@@ -66,11 +67,16 @@ def start(app: App, tmp_path: Path) -> Iterator[Start]:
 
 def launch(own: App, command: list[str] | None = None) -> None:
     """Start it and return when it answers."""
-    with (own.folder / "app.log").open("ab") as log:
-        own.process = subprocess.Popen(
-            command or [sys.executable, "app.py"],
-            cwd=ROOT, env=own.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
+    path = own.folder / "app.log"
+    if command is None:
+        assert own.imported is not None
+        assert own.imported.can_start(own.env)
+        own.process = own.imported.start(own.env, (os.devnull, path, path), own_session=True)
+    else:
+        with path.open("ab") as log:
+            own.process = subprocess.Popen(
+                command, cwd=ROOT, env=own.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
     until(lambda: answers(own, "healthz") or own.process.poll() is not None, 30)
     assert own.process.poll() is None, own.log
 
