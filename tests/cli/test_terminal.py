@@ -12,8 +12,9 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -23,10 +24,11 @@ import pytest
 from hypothesis import given, settings
 from PIL import Image as Pillow
 
-from agent import Agent, Context, InputError, Seals, Suspension, ask_user, tool
+from agent import Agent, Context, InputError, Seals, Suspension, ask_user
 from agent.cli.history_file import ConversationFile, ConversationState
 from agent.settings import ROOT
 from tests.support.fakes import Call, FakeConnection, Step
+from tests.support.forked_apps import Imported, imported
 from tests.support.media_files import sound
 from tests.support.scripted_server import Config, Running, running
 from tests.support.strategies import conversations
@@ -34,15 +36,8 @@ from tests.tiers import examples
 
 MODEL = "Qwen/Qwen3-VL-8B-Instruct"
 PATIENCE = 60.0
-# Each test starts processes, and each process imports the whole package.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 CTRL_C, CTRL_D, CTRL_U = "\x03", "\x04", "\x15"
-
-
-@tool(needs_approval=True)
-async def pay(amount: int) -> str:
-    """Pay somebody."""
-    return f"paid {amount}"
 
 
 SERVER = Config(models=(MODEL,), rate=200.0)
@@ -58,15 +53,24 @@ def environment(base_url: str, folder: Path) -> dict[str, str]:
     }
 
 
+@dataclass
+class Done:
+    """A chat that has ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
 class Typed:
     """A process at its own terminal. `said` is everything shown, including typed text."""
 
-    def __init__(self, argv: list[str], env: Mapping[str, str], folder: Path) -> None:
+    def __init__(self, chat: Imported, argv: list[str], env: Mapping[str, str], folder: Path) -> None:
         self.said, self._seen = "", 0
-        self.pid, self._terminal = pty.fork()
-        if self.pid == 0:
-            os.chdir(folder)
-            os.execve(sys.executable, [sys.executable, "-m", "agent", *argv], dict(env))
+        self._terminal, other_end = pty.openpty()
+        self._process = chat.start(env, [os.ttyname(other_end)] * 3, argv, folder=folder, own_session=True)
+        os.close(other_end)
+        self.pid = self._process.pid
         # Wide enough that no line wraps.
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 400, 0, 0))
 
@@ -102,12 +106,11 @@ class Typed:
         """Wait for the end and return the exit status, or -n after signal n."""
         while self._read():
             pass
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self._process.wait(PATIENCE)
 
     def kill(self) -> None:
-        with suppress(ProcessLookupError, ChildProcessError):
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+        self._process.kill()
+        self._process.wait(PATIENCE)
         os.close(self._terminal)
 
     def _read(self) -> bool:
@@ -121,36 +124,55 @@ class Typed:
         return bool(data)
 
 
-@contextmanager
-def at_terminal(server: Running, folder: Path, *argv: str) -> Iterator[Typed]:
-    typed = Typed(list(argv), environment(server.base_url, folder), folder)
-    try:
-        yield typed
-    finally:
-        typed.kill()
+AtTerminal = Callable[..., AbstractContextManager[Typed]]
+Piped = Callable[..., Done]
 
 
-def piped(text: str, base_url: str, folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "agent", *argv],
-        input=text,
-        env=environment(base_url, folder),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=2 * PATIENCE,
-        check=False,
-    )
+@pytest.fixture(scope="module")
+def chat() -> Iterator[Imported]:
+    """The process from which chats are forked."""
+    with imported("agent.__main__") as process:
+        yield process
+
+
+@pytest.fixture
+def at_terminal(chat: Imported, server: Running, tmp_path: Path) -> AtTerminal:
+    """Start a chat at its own terminal: `with at_terminal("--history", "kept.json") as typed`."""
+
+    @contextmanager
+    def start(*argv: str) -> Iterator[Typed]:
+        typed = Typed(chat, list(argv), environment(server.base_url, tmp_path), tmp_path)
+        try:
+            yield typed
+        finally:
+            typed.kill()
+
+    return start
+
+
+@pytest.fixture
+def piped(chat: Imported, server: Running, tmp_path: Path) -> Piped:
+    """Run a chat with this input to its end: `piped("Hello", "--tools")`."""
+
+    def run(text: str, *argv: str, base_url: str = "") -> Done:
+        files = [tmp_path / name for name in ("stdin", "stdout", "stderr")]
+        for file, written in zip(files, (text, "", ""), strict=True):
+            file.write_text(written)
+        env = environment(base_url or server.base_url, tmp_path)
+        status = chat.start(env, files, argv, folder=tmp_path).wait(2 * PATIENCE)
+        return Done(status, files[1].read_text(), files[2].read_text())
+
+    return run
 
 
 # --- at the terminal --------------------------------------------------------------------------------------------------
 
 
-def test_conversation_in_terminal(server: Running, tmp_path: Path) -> None:
+def test_conversation_in_terminal(at_terminal: AtTerminal, server: Running, tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
     Pillow.new("RGB", (3, 2), "red").save(tmp_path / "red.png")
     (tmp_path / "hum.wav").write_bytes(sound("wav"))
-    with at_terminal(server, tmp_path, "--history", "kept.json", "--tools", "agent.tools.builtin:calculate") as typed:
+    with at_terminal("--history", "kept.json", "--tools", "agent.tools.builtin:calculate") as typed:
         typed.until(r"Qwen3-VL-8B-Instruct\. /help")
         typed.until("> ")
         typed.type("!tokens 3")
@@ -190,7 +212,7 @@ def test_conversation_in_terminal(server: Running, tmp_path: Path) -> None:
         typed.type("/quit")
         assert typed.ended() == 0
     assert len(ConversationFile(kept).load().context.messages) == 10
-    with at_terminal(server, tmp_path, "--history", "kept.json") as typed:
+    with at_terminal("--history", "kept.json") as typed:
         typed.until("goes on after 4 turns")
         typed.until("> ")
         typed.type("/sound hum.wav")
@@ -203,8 +225,8 @@ def test_conversation_in_terminal(server: Running, tmp_path: Path) -> None:
     assert ConversationFile(kept).load().context.messages == ()
 
 
-def test_ctrl_c_stops_answer_then_leaves(server: Running, tmp_path: Path) -> None:
-    with at_terminal(server, tmp_path, "--history", "kept.json") as typed:
+def test_ctrl_c_stops_answer_then_leaves(at_terminal: AtTerminal, server: Running, tmp_path: Path) -> None:
+    with at_terminal("--history", "kept.json") as typed:
         typed.until("> ")
         typed.type("!tokens 5000 @40")
         typed.until("word5 ")
@@ -221,7 +243,7 @@ def test_ctrl_c_stops_answer_then_leaves(server: Running, tmp_path: Path) -> Non
         assert typed.ended() == 130
     half = ConversationFile(tmp_path / "kept.json").load().context.messages[1]
     assert half.parts[0].content.startswith("## word0 word1")  # type: ignore[union-attr]
-    with at_terminal(server, tmp_path) as typed:
+    with at_terminal() as typed:
         typed.until("> ")
         typed.type("!stall-before")
         server.wait_for(lambda journal: journal[-1]["ended"] is None)
@@ -235,9 +257,9 @@ def test_ctrl_c_stops_answer_then_leaves(server: Running, tmp_path: Path) -> Non
 SUSPENDS = '!tool ask_user {"question": "Which one?", "choices": ["left", "right"]} !tool pay {"amount": 5} !tokens 2'
 
 
-def test_suspended_run_waits_across_restarts(server: Running, tmp_path: Path) -> None:
-    argv = ("--history", "kept.json", "--tools", "agent:ask_user", "tests.cli.test_terminal:pay")
-    with at_terminal(server, tmp_path, *argv) as typed:
+def test_suspended_run_waits_across_restarts(at_terminal: AtTerminal, server: Running) -> None:
+    argv = ("--history", "kept.json", "--tools", "agent:ask_user", "tests.support.asking_tools:pay")
+    with at_terminal(*argv) as typed:
         typed.until("> ")
         typed.type(SUSPENDS)
         typed.until(r"\? Which one\?\n  1\. left\n  2\. right\nanswer> ")
@@ -246,7 +268,7 @@ def test_suspended_run_waits_across_restarts(server: Running, tmp_path: Path) ->
         typed.until("> ")
         typed.press(CTRL_D)
         assert typed.ended() == 0
-    with at_terminal(server, tmp_path, *argv) as typed:
+    with at_terminal(*argv) as typed:
         typed.until(r"waits for an answer")
         typed.until(r"1\. left\n  2\. right\nanswer> ")
         typed.type("2")
@@ -254,7 +276,7 @@ def test_suspended_run_waits_across_restarts(server: Running, tmp_path: Path) ->
         typed.until(r"y, n or edit> ")
         os.kill(typed.pid, signal.SIGKILL)
         assert typed.ended() == -signal.SIGKILL
-    with at_terminal(server, tmp_path, *argv) as typed:
+    with at_terminal(*argv) as typed:
         typed.until(r"y, n or edit> ")
         typed.type("perhaps")
         typed.until("y approves it")
@@ -282,12 +304,12 @@ def test_suspended_run_waits_across_restarts(server: Running, tmp_path: Path) ->
     assert "too much" in said[3]
 
 
-def test_record_is_replayed(tmp_path: Path, server: Running) -> None:
+def test_record_is_replayed(piped: Piped, server: Running, tmp_path: Path) -> None:
     with running(Config(models=(MODEL,))) as other:
         agent = Agent(MODEL, provider="vllm", base_url=other.base_url)
         asyncio.run(agent.ask("!tokens 4", record=tmp_path / "run.jsonl"))
     before = len(server.journal())
-    done = piped("Whatever\n", server.base_url, tmp_path, "--replay", "run.jsonl?speed=10")
+    done = piped("Whatever\n", "--replay", "run.jsonl?speed=10")
     assert done.stdout.strip() == "## word0 word1 word2 word3"
     assert done.returncode == 0
     assert len(server.journal()) == before
@@ -296,17 +318,17 @@ def test_record_is_replayed(tmp_path: Path, server: Running) -> None:
 # --- without a terminal -----------------------------------------------------------------------------------------------
 
 
-def test_each_piped_line_is_a_prompt(server: Running, tmp_path: Path) -> None:
-    done = piped("!text One\n\n!text Two\n", server.base_url, tmp_path, "--tools")
+def test_each_piped_line_is_a_prompt(piped: Piped) -> None:
+    done = piped("!text One\n\n!text Two\n", "--tools")
     assert done.stdout.split() == ["One", "Two"]
     assert done.returncode == 0
-    done = piped("!status 400\n!text Two\n", server.base_url, tmp_path, "--model", MODEL)
+    done = piped("!status 400\n!text Two\n", "--model", MODEL)
     assert "Two" in done.stdout
     assert done.returncode == 1
-    done = piped(SUSPENDS + "\n1\n", server.base_url, tmp_path, "--tools", "agent:ask_user")
+    done = piped(SUSPENDS + "\n1\n", "--tools", "agent:ask_user")
     assert "There is no tool named 'pay'" in done.stdout
     assert done.returncode == 0
-    done = piped(SUSPENDS + "\n", server.base_url, tmp_path, "--tools", "agent:ask_user")
+    done = piped(SUSPENDS + "\n", "--tools", "agent:ask_user")
     assert "stays suspended" in done.stderr
     assert done.returncode == 1
 
@@ -342,19 +364,17 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("argv", "status", "said"), WRONG.values(), ids=WRONG)
-def test_bad_arguments_give_one_sentence(
-    server: Running, tmp_path: Path, argv: list[str], status: int, said: str
-) -> None:
+def test_bad_arguments_give_one_sentence(piped: Piped, tmp_path: Path, argv: list[str], status: int, said: str) -> None:
     (tmp_path / "foreign.json").write_text("[1, 2]")
-    done = piped("Hello\n", server.base_url, tmp_path, *argv)
+    done = piped("Hello\n", *argv)
     assert said in done.stderr + done.stdout
     assert done.returncode == status
     assert "Traceback" not in done.stderr
     assert (tmp_path / "foreign.json").read_text() == "[1, 2]"
 
 
-def test_unreachable_named_server_ends_program(tmp_path: Path) -> None:
-    done = piped("Hello\n", "http://127.0.0.1:1/v1", tmp_path)
+def test_unreachable_named_server_ends_program(piped: Piped) -> None:
+    done = piped("Hello\n", base_url="http://127.0.0.1:1/v1")
     assert "cannot be reached" in done.stderr
     assert done.returncode == 1
 

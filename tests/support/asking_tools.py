@@ -1,4 +1,4 @@
-"""A tool that needs approval, for tests. It writes a line to a file for each call."""
+"""Tools that need approval, for tests. One writes a line to a file for each call."""
 
 import os
 from pathlib import Path
@@ -17,6 +17,12 @@ def send(to: str, text: str) -> str:
     with (Path(os.environ["SWITCHBOARD_DATA"]) / "sent.txt").open("a") as file:
         file.write(f"{to}: {text}\n")
     return f"Sent to {to}."
+
+
+@tool(needs_approval=True)
+async def pay(amount: int) -> str:
+    """Pay somebody."""
+    return f"paid {amount}"
 
 
 ASKING_CONFIG = """

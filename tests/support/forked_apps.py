@@ -27,8 +27,11 @@ from typing import IO, Any
 ROOT = Path(__file__).resolve().parents[2]
 READ_BY_IMPORTS = ("GRADIO_", "HF_", "HUGGINGFACE_", "LOG_", "PYTHON", "SPACE_", "SSL_", "SYSTEM")
 """Prefixes of variables that some package may read while it is imported."""
-READ_LATER = ("GRADIO_SERVER_NAME", "GRADIO_SERVER_PORT", "GRADIO_TEMP_DIR", "PYTHONPATH")
+READ_LATER = ("LOG_LEVEL", "GRADIO_SERVER_NAME", "GRADIO_SERVER_PORT", "GRADIO_TEMP_DIR", "PYTHONPATH")
 """Variables of these that only the app reads, once it starts, or programs that it starts."""
+
+IMPORTED_LATER = ("agent.providers.openai_client", "pydantic_ai.models.openai")
+"""What an app imports for its first answer from the scripted model server."""
 
 
 @dataclass
@@ -115,7 +118,7 @@ class Imported:
 
 @contextmanager
 def imported(module: str = "app") -> Iterator[Imported]:
-    """Run such a process, which has imported this module, until the block ends."""
+    """Run such a process, which has imported this module and `IMPORTED_LATER`, until the block ends."""
     command, env = [sys.executable, "-m", "tests.support.forked_apps", module], dict(os.environ)
     process = subprocess.Popen(command, cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
@@ -129,8 +132,7 @@ def imported(module: str = "app") -> Iterator[Imported]:
 def main() -> int:
     """Import the app, and fork for each line of stdin until it ends. Return the exit status, also of each app."""
     before = dict(os.environ)
-    app = import_module(sys.argv[1])  # sets the signal handlers, too
-
+    app, *_ = [import_module(name) for name in (sys.argv[1], *IMPORTED_LATER)]  # sets the signal handlers, too
     set_by_imports = {name: value for name, value in os.environ.items() if before.get(name) != value}
     assert threading.active_count() == 1, "a fork would lose a thread"
     said = os.fdopen(os.dup(1), "w")
