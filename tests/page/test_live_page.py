@@ -44,6 +44,7 @@ SCENES = [
     '!text First. !tools nap {"seconds": 0.1} nap {"seconds": 0.2} !reasoning And now? !text Done.',
     '!tool nap {"seconds": "soon"} !text It failed.',
     "!tokens 700 @2000",
+    "!pace 20 !text From $5 to $9, and $x^2 + \U0001f600 y_1$ is a formula, \U0001f600 $z$ too.",
     "!text Half of it !status 500",
     "!cut 5",
     "!length 9",

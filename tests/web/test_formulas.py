@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.web.ui.formulas import LEFT, MARK, RIGHT, mark_formulas
+from agent.web.ui.formulas import LEFT, MARK, RIGHT, FormulaMarker, mark_formulas
 
 
 def formulas(text: str) -> list[str]:
@@ -63,6 +63,32 @@ def test_only_marks_are_added(text: str) -> None:
     marked = mark_formulas(text)
     assert marked.replace(MARK, "") == text
     assert marked.count(LEFT) == marked.count(RIGHT) == marked.count(MARK) / 2
+
+
+@given(st.text(alphabet="$x5 \n\r`~\\()->a_^", max_size=60), st.lists(st.integers(1, 12), max_size=8))
+def test_growing_text_is_marked_as_a_whole_one(text: str, cuts: list[int]) -> None:
+    marker, end = FormulaMarker(), 0
+    for length in [*cuts, len(text)]:
+        end = min(end + length, len(text))
+        assert marker.mark(text[:end]) == mark_formulas(text[:end])
+
+
+def test_marker_accepts_another_text() -> None:
+    marker = FormulaMarker()
+    for text in ("```\n$a$\n\n$b$", "$c$\n\n$d$", "", "$e$"):
+        assert marker.mark(text) == mark_formulas(text)
+
+
+def test_growing_text_takes_linear_time() -> None:
+    section = "A cost of $5, and $x^2 + y_1$ in a paragraph.\n\n- a list\n- with $z$\n\n```\ncode\n```\n\n"
+
+    def spent(sections: int) -> float:
+        marker, began = FormulaMarker(), time.process_time()
+        for number in range(sections):
+            marker.mark(section * number)
+        return time.process_time() - began
+
+    assert min(spent(1600) for _ in range(3)) < 20 * min(spent(200) for _ in range(3)), "64 times would be quadratic"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ Pure and linear in the length of the text. Code, links and HTML tags stay unchan
 """
 
 import re
-from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 MARK = "\u2063"
 """An invisible character that no model writes beside a `$`. Removing it restores the model's text."""
@@ -38,9 +38,63 @@ _PROSE = re.compile(
 
 def mark_formulas(text: str) -> str:
     """Put `MARK` inside both dollar signs of each clear formula."""
-    if text.count("$") < 2:
-        return text
-    return "".join(piece if code else _mark_paragraph(piece) for code, piece in _split_code(text))
+    return FormulaMarker().mark(text) if text.count("$") > 1 else text
+
+
+class FormulaMarker:
+    """Marks the formulas of a text that grows, as `mark_formulas` does, but reads finished paragraphs only once."""
+
+    def __init__(self) -> None:
+        self._head, self._marked, self._lines = "", "", _Lines()
+        """The finished paragraphs, the same marked, and the state after them."""
+
+    def mark(self, text: str) -> str:
+        """Return the text with its formulas marked."""
+        if not text.startswith(self._head):
+            self._head, self._marked, self._lines = "", "", _Lines()
+        out, paragraph, lines, at = [self._marked], list[str](), replace(self._lines), len(self._head)
+        done, state = (at, 1), self._lines
+        for line in text[at:].splitlines(keepends=True):
+            at += len(line)
+            if not lines.is_apart(line):
+                paragraph.append(line)
+                continue
+            out += [_mark_paragraph("".join(paragraph)), line]
+            paragraph.clear()
+            if at < len(text):  # the last line can grow
+                done, state = (at, len(out)), replace(lines)
+        out.append(_mark_paragraph("".join(paragraph)))
+        self._head, self._marked, self._lines = text[: done[0]], "".join(out[: done[1]]), state
+        return "".join(out)
+
+
+@dataclass(slots=True)
+class _Lines:
+    """Reads a text line by line, and knows which lines are code."""
+
+    fence: str = ""
+    in_list: bool = False
+    after_blank: bool = False
+    code: bool = False
+
+    def is_apart(self, line: str) -> bool:
+        """Return True if the line ends a paragraph and is no part of one: a line of code, or a blank one."""
+        found = _FENCE.match(line)
+        if self.fence:
+            if found and found[1].startswith(self.fence) and not found[2].strip():
+                self.fence = ""
+            return True
+        blank, indented = not line.strip(), bool(_INDENTED.match(line))
+        opens = found is not None and not (found[1][0] == "`" and "`" in found[2])
+        self.code = not blank and indented and not self.in_list and (self.after_blank or self.code)
+        if opens and found:
+            self.fence = found[1]
+        if _LIST.match(line):
+            self.in_list = True
+        elif self.after_blank and not blank and not indented and not line[0].isspace():
+            self.in_list = False
+        self.after_blank = blank
+        return opens or blank or self.code
 
 
 def is_formula(content: str) -> bool:
@@ -48,37 +102,6 @@ def is_formula(content: str) -> bool:
     if content[0].isspace() or content[-1].isspace():
         return False
     return bool(_COMMAND.search(content)) or not _PROSE.search(content)
-
-
-def _split_code(text: str) -> Iterator[tuple[bool, str]]:
-    """Yield the text as code blocks (True) and paragraphs (False), in order and complete."""
-    paragraph: list[str] = []
-    fence = ""
-    in_list = after_blank = code = False
-    for line in text.splitlines(keepends=True):
-        blank = not line.strip()
-        found = _FENCE.match(line)
-        if fence:
-            yield True, line
-            if found and found[1].startswith(fence) and not found[2].strip():
-                fence = ""
-            continue
-        opens = found is not None and not (found[1][0] == "`" and "`" in found[2])
-        indented = bool(_INDENTED.match(line))
-        code = not blank and indented and not in_list and (after_blank or code)
-        if opens or blank or code:
-            yield False, "".join(paragraph)
-            paragraph.clear()
-            yield True, line
-            fence = found[1] if opens and found else ""
-        else:
-            paragraph.append(line)
-        if _LIST.match(line):
-            in_list = True
-        elif after_blank and not blank and not indented and not line[0].isspace():
-            in_list = False
-        after_blank = blank
-    yield False, "".join(paragraph)
 
 
 def _mark_paragraph(text: str) -> str:

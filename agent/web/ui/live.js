@@ -26,12 +26,12 @@
   // A frame has all messages of the turn, or edits of them. Changed messages are new objects.
   const apply = ({ messages, edits = [] }) => {
     if (messages) written = messages;
-    for (const [kind, n, value] of edits) {
+    for (const [kind, n, value, removed = 0] of edits) {
       if (kind === "cut") written = written.slice(0, n);
       else if (kind === "set") written = Object.assign([...written], { [n]: value });
       else {
         const [part] = written[n].content;
-        const content = [{ ...part, text: part.text + value }];
+        const content = [{ ...part, text: part.text.slice(0, part.text.length - removed) + value }];
         written = Object.assign([...written], { [n]: { ...written[n], content } });
       }
     }

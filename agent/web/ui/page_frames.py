@@ -1,7 +1,8 @@
 """The frames of a running answer for pages: how the messages of its turn change, rendered as after a reload.
 
 A frame is one of `{"messages": [...]}`, all messages of the turn, and `{"edits": [...]}`. An edit is
-`["append", n, text]` to the text of message n, `["set", n, message]`, or `["cut", n]` to the first n messages.
+`["append", n, text, removed]` to the text of message n, after so many UTF-16 units were removed from its end,
+`["set", n, message]`, or `["cut", n]` to the first n messages.
 """
 
 import json
@@ -14,7 +15,7 @@ from agent.i18n.translator import Translator
 from agent.web.chat.chat_view import RunningTurn
 from agent.web.chat.live_runs import LiveRun
 from agent.web.run_event_routes import Frame
-from agent.web.ui.render import WireMessage, render_turn
+from agent.web.ui.render import Formulas, WireMessage, render_turn
 from agent.web.ui.view import wait_text
 
 WAIT_SECONDS = 0.5
@@ -34,7 +35,7 @@ class PageFrames:
         self._turn, self._translator = turn, translator
         self._tag, self._frames = uuid4().hex[:8], list[Frame]()
         self._messages: list[WireMessage] = []
-        self._watched_since = monotonic()
+        self._watched_since, self._formulas = monotonic(), Formulas()
         self._rendered: tuple[int, bool] | None = None
         self._rendered_at = 0.0
 
@@ -67,7 +68,8 @@ class PageFrames:
 
     def _render(self, watched_since: float) -> list[WireMessage]:
         turn = self._turn.turn(watched_since)
-        return render_turn(turn, wait_text(self._turn.live.run.waiting, self._translator), self._translator)
+        waiting = wait_text(self._turn.live.run.waiting, self._translator)
+        return render_turn(turn, waiting, self._translator, self._formulas)
 
     def _id(self, number: int) -> str:
         return f"{self._tag}-{number}"
@@ -96,18 +98,37 @@ def _edits(old: Sequence[WireMessage], new: Sequence[WireMessage]) -> list[Edit]
         if before == message:
             continue
         added = _added_text(before, message) if before else None
-        edits.append(["set", number, message] if added is None else ["append", number, added])
+        edits.append(["set", number, message] if added is None else ["append", number, *added])
     return edits + ([["cut", len(new)]] if len(old) > len(new) else [])
 
 
-def _added_text(old: WireMessage, new: WireMessage) -> str | None:
-    """Return the text that was appended to a message, or None if it has changed in another way."""
+def _added_text(old: WireMessage, new: WireMessage) -> tuple[str, int] | None:
+    """Return the text that was appended to a message, and how much of its end was removed before.
+
+    Return None if the message has changed in another way, or near its beginning.
+    """
     if len(old["content"]) != 1 or len(new["content"]) != 1 or {**old, "content": 0} != {**new, "content": 0}:
         return None
     before, after = old["content"][0].get("text"), new["content"][0].get("text")
-    if not isinstance(before, str) or not isinstance(after, str) or not after.startswith(before):
+    if not isinstance(before, str) or not isinstance(after, str):
         return None
-    return after[len(before) :]
+    same = _common_length(before, after)
+    removed = len(before[same:].encode("utf-16-le", "surrogatepass")) // 2
+    return (after[same:], removed) if removed <= same else None
+
+
+def _common_length(one: str, other: str) -> int:
+    """Return the length of the common beginning of two texts."""
+    low, high = 0, min(len(one), len(other))
+    if one[:high] == other[:high]:
+        return high
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _dump(value: dict[str, Any]) -> str:

@@ -31,19 +31,35 @@ from agent.web.chat.transcript import (
     unanswered_tool_calls,
 )
 from agent.web.ui.file_markdown import shown_extracted_text, shown_file
-from agent.web.ui.formulas import mark_formulas
+from agent.web.ui.formulas import FormulaMarker
 from agent.web.ui.tool_titles import call_title, failed_title, failure_reason
 
 WireMessage = dict[str, Any]
 
 
-def render_turn(turn: Turn, waiting: str = "", translator: Translator = ENGLISH) -> list[WireMessage]:
-    """Return the messages of one turn. `waiting` says why a running turn gets nothing from the model at the moment."""
+class Formulas:
+    """Marks the formulas in the texts of a running turn, which grow. A finished turn needs it only once."""
+
+    def __init__(self) -> None:
+        self._markers: dict[int, FormulaMarker] = {}
+
+    def mark(self, text: str, number: int) -> str:
+        """Return the text of the bubble with this number, with its formulas marked."""
+        return self._markers.setdefault(number, FormulaMarker()).mark(text) if text.count("$") > 1 else text
+
+
+def render_turn(
+    turn: Turn, waiting: str = "", translator: Translator = ENGLISH, formulas: Formulas | None = None
+) -> list[WireMessage]:
+    """Return the messages of one turn. `waiting` says why a running turn gets nothing from the model at the moment.
+
+    `formulas` is kept between two renderings of a running turn.
+    """
     out: list[WireMessage] = []
     if turn.user is not None:
         untyped = not isinstance(first_part(turn.user), str)
         out.append(_user(_user_parts(turn.user, translator), {"id": turn.user.id, "untyped": untyped}))
-    out += _Answer(turn, translator).render()
+    out += _Answer(turn, translator, formulas or Formulas()).render()
     out += [_assistant(shown_file(ROUTE + id_, translator), None) for id_ in turn.files]
     out += _ending(turn, waiting, translator)
     if (button := _button(turn)) is not None and turn.user is not None:
@@ -58,8 +74,8 @@ class _Answer:
     `_open_calls` holds the calls with results that can be shown inside them, because no message came in between.
     """
 
-    def __init__(self, turn: Turn, translator: Translator) -> None:
-        self._turn, self._translator = turn, translator
+    def __init__(self, turn: Turn, translator: Translator, formulas: Formulas) -> None:
+        self._turn, self._translator, self._formulas = turn, translator, formulas
         self._seconds = list(turn.reasoning)
         self._unanswered = {call["id"] for call in unanswered_tool_calls(turn.bubbles)}
         self._failures = _failures(turn)
@@ -67,14 +83,16 @@ class _Answer:
 
     def render(self) -> list[WireMessage]:
         """Return the messages of all bubbles."""
-        return [message for bubble in self._turn.bubbles for message in self._bubble(bubble)]
+        bubbles = enumerate(self._turn.bubbles)
+        return [message for number, bubble in bubbles for message in self._bubble(bubble, number)]
 
-    def _bubble(self, bubble: Bubble) -> list[WireMessage]:
+    def _bubble(self, bubble: Bubble, number: int) -> list[WireMessage]:
         match bubble.first.type:
             case "output_text":
-                return [_assistant(mark_formulas(bubble.text), None)] if bubble.text.strip() else []
+                text = bubble.text
+                return [_assistant(self._formulas.mark(text, number), None)] if text.strip() else []
             case "reasoning":
-                return [self._reasoning(bubble)]
+                return [self._reasoning(bubble, number)]
             case "tool_call":
                 return self._answered_question(bubble.content) if is_question(bubble.content) else [self._call(bubble)]
             case "tool_call_result" if bubble.content["name"] == ASK_USER and not bubble.content["is_error"]:
@@ -86,14 +104,14 @@ class _Answer:
                 why = self._translator(self._turn.note.detail if self._turn.note else "") or bubble.text
                 return [_problem(html.escape(why))]
 
-    def _reasoning(self, bubble: Bubble) -> WireMessage:
+    def _reasoning(self, bubble: Bubble, number: int) -> WireMessage:
         running = self._turn.note is None and bubble is self._turn.bubbles[-1]
         metadata: WireMessage = {"title": self._translator(_("Reasoning")), "status": "pending" if running else "done"}
         if running:
             metadata |= _duration_so_far(bubble, self._turn)
         elif self._seconds:
             metadata["duration"] = round(self._seconds.pop(0), 1)
-        return _assistant(mark_formulas(bubble.text), metadata)
+        return _assistant(self._formulas.mark(bubble.text, number), metadata)
 
     def _answered_question(self, call: Call) -> list[WireMessage]:
         """Render a question and its reply. The question that still waits is shown at the end of the turn instead."""
