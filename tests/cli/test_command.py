@@ -40,12 +40,19 @@ def switchboard(installed: Path, *arguments: str) -> subprocess.CompletedProcess
     )
 
 
-@pytest.mark.parametrize("command", ["chat", "doctor", "deploy"])
+COMMANDS = ["chat", "doctor", "deploy"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_explains_its_options(installed: Path, command: str) -> None:
     found = switchboard(installed, command, "--help")
     assert (found.returncode, found.stderr) == (0, "")
     assert "--" in found.stdout
-    assert command in switchboard(installed, "--help").stdout
+
+
+def test_command_lists_its_commands(installed: Path) -> None:
+    said = switchboard(installed, "--help").stdout
+    assert [command for command in COMMANDS if command not in said] == []
 
 
 def test_unknown_command_is_explained(installed: Path) -> None:
