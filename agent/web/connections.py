@@ -124,6 +124,7 @@ class HttpConnection(H11Protocol):
         """Start the time-out for the first request, or refuse the connection if there are too many."""
         super().connection_made(cast(asyncio.Transport, transport))
         self.address = self._limits.address(self.client[0]) if self.client else None
+        _send_at_once(self.transport)
         _keep_little_unsent(self.transport)
         if self._limits.add(self):
             self._start_header_timeout()
@@ -216,6 +217,14 @@ class HttpConnection(H11Protocol):
     def _abort_without_request(self) -> None:
         if not self._has_request:
             self.transport.abort()
+
+
+def _send_at_once(transport: asyncio.Transport) -> None:
+    """Send each piece of an answer without waiting until the client has confirmed the one before, which takes 40 ms.
+
+    asyncio does this by itself, but not for connections to a socket that was opened before the server.
+    """
+    transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _keep_little_unsent(transport: asyncio.Transport) -> None:
