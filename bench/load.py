@@ -80,7 +80,10 @@ class Visit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """The figures of one load. Times are in ms. The CPU is that of the app, from the first message to the last end."""
+    """The figures of one load. Times are in ms. The CPU is that of the app, from the first message to the last end.
+
+    `cores` are the processor cores that were busy meanwhile: for the app, the model server and this client.
+    """
 
     app: str
     visitors: int
@@ -92,6 +95,7 @@ class Row:
     delay_p95: float | None = None
     slowest: float | None = None
     cpu_ms: float | None = None
+    cores: str = ""
     open_ms: float | None = None
     rss_mb: float | None = None
     note: str = ""
@@ -108,6 +112,7 @@ COLUMNS = (
     ("p95", "delay_p95", ".0f"),
     ("slowest / ideal", "slowest", ".2f"),
     ("app CPU ms/token", "cpu_ms", ".2f"),
+    ("cores: app, model, visitors", "cores", ""),
     ("app CPU ms/page load", "open_ms", ".0f"),
     ("RSS MB", "rss_mb", ".0f"),
     ("note", "note", ""),
@@ -163,11 +168,12 @@ def sent_times(base_url: str) -> dict[int, dict[int, float]]:
 class Load:
     """One load of one running app."""
 
-    def __init__(self, name: str, url: str, meter: CpuMeter, visitors: int, idle: int) -> None:
-        self._name, self._url, self._meter = name, url, meter
+    def __init__(self, name: str, url: str, meter: CpuMeter, model: CpuMeter, visitors: int, idle: int) -> None:
+        self._name, self._url, self._meter, self._model = name, url, meter, model
         self._visitors, self._idle = visitors, idle
         self.visits: list[Visit] = []
         self.open_s = self.cpu_s = 0.0
+        self.cores = ""
 
     async def run(self, *, profile: bool) -> None:
         """Open all pages, then let the visitors send their messages within `ARRIVAL_S` seconds."""
@@ -185,14 +191,20 @@ class Load:
             self.open_s = (self._meter.seconds() - before) / len(pages)
             self.visits = [Visit(number, page) for number, page in enumerate(pages[: self._visitors])]
             self._toggle(profile)
-            before, start = self._meter.seconds(), time.time() + 0.5
+            before, start = self._used(), time.time() + 0.5
             apart = ARRIVAL_S / self._visitors
             await asyncio.gather(*(one.make(start + apart * one.number) for one in self.visits))
-            self.cpu_s = self._meter.seconds() - before
+            spent = [after - one for one, after in zip(before, self._used(), strict=True)]
+            self.cpu_s, seconds = spent[0], time.time() - start
+            self.cores = ", ".join(f"{one / seconds:.2f}" for one in spent)
             self._toggle(profile)
         finally:
             for page in pages:
                 await page.close()
+
+    def _used(self) -> tuple[float, ...]:
+        """Return the CPU seconds so far of the app, the model server and this process."""
+        return self._meter.seconds(), self._model.seconds(), time.process_time()
 
     def _toggle(self, profile: bool) -> None:
         if profile:
@@ -224,7 +236,7 @@ def measure(app: str, visitors: int, idle: int, profile: str) -> Row:
             wait_until_up(server, f"http://127.0.0.1:{ports[0]}/health", folder / "model.log", 20)
             wait_until_up(child, url, folder / "app.log", 60)
             time.sleep(4)  # the app imports its provider some time after it is up
-            load = Load(app, url, CpuMeter(child), visitors, idle)
+            load = Load(app, url, CpuMeter(child), CpuMeter(server), visitors, idle)
             note = ""
             try:
                 asyncio.run(asyncio.wait_for(load.run(profile=bool(profile)), ROW_S))
@@ -237,6 +249,7 @@ def measure(app: str, visitors: int, idle: int, profile: str) -> Row:
         visitors=visitors,
         idle=idle,
         cpu_ms=1000 * load.cpu_s / (visitors * TOKENS) or None,
+        cores=load.cores,
         open_ms=1000 * load.open_s,
         rss_mb=rss,
         **times | {"note": "; ".join(filter(None, (note, times["note"])))},
