@@ -4,12 +4,15 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
-from typing import Any
+from copy import deepcopy
+from typing import Any, cast
 
 import httpx2
+import openai
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from openai.types.chat import ChatCompletionChunk
 from pydantic_ai.exceptions import ModelContextWindowExceededError, ModelHTTPError
 
 from agent import Agent, Endpoint, Limits, ModelSpec, ProviderError, connect
@@ -17,6 +20,7 @@ from agent.models.catalog import load_catalog
 from agent.providers import http as http
 from agent.providers.chat_completions import ChatCompletionsConnection
 from agent.providers.errors import explain
+from agent.providers.openai_client import PlainClient
 from tests.support import dialects
 from tests.support.script_language import token
 from tests.support.scripted_server import Config, Running, running
@@ -379,3 +383,51 @@ async def test_key_is_hidden_in_repr() -> None:
     endpoint = Endpoint("http://127.0.0.1:1/v1", KEY)
     assert KEY not in repr(endpoint)
     assert KEY not in repr(connect(SPEC, endpoint))
+
+
+CHUNK = st.fixed_dictionaries(
+    {"object": st.just("chat.completion.chunk"), "id": st.sampled_from(["a", "b"])},
+    optional={
+        "usage": st.sampled_from([None, {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}]),
+        "unknown": st.just({"x": [1]}),
+        "choices": st.lists(
+            st.fixed_dictionaries(
+                {
+                    "index": st.just(0),
+                    "delta": st.fixed_dictionaries(
+                        {},
+                        optional={
+                            "content": st.sampled_from(["", "word", "two words", None]),
+                            "role": st.just("assistant"),
+                            "reasoning": st.sampled_from(["", "Hm"]),
+                            "tool_calls": st.sampled_from([None, [{"index": 0, "function": {"name": "nap"}}]]),
+                        },
+                    ),
+                },
+                optional={"finish_reason": st.sampled_from([None, "stop", "new"])},
+            ),
+            max_size=2,
+        ),
+    },
+)
+
+
+CLIENTS = (PlainClient(api_key="none"), openai.AsyncOpenAI(api_key="none"))
+
+
+def text_chunk(id_: str, text: str, **more: Any) -> dict[str, Any]:
+    return {"id": id_, "choices": [{"index": 0, "delta": {"content": text, **more}}]}
+
+
+@given(st.lists(CHUNK, max_size=5))
+@example([text_chunk("a", "Hello"), text_chunk("a", " you"), text_chunk("b", "!"), text_chunk("b", "!", role="user")])
+@settings(deadline=None, max_examples=examples(150))
+def test_chunks_are_as_the_sdk_makes_them(chunks: list[dict[str, Any]]) -> None:
+    made: list[list[ChatCompletionChunk]] = []
+    for client in CLIENTS:
+        process, response = cast(Any, client)._process_response_data, httpx2.Response(200)
+        made.append([process(data=deepcopy(one), cast_to=ChatCompletionChunk, response=response) for one in chunks])
+    ours, sdk = made
+    assert ours == sdk
+    assert [one.model_dump() for one in ours] == [one.model_dump() for one in sdk]
+    assert [one.model_fields_set for one in ours] == [one.model_fields_set for one in sdk]
