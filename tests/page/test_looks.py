@@ -127,7 +127,7 @@ WATCH_THE_LAYOUT = """() => {
   new PerformanceObserver((list) => {
     for (const entry of list.getEntries()) window.shifted += entry.value;
   }).observe({ type: "layout-shift" });
-  const log = document.querySelector("#chat .bubble-wrap");
+  const log = document.querySelector("#chat");
   window.places = new Set();
   const look = () => {
     const tops = [...log.querySelectorAll("[data-testid]")].slice(0, 4)
@@ -158,7 +158,7 @@ def test_nothing_jumps_while_answer_streams(app: App, visit: Visit) -> None:
 @pytest.mark.browser
 def test_newest_line_stays_in_view_unless_reading_above(app: App, visit: Visit) -> None:
     visitor = visit(app.url, phone=True)
-    log = visitor.chat.locator(".bubble-wrap")
+    log = visitor.chat
     below = "log => log.scrollHeight - log.clientHeight - log.scrollTop"
     visitor.say("!tokens 9000 @150")
     expect(visitor.chat).to_contain_text("word300")
@@ -167,7 +167,7 @@ def test_newest_line_stays_in_view_unless_reading_above(app: App, visit: Visit) 
     visitor.page.mouse.move(200, 300)
     visitor.page.mouse.wheel(0, -60)
     visitor.page.wait_for_function(
-        "() => { const l = document.querySelector('#chat .bubble-wrap');"
+        "() => { const l = document.querySelector('#chat');"
         " return l.scrollHeight - l.clientHeight - l.scrollTop > 200 }"
     )
     top, height = log.evaluate("log => [log.scrollTop, log.scrollHeight]")
@@ -191,12 +191,12 @@ def test_newest_line_stays_in_view_unless_reading_above(app: App, visit: Visit) 
 
 
 BELOW = "log => log.scrollHeight - log.clientHeight - log.scrollTop"
-TALLER = "height => document.querySelector('#chat .bubble-wrap').scrollHeight > height"
+TALLER = "height => document.querySelector('#chat').scrollHeight > height"
 REDRAW = """log => {
-  const last = [...log.querySelectorAll('.bot-row')].at(-1);
-  last.style.display = 'none';
+  const answer = log.querySelector('#running');
+  answer.style.display = 'none';
   const top = log.scrollTop; // a layout in the middle of a redraw: the view moves up, because there is less to see
-  last.style.display = '';
+  answer.style.display = '';
   return top;
 }"""
 
@@ -204,7 +204,7 @@ REDRAW = """log => {
 @pytest.mark.browser
 def test_redraw_is_not_taken_for_reader(sized: Callable[..., Visitor]) -> None:
     visitor = sized(SIZES["phone"])
-    log = visitor.chat.locator(".bubble-wrap")
+    log = visitor.chat
     visitor.say("!tokens 9000 @150")
     expect(visitor.chat).to_contain_text("word200")
     for _ in range(3):
@@ -241,7 +241,7 @@ LATE_FRAME = """log => new Promise((done) => {
 @pytest.mark.browser
 def test_late_frame_is_not_taken_for_reader(app: App, visit: Visit) -> None:
     visitor = visit(app.url, phone=True)
-    log = visitor.chat.locator(".bubble-wrap")
+    log = visitor.chat
     visitor.ask("!tokens 300 @2000")
     becomes(True, lambda: log.evaluate(BELOW) < 40 and log.evaluate("log => log.scrollTop") > 300)
     assert log.evaluate(LATE_FRAME) == 0
@@ -251,7 +251,7 @@ def test_late_frame_is_not_taken_for_reader(app: App, visit: Visit) -> None:
 @pytest.mark.browser
 def test_every_send_scrolls_down(sized: Callable[..., Visitor]) -> None:
     visitor = sized((390, 800))
-    log, page, last = visitor.chat.locator(".bubble-wrap"), visitor.page, visitor.chat.locator(".bot-row").last
+    log, page, last = visitor.chat, visitor.page, visitor.chat.locator(".bot-row").last
     for _ in range(2):
         visitor.ask("!tokens 300 @2000")
     assert visitor.chat.locator(".caption").count() == 2, "it did not wait for a message with an earlier text"

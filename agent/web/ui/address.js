@@ -5,16 +5,13 @@
   const open = () => $("#chat .user-row:has(textarea.edit-textarea)");
   const find = (id) => $(`#chat .user-row[data-message="${CSS.escape(id)}"]`);
   let editing; // the id of the message with the open edit box, and the text typed into the box
-  let structure = "", later;
+  let later;
 
-  // Gradio calls this with each list that the chat shows. A row is a run of messages of one role.
-  const held = (messages) => {
-    const filled = (messages ?? []).filter(({ content }) => content.length);
-    const now = JSON.stringify(filled.map(({ role, metadata }) => [role, metadata?.id]));
-    if (now === structure) return;
-    structure = now;
-    const rows = filled.filter(({ role }, n) => role !== filled[n - 1]?.role);
-    window.addressed.last = filled.findLast(({ role, metadata }) => role === "user" && metadata?.id)?.metadata.id ?? "";
+  // Gradio calls this with the messages of all chatbots when they show others. A row is a run of messages of one role.
+  const held = (lists) => {
+    const filled = lists.map((messages) => messages.filter(({ content }) => content.length));
+    const rows = filled.flatMap((messages) => messages.filter(({ role }, n) => role !== messages[n - 1]?.role));
+    window.addressed.last = filled.flat().findLast(({ role, metadata }) => role === "user" && metadata?.id)?.metadata.id ?? "";
     for (const [n, row] of document.querySelectorAll("#chat .message-row").entries()) {
       const { role, metadata } = rows[n] ?? {};
       row.dataset.message = (role === "user" && metadata?.id) || "";

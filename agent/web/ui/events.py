@@ -94,14 +94,15 @@ class Events:
     def _connect_chat(self) -> None:
         """Connect the events that show other turns or another conversation, or end the answer."""
         handlers, chat, box = self._handlers, self._widgets.chat, self._widgets.composer.box
-        chat.chatbot.change(None, chat.chatbot, None, js="(messages) => window.addressed.held(messages)", **QUIET)
+        for shown in (chat.chatbot, *chat.running[:-1]):  # no visitor's message grows
+            shown.change(None, None, None, js="() => window.addressed.held(window.live.shown)", **QUIET)
         undo = "() => [window.addressed.last]"
         self._follow(chat.chatbot.undo(handlers.undo, self._widgets.addressed, box, js=undo, **QUIET))
         self._follow(chat.earlier.click(handlers.earlier, None, None, **QUIET))
         box.stop(handlers.stop, None, None, **QUIET)
         begun = chat.new.click(handlers.new, None, [chat.view, chat.earlier, box], **QUIET)
         begun.success(None, chat.view, None, js=SHOW, **QUIET)
-        chat.redraw.click(None, None, chat.chatbot, js="() => [window.live.messages]", **QUIET)
+        chat.redraw.click(None, None, [chat.chatbot, *chat.running], js="() => window.live.draw()", **QUIET)
         self._show(chat.refresh.click)
 
     def _connect_attachments(self) -> None:

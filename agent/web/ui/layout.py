@@ -40,7 +40,8 @@ class Settings:
 class Chat:
     """The widgets above the composer: the bar, the conversation, and the key panel.
 
-    `view` tells live.js what to show in the chatbot. live.js clicks `redraw` to show it, and `refresh` to get another.
+    The two `running` chatbots show the answer that is being written: what is done, and what grows. `view` tells live.js
+    what to show. live.js clicks `redraw` to show it, and `refresh` to get another.
     """
 
     new: gr.Button
@@ -48,6 +49,7 @@ class Chat:
     switch: gr.Button
     earlier: gr.Button
     chatbot: gr.Chatbot
+    running: list[gr.Chatbot]
     view: gr.JSON
     redraw: gr.Button
     refresh: gr.Button
@@ -164,19 +166,10 @@ def _chat(title: str) -> Chat:
     notice = gr.HTML(elem_id="notice", padding=False)
     switch = gr.Button("", elem_id="switch", size="sm", visible=False)
     earlier = gr.Button(static("earlier"), elem_id="earlier", size="sm", visible=False)
-    chatbot = gr.Chatbot(
-        elem_id="chat",
-        label=static("conversation"),
-        show_label=False,
-        container=False,
-        layout="bubble",
-        height="100%",
-        buttons=["copy"],
-        editable="user",
-        latex_delimiters=LATEX,
-        allow_tags=False,
-        autoscroll=False,  # page.js does it
-    )
+    with gr.Column(elem_id="chat"):
+        chatbot = _chatbot(buttons=["copy"], editable="user", label=static("conversation"))
+        with gr.Column(elem_id="running"):
+            running = [_chatbot(buttons=[]) for _ in range(2)]
     view = gr.JSON(visible=False)
     redraw = gr.Button("", elem_id="redraw", visible="hidden")
     refresh = gr.Button("", elem_id="refresh", visible="hidden")
@@ -193,7 +186,20 @@ def _chat(title: str) -> Chat:
             html_attributes=gr.InputHTMLAttributes(autocomplete="off"),
         )
         forget_keys = gr.Button(static("forget_keys"), elem_id="key-forget", size="sm", visible=False)
-    return Chat(new, notice, switch, earlier, chatbot, view, redraw, refresh, edit, key_text, key, forget_keys)
+    return Chat(new, notice, switch, earlier, chatbot, running, view, redraw, refresh, edit, key_text, key, forget_keys)
+
+
+def _chatbot(**more: Any) -> gr.Chatbot:
+    return gr.Chatbot(
+        show_label=False,
+        container=False,
+        layout="bubble",
+        height="100%",
+        latex_delimiters=LATEX,
+        allow_tags=False,
+        autoscroll=False,  # page.js does it
+        **more,
+    )
 
 
 def _composer() -> Composer:

@@ -1,12 +1,18 @@
 // Shows the conversation: the stored messages, and the answer that is being written, which it reads from the server as
 // a stream of edits. It continues a broken stream after its last frame. If a proxy holds the stream back, it polls.
-({ said, $ }) => {
+//
+// A chatbot costs as much as it shows each time it changes. So the answer that is being written is shown in chatbots of
+// its own, and a long text in pieces. The last chatbot has what grows, and the others change rarely. At the end, the
+// first chatbot gets everything, as after a reload.
+({ said, $, pieces }) => {
   const FIRST_MS = 3000; // the first bytes of a stream come at once, unless something holds them back
   const SILENCE_MS = 35000; // the server sends something every 15 seconds
   const RETRY_MS = 1000, POLL_MS = 700, DRAW_MS = 100;
+  const SEAM = '<div class="seam"></div>';
 
-  const page = { messages: [], show };
-  let stored = [], written = []; // the stored messages, and those of the turn that is being written
+  const page = { messages: [], shown: [[], [], []], show, draw: render };
+  let stored = [], written = [], ended = []; // the stored messages, those of the turn that is being written, and of the last one
+  let ending; // set while the first chatbot gets the messages of the others
   let url = "", last = "", reader; // what is read, the id of its last frame, and the running request
   let polls = false, drawn = -Infinity, drawing;
 
@@ -16,6 +22,112 @@
     drawn = performance.now();
     page.messages = [...stored, ...written];
     $("#redraw")?.click();
+  };
+
+  // A message as the pieces in which it is shown. Unchanged pieces are the same objects as before.
+  let cut = []; // the pieces of each written message
+  const inPieces = (message, number) => {
+    const before = cut[number];
+    if (before?.message === message) return before.shown;
+    const texts = [], [{ text }] = message.content;
+    if (message.role === "assistant" && !message.metadata && text) {
+      let at = 0;
+      for (const one of before?.texts.slice(0, -1) ?? []) {
+        if (!text.startsWith(one, at)) break;
+        texts.push(one);
+        at += one.length;
+      }
+      for (let length; (length = pieces.end(text.slice(at))); at += length) texts.push(text.slice(at, at + length));
+      texts.push(text.slice(at));
+    }
+    const end = texts.length - 1;
+    const shown = end < 1 ? [message] : texts.map((one, n) => {
+      if (n < end && n < before?.texts.length - 1 && before.texts[n] === one) return before.shown[n];
+      const framed = [n ? SEAM : "", one, n < end ? SEAM : ""].filter(Boolean).join("\n\n");
+      return { ...message, content: [{ type: "text", text: framed }], options: n < end ? null : message.options };
+    });
+    cut[number] = { message, texts, shown };
+    return shown;
+  };
+  // The number of the first message that is likely to change: the last one, or an earlier call without a result.
+  const firstOpen = () => {
+    let first = Math.max(written.length - 1, 0);
+    while (first > 0 && written[first].content[0]?.text?.startsWith('<div class="')) first--; // what follows a text
+    if (written[first]?.role === "user") return first + 1;
+    const called = written.findIndex(({ metadata }) => metadata?.status === "pending");
+    if (called >= 0) first = Math.min(first, called);
+    for (let n = written.length - 1; n >= first; n--) {
+      const parent = written[n].metadata?.parent_id;
+      const holder = parent ? written.findIndex(({ metadata }) => metadata?.id === parent) : n;
+      if (holder >= 0) first = Math.min(first, holder);
+    }
+    return first;
+  };
+  // What each chatbot is to show.
+  const lists = () => {
+    const first = firstOpen();
+    const closed = written.slice(0, first).flatMap(inPieces);
+    const open = written.slice(first).flatMap((message, n) => (n ? [message] : inPieces(message, first)));
+    if (open.length) closed.push(...open.splice(0, cut[first].shown.length - 1));
+    cut.length = written.length;
+    return [stored, closed, open];
+  };
+  const frame = () => new Promise((done) => {
+    const hidden = setTimeout(done, 100); // a hidden page has no frames
+    requestAnimationFrame(() => (clearTimeout(hidden), done()));
+  });
+  // A message that moves to another chatbot is drawn anew. Folds that the visitor opened or closed are turned again.
+  const folds = (chatbots) => [...document.querySelectorAll(`#chat ${chatbots} .thought-group .title`)];
+  const isOpen = (title) => title.classList.contains("expanded");
+  const turned = (titles) =>
+    titles.map((title) => (isOpen(title) === Boolean($(".loading-spinner", title)) ? undefined : isOpen(title)));
+  const turn = async (titles, wanted) => {
+    const wrong = [...wanted.entries()].filter(([n, open]) => open !== undefined && titles[n] && open !== isOpen(titles[n]));
+    for (const [n] of wrong) titles[n].click();
+    for (let frames = 0; wrong.length && frames < 3; frames++) { // Gradio slides them open, from the next frame on
+      for (const [n] of wrong) {
+        for (const sliding of titles[n].parentElement.getAnimations({ subtree: true })) sliding.finish();
+      }
+      await frame();
+    }
+  };
+  // Called by Gradio. A chatbot that gets undefined stays as it is.
+  function render() {
+    const before = page.shown;
+    page.shown = ending ? [stored, ...before.slice(1)] : lists();
+    if (!ending && written.length) $("#chat").dataset.running = stored.length ? "after" : "first";
+    else if (!ending) delete $("#chat").dataset.running;
+    const changed = page.shown.map((list, n) =>
+      list.length === before[n].length && list.every((message, at) => message === before[n][at]) ? undefined : list);
+    if (!ending && changed[1]) {
+      const wanted = turned(folds("#running"));
+      requestAnimationFrame(() => turn(folds("#running"), wanted));
+    }
+    return changed;
+  }
+  // Gradio draws a text some time after its message. No text stays empty.
+  const drawnFully = async (is) => {
+    for (let frames = 0; frames < 30; frames++) {
+      await frame();
+      if (is() && !$("#chat > .block .md:empty")) return;
+    }
+  };
+  // Gives everything to the first chatbot. It is shown there once it is drawn, so that nothing flickers.
+  const handOver = async () => {
+    const chat = $("#chat"), first = $("#chat > .block"), texts = () => first.querySelectorAll(".md").length;
+    const wanted = turned(folds("#running")), count = texts(), mine = (ending = {});
+    [stored, written] = [[...stored, ...written], []];
+    chat.style.setProperty("--shown", `${first.offsetHeight}px`);
+    chat.toggleAttribute("data-ending", true);
+    draw();
+    await drawnFully(() => texts() > count);
+    if (ending === mine) await turn(folds("> .block").slice(-wanted.length || Infinity), wanted);
+    if (wanted.some(Boolean)) await drawnFully(() => true);
+    if (ending === mine) ending = undefined;
+    if (ending) return; // of a later answer
+    chat.removeAttribute("data-ending");
+    delete chat.dataset.running;
+    draw();
   };
   // Growing text waits for the next regular draw. Anything else, such as the first text, is drawn at once.
   const drawSoon = (grows) => {
@@ -95,8 +207,9 @@
       if (await readOnce(wanted)) {
         if (wanted !== url) return;
         url = "";
-        draw();
+        ended = written;
         announce();
+        await handOver();
         $("#refresh")?.click();
         return;
       }
@@ -109,7 +222,7 @@
   const announce = () => {
     if (!document.hidden) return;
     title ??= document.title;
-    const asks = written.at(-1)?.options?.some(({ value }) => value.do === "answer");
+    const asks = ended.at(-1)?.options?.some(({ value }) => value.do === "answer");
     document.title = `${asks ? said.answer_asks : said.answer_ready} · ${title}`;
   };
   document.addEventListener("visibilitychange", () => {
@@ -139,7 +252,10 @@
     if (!messages) stored = newest(before, most);
     else if (live || !messages.length || !isEnd(messages, before)) stored = messages;
     else stored = before; // after an answer, older turns stay on the page
-    if (stored !== before) draw();
+    if (stored !== before) {
+      ending = undefined;
+      draw();
+    }
     if (live && !same) read(live);
   }
 

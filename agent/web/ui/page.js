@@ -288,25 +288,33 @@
   const aloud = (markdown) => markdown.replace(/```\w*/g, " ").replace(/[*_`#|>~]+/g, " ").replace(/\s+/g, " ").trim();
   const sentences = (markdown) => /^[\s\S]*(?:[.!?…](?=\s)|[。！？]|\n)/.exec(markdown)?.[0].length ?? 0;
   const speak = (log, changed) => {
-    log.setAttribute("aria-live", "off");
-    let row, told, failed, timer, answering = false;
+    for (const part of log.querySelectorAll("[role=log]")) {
+      part.setAttribute("aria-live", "off");
+      if (!part.closest("#running")) continue; // the chat is one log
+      part.setAttribute("role", "presentation");
+      part.removeAttribute("aria-label");
+    }
+    let asked, told, failed, timer, answering = false;
     const look = () => {
       timer = undefined;
       const busy = Boolean(stop());
-      const now = last("#chat .bot-row");
-      if (now !== row) [row, told, failed] = [now, [], new Set()];
+      const all = window.live.messages;
+      const first = all.findLastIndex(({ role, metadata }) => role === "user" && metadata?.id) + 1;
+      const id = all[first - 1]?.metadata.id;
+      if (id !== asked) [asked, told, failed] = [id, [], new Set()];
       const news = [];
-      for (const [number, bubble] of [...(row?.querySelectorAll(".bot.message > .message > [data-testid]") ?? [])].entries()) {
-        const fold = $(".thought-group .title", bubble);
-        const words = fold ? "" : $(".caption, .waiting", bubble) ? "" : text(bubble).replace(/<[^>]*>/g, " ");
-        if (fold && (told[number] === undefined || ($(".failed", fold) && !failed.has(number)))) {
-          news.push($(".prose", fold).textContent.trim());
+      for (const [number, { role, metadata, content }] of all.slice(first).entries()) {
+        if (role === "user" || metadata?.parent_id) continue;
+        const written = (content[0]?.text ?? "").replaceAll("\u2063", "");
+        const fold = metadata?.title, fails = /class="failed"/.test(fold);
+        if (fold && (told[number] === undefined || (fails && !failed.has(number)))) {
+          news.push(new DOMParser().parseFromString(fold, "text/html").body.textContent.trim());
         }
-        if (fold && $(".failed", fold)) failed.add(number);
+        if (fails) failed.add(number);
+        const plain = fold || /class="(?:caption|waiting)"/.test(written) ? "" : written.replace(/<[^>]*>/g, " ");
         const from = told[number] ?? 0;
-        const to = busy && bubble.parentElement === bubble.parentElement.parentElement.lastElementChild
-          ? from + sentences(words.slice(from)) : words.length;
-        if (to > from) news.push(aloud(words.slice(from, to)));
+        const to = busy && first + number === all.length - 1 ? from + sentences(plain.slice(from)) : plain.length;
+        if (to > from) news.push(aloud(plain.slice(from, to)));
         told[number] = Math.max(from, to);
       }
       if (answering && news.join("")) {
@@ -341,7 +349,8 @@
 
   // The newest line stays in view until the reader scrolls up, and again once the next answer begins. Shrinking content
   // also moves the view up, so a move counts as the reader's only after their input or while the content is still.
-  when("#chat .bubble-wrap", (log) => {
+  when("#chat #running [role=log]", () => {
+    const log = $("#chat");
     unnamed(log);
     new MutationObserver((changes) => {
       for (const { addedNodes } of changes) addedNodes.forEach(unnamed);
@@ -425,7 +434,7 @@
     label(dock);
     new MutationObserver(() => label(dock)).observe(dock, { childList: true, subtree: true });
   });
-  when('#chat [role="log"]', (log) => log.setAttribute("aria-label", said.chat));
+  when('#chat [role=log]', (log) => log.setAttribute("aria-label", said.chat));
   when("#help button", (button) => button.setAttribute("aria-label", said.shortcuts));
   when("#settings", (settings) => {
     label(settings);

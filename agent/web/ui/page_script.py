@@ -9,7 +9,7 @@ from agent.web.ui.page_text import LABELS, translated
 from agent.web.ui.page_text import SCRIPTS as TEXTS
 
 HERE = Path(__file__).parent
-SCRIPTS = ("shared.js", "live.js", "page.js", "address.js", "attach.js")
+SCRIPTS = ("live.js", "page.js", "address.js", "attach.js")
 
 
 def script() -> str:
@@ -17,7 +17,13 @@ def script() -> str:
     words: dict[str, dict[str, Any]] = {
         one: translated(TEXTS, one) | {"labels": translated(LABELS, one)} for one in LANGUAGES
     }
-    shared, *parts = ((HERE / name).read_text(encoding="utf-8").strip() for name in SCRIPTS)
+    shared, pieces, *parts = (read(name) for name in ("shared.js", "pieces.js", *SCRIPTS))
     # A failing script must not prevent the others from running.
     calls = "".join(f"try {{ (\n{part}\n)(shared); }} catch (error) {{ console.error(error); }}" for part in parts)
-    return f"() => {{ const shared = (\n{shared}\n)({json.dumps(words, ensure_ascii=False)});{calls} }}"
+    begin = f"const shared = (\n{shared}\n)({json.dumps(words, ensure_ascii=False)});"
+    return f"() => {{ {begin}shared.pieces = (\n{pieces}\n)();{calls} }}"
+
+
+def read(name: str) -> str:
+    """Return one of the scripts beside this module."""
+    return (HERE / name).read_text(encoding="utf-8").strip()
