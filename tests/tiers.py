@@ -121,6 +121,12 @@ class FilesApart(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         return self._groups[nodeid]
 
+    def _reschedule(self, node: Any) -> None:
+        # A process has the test that it runs and the next one. pytest-xdist would let it hold a third one at the end,
+        # while another process has none.
+        if self._pending_of(self.assigned_work[node]) != 2 or not self.workqueue:
+            super()._reschedule(node)
+
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesApart:
     """Return the scheduler that keeps each file in one process."""

@@ -31,6 +31,11 @@ def test_in_it(number, proxy, browser): pass
 @pytest.mark.parametrize("number", range(5))
 def test_plainly(number, proxy): pass
 """
+SLOW = """
+import time
+
+def test_in_it(browser): time.sleep({seconds})
+"""
 OTHERS = """
 import pytest
 
@@ -58,9 +63,11 @@ def run(folder: Path, *arguments: str) -> str:
 def test_file_runs_in_one_process_browser_tests_last(tmp_path: Path) -> None:
     for name in "abc":
         (tmp_path / f"test_{name}.py").write_text(FILE)
+    for name, seconds in {"d": 3, "e": 0, "f": 0, "g": 0, "h": 0}.items():
+        (tmp_path / f"test_{name}.py").write_text(SLOW.format(seconds=seconds))
     said = run(tmp_path, "-n", "2")
     ran = re.findall(r"\[(gw\d)\].*PASSED test_(\w)\.py::test_(\w+)", said)
-    assert len(ran) == 60, said
+    assert len(ran) == 65, said
     assert {worker for worker, _, _ in ran} == {"gw0", "gw1"}
     for name in "abc":
         for kind in ("in_it", "plainly"):
@@ -68,6 +75,9 @@ def test_file_runs_in_one_process_browser_tests_last(tmp_path: Path) -> None:
     for worker in ("gw0", "gw1"):
         kinds = [test for who, _, test in ran if who == worker]
         assert kinds == sorted(kinds, reverse=True)
+    (slow,) = [who for who, file, _ in ran if file == "d"]
+    held = [file for who, file, _ in ran if who == slow and file > "d"]
+    assert len(held) == 1, "more tests waited behind the slow one than the next, while the other process had none"
 
 
 def test_gate_runs_browser_tests_with_a_promise(tmp_path: Path) -> None:
