@@ -29,25 +29,29 @@ WITHOUT_WEIGHTS = ("web", "cli", "doctor", "deploy", "i18n")
 
 # Files that take longest come first. Otherwise one process would run a long file alone at the end.
 LONGEST = (
+    "test_page",
+    "test_isolation",
     "test_shutdown",
     "test_doctor",
-    "test_isolation",
+    "test_space",
     "test_proxies",
-    "test_terminal",
     "test_deploy",
+    "test_public_limits",
     "test_floods",
     "test_uploads",
-    "test_public_limits",
-    "test_linear",
-    "test_page",
     "test_waiting",
-    "test_looks",
-    "test_addressing",
+    "test_live_page",
     "test_keyboard",
-    "test_space",
+    "test_logs",
+    "test_looks",
+    "test_length_limit",
+    "test_camera",
+    "test_addressing",
     "test_hosted_page",
     "test_answers",
     "test_link_fetch",
+    "test_terminal",
+    "test_linear",
 )
 
 settings.register_profile("gate", derandomize=True, max_examples=34)
