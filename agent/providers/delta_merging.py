@@ -14,6 +14,8 @@ from typing import Any, cast
 _EVENT = re.compile(rb"((?:event:[^\r\n]*\r?\n)?data: ?)(\{[^\r\n]*\})(\r?\n\r?\n)")
 """A whole event that can be merged: at most a name, one line of data, and an empty line."""
 _EVENT_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
+_SIMPLE_TEXT = re.compile(rb'(?!<)(?:[^"\\\x00-\x1f]|\\["\\/bfnrt])+')
+"""A text of a delta in JSON, without escaped characters that could be half of one."""
 _LONGEST_END = 4
 """Bytes of the longest `_EVENT_END`."""
 
@@ -64,7 +66,9 @@ class Delta:
     def dump(self, text: str) -> bytes:
         """Return the event as JSON, with another text."""
         self.holder[self.name] = text
-        return json.dumps({**self.rest, **self.counters}, separators=(",", ":")).encode()
+        data = json.dumps({**self.rest, **self.counters}, separators=(",", ":")).encode()
+        del self.holder[self.name]
+        return data
 
 
 def read_delta(data: bytes) -> Delta | None:
@@ -85,6 +89,39 @@ def read_delta(data: bytes) -> Delta | None:
     if text.startswith("<"):
         return None
     return Delta(text, event, holder, name, {name: event.pop(name) for name in _COUNTERS if name in event})
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The JSON of a delta, before and after its text. Most deltas of a stream differ in nothing else, byte for byte."""
+
+    before: bytes
+    after: bytes
+    delta: Delta
+
+    @classmethod
+    def of(cls, data: bytes, delta: Delta) -> "Template | None":
+        """Return the template of this delta, if it can be told where its text is."""
+        text = json.dumps(delta.text, ensure_ascii=False).encode()
+        if delta.counters or data.count(text) != 1:
+            return None
+        before, _, after = data.partition(text)
+        other = read_delta(before + b'"other"' + after)
+        if other is None or (other.text, other.name, other.rest) != ("other", delta.name, delta.rest):
+            return None
+        return cls(before + b'"', b'"' + after, other)
+
+    def read(self, data: bytes) -> Delta | None:
+        """Return what `read_delta` returns, or None if the data differs in more than a simple text."""
+        if not (data.startswith(self.before) and data.endswith(self.after)):
+            return None
+        text = data[len(self.before) : len(data) - len(self.after)]
+        if not _SIMPLE_TEXT.fullmatch(text):
+            return None
+        try:
+            return Delta(json.loads(f'"{text.decode()}"'), self.delta.rest, self.delta.holder, self.delta.name, {})
+        except ValueError:
+            return None
 
 
 def _text_place(event: Any) -> tuple[dict[str, Any], str] | None:
@@ -121,6 +158,7 @@ class DeltaMerger:
 
     def __init__(self) -> None:
         self.has_text = False
+        self._template: Template | None = None
         self._tail = b""
         """The last bytes of an event that has not ended; empty between events."""
 
@@ -131,10 +169,12 @@ class DeltaMerger:
         frame, run_start = (b"", b""), at
         while at < len(batch):
             found = _EVENT.match(batch, at)
-            delta = read_delta(found[2]) if found else None
+            delta = self._read(found[2]) if found else None
             self.has_text = self.has_text or delta is not None
             if found and delta and run and (found[1], found[3]) == frame and _joins(run[-1], delta):
                 run.append(delta)
+                if self._template is None or delta.rest is not self._template.delta.rest:
+                    self._template = Template.of(found[2], delta)
             else:
                 if len(run) > 1:
                     yield from _pieces(batch[start:run_start], run, frame)
@@ -147,6 +187,9 @@ class DeltaMerger:
             yield from _pieces(batch[start:run_start], run, frame)
         elif start < len(batch):
             yield batch[start:], 1
+
+    def _read(self, data: bytes) -> Delta | None:
+        return (self._template.read(data) if self._template else None) or read_delta(data)
 
     def _rest_of_event(self, batch: bytes) -> int:
         """Return where the event ends that an earlier batch has begun."""
@@ -163,6 +206,8 @@ class DeltaMerger:
 
 
 def _joins(before: Delta, after: Delta) -> bool:
+    if before.rest is after.rest:  # of the same template
+        return True
     return before.name == after.name and before.counters.keys() == after.counters.keys() and before.rest == after.rest
 
 

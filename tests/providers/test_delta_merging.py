@@ -12,15 +12,15 @@ from typing import Any
 
 import httpx2
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import ModelRequest, ModelResponse
 
 from agent import Endpoint, ModelSpec, connect
 from agent.models.catalog import load_catalog
-from agent.providers import http
-from agent.providers.delta_merging import DeltaMerger, count_deltas, read_delta
+from agent.providers import delta_merging, http
+from agent.providers.delta_merging import DeltaMerger, Template, count_deltas, read_delta
 from agent.providers.http import ClientConnection, ReadPace
 from agent.responses import BubbleMarker, StreamDecoder, finalize
 from tests.support.replies.openai_responses import completed, created
@@ -314,6 +314,46 @@ def test_every_byte_is_given_out_with_its_batch(sent: bytes, cut: int) -> None:
     merger = DeltaMerger()
     for batch in (sent[:cut], sent[cut:]):
         assert b"".join(piece for piece, _ in merger.feed(batch)) == batch
+
+
+@given(
+    st.lists(
+        st.text('ab"\\\\/\n<\u00e9\U0001f600\x00\u2028u0d8') | st.sampled_from(["other", "content", "\ud83d"]),
+        min_size=2,
+    )
+)
+@example(["one", "two", "<b", "three", 'fo"ur', "\ud83d", "\ude00", "six", "\n", "seven"])
+@settings(deadline=None, max_examples=examples(300))
+def test_template_reads_what_the_parser_reads(texts: list[str]) -> None:
+    """The same deltas in two spellings, one of them with all characters escaped."""
+    merger, parsed = DeltaMerger(), DeltaMerger()
+    for escaped in (False, True):
+        events = [json.dumps(chat_delta(text), ensure_ascii=escaped).encode(errors="ignore") for text in texts]
+        batch = b"".join(b"data: %s\n\n" % event for event in events)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Template, "of", lambda *_: None)
+            expected = list(parsed.feed(batch))
+        assert list(merger.feed(batch)) == expected
+
+
+def chat_delta(text: str) -> dict[str, Any]:
+    return {"id": "c", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}], "usage": None}
+
+
+def test_equal_deltas_are_hardly_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 0
+
+    def counted(data: bytes) -> Any:
+        nonlocal count
+        count += 1
+        return read_delta(data)
+
+    monkeypatch.setattr(delta_merging, "read_delta", counted)
+    events = [b"data: %s\n\n" % json.dumps(chat_delta(f"word{number} ")).encode() for number in range(500)]
+    merger = DeltaMerger()
+    pieces = [piece for at in range(0, 500, 10) for piece in merger.feed(b"".join(events[at : at + 10]))]
+    assert sum(deltas for _, deltas in pieces) == 500
+    assert count < 10
 
 
 # --- the pause between reads ------------------------------------------------------------------------------------------
