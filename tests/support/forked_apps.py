@@ -187,8 +187,9 @@ def _become_app(asked: Mapping[str, Any], files: Sequence[int], close: Sequence[
         os.setsid()
         if os.isatty(0):
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    # As a new process: buffered by line only at a terminal.
+    # As in a new process: what these are is read from the files when they are opened.
     sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115 - they stay open
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     os.chdir(asked["folder"])
     sys.argv[1:] = asked["argv"]
     os.environ.clear()

@@ -68,11 +68,10 @@ def start(app: App, tmp_path: Path) -> Iterator[Start]:
 def launch(own: App, command: list[str] | None = None) -> None:
     """Start it and return when it answers."""
     path = own.folder / "app.log"
-    if command is None:
-        assert own.imported is not None
-        assert own.imported.can_start(own.env)
+    if command is None and own.imported and own.imported.can_start(own.env):
         own.process = own.imported.start(own.env, (os.devnull, path, path), own_session=True)
     else:
+        command = command or [sys.executable, "app.py"]
         with path.open("ab") as log:
             own.process = subprocess.Popen(
                 command, cwd=ROOT, env=own.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
