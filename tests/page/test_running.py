@@ -101,3 +101,43 @@ def test_pieces_look_like_one_answer(app: App, visit: Visit) -> None:
     assert sorted(heights) == heights
     expect(fold).to_have_attribute("aria-expanded", "true")
     visitor.shot("pieces-at-the-end")
+
+
+WATCH_FIRST_IN_VIEW = """() => {
+  const log = document.querySelector("#chat");
+  window.seen = [];
+  const look = () => {
+    const top = log.getBoundingClientRect().top;
+    const row = [...log.querySelectorAll(".message-row")].find((row) => row.getBoundingClientRect().bottom > top);
+    window.seen.push([row.textContent.trim().slice(0, 60), Math.round(row.getBoundingClientRect().top)]);
+    requestAnimationFrame(() => setTimeout(look)); // as it was drawn
+  };
+  look();
+}"""
+
+
+def test_older_turns_come_when_the_reader_scrolls_up(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    page, rows = visitor.page, visitor.chat.locator(".user-row")
+    for number in range(14):
+        visitor.ask(
+            f"!pace 2000 !text Answer {number}.\\n\\n" + "\\n\\n".join(["- a\\n- b", "```\\ncode\\n```"] * number)
+        )
+    page.reload()
+    expect(rows.last).to_contain_text("Answer 13")
+    becomes(True, lambda: page.evaluate("document.querySelector('#chat').scrollTop") > 300)
+    shown = rows.count()
+    assert shown < 14
+    button = page.get_by_role("button", name="Show earlier messages")
+    expect(button).to_be_visible()
+    page.mouse.move(600, 400)
+    page.evaluate(WATCH_FIRST_IN_VIEW)
+    page.mouse.wheel(0, -100_000)
+    expect(rows).to_have_count(14)
+    expect(button).to_be_hidden()
+    page.wait_for_timeout(500)  # nothing moves later
+    seen: list[tuple[str, int]] = page.evaluate("window.seen")
+    assert page.evaluate("document.querySelector('#chat').scrollTop") > 200
+    at_top = seen.index(seen[-1])
+    assert len(seen) - at_top > 20
+    assert all(text == seen[-1][0] and abs(top - seen[-1][1]) <= 2 for text, top in seen[at_top:]), seen[at_top:]

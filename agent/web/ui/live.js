@@ -10,7 +10,7 @@
   const RETRY_MS = 1000, POLL_MS = 700, DRAW_MS = 100;
   const SEAM = '<div class="seam"></div>';
 
-  const page = { messages: [], shown: [[], [], []], show, draw: render };
+  const page = { messages: [], shown: [[], [], []], show, earlier, draw: render };
   let stored = [], written = [], ended = []; // the stored messages, those of the turn that is being written, and of the last one
   let ending; // set while the first chatbot gets the messages of the others
   let url = "", last = "", reader; // what is read, the id of its last frame, and the running request
@@ -239,6 +239,37 @@
   };
   const isEnd = (messages, all) => JSON.stringify(messages) === JSON.stringify(all.slice(-messages.length || all.length));
 
+  // Asks for older turns, once for each length of the chat. page.js calls it when the reader comes near the first one.
+  let asked = 0;
+  function earlier() {
+    const button = $("#earlier");
+    if (asked === stored.length || !button?.checkVisibility()) return;
+    asked = stored.length;
+    button.click();
+  }
+  // What the reader looks at stays where it is while older turns come in above it.
+  const keepPlace = async () => {
+    const log = $("#chat"), rows = () => [...document.querySelectorAll("#chat .message-row")];
+    const before = rows(), first = before.findIndex((row) => row.getBoundingClientRect().bottom > log.getBoundingClientRect().top);
+    if (first < 0) return;
+    const place = () => rows().at(first - before.length).getBoundingClientRect().top + log.scrollTop;
+    const anchors = log.style.overflowAnchor;
+    log.style.overflowAnchor = "none"; // the browser must not move it, too
+    let last = place();
+    const keep = () => {
+      log.scrollTop += place() - last;
+      last = place();
+    };
+    const sizes = new ResizeObserver(keep); // rows that come into view get their true height
+    sizes.observe($("#chat > .block"));
+    for (let frames = 0; frames < 30; frames++) {
+      await frame();
+      keep();
+    }
+    sizes.disconnect();
+    if (log.style.overflowAnchor === "none") log.style.overflowAnchor = anchors;
+  };
+
   // Shows a view of the server. Without messages, the view adds a turn to what is shown.
   function show(view) {
     if (!view) return;
@@ -252,8 +283,11 @@
     if (!messages) stored = newest(before, most);
     else if (live || !messages.length || !isEnd(messages, before)) stored = messages;
     else stored = before; // after an answer, older turns stay on the page
-    if (stored !== before) {
+    const left = !written.length && !ending && page.shown.slice(1).some(({ length }) => length);
+    if (stored !== before || left) {
       ending = undefined;
+      const old = page.shown[0];
+      if (old.length && stored.length > old.length && isEnd(old, stored)) keepPlace();
       draw();
     }
     if (live && !same) read(live);

@@ -405,6 +405,7 @@
         else down();
       }
       top = log.scrollTop;
+      if (!following && top < log.clientHeight) window.live.earlier();
     }, { passive: true });
     const sizes = new ResizeObserver(down);
     sizes.observe(log);
