@@ -270,6 +270,15 @@
     if (log.style.overflowAnchor === "none") log.style.overflowAnchor = anchors;
   };
 
+  // Gradio sets the direction of every message at each change, and Chromium then styles the whole message again.
+  const dir = Object.getOwnPropertyDescriptor(HTMLElement.prototype, "dir");
+  Object.defineProperty(HTMLElement.prototype, "dir", {
+    ...dir,
+    set(value) {
+      if (value === "auto" || this.getAttribute("dir") !== value) dir.set.call(this, value);
+    },
+  });
+
   // Shows a view of the server. Without messages, the view adds a turn to what is shown.
   function show(view) {
     if (!view) return;
