@@ -153,7 +153,8 @@ def apps(
     def start(config: str = CONFIG, *, prefix: tuple[str, ...] = (), **env: str) -> App:
         folder = folders.mktemp("app")
         (folder / "app.toml").write_text(config)
-        inherited = {name: value for name, value in os.environ.items() if name not in ("MODEL", "LOCAL_MODEL")}
+        # Not what a test has left in the environment of this process, because no app could be forked then.
+        inherited = {name: value for name, value in imported_app.env.items() if name not in ("MODEL", "LOCAL_MODEL")}
         given = {
             "VLLM_BASE_URL": model_server.base_url,
             # On a Space, the app says the Space's address instead of its own.

@@ -68,7 +68,7 @@ class Imported:
     """The process that has imported the app, with the environment `env`."""
 
     def __init__(self, process: subprocess.Popen[str], env: Mapping[str, str]) -> None:
-        self._process, self._env = process, env
+        self._process, self.env = process, env
         self._apps: dict[int, Forked] = {}
         self._lock = threading.Lock()
         self._next: list[Forked] = []
@@ -77,7 +77,7 @@ class Imported:
 
     def can_start(self, env: Mapping[str, str]) -> bool:
         """Return True if the imports of an app with this environment would be the same."""
-        names = {name for name in env.keys() | self._env.keys() if env.get(name) != self._env.get(name)}
+        names = {name for name in env.keys() | self.env.keys() if env.get(name) != self.env.get(name)}
         return not [name for name in names - {*READ_LATER} if name.startswith(READ_BY_IMPORTS)]
 
     def start(
