@@ -143,7 +143,7 @@ async def _item(item: Any, spec: ModelSpec, left: dict[str, int], *, refuse: boo
     except InputError as error:
         if refuse:
             found = label(detect_mime(item.data)) or "file"
-            raise refused(f"wrong_{what}", kind=found, said=error.text) from error
+            raise refused(f"wrong_{what}", kind=found, reason=error.text) from error
         return UNREADABLE.format(why=error)
     if not _subtract(what, len(converted.data), left):
         if refuse:

@@ -36,8 +36,8 @@ SENTENCES = {
     "silent": N_("It is silent."),
     "clipped": N_("It is clipped: it was recorded too loud."),
     # Content of a message that the model does not accept.
-    "wrong_picture": N_("The picture ({kind}) in the message {said}."),
-    "wrong_sound": N_("The sound ({kind}) in the message {said}."),
+    "wrong_picture": N_("The picture ({kind}) in the message {reason}."),
+    "wrong_sound": N_("The sound ({kind}) in the message {reason}."),
     "so_many_pictures": N_("{model} does not take so many pictures in one message."),
     "so_many_sounds": N_("{model} does not take so many sounds in one message."),
     "unread_kind": N_("{model} cannot read a file of the kind {kind}."),

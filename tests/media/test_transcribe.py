@@ -334,7 +334,7 @@ async def test_switch_affects_only_unsupported_media(
     files = [tmp_path / "a.png", tmp_path / "a.ogg"]
     here = hears if switch else None
     picture, voice = await plan_attachments(files, spec, max_bytes=10**7, menu=[], transcriber=here)
-    outcomes = {False: "read" if switch else "refused", True: "sent"}
+    outcomes = {False: "extracted" if switch else "refused", True: "sent"}
     for plan, can in ((picture, image), (voice, audio)):
         assert outcomes[can] == ("sent" if plan.outcome in ("as it is", "converted") else plan.outcome)
     if not image and not switch:

@@ -104,7 +104,7 @@ def test_text_model_gets_picture_text(own: App, visit: Visit, server: Running, r
     visitor.shot("reading-off")
     switch(visitor)
     expect(rows).to_contain_text("receipt.png: the text in it is extracted on this server by PP-OCRv6")
-    expect(rows).to_have_class("read")
+    expect(rows).to_have_class("extracted")
     visitor.shot("reading-plan")
     visitor.say("!text It is 99.50 EUR. How much is it?")
     expect(visitor.bubbles.filter(has_text="It is 99.50 EUR.")).to_be_visible(timeout=PATIENCE)
@@ -117,7 +117,7 @@ def test_text_model_gets_picture_text(own: App, visit: Visit, server: Running, r
 
     def shown() -> None:
         expect(visitor.mine.locator("img")).to_have_count(1)
-        mark = visitor.mine.locator("details.read")
+        mark = visitor.mine.locator("details.extracted")
         expect(mark.locator("summary")).to_have_text("Text extracted from receipt.png; it may contain mistakes")
         expect(mark.locator("pre")).to_have_text("\n".join(INVOICE))
 
@@ -165,7 +165,7 @@ def test_audio_is_transcribed_for_text_model(own: App, visit: Visit, server: Run
     assert SPOKEN in said
     for _ in range(2):
         expect(visitor.mine.locator("audio")).to_have_count(1)
-        mark = visitor.mine.locator("details.read")
+        mark = visitor.mine.locator("details.extracted")
         expect(mark.locator("summary")).to_have_text("Speech transcribed from speech.ogg; it may contain mistakes")
         expect(mark.locator("pre")).to_contain_text("blue folder")
         visitor.shot("reading-sound-phone-dark")

@@ -45,7 +45,7 @@ class AttachmentLimits:
 PUBLIC_LIMITS = AttachmentLimits(transcribed=4, seconds=600.0)
 """The limits on a page that is open to everybody."""
 
-Outcome = Literal["as it is", "converted", "read", "refused"]
+Outcome = Literal["as it is", "converted", "extracted", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +53,8 @@ class AttachmentPlan:
     """The plan for one attachment and a model.
 
     `text` is the message for people: what is done, or why it is refused, or "". `others` are models that could take it.
-    `sent` is a quoted text, or the image or audio in the model's format, or None. If the outcome is "read", `sent` is
-    stored and transcribed, and the model gets the text.
+    `sent` is a quoted text, or the image or audio in the model's format, or None. If the outcome is "extracted",
+    `sent` is stored and transcribed, and the model gets the text.
     """
 
     name: str
@@ -83,7 +83,7 @@ async def plan_attachments(
         await asyncio.to_thread(check_files, files, max_bytes)
     except InputError as error:
         return [AttachmentPlan(name="", outcome="refused", text=error.text)]
-    remaining = {name: number for name, number in media_limits(spec).items() if number} | {"read": limits.transcribed}
+    remaining = {"extracted": limits.transcribed} | {name: most for name, most in media_limits(spec).items() if most}
     plans = await asyncio.gather(*(_plan(path, spec, max_bytes, tuple(menu), transcriber) for path in files))
     return [_refuse_excess(plan, spec, remaining, limits) for plan in plans]
 
@@ -121,7 +121,7 @@ async def message_parts(
                 if refused := [plan.text for plan in planned if plan.outcome == "refused"]:
                     raise InputError(joined(refused))
                 for number, plan in enumerate(planned):
-                    if transcriber is not None and plan.outcome == "read" and isinstance(plan.sent, ConvertedMedia):
+                    if transcriber and plan.outcome == "extracted" and isinstance(plan.sent, ConvertedMedia):
                         texts[number] = await transcriber.text(plan.name, plan.sent, report or (lambda _: None))
     except TimeoutError as error:
         raise InputError(_("Reading the files of this message took too long. Send fewer or smaller files.")) from error
@@ -220,13 +220,14 @@ async def _plan(
     try:
         converted = await convert_file(data, spec if is_accepted else None)
     except InputError as error:  # its messages continue a sentence that begins with the name
-        return AttachmentPlan(name=name, outcome="refused", text=_("{name} {said}.", name=name, said=error.text))
+        return AttachmentPlan(name=name, outcome="refused", text=_("{name} {reason}.", name=name, reason=error.text))
     if not is_accepted and transcriber is not None:
         try:
             text = await _transcription_text(kind, converted, transcriber)
         except InputError as error:
-            return AttachmentPlan(name=name, outcome="refused", text=_("{name}: {said}.", name=name, said=error.text))
-        return AttachmentPlan(name=name, outcome="read", text=_with_note(text, converted), sent=converted)
+            why = _("{name}: {reason}.", name=name, reason=error.text)
+            return AttachmentPlan(name=name, outcome="refused", text=why)
+        return AttachmentPlan(name=name, outcome="extracted", text=_with_note(text, converted), sent=converted)
     length = [_("{seconds:.0f} s", seconds=converted.seconds)] if converted.seconds >= 1 else []
     text = _with_note(listed([*converted.done, *length]), converted)
     return AttachmentPlan(name=name, outcome="converted" if converted.done else "as it is", text=text, sent=converted)
@@ -271,14 +272,13 @@ def _refuse_excess(
     """Return the plan, or a refusal if the message exceeds what is transcribed or what the model takes at once."""
     if not isinstance(plan.sent, ConvertedMedia):
         return plan
-    if plan.outcome == "read":
-        remaining["read"] -= 1
-        if remaining["read"] >= 0:
+    if plan.outcome == "extracted":
+        remaining["extracted"] -= 1
+        if remaining["extracted"] >= 0:
             return plan
-        most = attachment_limits.transcribed
         text = _(
             "Text is extracted from at most {most} files of a message. Send {name} in another.",
-            most=most,
+            most=attachment_limits.transcribed,
             name=plan.name,
         )
         return AttachmentPlan(name=plan.name, outcome="refused", text=text)

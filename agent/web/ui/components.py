@@ -190,7 +190,7 @@ def render_attachments(planned: Sequence[AttachmentPlan], translator: Translator
     for plan in planned:
         text = translator(plan.text)
         if plan.outcome != "refused":
-            text = translator(_("{name}: {said}", name=plan.name, said=text)) if text else plan.name
+            text = translator(_("{name}: {plan}", name=plan.name, plan=text)) if text else plan.name
         others = "".join(map(_model_button, plan.others[:MAX_SUGGESTED_MODELS]))
         rows.append(f'<li class="{plan.outcome.split()[0]}"><span>{html.escape(text)}</span>{others}</li>')
     return f'<div role="status"><ul>{"".join(rows)}</ul></div>' if rows else ""

@@ -20,7 +20,7 @@ def shown_extracted_text(read: Mapping[str, str], translator: Translator) -> str
     """Return the text that was extracted from a file, marked as such."""
     title = html.escape(translator(LocalizedText(EXTRACTED_TEXT_TITLES[read["kind"]], {"name": read["name"]})))
     text = html.escape(read["read"]).replace("\n", "&#10;")  # an empty line would end the HTML block in Markdown
-    return f'<details class="read" open><summary>{title}</summary><pre>{text}</pre></details>'
+    return f'<details class="extracted" open><summary>{title}</summary><pre>{text}</pre></details>'
 
 
 def shown_file(url: str, translator: Translator, name: str = "") -> str:
