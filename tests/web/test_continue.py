@@ -5,18 +5,22 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from copy import deepcopy
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.errors import Conflict
+from agent.history import HistoryStore, now
 from agent.history.memory import MemoryStore
+from agent.history.sqlite import SqliteStore
 from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings
 from agent.web.chat.conversations import Conversations
+from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.recovery import end_interrupted_runs
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor
@@ -31,10 +35,13 @@ SPEC = replace(QWEN3, prefill=True)
 PLEASE = "Continue exactly where you stopped."
 
 
-def page_of(server: Running, folder: Path, store: MemoryStore, *specs: ModelSpec) -> Conversations:
+def page_of(
+    server: Running, folder: Path, store: HistoryStore, *specs: ModelSpec, keep_days: float = 0
+) -> Conversations:
     endpoint = Endpoint(server.base_url)
     models = FakeLocalModels(served=tuple(ServedModel(spec, endpoint) for spec in specs or (SPEC,)))
-    return Conversations(Settings(local=LocalSettings(cache_dir=folder)), store, MediaStore(folder), models, [])
+    settings = Settings(local=LocalSettings(cache_dir=folder), keep_days=keep_days)
+    return Conversations(settings, store, MediaStore(folder), models, [])
 
 
 @pytest.fixture
@@ -115,11 +122,21 @@ async def test_next_request_and_branches_know_one_answer(page: Conversations, se
     assert not (await view_of(page, "ann", conversation)).messages
 
 
-async def test_continued_answer_can_be_stopped(page: Conversations, server: Running) -> None:
+async def wait_for_word(page: Conversations, conversation: str, word: int) -> LiveRun:
+    """Wait until the running answer has this word."""
+    live = page.live_runs.get(conversation, "ann")
+    assert live is not None
+    async with aclosing(live.updates()) as updates:
+        async for _ in updates:
+            if live.log.bubbles and f"word{word} " in live.log.bubbles[-1].text:
+                break
+    return live
+
+
+async def test_continued_answer_can_be_stopped(page: Conversations) -> None:
     conversation, message = await cut(page, "!pace 2 !length 3")
     await page.continue_answer(ANN, conversation, message, PLEASE, Choices())
-    before = len(server.journal())
-    await asyncio.to_thread(server.wait_for, lambda journal: len(journal) > before and journal[-1]["sent"] > 1)
+    await wait_for_word(page, conversation, 3)
     page.stop("ann", conversation)
     await settle(page)
     [_, text, caption] = (await view_of(page, "ann", conversation)).messages
@@ -148,14 +165,45 @@ async def test_other_servers_get_a_message(server: Running, tmp_path: Path, stor
     await page.aclose()
 
 
+async def test_undo_and_continue_at_once_exclude_each_other(server: Running, tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "history.sqlite")
+    page = page_of(server, tmp_path, store)
+    for is_undo_first in (True, False):
+        conversation, message = await cut(page)
+        both = [
+            page.undo("ann", conversation, message),
+            page.continue_answer(ANN, conversation, message, PLEASE, Choices()),
+        ]
+        done = await asyncio.gather(*both[:: 1 if is_undo_first else -1], return_exceptions=True)
+        await settle(page)
+        shown = (await view_of(page, "ann", conversation)).messages
+        assert [isinstance(one, Conflict) for one in done].count(True) == 1, done
+        assert (content(shown[1]) == words(0, 10)) if shown else "!length 5" in done
+    await page.aclose()
+    await store.aclose()
+
+
+async def test_continued_chat_does_not_expire_meanwhile(
+    server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = timedelta()
+    monkeypatch.setattr("agent.web.chat.expiry.now", lambda: now() + later)
+    store = MemoryStore(lambda: now() + later)
+    page = page_of(server, tmp_path, store, keep_days=1)
+    conversation, message = await cut(page, "!pace 10 !length 10")
+    later = timedelta(days=1, seconds=-0.5)
+    assert not await page.continue_answer(ANN, conversation, message, PLEASE, Choices())
+    later = timedelta(days=1, seconds=5)
+    await settle(page)
+    [_, text, caption] = (await view_of(page, "ann", conversation)).messages
+    assert content(text) == words(0, 20)
+    assert "length limit" in content(caption)
+    await page.aclose()
+
+
 async def killed_at(page: Conversations, store: MemoryStore, conversation: str, word: int) -> MemoryStore:
     """Wait until the running answer has this word. Return the store as the next server finds it if this one dies."""
-    live = page.live_runs.get(conversation, "ann")
-    assert live is not None
-    async with aclosing(live.updates()) as updates:
-        async for _ in updates:
-            if live.log.bubbles and f"word{word} " in live.log.bubbles[-1].text:
-                break
+    live = await wait_for_word(page, conversation, word)
     await live.log.store_if_due()
     left: Any = MemoryStore()
     left._conversations, left._runs = deepcopy(store._conversations), deepcopy(store._runs)

@@ -199,6 +199,7 @@ class Conversations:
             Resumption(suspension=suspension, answers=answers, sealed=False, changed_ok=True).check(setup.agent.tools)
             run = setup.agent.resume(suspension, answers, journal=setup.journal)
             live = self._begin(run, setup, permit, resumed=True)
+            await run_to_completion(setup.journal.claim(run))
         self.replies.forget(conversation)
         return live
 
@@ -231,6 +232,7 @@ class Conversations:
             setup = await self._set_up_run(record, choices, permit, (), resumed=True)
             run = setup.agent.continue_answer(setup.context, options=setup.options, journal=setup.journal)
             self._begin(run, setup, permit, resumed=True, continues=last.run_id)
+            await run_to_completion(setup.journal.claim(run))
             return ""
 
     async def edit(
@@ -251,6 +253,7 @@ class Conversations:
     async def undo(self, owner: str, conversation: str | None, entry_id: str) -> str:
         """Remove the last message and its answer. Return its text. Raises `Conflict` like `retry`."""
         entry, record, _ = await self._find_last(owner, conversation, entry_id)
+        self._check_not_busy(conversation)  # an answer can have begun while the messages were read
         await self._store.save(branch(record, entry.parent_id))
         return message_text(entry)
 

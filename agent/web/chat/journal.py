@@ -49,14 +49,31 @@ class StoreJournal:
         self.omitted = omitted
         self.log = RunLog(store, media, record)
         self._store, self._media, self._periods = store, media, periods
+        self._saving = asyncio.Lock()
+
+    async def claim(self, run: Run) -> None:
+        """Save the conversation for a run that has begun, and that first writes at its end.
+
+        From now on, changes by others are refused, and the conversation does not expire before the run ends. If it has
+        changed since it was read, cancel the run and raise `Conflict` or `NotFound`.
+        """
+        try:
+            async with self._saving:
+                if self.first_write.done():
+                    return self.first_write.result()
+                expires_at = self._periods.until(self.record.owner, running=True)
+                self.record = await self._store.save(replace(self.record, expires_at=expires_at))
+        except AgentError:
+            run.cancel()
+            raise
 
     async def write(self, message: ModelMessage, note: Note) -> None:
         """Store a message with its note. See `agent.run.Journal`."""
         note = self.omitted.on(note)
         try:
             kept = await self._media.with_references(self.record.owner, self.record.id, message)
-            entry = Entry(parent_id=self.record.head_id, message=kept, note=note)
-            async with self.log.saving(note) as events:
+            async with self._saving, self.log.saving(note) as events:
+                entry = Entry(parent_id=self.record.head_id, message=kept, note=note)
                 self.record = await self._store.save(self._advance(entry), [entry], events)
         except BaseException as failure:
             if not self.first_write.done():
