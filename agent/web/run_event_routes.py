@@ -6,8 +6,9 @@ connection breaks. `docs/http.md` describes the format.
 
 import asyncio
 import sys
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
@@ -28,8 +29,10 @@ STREAMS = 1000
 STREAMS_PER_OWNER = 32
 STREAMS_ALWAYS = 8
 """Streams that one network address can always have."""
-CHUNK = 64 * 1024
+CHUNK = 16 * 1024
 """Characters that are handed to a connection at once. The next ones wait until the reader has taken them."""
+FRAMES = 1000
+"""Frames that are looked up at once for a reader."""
 
 HEADERS = {"cache-control": "no-store, no-transform", "x-accel-buffering": "no"}
 END = "event: end\ndata: {}\n\n"
@@ -42,7 +45,7 @@ class Frames(Protocol):
     """The events of a running answer in one format. The same texts serve all readers."""
 
     def after(self, last_id: str) -> Sequence[Frame]:
-        """Return all frames after the one with this id, or all if there is no such frame."""
+        """Return up to `FRAMES` frames after the one with this id, or the first ones if there is no such frame."""
         ...
 
 
@@ -54,7 +57,20 @@ class RunFrames:
 
     def after(self, last_id: str) -> Sequence[Frame]:
         """Implement `Frames.after`."""
-        return [_frame(event) for event in self._log.events[_number(last_id) :]]
+        number = number_in(last_id)
+        return [_frame(event) for event in self._log.events[number : number + FRAMES]]
+
+
+class StoredFrames:
+    """The frames of an answer that has ended, as the store has them."""
+
+    def __init__(self, events: Sequence[RunEvent]) -> None:
+        self._events = events
+
+    def after(self, last_id: str) -> Sequence[Frame]:
+        """Implement `Frames.after`."""
+        first = bisect_right(self._events, number_in(last_id), key=lambda event: event.number)
+        return [_frame(event) for event in self._events[first : first + FRAMES]]
 
 
 class RunEventRoutes:
@@ -89,7 +105,7 @@ class RunEventRoutes:
         live = self._live_runs.find(run_id, owner)
         for_page = request.query_params.get("format") == "page"
         if live is None:
-            return await self._stored(run_id, owner, last_id, for_page=for_page)
+            return await self._stored(request, run_id, owner, last_id, for_page=for_page)
         try:
             frames = await self._page_frames(live, request) if for_page else RunFrames(live)
         except NotFound:  # the conversation has just been deleted
@@ -98,25 +114,28 @@ class RunEventRoutes:
             with live.watched():  # a page that asks again and again watches, too
                 await live.log.publish()
             is_ended = live.log.is_ended and live.run.done
-            return Response(_text(frames.after(last_id), is_ended=is_ended), headers=HEADERS, media_type=SSE)
-        address = client_address(request.scope)
-        if self._is_beyond_share(owner, address):
-            return Response("Too many streams at once.", status_code=429)
-        return StreamingResponse(
-            self._counted(owner, address, stream(live, frames, last_id)), headers=HEADERS, media_type=SSE
-        )
+            return _answer(_rest(frames, last_id, is_ended=is_ended))
+        return self._counted(owner, client_address(request.scope), stream(live, frames, last_id))
 
-    async def _stored(self, run_id: str, owner: str, last_id: str, *, for_page: bool) -> Response:
+    async def _stored(self, request: Request, run_id: str, owner: str, last_id: str, *, for_page: bool) -> Response:
         """Answer with the events of an answer that has ended, as long as the store keeps them.
 
-        A page gets only the end: it asks for the conversation then.
+        A page gets only the end: it asks for the conversation then. Other readers count as streams, because what was
+        read for them stays in memory until they have it.
         """
-        after = sys.maxsize if for_page else _number(last_id)
+        after = sys.maxsize if for_page else number_in(last_id)
         try:
             events = await self._store.run_events(run_id, owner=owner, after=after)
         except NotFound:
             return Response("Not found.", status_code=404)
-        return Response(_text([_frame(event) for event in events], is_ended=True), headers=HEADERS, media_type=SSE)
+        rest = _rest(StoredFrames(events), last_id, is_ended=True)
+        return self._counted(owner, client_address(request.scope), rest) if events else _answer(rest)
+
+    def _counted(self, owner: str, address: str | None, texts: AsyncGenerator[str]) -> Response:
+        """Answer with these texts, unless there are too many streams."""
+        if self._is_beyond_share(owner, address):
+            return Response("Too many streams at once.", status_code=429)
+        return _answer(self._count(owner, address, texts))
 
     def _is_beyond_share(self, owner: str, address: str | None) -> bool:
         used = sum(count for key, count in self._streams.items() if key.startswith("owner "))
@@ -125,7 +144,7 @@ class RunEventRoutes:
         mine = self._streams[f"address {address}"]
         return address is not None and has_full_share(mine, free=STREAMS - used, always=STREAMS_ALWAYS)
 
-    async def _counted(self, owner: str, address: str | None, texts: AsyncGenerator[str]) -> AsyncIterator[str]:
+    async def _count(self, owner: str, address: str | None, texts: AsyncGenerator[str]) -> AsyncIterator[str]:
         keys = (f"owner {owner}", f"address {address}")
         self._streams.update(keys)
         try:
@@ -139,22 +158,34 @@ class RunEventRoutes:
 async def stream(live: LiveRun, frames: Frames, last_id: str) -> AsyncGenerator[str]:
     """Yield the text of a stream: a comment at once, then each frame, and the end.
 
-    A reader that is slow gets several frames at once: nothing is kept for it but the id of its last frame.
+    A reader that is slow gets several frames at once: nothing is kept for it but the id of its last frame, and the
+    frames and the piece of text that it gets now.
     """
     yield f": connected\nretry: {RETRY_MS}\n\n"
     spoke_at = _now()
     async with aclosing(live.updates()) as updates:
         async for _ in updates:
-            new = frames.after(last_id)
-            for text in _chunks(new):
-                yield text
+            is_silent = True
+            while new := frames.after(last_id):
+                for text in _chunks(new):
+                    yield text
+                last_id, is_silent = new[-1][0], False
+            if not is_silent:
                 spoke_at = _now()
-            if new:
-                last_id = new[-1][0]
             elif _now() - spoke_at >= PING_SECONDS:
                 yield ": ping\n\n"
                 spoke_at = _now()
     yield END
+
+
+async def _rest(frames: Frames, last_id: str, *, is_ended: bool) -> AsyncGenerator[str]:
+    """Yield the text of all frames so far, and the end."""
+    while new := frames.after(last_id):
+        for text in _chunks(new):
+            yield text
+        last_id = new[-1][0]
+    if is_ended:
+        yield END
 
 
 SSE = "text/event-stream"
@@ -164,26 +195,28 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _chunks(frames: Sequence[Frame]) -> list[str]:
-    """Return the text of the frames in pieces of about `CHUNK` characters."""
-    pieces, size = list[list[str]](), CHUNK
+def _chunks(frames: Sequence[Frame]) -> Iterator[str]:
+    """Yield the text of the frames in pieces of at most `CHUNK` characters. A piece is made when it is needed."""
+    piece, size = list[str](), 0
     for id_, data in frames:
-        if size >= CHUNK:
-            pieces.append([])
-            size = 0
-        pieces[-1].append(f"id: {id_}\ndata: {data}\n\n")
-        size += len(data)
-    return ["".join(piece) for piece in pieces]
+        for part in (f"id: {id_}\ndata: ", *(data[at : at + CHUNK] for at in range(0, len(data), CHUNK)), "\n\n"):
+            if piece and size + len(part) > CHUNK:
+                yield "".join(piece)
+                piece, size = [], 0
+            piece.append(part)
+            size += len(part)
+    if piece:
+        yield "".join(piece)
 
 
-def _text(frames: Sequence[Frame], *, is_ended: bool) -> str:
-    return "".join(_chunks(frames)) + (END if is_ended else "")
+def _answer(texts: AsyncIterator[str]) -> Response:
+    return StreamingResponse(texts, headers=HEADERS, media_type=SSE)
 
 
 def _frame(event: RunEvent) -> Frame:
     return str(event.number), event.json
 
 
-def _number(last_id: str) -> int:
+def number_in(last_id: str) -> int:
     """Return the number in an id, or 0 for anything else."""
     return int(last_id) if last_id.isascii() and last_id.isdigit() and len(last_id) < 16 else 0

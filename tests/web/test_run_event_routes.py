@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import sqlite3
 import time
 from collections.abc import Callable
@@ -110,6 +111,17 @@ def test_only_owner_reads_events(app: App) -> None:
         assert visitor.ask(method, path(running)).status == 405
 
 
+def test_odd_ids_of_a_page_get_all_messages(app: App) -> None:
+    visitor = HttpVisitor(app.url)
+    run = begun(app, visitor, "!wait 5 !text late")
+    page = path(run, wait="0", format="page").replace("after=0&", "")
+    [id_] = re.findall(r"id: (\S+)", visitor.ask("GET", page).text)
+    tag = id_.partition("-")[0]
+    for number in ("\xb2", "9" * 5000, "-1", "", "1e3", "\xff"):
+        said = visitor.ask("GET", page, headers={"last-event-id": f"{tag}-{number}".encode("latin-1")})
+        assert (said.status, '"messages":' in said.text) == (200, True), number
+
+
 @pytest.mark.full
 def test_streams_of_one_visitor_are_bounded(app: App) -> None:
     visitor, other = HttpVisitor(app.url), HttpVisitor(app.url)
@@ -120,6 +132,26 @@ def test_streams_of_one_visitor_are_bounded(app: App) -> None:
         assert visitor.ask("GET", path(run, wait="0")).status == 200
         assert "word3" in other.say("!tokens 4")
     becomes(200, lambda: visitor.ask("GET", path(run), seconds=0.3).status)
+
+
+@pytest.mark.full
+def test_slow_readers_of_an_ended_answer_are_bounded(app: App) -> None:
+    visitor = HttpVisitor(app.url)
+    run = begun(app, visitor, "!tokens 16000 @0")
+    visitor.listen()
+    request = f"GET {path(run)} HTTP/1.1\r\nhost: 127.0.0.1:{app.port}\r\n"
+    request += f"cookie: {visitor.http.headers['cookie']}\r\n\r\n"
+    with ExitStack() as stack:
+        statuses: list[bytes] = []
+        for _ in range(40):
+            reader = stack.enter_context(socket.socket())
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            reader.settimeout(20)
+            reader.connect(("127.0.0.1", app.port))
+            reader.sendall(request.encode())
+            statuses.append(reader.recv(12))
+        assert statuses == [b"HTTP/1.1 200"] * 32 + [b"HTTP/1.1 429"] * 8
+    becomes(200, lambda: visitor.ask("GET", path(run)).status)
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """The event log of a run: its events say what the responses say, are stored with the messages, and end once."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -21,7 +22,7 @@ from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.live_runs import LiveRun, LiveRuns
 from agent.web.chat.recovery import end_interrupted_runs, partial_answer
 from agent.web.chat.transcript import Bubble, fold_responses, to_turns
-from agent.web.run_event_routes import RunFrames, stream
+from agent.web.run_event_routes import CHUNK, RunFrames, StoredFrames, stream
 from tests.support.fakes import Act, FakeConnection, Step, Words
 from tests.support.scripted_runs import LIMITS, OWNER, QUICK, scripted_tools, steps
 
@@ -223,3 +224,14 @@ def test_partial_answer_leaves_out_calls() -> None:
     ]
     parts = partial_answer([RunEvent.of(number, value) for number, value in enumerate(values, 7)])
     assert [getattr(part, "content", None) for part in parts] == ["ab"]
+
+
+async def test_slow_reader_gets_small_pieces() -> None:
+    text = "a \U0001f600 " * 20_000
+    live = begin([Step([Words("output_text", [text])])], MemoryStore())
+    pieces = [piece async for piece in stream(live, RunFrames(live), "")]
+    assert max(map(len, pieces)) <= CHUNK
+    sent = [json.loads(line[6:]) for line in "".join(pieces).split("\n") if line.startswith("data: {")]
+    assert "".join(value["content"] for value in sent if value.get("type") == "output_text") == text
+    read = StoredFrames(live.log.events)
+    assert [frame for last in ("", "1") for frame in read.after(last)[:1]] == RunFrames(live).after("")[:2]

@@ -14,7 +14,7 @@ from uuid import uuid4
 from agent.i18n.translator import Translator
 from agent.web.chat.chat_view import RunningTurn
 from agent.web.chat.live_runs import LiveRun
-from agent.web.run_event_routes import Frame
+from agent.web.run_event_routes import FRAMES, Frame, number_in
 from agent.web.ui.render import Formulas, WireMessage, render_turn
 from agent.web.ui.view import wait_text
 
@@ -38,17 +38,21 @@ class PageFrames:
         self._watched_since, self._formulas = monotonic(), Formulas()
         self._rendered: tuple[int, bool] | None = None
         self._rendered_at = 0.0
+        self._whole: Frame | None = None
 
     def after(self, last_id: str) -> Sequence[Frame]:
-        """Return the frames after this one, or a single frame with all messages."""
+        """Return the frames after this one, or a single frame with all messages, which all new readers share."""
         self._advance()
         if not self._frames:
             return ()
         tag, _, number = last_id.partition("-")
-        if tag == self._tag and number.isdigit():
-            return self._frames[int(number) + 1 :]
-        messages = self._render(monotonic())
-        return [(self._id(len(self._frames) - 1), _dump({"messages": messages}))]
+        if tag == self._tag and number == str(number_in(number)):
+            first = number_in(number) + 1
+            return self._frames[first : first + FRAMES]
+        if self._whole is None:
+            messages = self._render(monotonic())
+            self._whole = self._id(len(self._frames) - 1), _dump({"messages": messages})
+        return [self._whole]
 
     def _advance(self) -> None:
         """Add a frame if something has changed.
@@ -60,7 +64,7 @@ class PageFrames:
         state, now = (live.log.number, live.run.done), monotonic()
         if state == self._rendered and now - self._rendered_at < WAIT_SECONDS:
             return
-        self._rendered, self._rendered_at = state, now
+        self._rendered, self._rendered_at, self._whole = state, now, None
         messages = self._render(self._watched_since)
         if edits := _edits(self._messages, messages):
             self._messages = messages
