@@ -98,6 +98,17 @@ async def test_answer_is_continued_once_and_counts_as_message(public: Conversati
     assert (await view_of(public, "ann", chat)).messages == before
 
 
+COUNT_WORDS = """() => {
+  window.words = [];
+  const look = () => {
+    window.words.push(document.querySelector("#chat").innerText.match(/word\\d+/g)?.length ?? 0);
+    requestAnimationFrame(look);
+  };
+  look();
+}"""
+"""Counts in each frame how many of the scripted server's tokens the page shows."""
+
+
 @pytest.mark.gate("An answer that was cut can be continued.")
 @pytest.mark.browser
 def test_continued_answer_stays_one_bubble(start_app: Callable[..., App], visit: Visit) -> None:
@@ -106,6 +117,7 @@ def test_continued_answer_stays_one_bubble(start_app: Callable[..., App], visit:
         go_on = visitor.chat.get_by_role("button", name="Continue", exact=True)
         text, caption = visitor.bubbles.first, visitor.chat.locator(".caption")
         visitor.ask("!length 4")
+        visitor.page.evaluate(COUNT_WORDS)
         for words in (8, 12):
             go_on.click()
             expect(go_on).to_have_count(0)
@@ -119,6 +131,7 @@ def test_continued_answer_stays_one_bubble(start_app: Callable[..., App], visit:
         shown = re.findall(r"word\d+", text.inner_text())
         assert shown == [f"word{number}" for number in range(len(shown))]
         assert 10 < len(shown) < 13
+        assert visitor.page.evaluate("Math.min(...window.words)") == 4, "the answer vanished for a moment"
         seen = visitor.labels()
         visitor.shot("continued")
         visitor.page.reload()

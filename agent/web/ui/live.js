@@ -12,6 +12,7 @@
 
   const page = { messages: [], shown: [[], [], []], show, earlier, draw: render };
   let stored = [], written = [], ended = []; // the stored messages, those of the turn that is being written, and of the last one
+  let upcoming; // the stored messages, while an answer that goes on is shown until its first frame is there
   let ending; // set while the first chatbot gets the messages of the others
   let url = "", last = "", reader; // what is read, the id of its last frame, and the running request
   let polls = false, drawn = -Infinity, drawing;
@@ -137,7 +138,7 @@
 
   // A frame has all messages of the turn, or edits of them. Changed messages are new objects.
   const apply = ({ messages, edits = [] }) => {
-    if (messages) written = messages;
+    if (messages) [written, stored, upcoming] = [messages, upcoming ?? stored];
     for (const [kind, n, value, removed = 0] of edits) {
       if (kind === "cut") written = written.slice(0, n);
       else if (kind === "set") written = Object.assign([...written], { [n]: value });
@@ -237,6 +238,10 @@
     const first = messages.findIndex(({ role, metadata }, n) => n >= messages.length - most && role === "user" && metadata?.id);
     return first < 0 ? messages : messages.slice(first);
   };
+  const isBeforeLastTurn = (messages, all) => {
+    const first = all.findLastIndex(({ role, metadata }) => role === "user" && metadata?.id);
+    return first >= 0 && isEnd(messages, all.slice(0, first));
+  };
   const isEnd = (messages, all) => JSON.stringify(messages) === JSON.stringify(all.slice(-messages.length || all.length));
 
   // Asks for older turns, once for each length of the chat. page.js calls it when the reader comes near the first one.
@@ -289,7 +294,9 @@
       reader?.abort();
       [url, last, written] = [live, "", []];
     }
-    if (!messages) stored = newest(before, most);
+    upcoming = live && !last && messages && isBeforeLastTurn(messages, before) ? messages : undefined;
+    if (upcoming) stored = before;
+    else if (!messages) stored = newest(before, most);
     else if (live || !messages.length || !isEnd(messages, before)) stored = messages;
     else stored = before; // after an answer, older turns stay on the page
     const left = !written.length && !ending && page.shown.slice(1).some(({ length }) => length);
