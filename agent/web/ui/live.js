@@ -113,11 +113,17 @@
       if (is() && !$("#chat > .block .md:empty")) return;
     }
   };
-  // Gives everything to the first chatbot. It is shown there once it is drawn, so that nothing flickers.
+  // Gives everything to the first chatbot. Formulas and opened folds are drawn late: then it is shown there only once it
+  // is drawn, so that nothing flickers.
   const handOver = async () => {
     const chat = $("#chat"), first = $("#chat > .block"), texts = () => first.querySelectorAll(".md").length;
     const wanted = turned(folds("#running")), count = texts(), mine = (ending = {});
+    const late = wanted.some((open) => open !== undefined) || /\$\$|\\[[(]|\u2063/.test(JSON.stringify(written));
     [stored, written] = [[...stored, ...written], []];
+    if (!late) {
+      ending = undefined;
+      return draw();
+    }
     chat.style.setProperty("--shown", `${first.offsetHeight}px`);
     chat.toggleAttribute("data-ending", true);
     draw();
