@@ -88,7 +88,8 @@ class RunEventRoutes:
     ) -> None:
         self._live_runs, self._store = live_runs, store
         self._owner_of, self._page_frames = owner_of, page_frames
-        self._streams = Counter[str]()
+        self._live, self._ended = Counter[str](), Counter[str]()
+        """The open streams of running and of ended answers, counted apart: the latter are easy to get many of."""
 
     def add_to(self, app: FastAPI) -> None:
         """Add the route to the application."""
@@ -115,7 +116,7 @@ class RunEventRoutes:
                 await live.log.publish()
             is_ended = live.log.is_ended and live.run.done
             return _answer(_rest(frames, last_id, is_ended=is_ended))
-        return self._counted(owner, client_address(request.scope), stream(live, frames, last_id))
+        return _counted(self._live, owner, client_address(request.scope), stream(live, frames, last_id))
 
     async def _stored(self, request: Request, run_id: str, owner: str, last_id: str, *, for_page: bool) -> Response:
         """Answer with the events of an answer that has ended, as long as the store keeps them.
@@ -129,30 +130,33 @@ class RunEventRoutes:
         except NotFound:
             return Response("Not found.", status_code=404)
         rest = _rest(StoredFrames(events), last_id, is_ended=True)
-        return self._counted(owner, client_address(request.scope), rest) if events else _answer(rest)
+        return _counted(self._ended, owner, client_address(request.scope), rest) if events else _answer(rest)
 
-    def _counted(self, owner: str, address: str | None, texts: AsyncGenerator[str]) -> Response:
-        """Answer with these texts, unless there are too many streams."""
-        if self._is_beyond_share(owner, address):
-            return Response("Too many streams at once.", status_code=429)
-        return _answer(self._count(owner, address, texts))
 
-    def _is_beyond_share(self, owner: str, address: str | None) -> bool:
-        used = sum(count for key, count in self._streams.items() if key.startswith("owner "))
-        if used >= STREAMS or self._streams[f"owner {owner}"] >= STREAMS_PER_OWNER:
-            return True
-        mine = self._streams[f"address {address}"]
-        return address is not None and has_full_share(mine, free=STREAMS - used, always=STREAMS_ALWAYS)
+def _counted(streams: Counter[str], owner: str, address: str | None, texts: AsyncGenerator[str]) -> Response:
+    """Answer with these texts, unless there are too many streams."""
+    if _is_beyond_share(streams, owner, address):
+        return Response("Too many streams at once.", status_code=429)
+    return _answer(_count(streams, (f"owner {owner}", f"address {address}"), texts))
 
-    async def _count(self, owner: str, address: str | None, texts: AsyncGenerator[str]) -> AsyncIterator[str]:
-        keys = (f"owner {owner}", f"address {address}")
-        self._streams.update(keys)
-        try:
-            async with aclosing(texts):
-                async for text in texts:
-                    yield text
-        finally:
-            self._streams -= Counter(keys)
+
+def _is_beyond_share(streams: Counter[str], owner: str, address: str | None) -> bool:
+    used = sum(count for key, count in streams.items() if key.startswith("owner "))
+    if used >= STREAMS or streams[f"owner {owner}"] >= STREAMS_PER_OWNER:
+        return True
+    mine = streams[f"address {address}"]
+    return address is not None and has_full_share(mine, free=STREAMS - used, always=STREAMS_ALWAYS)
+
+
+async def _count(streams: Counter[str], keys: Sequence[str], texts: AsyncGenerator[str]) -> AsyncIterator[str]:
+    streams.update(keys)
+    try:
+        async with aclosing(texts):
+            async for text in texts:
+                yield text
+    finally:
+        streams.subtract(keys)
+        streams += Counter()  # drops those at zero
 
 
 async def stream(live: LiveRun, frames: Frames, last_id: str) -> AsyncGenerator[str]:

@@ -151,6 +151,7 @@ def test_slow_readers_of_an_ended_answer_are_bounded(app: App) -> None:
             reader.sendall(request.encode())
             statuses.append(reader.recv(12))
         assert statuses == [b"HTTP/1.1 200"] * 32 + [b"HTTP/1.1 429"] * 8
+        assert visitor.ask("GET", path(begun(app, visitor, "!text Hi. !wait 1"))).status == 200  # live ones are free
     becomes(200, lambda: visitor.ask("GET", path(run)).status)
 
 
