@@ -226,7 +226,7 @@ class _ConversionCache:
 
 
 _conversions = _ConversionCache(MAX_CACHED_BYTES)
-_queue = RequestQueue(MAX_CONVERSIONS, each=MAX_CONVERSIONS_PER_VISITOR)
+_queue = RequestQueue(MAX_CONVERSIONS, slots_per_visitor=MAX_CONVERSIONS_PER_VISITOR)
 
 
 @cache

@@ -52,13 +52,13 @@ class _Ticket:
 
 
 class RequestQueue:
-    """A queue for `places` slots at a server. One visitor holds at most `each` of them; None means no such limit.
+    """A queue for the `slots` of a server. A visitor holds at most `slots_per_visitor`; None means no such limit.
 
     Any number of tasks can share it, also from several event loops.
     """
 
-    def __init__(self, places: int, *, each: int | None = None) -> None:
-        self._places, self._each = places, each or places
+    def __init__(self, slots: int, *, slots_per_visitor: int | None = None) -> None:
+        self._slots, self._slots_per_visitor = slots, slots_per_visitor or slots
         self._lock = threading.Lock()
         self._waiting: list[_Ticket] = []
         """In the order of service, except that a visitor with enough slots is passed over."""
@@ -87,7 +87,7 @@ class RequestQueue:
         with self._lock:
             if ticket.served:
                 return 0
-            return max(1, len(self._served) + self._waiting.index(ticket) - self._places + 1)
+            return max(1, len(self._served) + self._waiting.index(ticket) - self._slots + 1)
 
     def _enter(self, ticket: _Ticket) -> None:
         with self._lock:
@@ -119,9 +119,9 @@ class RequestQueue:
         """Give the free slots to the next tickets. The caller holds the lock."""
         has = Counter(one.visitor for one in self._served)
         for ticket in list(self._waiting):
-            if len(self._served) >= self._places:
+            if len(self._served) >= self._slots:
                 return
-            if has[ticket.visitor] < self._each:
+            if has[ticket.visitor] < self._slots_per_visitor:
                 has[ticket.visitor] += 1
                 ticket.served, self._round = True, max(self._round, ticket.round)
                 self._waiting.remove(ticket)

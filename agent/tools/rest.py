@@ -30,7 +30,7 @@ MAX_CHARACTERS = 20_000
 MAX_ERROR_CHARACTERS = 500
 """Characters of a server's text with an error status."""
 
-_PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _CHARSETS = re.compile(
     r"charset=\"?(utf-16|iso-8859-(?:[1-9]|1[0-6])|windows-125[0-8]|gb2312|gb18030|big5|shift_jis|euc-(?:jp|kr))\b",
     re.I,
@@ -164,24 +164,24 @@ class _Request:
             parts = urlsplit(self.url)
             host = parts.hostname
         except ValueError as error:
-            raise self._wrong(f"its url {self.url!r} is none: {error}") from error
+            raise self._wrong(f"its url {self.url!r} is not a URL: {error}") from error
         if parts.scheme not in ("http", "https") or not host or "{" in parts.netloc:
-            raise self._wrong(f"its url {self.url!r} must begin with http:// or https:// and a host without places")
+            raise self._wrong(f"its url {self.url!r} must begin with http(s):// and a host without placeholders")
         if self.method not in METHODS:
             raise self._wrong(f"its method must be one of {', '.join(METHODS)}, not {self.method!r}")
         if self.body is not None and self.method in ("GET", "DELETE"):
             raise self._wrong(f"{self.method} has no body")
         if any(re.search(r"[^\x20-\x7e]", key + value) for key, value in self.headers.items()):
             raise self._wrong("its headers must be of one line and plain ASCII")
-        in_path = set(_PLACE.findall(parts.path))
-        places = in_path | set(_PLACE.findall(parts.query)) | _places(self.body)
-        for key in sorted(places ^ self.parameters.keys()):
-            where = "has no parameter" if key in places else "is a parameter without a place"
+        in_path = set(_PLACEHOLDER.findall(parts.path))
+        placeholders = in_path | set(_PLACEHOLDER.findall(parts.query)) | _placeholders(self.body)
+        for key in sorted(placeholders ^ self.parameters.keys()):
+            where = "has no parameter" if key in placeholders else "is a parameter without a placeholder"
             raise self._wrong(f"{{{key}}} {where}")
         if absent := sorted(key for key in in_path if self.parameters[key].optional):
             raise self._wrong(f"{{{absent[0]}}} is in the path and cannot be optional")
-        if re.search(r"[{}]", _PLACE.sub("", self.url)):
-            raise self._wrong("a brace in its url is no place; write it as %7B or %7D")
+        if re.search(r"[{}]", _PLACEHOLDER.sub("", self.url)):
+            raise self._wrong("a brace in its url belongs to no placeholder; write it as %7B or %7D")
 
     def _wrong(self, why: str) -> InputError:
         return InputError(f"tool {self.name!r}: {why}")
@@ -196,7 +196,7 @@ class _Request:
         """Return the URL with its values. Raises `ToolError` if a part of the path would be "." or ".."."""
         base, _, query = self.url.partition("#")[0].partition("?")
         start = base.index("/", base.index("//") + 2) if "/" in base.partition("//")[2] else len(base)
-        path = _PLACE.sub(lambda place: _escape(given[place[1]]), base[start:])
+        path = _PLACEHOLDER.sub(lambda found: _escape(given[found[1]]), base[start:])
         if any(part in (".", "..") for part in path.split("/")):
             raise ToolError("A value in the path must not be . or .. alone.")
         pairs = [filled for pair in query.split("&") if pair and (filled := _pair(pair, given)) is not None]
@@ -225,26 +225,26 @@ def _annotation(parameter: Parameter) -> Any:
     return Annotated[kind, Field(description=parameter.description or None)]
 
 
-def _places(body: Any) -> set[str]:
+def _placeholders(body: Any) -> set[str]:
     match body:
         case str():
-            return set(_PLACE.findall(body))
+            return set(_PLACEHOLDER.findall(body))
         case dict():
-            return set[str]().union(*map(_places, cast(dict[str, Any], body).values()))
+            return set[str]().union(*map(_placeholders, cast(dict[str, Any], body).values()))
         case list():
-            return set[str]().union(*map(_places, cast(list[Any], body)))
+            return set[str]().union(*map(_placeholders, cast(list[Any], body)))
         case _:
             return set()
 
 
 def _fill(body: Any, given: Mapping[str, Any]) -> Any:
     match body:
-        case str() if place := _PLACE.fullmatch(body):
-            return _Absent if given[place[1]] is None else given[place[1]]
+        case str() if found := _PLACEHOLDER.fullmatch(body):
+            return _Absent if given[found[1]] is None else given[found[1]]
         case str():
-            if any(given[key] is None for key in _PLACE.findall(body)):
+            if any(given[key] is None for key in _PLACEHOLDER.findall(body)):
                 return _Absent
-            return _PLACE.sub(lambda place: _text(given[place[1]]), body)
+            return _PLACEHOLDER.sub(lambda found: _text(given[found[1]]), body)
         case dict():
             pairs = ((key, _fill(one, given)) for key, one in cast(dict[str, Any], body).items())
             return {key: one for key, one in pairs if one is not _Absent}
@@ -255,9 +255,9 @@ def _fill(body: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _pair(pair: str, given: Mapping[str, Any]) -> str | None:
-    if any(given[key] is None for key in _PLACE.findall(pair)):
+    if any(given[key] is None for key in _PLACEHOLDER.findall(pair)):
         return None
-    return _PLACE.sub(lambda place: _escape(given[place[1]]), pair)
+    return _PLACEHOLDER.sub(lambda found: _escape(given[found[1]]), pair)
 
 
 def _escape(value: Any) -> str:

@@ -131,7 +131,7 @@ async def test_new_visitors_do_not_starve_the_waiting() -> None:
 
 
 async def test_visitor_leaves_a_slot_to_others() -> None:
-    queue = RequestQueue(3, each=2)
+    queue = RequestQueue(3, slots_per_visitor=2)
     greedy = [Of(queue, "a") for _ in range(5)]
     await settled()
     assert [guest.inside for guest in greedy] == [True, True, False, False, False]
@@ -153,7 +153,7 @@ async def test_visitor_leaves_a_slot_to_others() -> None:
 )
 def test_no_slot_is_lost_or_given_twice(places: int, each: int, events: list[tuple[str, int]]) -> None:
     async def play() -> None:
-        queue, here = RequestQueue(places, each=each), list[Of]()
+        queue, here = RequestQueue(places, slots_per_visitor=each), list[Of]()
         for visitor, number in events:
             if visitor != "+":
                 here.append(Of(queue, visitor))

@@ -140,9 +140,12 @@ async def test_body_is_filled_with_typed_values(there: Site) -> None:
 
 
 WRONG = {
-    "a place without a parameter": ({"url": "https://e.org/{x}"}, r"\{x\} has no parameter"),
-    "a parameter without a place": ({"url": "https://e.org/", "parameters": parameters("x")}, "without a place"),
-    "a place in the host": ({"url": "https://{x}.org/", "parameters": parameters("x")}, "without places"),
+    "a placeholder without a parameter": ({"url": "https://e.org/{x}"}, r"\{x\} has no parameter"),
+    "a parameter without a placeholder": (
+        {"url": "https://e.org/", "parameters": parameters("x")},
+        "without a placeholder",
+    ),
+    "a placeholder in the host": ({"url": "https://{x}.org/", "parameters": parameters("x")}, "without placeholders"),
     "another scheme": ({"url": "ftp://e.org/"}, "http"),
     "a brace": ({"url": "https://e.org/{1}"}, "brace"),
     "optional in the path": ({"url": "https://e.org/{x}", "parameters": {"x": Parameter(optional=True)}}, "optional"),
@@ -150,7 +153,7 @@ WRONG = {
     "a body to GET": ({"url": "https://e.org/", "body": {}}, "no body"),
     "a path": ({"url": "https://e.org/", "result": "a["}, "JMESPath"),
     "a header of two lines": ({"url": "https://e.org/", "headers": {"X": "a\r\nY: b"}}, "one line"),
-    "brackets": ({"url": "https://[e.org/"}, "none"),
+    "brackets": ({"url": "https://[e.org/"}, "not a URL"),
 }
 
 

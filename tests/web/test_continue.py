@@ -27,7 +27,7 @@ from agent.web.chat.visitor import Visitor
 from agent.web.ui.render import WireMessage
 from tests.support.models import QWEN3, FakeLocalModels
 from tests.support.script_language import token
-from tests.support.scripted_server import Running
+from tests.support.scripted_server import Config, Running
 from tests.support.views import view_of, watch
 
 ANN = Visitor(owner="ann")
@@ -143,6 +143,22 @@ async def test_continued_answer_can_be_stopped(page: Conversations) -> None:
     assert content(text).startswith(words(0, 4).rstrip())
     assert "Stopped" in content(caption)
     assert not caption["options"]
+
+
+async def test_failed_continuation_can_be_continued(page: Conversations, server: Running) -> None:
+    conversation, message = await cut(page)
+    config, server.server.config = server.server.config, Config(api_key="another")
+    assert not await page.continue_answer(ANN, conversation, message, PLEASE, Choices())
+    await settle(page)
+    [_, text, *_, last] = (await view_of(page, "ann", conversation)).messages
+    assert content(text) == words(0, 5)
+    assert last["options"][0]["value"]["do"] == "continue"
+    server.server.config = config
+    assert not await page.continue_answer(ANN, conversation, message, PLEASE, Choices())
+    await settle(page)
+    [_, text, caption] = (await view_of(page, "ann", conversation)).messages
+    assert content(text) == words(0, 10)
+    assert "11 tokens" in content(caption)
 
 
 async def test_reasoning_alone_gets_a_message(page: Conversations, server: Running) -> None:

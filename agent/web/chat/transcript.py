@@ -30,8 +30,8 @@ SILENCE_SECONDS = 3.0
 """Seconds of silence within a text after which the page shows that it waits."""
 UNSEEN_TIMES = repeat(math.inf)
 """The arrival times of stored responses, which nobody saw arrive."""
-CUT = ("length", "interrupted")
-"""How an answer ended that can be continued."""
+CUT = ("length", "interrupted", "error")
+"""How an answer ended that can be continued, if it has text."""
 NO_ENDING = Note(ended="interrupted", detail=_("Interrupted: the server went down before the answer was finished."))
 
 
@@ -220,7 +220,7 @@ def message_text(entry: Entry) -> str:
 
 
 def is_unfinished(note: Note) -> bool:
-    """Return True if the length limit or the end of the server cut the answer with this last note."""
+    """Return True if the length limit, a failure or the end of the server cut the answer with this last note."""
     return (note.ended or NO_ENDING.ended) in CUT
 
 

@@ -166,9 +166,11 @@ def _ending(turn: Turn, waiting: str, translator: Translator) -> list[WireMessag
 def _button(turn: Turn) -> tuple[str, str] | None:
     """Return the label of the button under an answer and its action. Gradio shows only the last turn's button."""
     ended = turn.note.ended if turn.note is not None else None
-    has_text = any(bubble.first.type == "output_text" for bubble in turn.bubbles)
-    if turn.is_empty or (ended == "interrupted" and not has_text):
+    types = [bubble.first.type for bubble in turn.bubbles if bubble.first.type != "error"]
+    if turn.is_empty or (ended == "interrupted" and "output_text" not in types):
         return _("Try again"), "retry"
+    if ended == "error" and types[-1:] != ["output_text"]:
+        return None
     return (_("Continue"), "continue") if ended in CUT else None
 
 
