@@ -44,7 +44,7 @@ _ISATAP = (bytes.fromhex("00005efe"), bytes.fromhex("02005efe"))
 
 
 def is_public(address: Address) -> bool:
-    """Return whether this is the address of one host on the public internet."""
+    """Return True if this is the address of one host on the public internet."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _NO_HOST_V4)
     if address.packed[8:12] in _ISATAP or address not in _HOSTS_V6:

@@ -51,7 +51,7 @@ def new_client() -> httpx2.AsyncClient:
 
 
 async def reachable(url: str, *, seconds: float = 2.0) -> bool:
-    """Return whether the host of `url`, or the proxy in front of it, accepts a connection. Never raises."""
+    """Return True if the host of `url`, or the proxy in front of it, accepts a connection. Never raises."""
     target = urlsplit(url)
     proxy = getproxies().get(target.scheme) or getproxies().get("all")
     if proxy and not proxy_bypass(target.hostname or ""):

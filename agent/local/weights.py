@@ -203,7 +203,7 @@ async def _download(weights: Pinned, part: Path, report: Progress) -> None:
 
 
 async def hub_answers() -> bool:
-    """Return whether the model hub can be reached now.
+    """Return True if the model hub can be reached now.
 
     huggingface_hub itself tries for 23 s before it reports that there is no network; this takes two.
     """

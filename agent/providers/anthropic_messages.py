@@ -44,14 +44,14 @@ class AnthropicConnection(ClientConnection):
         """
         if not self.spec.reasoning or reasoning is None:
             return None
-        known = self._profile.get("anthropic_supports_effort", False)
+        has_efforts = self._profile.get("anthropic_supports_effort", False)
         if is_off(reasoning):
             always = self._profile.get("thinking_always_enabled", False)
-            return False if not always else "low" if known else None
-        if self._is_adaptive and (reasoning is True or not known):
+            return False if not always else "low" if has_efforts else None
+        if self._is_adaptive and (reasoning is True or not has_efforts):
             return True
         asked = "high" if reasoning is True else cast(Effort, reasoning)
-        return nearest(asked, self._efforts if self._is_adaptive else _PARTS)
+        return nearest(asked, self._efforts if self._is_adaptive else _BUDGET_DIVISORS)
 
     def settings(self, reasoning: Reasoning | None) -> ModelSettings:
         """Return the longest answer (which this API requires), the prompt cache, and the thinking settings.
@@ -102,11 +102,11 @@ class AnthropicConnection(ClientConnection):
     def _thinking(self, effort: Reasoning | None) -> BetaThinkingConfigParam:
         if self._is_adaptive:
             return {"type": "adaptive", "display": "summarized"}
-        part = _PARTS[effort] if isinstance(effort, str) else _PARTS["high"]
-        return {"type": "enabled", "budget_tokens": max(MIN_REASONING_TOKENS, self.spec.usual_output_tokens // part)}
+        divisor = _BUDGET_DIVISORS[effort] if isinstance(effort, str) else _BUDGET_DIVISORS["high"]
+        return {"type": "enabled", "budget_tokens": max(MIN_REASONING_TOKENS, self.spec.usual_output_tokens // divisor)}
 
 
-_PARTS = {"low": 8, "medium": 4, "high": 2}
+_BUDGET_DIVISORS = {"low": 8, "medium": 4, "high": 2}
 """The divisor of the usual answer's length that gives the thinking budget of an effort."""
 
 _BUDGETED = re.compile(r"claude-(?:[23]|instant|4-|(?:opus|sonnet|haiku)-4(?:-[0125]|@|$))")
@@ -139,7 +139,7 @@ class _Claude(MessageRewriting, AnthropicModel):
 
     @staticmethod
     def rewrite_messages(message: ModelMessage) -> ModelMessage:
-        """Return the message as the API takes it; see `_taken`."""
+        """Return the message as the API takes it; see `_rewrite`."""
         return _rewrite(message)
 
 

@@ -182,7 +182,7 @@ class _Stream(OpenAIStreamedResponse):
 
 
 def _begins(id_: str, name: str, *, after: _Call) -> bool:
-    """Return whether a delta with this id and name begins another call. Each call has a name; ids can be random."""
+    """Return True if a delta with this id and name begins another call. Each call has a name; ids can be random."""
     if not name:
         return False
     if after.id:

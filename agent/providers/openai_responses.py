@@ -102,7 +102,7 @@ class _Stateless(MessageRewriting, OpenAIResponsesModel):
 
     @staticmethod
     def rewrite_messages(message: ModelMessage) -> ModelMessage:
-        """Return the message with only signed reasoning; see `_sealed`."""
+        """Return the message with only signed reasoning; see `_keep_sealed_reasoning`."""
         return _keep_sealed_reasoning(message)
 
 

@@ -15,7 +15,7 @@ _LADDER: tuple[Effort, ...] = get_args(Effort)
 
 
 def is_reasoning(value: object) -> TypeGuard[Reasoning]:
-    """Return whether this is a bool or a known effort. 0 and 1 do not count, although they equal False and True."""
+    """Return True if this is a bool or a known effort. 0 and 1 do not count, although they equal False and True."""
     return isinstance(value, bool) or (isinstance(value, str) and value in _LADDER)
 
 
@@ -35,7 +35,7 @@ def least(accepted: Collection[object]) -> Effort | None:
 
 
 def is_off(asked: Reasoning | None) -> bool:
-    """Return whether no reasoning is asked for."""
+    """Return True if no reasoning is asked for."""
     return asked is False or asked == "none"
 
 
@@ -53,7 +53,7 @@ def effort_note(asked: Reasoning | None, sent: Reasoning | None, spec: ModelSpec
     if sent is None:
         return f"The reasoning of {spec.label} cannot be chosen here; it reasons as it comes."
     if isinstance(asked, str) and sent is True:
-        return f"{spec.label} knows no efforts: its reasoning was turned on, and not {asked}."
+        return f"{spec.label} has no efforts: its reasoning was turned on, and not {asked}."
     if isinstance(asked, str) and asked != sent:
         return f"{spec.label} has no effort {asked}; it was asked for {sent}."
     return ""

@@ -186,7 +186,7 @@ _DECODER = json.JSONDecoder(strict=False, parse_constant=_refuse)
 
 
 def _begins_a_choice(raw: str) -> bool:
-    """Return whether a text that is not JSON looks like a choice that was cut, and so must not be shown."""
+    """Return True if a text that is not JSON looks like a choice that was cut, and so must not be shown."""
     head = re.sub(r"\s", "", raw[:_LONGEST_OPENING])
     return any(head.startswith(key) or key.startswith(head) for key in ('{"name"', '{"text"', '{"arguments"'))
 

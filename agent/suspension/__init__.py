@@ -174,7 +174,7 @@ def pending_call(call: ToolCallPart, tools: Mapping[str, Tool]) -> Pending | Non
 
 
 def needs_person(tool: Tool) -> bool:
-    """Return whether this is the tool that asks the user."""
+    """Return True if this is the tool that asks the user."""
     return tool.function is ask_user.function
 
 

@@ -137,7 +137,7 @@ def _signer(secret: str) -> Signer:
 
 
 def _canonical(signature: str) -> bool:
-    """Return whether this is the one valid text for its bytes: the last character of base64 has unused bits."""
+    """Return True if this is the one valid text for its bytes: the last character of base64 has unused bits."""
     try:
         return base64_encode(base64_decode(signature)).decode() == signature
     except (BadData, ValueError):

@@ -233,7 +233,7 @@ def _given_up(call: ToolCallPart, tool: Tool | None) -> ToolReturnPart:
 
 
 async def _finish_or_abandon(work: asyncio.Task[Any], limit: float) -> bool:
-    """Return whether the task ends in time. If not, cancel it, and abandon it after `GRACE_SECONDS`."""
+    """Return True if the task ends in time. If not, cancel it, and abandon it after `GRACE_SECONDS`."""
     _running.add(work)
     work.add_done_callback(_running.discard)
     try:

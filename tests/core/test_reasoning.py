@@ -95,7 +95,7 @@ def scripted() -> Iterator[Running]:
         ({}, True, True, ""),
         ({}, "none", False, ""),
         ({}, False, False, ""),
-        ({}, "high", True, "Qwen3 knows no efforts: its reasoning was turned on, and not high."),
+        ({}, "high", True, "Qwen3 has no efforts: its reasoning was turned on, and not high."),
         ({"reasoning": False}, True, None, "Qwen3 cannot reason; it was asked to answer without."),
         ({"reasoning": False}, "low", None, "Qwen3 cannot reason; it was asked to answer without."),
         ({"reasoning": False}, False, None, ""),

@@ -10,7 +10,7 @@ class Ledger(Protocol):
     """Remembers used ids. All implementations pass the suite in `tests/core/test_ledgers.py`."""
 
     async def use(self, id: str, expires_at: datetime | None) -> bool:
-        """Return whether this is the first use of the id. Of any uses at once, in any processes, exactly one is first.
+        """Return True if this is the first use of the id. Of any uses at once, in any processes, exactly one is first.
 
         The id can be forgotten after `expires_at` (None: never), because callers refuse expired ids themselves.
         Raises an `AgentError` if the ledger cannot be read or written.
