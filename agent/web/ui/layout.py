@@ -165,8 +165,8 @@ def _chat(title: str) -> Chat:
         gr.HTML('<button type="button" aria-label="Keyboard shortcuts">?</button>', elem_id="help", padding=False)
     notice = gr.HTML(elem_id="notice", padding=False)
     switch = gr.Button("", elem_id="switch", size="sm", visible=False)
-    earlier = gr.Button(static("earlier"), elem_id="earlier", size="sm", visible=False)
     with gr.Column(elem_id="chat"):
+        earlier = gr.Button(static("earlier"), elem_id="earlier", size="sm", visible=False)
         chatbot = _chatbot(buttons=["copy"], editable="user", label=static("conversation"))
         with gr.Column(elem_id="running"):
             running = [_chatbot(buttons=[]) for _ in range(2)]
