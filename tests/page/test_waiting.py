@@ -98,6 +98,7 @@ def test_queued_visitor_sees_position_and_can_leave(queued: App, visit: Visit) -
     second.stop.click()
     expect(second.chat.locator(".caption").last).to_contain_text("Stopped")
     expect(lines[third]).to_have_text("1 ahead of you")
+    third.page.wait_for_timeout(1000)  # a shorter wait is not mentioned afterwards
     first.stop.click()
     writing(third)
     expect(lines[third]).to_have_count(0)

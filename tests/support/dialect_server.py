@@ -13,9 +13,11 @@ import json
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from tests.support.kept_connections import Connections, Listener, end_connections
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +72,7 @@ class Playing:
         self.requests: list[Request] = []
         self.port = 0
         self._replies: deque[Reply] = deque()
-        self._open: set[asyncio.StreamWriter] = set()
+        self.connections: Connections = []
 
     @property
     def url(self) -> str:
@@ -88,8 +90,7 @@ class Playing:
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection, which can carry several requests."""
-        self._open.add(writer)
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
+        with closing(writer), suppress(ConnectionError, asyncio.IncompleteReadError):
             while head := await reader.readuntil(b"\r\n\r\n"):
                 lines = head.decode("latin-1").split("\r\n")
                 method, path, _ = lines[0].split(" ", 2)
@@ -103,15 +104,6 @@ class Playing:
                     reply = self._replies.popleft() if self._replies else Reply(status=501, body={"error": "no reply"})
                 if not await self._answer(reply, request, reader, writer):
                     break
-        self._open.discard(writer)
-        writer.close()
-
-    async def hang_up(self) -> None:
-        """Close the connections that clients left open."""
-        for writer in list(self._open):
-            writer.transport.abort()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
 
     async def _answer(
         self, reply: Reply, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -158,12 +150,12 @@ def playing() -> Iterator[Playing]:
     loop, stop, ready = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
 
     async def serve() -> None:
-        listening = await asyncio.start_server(server.handle, "127.0.0.1", 0)
-        server.port = listening.sockets[0].getsockname()[1]
-        ready.set()
-        await stop.wait()
-        listening.close()
-        await server.hang_up()
+        listener = Listener(server.connections)
+        async with await asyncio.start_server(server.handle, sock=listener):
+            server.port = listener.getsockname()[1]
+            ready.set()
+            await stop.wait()
+            await end_connections(server.connections)
 
     def run() -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:  # cancels remaining tasks and closes the loop

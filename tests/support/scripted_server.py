@@ -455,11 +455,11 @@ def running(config: Config | None = None, *, port: int = 0) -> Iterator[Running]
         finally:
             started.set()
         loop.run_forever()
-        listener.close()
-        for connection in list(server.connections):
-            connection.transport.abort()  # this cancels the running answer
         while server.connections or asyncio.all_tasks(loop):
+            for connection in list(server.connections):
+                connection.transport.abort()  # this cancels the running answer
             loop.run_until_complete(asyncio.sleep(0))
+        listener.close()  # only now, because it would leave a connection open that was just accepted
         loop.close()
 
     thread = threading.Thread(target=work, name="scripted-server", daemon=True)

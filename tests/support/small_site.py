@@ -11,7 +11,7 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -80,15 +80,10 @@ async def site(tls: ssl.SSLContext | None = None, **handlers: Handler) -> AsyncG
 
     talks: set[asyncio.Task[None]] = set()
 
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        talks.add(mine := cast("asyncio.Task[None]", asyncio.current_task()))
-        mine.add_done_callback(talks.discard)
-        try:
-            await listen(reader, writer)
-        finally:
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
+    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talks.add(talk := asyncio.create_task(listen(reader, writer)))
+        talk.add_done_callback(talks.discard)
+        talk.add_done_callback(lambda _: writer.close())  # also if it was cancelled before its first step
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
@@ -112,12 +107,12 @@ async def site(tls: ssl.SSLContext | None = None, **handlers: Handler) -> AsyncG
                     if isinstance(said, AsyncGenerator):
                         await said.aclose()  # close at once, for tests that wait until nothing listens any more
 
-    server = await asyncio.start_server(talk, "127.0.0.1", 0, ssl=tls)
+    server = await asyncio.start_server(begin, "127.0.0.1", 0, ssl=tls)
     here.port = server.sockets[0].getsockname()[1]
     try:
         yield here
     finally:
-        server.close()
         for one in list(talks):
             one.cancel()
         await asyncio.gather(*talks, return_exceptions=True)
+        server.close()  # only now, because it would leave a connection open that was just accepted

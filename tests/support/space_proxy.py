@@ -8,10 +8,8 @@ The certificate is made here. Each connection carries one request.
 """
 
 import asyncio
-import socket
 import ssl
 import threading
-from asyncio.trsock import TransportSocket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,6 +22,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from tests.support.kept_connections import Connections, Listener, end_connections
 
 SOURCE = "127.0.0.2"
 """The proxy's source address: on loopback, but not one that a server at home trusts."""
@@ -41,7 +41,7 @@ class Front:
     app: int = 0
     tossed: tuple[str, ...] = ()
     """Cookies that the page /toss sets, as a hostile server on this host or another port could."""
-    sockets: list[socket.socket | TransportSocket] = field(default_factory=list)
+    sockets: Connections = field(default_factory=list)
     """All connections, from browsers and to the app."""
 
     @property
@@ -100,33 +100,6 @@ class Front:
             await asyncio.gather(asked, answered, return_exceptions=True)
             await _close(there)
 
-    async def end(self) -> None:
-        """Close all connections.
-
-        Each task then ends by itself. Cancelling it before its first step would leave its connection open.
-        """
-        own = asyncio.current_task()
-        while (live := [one for one in self.sockets if one.fileno() != -1]) or asyncio.all_tasks() != {own}:
-            for one in live:
-                with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
-            await asyncio.sleep(0.01)
-
-
-class Listener(socket.socket):
-    """A listening socket that keeps the connections that it accepts."""
-
-    def __init__(self, accepted: list[socket.socket | TransportSocket]) -> None:
-        super().__init__()
-        self._kept = accepted
-        self.bind(("127.0.0.1", 0))
-
-    def accept(self) -> tuple[socket.socket, object]:
-        """Accept and keep a connection."""
-        connection, address = super().accept()
-        self._kept.append(connection)
-        return connection, address
-
 
 @contextmanager
 def fronted(*, secure: bool) -> Iterator[Front]:
@@ -139,7 +112,7 @@ def fronted(*, secure: bool) -> Iterator[Front]:
             front.port = listener.getsockname()[1]
             ready.set()
             await end
-            await front.end()
+            await end_connections(front.sockets)
             server.close()  # only now, because it would leave a connection open that was just accepted
 
     end: asyncio.Future[None] = loop.create_future()

@@ -475,12 +475,11 @@ def test_unnamed_site_cannot_frame_page(start_app: StartApp, front: Front, brows
     front.app = app.port
     context = browser.new_context(ignore_https_errors=True)
     page = context.new_page()
-    refused: list[str] = []
-    page.on("console", lambda message: refused.append(message.text))
-    page.goto(front.outer)
-    page.wait_for_timeout(1)
-    assert "frame-ancestors" in str(refused)
-    assert page.frames[1].url.startswith("chrome-error:")
+    with (
+        page.expect_console_message(lambda message: "frame-ancestors" in message.text),
+        page.expect_event("framenavigated", lambda frame: frame.url.startswith("chrome-error:")),
+    ):
+        page.goto(front.outer)
     page.goto(front.url)
     expect(page.locator("#fleeting")).to_have_text(FLEETING, timeout=60_000)
     context.close()
