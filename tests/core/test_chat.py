@@ -413,6 +413,7 @@ def test_close_ends_running_run(agent: Agent) -> None:
     assert chat.result.finish_reason == "cancelled"
 
 
+@pytest.mark.slow
 def test_open_chat_lets_program_exit(server: Running) -> None:
     script = f"""
 from agent import Agent, Chat

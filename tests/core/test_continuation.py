@@ -96,6 +96,7 @@ async def test_text_after_tool_result_is_continued(agent: Agent, server: Running
     assert cut.text + rest.text == "".join(map(token, range(6)))
 
 
+@pytest.mark.slow
 async def test_stopped_text_is_continued(agent: Agent) -> None:
     run = agent.run("!tokens 100 @20")
     run.start()
@@ -119,6 +120,7 @@ async def test_what_cannot_be_continued_is_refused(agent: Agent, server: Running
             Agent(connect(spec, Endpoint(server.base_url))).continue_answer(cut.context)
 
 
+@pytest.mark.slow
 async def test_failed_continuation_keeps_the_text(agent: Agent) -> None:
     cut = await agent.ask("!length 5")
     async with Agent(connect(CONTINUING, Endpoint("http://127.0.0.1:9/v1"))) as unreachable:

@@ -73,6 +73,7 @@ async def test_missing_key_is_named(model: str, sentence: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "id_"), [(Responses, "openai:gpt-4o"), (Completions, "huggingface:any")])
+@pytest.mark.slow
 async def test_missing_key_opens_no_socket(kind: Any, id_: str) -> None:
     with counted() as (url, accepted):
         spec = load_catalog().find(id_)

@@ -85,6 +85,7 @@ def test_replay_repeats_the_record(script: list[Step], limits: Limits) -> None:
 SCRIPT = "!reasoning Let me see. !text One moment. !tool count {} !pace 40 !text It is done, all of it, at last."
 
 
+@pytest.mark.slow
 async def test_replay_calls_no_server_or_tool(tmp_path: Path) -> None:
     counted: list[int] = []
 
@@ -203,6 +204,7 @@ asyncio.run(Agent("Qwen/Qwen3-8B", provider="vllm", base_url=sys.argv[1]).ask("!
 """
 
 
+@pytest.mark.slow
 def test_killed_program_leaves_readable_record(tmp_path: Path) -> None:
     path = tmp_path / "live.jsonl"
     with running() as server:

@@ -344,6 +344,7 @@ async def test_stop_ends_pause_at_once(agent: Agent, server: Running, cancel: Ca
     await assert_continues(agent, server, run)
 
 
+@pytest.mark.slow
 async def test_time_limit_ends_pause(agent: Agent, server: Running) -> None:
     await agent.ask("!text Hello")  # excludes the set-up of the first request
     run = Agent(agent.connection, limits=Limits(seconds=2)).run("!status 429 40").start()
@@ -357,6 +358,7 @@ async def test_time_limit_ends_pause(agent: Agent, server: Running) -> None:
     await assert_continues(agent, server, run)
 
 
+@pytest.mark.slow
 async def test_pause_start_and_end_are_visible(agent: Agent) -> None:
     run = agent.run("!fail 1 503 1 !stall-before").start()
     await until_waiting(run)
@@ -368,6 +370,7 @@ async def test_pause_start_and_end_are_visible(agent: Agent) -> None:
     assert (await run).finish_reason == "cancelled"
 
 
+@pytest.mark.slow
 async def test_pause_delays_first_token_but_adds_no_usage(agent: Agent) -> None:
     plain = (await agent.ask("!text Hello")).note.timings
     tried = (await agent.ask("!fail 1 503 1 !text Hello")).note.timings

@@ -155,6 +155,7 @@ async def quick() -> str:
 
 @pytest.mark.parametrize("cancel", [by_loop, by_thread])
 @pytest.mark.parametrize("names", [["waits"], ["blocks"], ["deaf"], ["tidy"], ["quick", "waits", "blocks", "deaf"]])
+@pytest.mark.slow
 async def test_stop_ends_or_abandons_tools(
     agent: Agent, server: Running, names: list[str], cancel: Callable[[Run], None]
 ) -> None:
@@ -304,6 +305,7 @@ async def for_ever_and_deaf() -> None:
 
 @pytest.mark.parametrize("cancel", [by_loop, by_thread])
 @pytest.mark.parametrize("opens", [for_ever, for_ever_and_deaf])
+@pytest.mark.slow
 async def test_stop_ends_opening_of_toolset(
     agent: Agent, server: Running, opens: Any, cancel: Callable[[Run], None]
 ) -> None:
@@ -357,6 +359,7 @@ async def test_step_limit_says_why(agent: Agent, server: Running) -> None:
 
 
 @pytest.mark.parametrize("script", ["!stall-before", "!stall-after 3", "!tool waits {}", "!tool deaf {}"])
+@pytest.mark.slow
 async def test_time_limit_says_why(agent: Agent, server: Running, script: str) -> None:
     able = with_tools(agent, waits, deaf, seconds=0.3)
     run = able.run(script)
@@ -494,6 +497,7 @@ async def test_two_readers_get_everything(agent: Agent) -> None:
     assert [response async for response in run] == first, "a late reader misses something"
 
 
+@pytest.mark.slow
 async def test_hundred_runs_of_one_agent_do_not_mix(agent: Agent, server: Running) -> None:
     """More runs than an HTTP client's default pool holds start at once and end their first step together."""
     count = 130
@@ -525,6 +529,7 @@ async def test_hundred_runs_of_one_agent_do_not_mix(agent: Agent, server: Runnin
         assert len(set(re.findall(r"<(\d+)>", json.dumps(line["body"])))) == 1
 
 
+@pytest.mark.slow
 async def test_open_streams_exceed_default_pool(agent: Agent, server: Running) -> None:
     seen = len(server.journal())
     runs = [agent.run("!stall-after 1").start() for _ in range(110)]
@@ -686,6 +691,7 @@ async def test_agent_is_unchanged_by_its_runs(agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("script", ["!text Yes.", "!status 400", "!cut"])
+@pytest.mark.slow
 def test_ended_loop_leaves_no_connection_open(server: Running, script: str) -> None:
     async def main() -> None:
         await Agent(connect(QWEN3, Endpoint(server.base_url))).ask(script)

@@ -147,6 +147,7 @@ def test_every_row_has_a_scene() -> None:
 
 
 @pytest.mark.parametrize("kind", SCENES)
+@pytest.mark.slow
 async def test_table_describes_behaviour(made: Callable[..., Agent], server: Running, kind: str) -> None:
     scene, actions = SCENES[kind], FAILURE_POLICIES[kind].actions  # type: ignore[index]
     given = {"repeats": 3, "idle": 4, **dict(scene.limits)}

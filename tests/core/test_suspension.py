@@ -554,6 +554,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 async def test_run_resumes_once_in_another_process(
     agent: Agent, server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -629,6 +629,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 async def test_concurrent_processes_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     async with aclosing(await SqliteStore.open(path)) as store:
@@ -680,6 +681,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.05, 0.2])
+@pytest.mark.slow
 async def test_killed_process_loses_no_acknowledged_save(tmp_path: Path, delay: float) -> None:
     path = tmp_path / "history.db"
     writer = python(ACKNOWLEDGE, str(path))
@@ -718,6 +720,7 @@ async def test_close_waits_for_save(tmp_path: Path) -> None:
         assert await store.history(record) == entries
 
 
+@pytest.mark.slow
 async def test_script_without_close_still_ends(tmp_path: Path) -> None:
     script = "async def main():\n    await started(await SqliteStore.open(sys.argv[1]))\nasyncio.run(main())"
     process = python(script, str(tmp_path / "history.db"), stderr=subprocess.DEVNULL)

@@ -678,10 +678,12 @@ def keys(file: Path) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_every_key_and_variable_has_a_test(tmp_path: Path) -> None:
     assert keys(tmp_path / "app.toml") | documented() == TOUCHED
 
 
+@pytest.mark.slow
 def test_every_key_is_in_the_file(tmp_path: Path) -> None:
     text = (ROOT / "configs" / "app.toml").read_text()
     written = set(re.findall(r"^(?:# )?(\w+) = ", text, re.MULTILINE))

@@ -63,6 +63,7 @@ def ask(plain: socket.socket, request: bytes, secure: bool) -> None:
 
 
 @pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.slow
 def test_server_ends_every_connection(name: str) -> None:
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")

@@ -65,6 +65,7 @@ def test_markdown_has_numbered_words(count: int) -> None:
 
 
 @pytest.mark.parametrize("rate", [100, 200, 1000])
+@pytest.mark.slow
 async def test_tokens_arrive_at_set_pace(server: Running, client: openai.AsyncOpenAI, rate: int) -> None:
     count = rate + 1
     chunks = await stream(client, f"!tokens {count} @{rate}")

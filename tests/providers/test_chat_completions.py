@@ -335,6 +335,7 @@ async def test_available_bytes_are_read_without_pause(monkeypatch: pytest.Monkey
     assert len(pauses) < 300, "it pauses although the bytes are there"
 
 
+@pytest.mark.slow
 async def test_real_connection_is_read_in_batches(
     connection: ChatCompletionsConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 OPENING = """
 import asyncio, sys
 from agent.fetch import tls_context
@@ -29,6 +31,7 @@ MODELS = (
 """One for each dialect."""
 
 
+@pytest.mark.slow
 def test_first_request_loads_nothing() -> None:
     said = subprocess.run(
         [sys.executable, "-c", OPENING, *MODELS], capture_output=True, text=True, timeout=100, check=True

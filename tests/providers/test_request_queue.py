@@ -273,6 +273,7 @@ async def test_slot_is_freed_after_any_ending(agent: Agent, script: str) -> None
     assert (await asyncio.wait_for(third, 30)).text == "Hello"
 
 
+@pytest.mark.slow
 async def test_queue_time_is_not_model_or_run_time(agent: Agent) -> None:
     first = await served(agent)
     began = time.monotonic()
@@ -292,6 +293,7 @@ async def test_queue_time_is_not_model_or_run_time(agent: Agent) -> None:
     assert timings.first_token <= timings.total <= whole - timings.queued
 
 
+@pytest.mark.slow
 async def test_time_limit_starts_with_the_slot(agent: Agent) -> None:
     first = await served(agent)
     run = await in_line(agent, 1, "!stall-before", seconds=1.0)

@@ -165,6 +165,7 @@ ATTACKS = [
 ]
 
 
+@pytest.mark.slow
 async def test_attacks_end_without_blocking_the_loop() -> None:
     calculator = Tool(calculate, "calculate")
     longest, over = 0.0, asyncio.Event()
@@ -189,6 +190,7 @@ async def test_attacks_end_without_blocking_the_loop() -> None:
     assert longest < 2
 
 
+@pytest.mark.slow
 async def test_many_calculations_all_end() -> None:
     calls = [
         ToolCallPart("calculate", {"expression": f"{number} * 2"}, tool_call_id=str(number)) for number in range(60)
@@ -229,6 +231,7 @@ def test_killed_job_ends_at_once() -> None:
     ],
     ids=["memory", "memory in small pieces", "time", "a file"],
 )
+@pytest.mark.slow
 def test_system_enforces_limits(tmp_path: Path, work: str, ends: tuple[int, str]) -> None:
     code = f"from rlimits import limit_worker; limit_worker(100 << 20, 1); {work}"
     env = {"PYTHONPATH": str(ROOT / "agent" / "system")}  # importing the package takes a second of CPU time

@@ -101,6 +101,7 @@ needs_approval = ["add"]
 """
 
 
+@pytest.mark.slow
 async def test_mcp_server_is_a_preset(tmp_path: Path) -> None:
     (tmp_path / "things.toml").write_text(MCP)
     server = load_presets("things", env={"A_TOKEN": "hush", "OTHER": "no"}, folder=tmp_path)

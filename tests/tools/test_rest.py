@@ -217,6 +217,7 @@ BAD: dict[str, tuple[Callable[[Asked], Said], str, str]] = {
 
 
 @pytest.mark.parametrize(("said", "path", "sentence"), BAD.values(), ids=BAD)
+@pytest.mark.slow
 async def test_failure_is_a_result_for_the_model(said: Callable[[Asked], Said], path: str, sentence: str) -> None:
     async with site(star=said) as there:
         result = await call(made(there, result=path, timeout=1 if said is silence else 30))

@@ -299,6 +299,7 @@ async def stubborn() -> str:
 
 
 @pytest.mark.parametrize("function", [waits, blocks, deaf, stubborn])
+@pytest.mark.slow
 async def test_slow_tool_times_out(function: Any) -> None:
     RELEASE.clear()
     at = time.monotonic()

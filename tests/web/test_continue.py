@@ -133,6 +133,7 @@ async def wait_for_word(page: Conversations, conversation: str, word: int) -> Li
     return live
 
 
+@pytest.mark.slow
 async def test_continued_answer_can_be_stopped(page: Conversations) -> None:
     conversation, message = await cut(page, "!pace 2 !length 3")
     await page.continue_answer(ANN, conversation, message, PLEASE, Choices())
@@ -199,6 +200,7 @@ async def test_undo_and_continue_at_once_exclude_each_other(server: Running, tmp
     await store.aclose()
 
 
+@pytest.mark.slow
 async def test_continued_chat_does_not_expire_meanwhile(
     server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +231,7 @@ async def killed_at(page: Conversations, store: MemoryStore, conversation: str, 
     return left
 
 
+@pytest.mark.slow
 async def test_answer_is_continued_after_each_kill(
     server: Running, tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,8 @@ import heapq
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
+
 from agent.settings import ROOT, load_settings
 from agent.web.housekeeping import run_housekeeping
 from agent.web.unsent_files import UnsentFiles
@@ -83,6 +85,7 @@ async def lifetime(folder: Path, *, work: float, other_work: float, after: float
         uploads.close()
 
 
+@pytest.mark.slow
 async def test_unsent_file_is_gone_within_an_hour(tmp_path: Path) -> None:
     """This holds for a file that arrives between two rounds, even if each round is slow."""
     stayed = [await lifetime(tmp_path, work=20.0, other_work=1800.0, after=after) for after in AFTER]

@@ -197,6 +197,7 @@ def test_opening_the_page_turns_limits_on(env: dict[str, str], on: bool, keys: b
     assert settings.public is None or settings.public.keys is keys
 
 
+@pytest.mark.slow
 async def test_returning_page_keeps_its_answer(tmp_path: Path, model_server: Running) -> None:
     settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=LIMITS, grace_seconds=1.0)
     models = FakeLocalModels()

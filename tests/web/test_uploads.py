@@ -522,6 +522,7 @@ async def listen(progress: UploadProgress, upload_id: str, visitor: str | None, 
     return said[0]["status"], "".join(one["body"].decode() for one in said[1:])
 
 
+@pytest.mark.slow
 async def test_progress_has_few_listeners_and_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload_progress, "BEGIN_SECONDS", 0.3)
     monkeypatch.setattr(upload_progress, "FORGET_SECONDS", 0.1)
