@@ -27,7 +27,7 @@ READ_INTERVAL_SECONDS = 0.04
 
 Waking up for every token is expensive: waking each 40 ms parses the same bytes with less than half the CPU. The page
 draws growing text each 100 ms."""
-PER_STREAM_SECONDS = 0.002
+PER_STREAM_SECONDS = 0.0016
 """Seconds that each other open stream adds to the pause of all."""
 MAX_READ_INTERVAL_SECONDS = 0.5
 """The longest pause, in seconds, however many streams are open."""
