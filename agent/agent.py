@@ -72,9 +72,7 @@ class Agent:
 
         `RunOptions` describes the `options`.
         """
-        given: dict[str, Any] = {**options}
-        base, journal, record = (given.pop(name, None) for name in ("options", "journal", "record"))
-        plan = self._plan(given, base or DEFAULTS)
+        plan, journal, record = self._read_options(options)
         messages = to_messages(prompt)
         if not isinstance(self.connection, RunSource):  # which takes any prompt
             check_prompt(messages, self.connection.spec)
@@ -99,9 +97,7 @@ class Agent:
             raise InputError("the conversation does not end with an unfinished text")
         if not self.connection.spec.continues:
             raise InputError(f"{self.connection.spec.label} cannot continue a text; ask it for the rest in a message")
-        given: dict[str, Any] = {**options}
-        base, journal, record = (given.pop(name, None) for name in ("options", "journal", "record"))
-        plan = self._plan(given, base or DEFAULTS)
+        plan, journal, record = self._read_options(options)
         return Run(plan, [], context, journal, observers=self._observers(record))
 
     def resume(
@@ -142,6 +138,12 @@ class Agent:
     def _observers(self, record: str | Path | None) -> Observers:
         observers: list[Observer] = [self.telemetry()] if self.telemetry is not None else []
         return Observers([*observers, Recorder(record)] if record is not None else observers)
+
+    def _read_options(self, options: RunOptions) -> tuple[RunPlan, Journal | None, str | Path | None]:
+        """Return the plan of a run with these options, its journal, and the path of its record."""
+        given: dict[str, Any] = {**options}
+        base, journal, record = (given.pop(name, None) for name in ("options", "journal", "record"))
+        return self._plan(given, base or DEFAULTS), journal, record
 
     def _plan(self, given: Mapping[str, Any], base: Options = DEFAULTS) -> RunPlan:
         self.connection.check()

@@ -1,4 +1,4 @@
-"""Where a growing answer is cut into pieces: only between top-level blocks, and never at another place later."""
+"""A growing answer is cut into pieces only between top-level blocks, and never at another place later."""
 
 from collections.abc import Callable, Iterator
 

@@ -31,7 +31,7 @@ READ_LATER = ("LOG_LEVEL", "GRADIO_SERVER_NAME", "GRADIO_SERVER_PORT", "GRADIO_T
 """Variables of these that only the app reads, once it starts, or programs that it starts."""
 
 IMPORTED_LATER = ("agent.providers.openai_client", "pydantic_ai.models.openai")
-"""What an app imports for its first answer from the scripted model server."""
+"""The modules that an app imports for its first answer from the scripted model server."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What a page receives from the app, for tests that look for secrets in it."""
+"""The traffic from the app to a page, for tests that look for secrets in it."""
 
 from urllib.parse import urlsplit
 

@@ -162,7 +162,7 @@ async def test_only_its_owner_has_a_running_answer() -> None:
 
 
 async def test_run_with_a_result_is_no_longer_live() -> None:
-    """What its tools still close keeps nobody waiting: the page shows the stored answer, and the next one can begin."""
+    """Nobody waits for its tools to close: the page shows the stored answer, and the next one can begin."""
     closing, may_close = asyncio.Event(), asyncio.Event()
 
     class SlowToClose:

@@ -31,7 +31,7 @@ SILENCE_SECONDS = 3.0
 UNSEEN_TIMES = repeat(math.inf)
 """The arrival times of stored responses, which nobody saw arrive."""
 CUT = ("length", "interrupted", "error")
-"""How an answer ended that can be continued, if it has text."""
+"""The endings after which an answer with text can be continued."""
 NO_ENDING = Note(ended="interrupted", detail=_("Interrupted: the server went down before the answer was finished."))
 
 

@@ -19,7 +19,7 @@ from agent.web.gradio_compat.import_hook import nothing
 
 _begin: Callable[[Any, Any], None] = SessionState.__init__
 INSPECT = SimpleNamespace(getfile=inspect.getfile, getfullargspec=cache(inspect.getfullargspec))
-"""What Gradio's module uses of `inspect`."""
+"""The functions of `inspect` that Gradio's module uses."""
 
 
 def reduce_event_cost() -> None:
