@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 
@@ -185,11 +185,14 @@ def check_stored(entries: list[Entry], runs: list[Run]) -> None:
     assert "".join(bubble.text for bubble in shown if bubble.first.type == "output_text") == "".join(map(text, runs))
     assert all(one.first.type != other.first.type for one, other in pairwise(shown))
     [answer] = [one for one in prepare_messages([entry.message for entry in entries]) if isinstance(one, ModelResponse)]
-    if len(shown) == 1 and shown[0].text.strip():
+    if len(shown) == 1 and shown[0].first.type == "output_text" and shown[0].text.strip():
         assert to_openai([answer])[0]["content"] == shown[0].text
 
 
 @QUICK
 @given(st.builds(Words, st.just("output_text"), chunks()), ENDINGS, MORE, MORE)
+@example(
+    Words("output_text", [""]), "fail", [Words("reasoning", ["  indented"])], []
+)  # a failure before any text is retried
 def test_continued_answer_is_one_text(first: Words, end: str | None, second: list[Words], third: list[Words]) -> None:
     asyncio.run(continue_twice(first, end, second, third))
